@@ -1,0 +1,50 @@
+# Two commands do everything on a fresh machine with Python 3.11 or newer: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: demo test test-all lint types docs wheel bench clean
+
+demo: $(VENV)/.demo
+	$(BIN)/miue demo --out demo --overwrite
+
+test: $(VENV)/.develop
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+
+test-all: $(VENV)/.develop
+	$(BIN)/python -m pytest -n 2
+
+lint: $(VENV)/.develop
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.develop
+	$(BIN)/mypy
+
+docs: $(VENV)/.develop
+	$(BIN)/python docs/generate_cli.py --check
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+
+# Build the wheel and use it from a clean environment, outside the checkout.
+wheel: $(VENV)/.develop
+	rm -rf dist && $(BIN)/python -m build --wheel --outdir dist . > /dev/null
+	sh tests/wheel.sh "$(PYTHON)" "$(CURDIR)"
+
+bench: $(VENV)/.develop
+	$(BIN)/python benchmarks/bench.py
+
+$(VENV)/.created:
+	$(PYTHON) -c "import sys; sys.exit('miue needs Python 3.11 or newer; pass PYTHON=...') if sys.version_info < (3, 11) else None"
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(VENV)/.develop: $(VENV)/.demo
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test,lint,docs,build]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist site demo

@@ -1,0 +1,44 @@
+"""Write docs/cli.md from the commands' own help; with --check, say whether it is true."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from miue.cli import app
+
+PAGE = Path(__file__).with_name("cli.md")
+COMMANDS = (
+    (),
+    ("demo",),
+    ("data", "make"),
+    ("train",),
+    ("predict",),
+    ("evaluate",),
+    ("inspect",),
+)
+
+
+def page() -> str:
+    """Return the page."""
+    assert set(get_command(app).commands) == {path[0] for path in COMMANDS if path}  # type: ignore[attr-defined]
+    parts = ["# All commands", "", "Generated from `--help`."]
+    for path in COMMANDS:
+        name = " ".join(("miue", *path))
+        result = CliRunner().invoke(
+            app, [*path, "--help"], prog_name="miue", env={"COLUMNS": "100", "TERM": "dumb"}
+        )
+        assert result.exit_code == 0, result.output
+        parts += ["", f"## {name}", "", "```text", result.output.strip().replace("\n\n\n", "\n\n"), "```"]
+    return "\n".join(parts) + "\n"
+
+
+if __name__ == "__main__":
+    if "--check" in sys.argv:
+        if PAGE.read_text("utf-8") != page():
+            sys.exit("docs/cli.md is not what the commands say; run python docs/generate_cli.py")
+    else:
+        PAGE.write_text(page(), "utf-8")

@@ -1,0 +1,45 @@
+"""Multi-instance uncertainty estimation: bag and instance predictions that know when they are unsure.
+
+>>> import miue
+>>> sorted(miue.METHODS)
+['deterministic', 'edl', 'i-edl', 'mirel']
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_PUBLIC = {
+    "ACTIVATIONS": "miue.evidence",
+    "BagDataset": "miue.bags",
+    "Categorical": "miue.distributions",
+    "Dirichlet": "miue.distributions",
+    "ENCODERS": "miue.encoders",
+    "MEASURES": "miue.measures",
+    "METHODS": "miue.methods",
+    "MiueError": "miue.errors",
+    "Model": "miue.model",
+    "NETWORKS": "miue.networks",
+    "Predictions": "miue.predictions",
+    "Segments": "miue.segments",
+    "TrainingConfig": "miue.config",
+    "evaluate": "miue.evaluation",
+    "read_predictions": "miue.predictions",
+    "read_store": "miue.data",
+    "train": "miue.api",
+    "write_store": "miue.data",
+}
+
+__all__ = sorted(_PUBLIC)
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name where it is first used, so that ``miue --help`` need not load PyTorch."""
+    if name in _PUBLIC:
+        return getattr(importlib.import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'miue' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__doc__"]

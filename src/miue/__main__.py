@@ -1,0 +1,5 @@
+"""``python -m miue``."""
+
+from miue.cli import main
+
+main()

@@ -1,0 +1,243 @@
+"""The commands, one function each."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from miue.cli.options import parse_settings
+from miue.errors import ConfigError, unknown_name
+
+app = typer.Typer(
+    name="miue",
+    help="Learn from bags with bag labels alone, and know how sure each prediction is.",
+    epilog="Start with: miue demo. Or: miue data make digits-bags --out store; miue train store --out run; "
+    "miue predict run store --out predictions; miue evaluate predictions.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+data_app = typer.Typer(help="Make bag stores.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data")
+
+Out = Annotated[Path, typer.Option(help="Folder to write.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
+
+SOURCES = ("digits-bags", "mnist-bags", "gaussian-bags")
+
+
+@app.command()
+def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = False) -> None:
+    """Train MIREL on bags of handwritten digits, without any download, and show what it knows and does not.
+
+    Writes a folder with the bag store, the model, predictions of bags and instances, metrics and figures.
+    """
+    from miue.demo import run_demo
+    from miue.evaluation.table import evaluation_table
+
+    evaluation = run_demo(out, overwrite=overwrite, progress=not quiet)
+    Console().print(evaluation_table(evaluation))
+    typer.echo(f"Written to {out}/: store, run, predictions, evaluation.json, figures.")
+
+
+@data_app.command("make")
+def data_make(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")],
+    out: Out,
+    source: Annotated[Path | None, typer.Option(help="Folder with the image files (mnist-bags).")] = None,
+    ood: Annotated[
+        list[str] | None, typer.Option(help="Foreign images of OOD test bags (mnist-bags): fmnist, kmnist.")
+    ] = None,
+    ood_ratio: Annotated[float, typer.Option(min=0, max=1, help="Foreign share of each OOD bag.")] = 1.0,
+    split: Annotated[list[str] | None, typer.Option(help="Only these splits: train, validation, test.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make a bag store: digits-bags (no download), mnist-bags (from --source) or gaussian-bags (2-D points)."""
+    from miue.data.store import write_store
+    from miue.files import refuse_existing
+
+    refuse_existing(out, overwrite=overwrite)
+    bags = _make_bags(name, source, ood or [], ood_ratio, split)
+    command = shlex.join(["miue", *sys.argv[1:]])
+    write_store(out, bags, made_by={"command": command, "name": name}, overwrite=overwrite)
+    typer.echo(f"{len(bags):,} bags with {len(bags.positions):,} instances written to {out}")
+
+
+def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, split: list[str] | None) -> Any:
+    splits = split or ["train", "validation", "test"]
+    for one in splits:
+        if one not in ("train", "validation", "test"):
+            raise unknown_name("split", one, ("train", "validation", "test"))
+    if name == "mnist-bags":
+        from miue.data.mnist_bags import OOD_SOURCES, mnist_bags
+
+        for one in ood:
+            if one not in OOD_SOURCES:
+                raise unknown_name("OOD source", one, OOD_SOURCES)
+        if source is None:
+            raise ConfigError(
+                item="mnist-bags",
+                wanted="the folder with mnist.npz or MNIST's idx files",
+                got="no --source",
+                fix="pass --source FOLDER",
+            )
+        return mnist_bags(source, splits=splits, ood=ood, ood_ratio=ratio)
+    if name not in SOURCES:
+        raise unknown_name("bags", name, SOURCES)
+    if ood or source is not None:
+        raise ConfigError(
+            item=name,
+            wanted="no --source and no --ood: it makes its own",
+            got="--ood" if ood else "--source",
+            fix="leave it out",
+        )
+    if name == "digits-bags":
+        from miue.data.digits_bags import digits_bags
+
+        return digits_bags(splits=splits, ood_ratio=ratio)
+    from miue.data.gaussian_bags import gaussian_bags
+
+    return gaussian_bags(splits=splits, ood_ratio=ratio)
+
+
+@app.command()
+def train(
+    store: Annotated[Path, typer.Argument(help="Bag store with labelled bags.")],
+    out: Out,
+    network: Annotated[str, typer.Option(help="mean, max, attention, gated-attention or dsmil.")] = "attention",
+    method: Annotated[str, typer.Option(help="mirel, i-edl, edl or deterministic.")] = "mirel",
+    encoder: Annotated[str, typer.Option(help="mlp, lenet, alexnet, compact, or auto.")] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Of initial weights, bag order and dropout.")] = 42,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any other option, such as learning_rate=2e-4, "
+            "max_epochs=50, network.hidden=128, method.routing=through-estimator; may be repeated.",
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted.")] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    device: Device = "auto",
+) -> None:
+    """Train a network with an uncertainty method; the run's folder becomes the model.
+
+    Uses the store's train and validation splits; without a validation split, a stratified fifth of the
+    bags is held out. Every epoch is checkpointed; --resume continues to the same weights.
+    """
+    from miue.api import train as train_model
+    from miue.data.store import read_store
+
+    options, settings = parse_settings(setting or [], {"seed": seed})
+    if resume and overwrite:
+        raise ConfigError(
+            item="--resume with --overwrite", wanted="one of the two", got="both", fix="leave one out"
+        )
+    model = train_model(
+        read_store(store),
+        network=network,
+        method=method,
+        encoder=encoder,
+        options=options,
+        settings=settings,
+        out=out,
+        if_exists="resume" if resume else "overwrite" if overwrite else "refuse",
+        progress=not quiet,
+        device=device,
+    )
+    about = model.about
+    typer.echo(
+        f"Trained for {about['epochs']} epochs; kept epoch {about['best_epoch']} "
+        f"(validation NLL + error {about['criterion']:.4f}). Model: {out}"
+    )
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="Folder of a trained model.")],
+    store: Annotated[Path, typer.Argument(help="Bag store; labels are not needed.")],
+    out: Out,
+    split: Annotated[
+        str | None, typer.Option(help="Split to predict; else test where there is one, else all bags.")
+    ] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    device: Device = "auto",
+) -> None:
+    """Predict bags and instances with their uncertainty, as plain tables."""
+    from miue.data.store import read_store
+    from miue.files import refuse_existing
+    from miue.model import Model
+
+    refuse_existing(out, overwrite=overwrite)
+    model, bags = Model.load(run), read_store(store)
+    if split is not None or "test" in bags.splits:
+        bags = bags.split(split or "test")
+    predictions = model.predict(bags, progress=not quiet, device="cuda" if device == "gpu" else device)
+    predictions.save(out, overwrite=overwrite)
+    typer.echo(f"{len(bags):,} bags with {len(bags.positions):,} instances predicted: {out}")
+
+
+@app.command()
+def evaluate(
+    predictions: Annotated[Path | None, typer.Argument(help="Folder of predictions.")] = None,
+    bags: Annotated[Path | None, typer.Option(help="Bag table of any tool, instead of a folder.")] = None,
+    instances: Annotated[Path | None, typer.Option(help="Instance table that goes with --bags.")] = None,
+    as_json: AsJson = False,
+    out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
+) -> None:
+    """Evaluate predictions: accuracy, Conf., OOD, UE, AUPR, FPR95, ECE, Brier, NLL, AURC, at both levels.
+
+    Tables of other tools need bag_id and alpha_0, alpha_1, … or p_0, p_1, …; label, is_ood, ood_set,
+    instance and measure columns are used where they are there.
+    """
+    from miue.evaluation import evaluate as evaluate_predictions
+    from miue.evaluation.table import evaluation_table
+    from miue.files import write_json
+    from miue.predictions import Predictions, read_predictions, read_table
+
+    if (predictions is None) == (bags is None) or (instances is not None and bags is None):
+        raise ConfigError(
+            item="miue evaluate",
+            wanted="a folder of predictions, or --bags FILE with or without --instances FILE",
+            got="both or neither",
+            fix="give one of the two",
+        )
+    if predictions is not None:
+        given = read_predictions(predictions)
+    else:
+        assert bags is not None
+        given = Predictions(read_table(bags), read_table(instances) if instances is not None else None)
+    evaluation = evaluate_predictions(given)
+    if out is not None:
+        write_json(out, evaluation.to_json())
+    if as_json:
+        typer.echo(json.dumps(evaluation.to_json(), indent=2))
+    else:
+        Console().print(evaluation_table(evaluation))
+
+
+@app.command()
+def inspect(
+    path: Annotated[Path, typer.Argument(help="Bag store, run or predictions.")], as_json: AsJson = False
+) -> None:
+    """Show what a folder holds: a bag store, a trained model, or predictions."""
+    from miue.inspection import describe, description_table
+
+    description = describe(path)
+    if as_json:
+        typer.echo(json.dumps(description, indent=2))
+    else:
+        Console().print(description_table(description))

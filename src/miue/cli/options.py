@@ -1,0 +1,44 @@
+"""Options given as KEY=VALUE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from miue.errors import ConfigError
+
+Value = bool | int | float | str | None
+
+
+def parse_settings(given: Sequence[str], settings: dict[str, Any]) -> tuple[dict[str, Value], dict[str, Any]]:
+    """Return model options (keys with a dot) and training settings (the others), added to ``settings``.
+
+    Raises:
+        ConfigError: a word without "=".
+    """
+    options: dict[str, Value] = {}
+    for word in given:
+        key, equals, text = word.partition("=")
+        if not equals or not key:
+            raise ConfigError(
+                item=f"--set {word!r}", wanted="KEY=VALUE", got="no '='", fix="write --set max_epochs=50, say"
+            )
+        (options if "." in key else settings)[key.strip()] = value_of(text.strip())
+    return options, settings
+
+
+def value_of(text: str) -> Value:
+    """Return the number, truth value or None that ``text`` writes, else the text.
+
+    >>> value_of("3"), value_of("1e-4"), value_of("true"), value_of("none"), value_of("exp")
+    (3, 0.0001, True, None, 'exp')
+    """
+    words: dict[str, Value] = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    for number in (int, float):
+        try:
+            return number(text)
+        except ValueError:
+            continue
+    return text

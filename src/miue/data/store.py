@@ -1,0 +1,207 @@
+"""The bag store: one folder, readable tables and memory-mapped arrays, no pickle.
+
+store.json           format, version, shapes, class names, how it was made
+bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label is an unknown one
+instances.npy        features (M, D) or uint8 images (M, H, W, channels), bag after bag
+instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, coords.npy    where known
+"""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import open_memmap
+
+from miue.bags import BagDataset, Labels, check_bag
+from miue.errors import DataError, StorageError
+from miue.files import atomic_folder, read_json, write_json
+
+FORMAT = "miue-bags"
+VERSION = 1
+COLUMNS = ("bag_id", "size", "label", "is_ood", "split", "ood_set")
+
+
+def write_store(
+    path: Path, dataset: BagDataset, *, made_by: dict[str, Any] | None = None, overwrite: bool = False
+) -> None:
+    """Write ``dataset`` to the folder ``path``, whole or not at all.
+
+    Args:
+        path: the store.
+        dataset: its bags, in the order they shall have.
+        made_by: how the bags came about, for a reader.
+        overwrite: replace what is at ``path``.
+
+    Raises:
+        DataError: a feature is NaN or infinite.
+        StorageError: ``path`` is taken, or the disk is full.
+    """
+    for name, start, size in zip(dataset.ids, dataset.starts, dataset.sizes, strict=True):
+        check_bag(name, dataset.instances[start : start + size], dataset.instance_shape)
+    positions = dataset.positions
+    with atomic_folder(path, overwrite=overwrite) as folder:
+        shape = (len(positions), *dataset.instance_shape)
+        out = open_memmap(folder / "instances.npy", "w+", dataset.instances.dtype, shape)
+        end = 0
+        for start, size in zip(dataset.starts, dataset.sizes, strict=True):
+            out[end : end + size] = dataset.instances[start : start + size]
+            end += size
+        out.flush()
+        del out
+        _write_bag_table(folder / "bags.csv", dataset)
+        if dataset.instance_labels.known.any():
+            np.save(folder / "instance_labels.npy", dataset.instance_labels.values[positions])
+            np.save(folder / "instance_labelled.npy", dataset.instance_labels.known[positions])
+        if dataset.instance_is_ood.any():
+            np.save(folder / "instance_is_ood.npy", dataset.instance_is_ood[positions])
+        if dataset.coords is not None:
+            np.save(folder / "coords.npy", dataset.coords[positions])
+        summary = {
+            "format": FORMAT,
+            "version": VERSION,
+            "bags": len(dataset),
+            "instances": len(positions),
+            "instance_shape": list(dataset.instance_shape),
+            "dtype": str(dataset.instances.dtype),
+            "class_names": list(dataset.class_names) or [str(c) for c in range(dataset.num_classes)],
+            "made_by": made_by or {},
+        }
+        write_json(folder / "store.json", summary)
+
+
+def read_store(path: Path) -> BagDataset:
+    """Return the bags of the store at ``path``; instances stay on disk until they are asked for.
+
+    Raises:
+        StorageError: not a store, a newer one, or one whose parts do not fit together.
+        DataError: a line of bags.csv that cannot be used.
+    """
+    summary = read_store_summary(path)
+    instances = _load(path / "instances.npy")
+    ids, sizes, labels, is_ood, splits, ood_sets = _read_bag_table(path / "bags.csv")
+    total = int(sizes.sum())
+    if len(instances) != total:
+        raise StorageError(
+            item=f"store {str(path)!r}",
+            wanted=f"{total} instances, the sum of the sizes in bags.csv",
+            got=f"{len(instances)} in instances.npy",
+            fix="make the store again",
+        )
+    instance_labels = Labels.unknown(total)
+    if (path / "instance_labels.npy").exists():
+        known = _load(path / "instance_labelled.npy", total)
+        instance_labels = Labels(_load(path / "instance_labels.npy", total).astype(np.int64), known)
+    has_ood, has_coords = ((path / name).exists() for name in ("instance_is_ood.npy", "coords.npy"))
+    return BagDataset(
+        instances=instances,
+        starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
+        sizes=sizes,
+        ids=ids,
+        labels=labels,
+        is_ood=is_ood,
+        splits=splits,
+        ood_sets=ood_sets,
+        instance_labels=instance_labels,
+        instance_is_ood=_load(path / "instance_is_ood.npy", total) if has_ood else np.zeros(total, bool),
+        coords=_load(path / "coords.npy", total) if has_coords else None,
+        class_names=tuple(summary["class_names"]),
+    )
+
+
+def read_store_summary(path: Path) -> dict[str, Any]:
+    """Return store.json of the store at ``path``.
+
+    Raises:
+        StorageError: not a store, or one of a newer format.
+    """
+    if not (path / "store.json").exists():
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted="a bag store (a folder with store.json)",
+            got="a folder without one" if path.is_dir() else "no such folder",
+            fix="make one with 'miue data make', or check the path",
+        )
+    summary = read_json(path / "store.json", what="bag store")
+    if summary.get("format") != FORMAT or int(summary.get("version", 0)) > VERSION:
+        raise StorageError(
+            item=f"bag store {str(path)!r}",
+            wanted=f"format {FORMAT!r} up to version {VERSION}",
+            got=f"{summary.get('format')!r} version {summary.get('version')}",
+            fix="update miue, or make the store again",
+        )
+    return summary
+
+
+def _write_bag_table(path: Path, dataset: BagDataset) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for i, name in enumerate(dataset.ids):
+            label = int(dataset.labels.values[i]) if dataset.labels.known[i] else ""
+            ood = str(bool(dataset.is_ood[i])).lower()
+            writer.writerow((name, dataset.sizes[i], label, ood, dataset.splits[i], dataset.ood_sets[i]))
+
+
+def _read_bag_table(path: Path) -> tuple[tuple[str, ...], np.ndarray, Labels, np.ndarray, Any, Any]:
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise StorageError(
+            item=f"bag table {str(path)!r}",
+            wanted="a readable CSV file",
+            got=str(error),
+            fix="make the store again",
+        ) from error
+    if not rows or set(COLUMNS) - set(rows[0]):
+        raise DataError(
+            item=f"bag table {str(path)!r}",
+            wanted=f"columns {', '.join(COLUMNS)} and at least one bag",
+            got=f"columns {', '.join(rows[0])}" if rows else "no bag",
+            fix="make the store again",
+        )
+    try:
+        sizes = np.array([int(row["size"]) for row in rows], np.int64)
+        labels = Labels.of([int(row["label"]) if row["label"] else None for row in rows])
+    except ValueError as error:
+        raise DataError(
+            item=f"bag table {str(path)!r}",
+            wanted="whole numbers in size and label, an empty label where unknown",
+            got=str(error),
+            fix="correct the line",
+        ) from error
+    ids = tuple(row["bag_id"] for row in rows)
+    if len(set(ids)) < len(ids):
+        repeated = next(name for name in ids if ids.count(name) > 1)
+        raise DataError(
+            item=f"bag {repeated!r} of {str(path)!r}", wanted="a unique id", got="two lines", fix="rename one"
+        )
+    is_ood = np.array([row["is_ood"].lower() == "true" for row in rows])
+    return (
+        ids,
+        sizes,
+        labels,
+        is_ood,
+        tuple(row["split"] for row in rows),
+        tuple(row["ood_set"] for row in rows),
+    )
+
+
+def _load(path: Path, rows: int | None = None) -> np.ndarray:
+    try:
+        array: np.ndarray = np.load(path, mmap_mode="r" if rows is None else None, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted="a whole .npy array",
+            got=str(error),
+            fix="the file is missing or truncated; make the store again",
+        ) from error
+    if rows is not None and len(array) != rows:
+        raise StorageError(
+            item=f"{str(path)!r}", wanted=f"{rows} rows", got=str(len(array)), fix="make the store again"
+        )
+    return array

@@ -1,0 +1,9 @@
+"""What a prediction is: a distribution over class probabilities."""
+
+from __future__ import annotations
+
+from miue.distributions.base import PredictiveDistribution
+from miue.distributions.categorical import Categorical
+from miue.distributions.dirichlet import Dirichlet
+
+__all__ = ["Categorical", "Dirichlet", "PredictiveDistribution"]

@@ -1,0 +1,55 @@
+"""A point estimate of the class probabilities, as a softmax gives."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from miue.distributions.base import PredictiveDistribution
+from miue.errors import DataError
+
+
+class Categorical(PredictiveDistribution):
+    """Class probabilities that are taken as certain.
+
+    Args:
+        probabilities: each row sums to one.
+
+    Raises:
+        DataError: a row is not a probability distribution.
+
+    >>> Categorical(torch.tensor([[0.5, 0.5]])).entropy().item()
+    0.6931471805599453
+    """
+
+    def __init__(self, probabilities: Float[Tensor, "n C"]) -> None:
+        values = probabilities.to(torch.float64)
+        wrong = (values < 0).any(-1) | ((values.sum(-1) - 1).abs() > 1e-3) | ~values.isfinite().all(-1)
+        if wrong.any():
+            row = int(wrong.nonzero()[0])
+            raise DataError(
+                item=f"row {row} of the class probabilities",
+                wanted="values of at least 0 that sum to 1",
+                got=str([round(p, 6) for p in values[row].tolist()]),
+                fix="give probabilities, not logits or rounded scores",
+            )
+        self._probabilities = values
+
+    @classmethod
+    def of_logits(cls, logits: Float[Tensor, "n C"]) -> Categorical:
+        """Return the softmax of ``logits``."""
+        return cls(logits.to(torch.float64).softmax(-1))
+
+    @property
+    def probabilities(self) -> Float[Tensor, "n C"]:
+        """The class probabilities."""
+        return self._probabilities
+
+    def expected_entropy(self) -> Float[Tensor, "n"]:
+        """The entropy itself: a point estimate puts all uncertainty into the data."""
+        return self.entropy()
+
+    def mutual_information(self) -> Float[Tensor, "n"]:
+        """Zero: a point estimate knows no model uncertainty."""
+        return torch.zeros(len(self), dtype=torch.float64)

@@ -1,0 +1,45 @@
+"""The one family of exceptions, each with the four parts a person needs to act on it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MiueError(Exception):
+    """What was wanted, what came, which item, and what to do about it.
+
+    Args:
+        item: the thing at fault, named so that it can be found ("bag 'slide_17' (row 3 of bags.csv)").
+        wanted: what would have been right.
+        got: what came instead.
+        fix: what the reader can do now.
+    """
+
+    def __init__(self, *, item: str, wanted: str, got: str, fix: str) -> None:
+        self.item, self.wanted, self.got, self.fix = item, wanted, got, fix
+        super().__init__(f"{item}: expected {wanted}, got {got}; {fix}")
+
+
+class DataError(MiueError):
+    """Bags, labels or tables that cannot be used as they are."""
+
+
+class ConfigError(MiueError):
+    """An option, name or combination that does not exist or does not fit."""
+
+
+class ModelError(MiueError):
+    """A saved model that cannot be read, or data that the model was not made for."""
+
+
+class StorageError(MiueError):
+    """A file or folder that cannot be read or written."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Return the error for a name that is not one of ``known``, naming the nearest that is."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.4)
+    fix = f"did you mean {close[0]!r}?" if close else "choose one of these"
+    return ConfigError(item=f"{kind} {name!r}", wanted=f"one of {', '.join(options)}", got=repr(name), fix=fix)

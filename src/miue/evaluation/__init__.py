@@ -1,0 +1,8 @@
+"""How good predictions are: of classes, and of their own uncertainty. Reads predictions, never a network."""
+
+from __future__ import annotations
+
+from miue.evaluation.evaluate import Evaluation, LevelEvaluation, evaluate
+from miue.evaluation.metrics import Metric
+
+__all__ = ["Evaluation", "LevelEvaluation", "Metric", "evaluate"]

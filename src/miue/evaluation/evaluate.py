@@ -1,0 +1,138 @@
+"""Evaluate predictions as the paper does, and as the field does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from miue.distributions import Dirichlet
+from miue.evaluation.metrics import (
+    Metric,
+    Separation,
+    accuracy,
+    area_under_risk_coverage,
+    brier_score,
+    class_auroc,
+    expected_calibration_error,
+    negative_log_likelihood,
+    separation,
+)
+from miue.predictions import Predictions, PredictionTable
+
+CORRECTNESS = ("correct", "misclassified")
+DISTRIBUTION = ("in-distribution", "out-of-distribution")
+
+
+@dataclass(frozen=True)
+class LevelEvaluation:
+    """Evaluation of one level, bags or instances.
+
+    Attributes:
+        count: items.
+        labelled: in-distribution items with a label; the class metrics are of these.
+        metrics: accuracy, auroc, ece, brier, nll, aurc, and ue, the mean AUROC of ``confidence`` and all ``ood``.
+        confidence_measure: the uncertainty behind ``confidence`` and ``aurc``.
+        confidence: how well it tells correct from misclassified items (the paper's Conf.).
+        ood_measure: the uncertainty behind ``ood``.
+        ood: how well it tells in-distribution items from each out-of-distribution set.
+        by_measure: the same for every measure and extra score.
+    """
+
+    count: int
+    labelled: int
+    metrics: Mapping[str, Metric]
+    confidence_measure: str
+    confidence: Separation
+    ood_measure: str
+    ood: Mapping[str, Separation]
+    by_measure: Mapping[str, Mapping[str, Separation]]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Evaluation of bags and, where they were predicted, of instances."""
+
+    bags: LevelEvaluation
+    instances: LevelEvaluation | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as JSON values; an undefined metric is null with its reason beside it."""
+        return {
+            "bags": _plain(asdict(self.bags)),
+            "instances": self.instances and _plain(asdict(self.instances)),
+        }
+
+
+def evaluate(predictions: Predictions) -> Evaluation:
+    """Return the metrics of ``predictions`` at both levels.
+
+    Conf. is the AUROC of the confidence for "prediction correct" over labelled in-distribution items;
+    OOD is the AUROC for "in distribution" against each out-of-distribution set; UE is the mean of these.
+    A Dirichlet's confidence is max alpha for Conf. and the strength α0 for OOD; any other distribution's
+    is its max probability. Instances of all bags are pooled.
+
+    Reference: Liu & Ji 2024, Section sec-exp-setup, "Evaluation".
+    """
+    instances = predictions.instances
+    return Evaluation(evaluate_level(predictions.bags), evaluate_level(instances) if instances else None)
+
+
+def evaluate_level(table: PredictionTable) -> LevelEvaluation:
+    """Return the metrics of one table."""
+    inside = table.labels.known & ~table.is_ood
+    labels, probabilities = table.labels.values[inside], table.probabilities[inside]
+    correct = probabilities.argmax(1) == labels
+    uncertainties = table.uncertainties()
+    confidence_measure, ood_measure = default_measures(table)
+    sets = sorted({str(name) for name in table.ood_sets if name})
+
+    def conf(measure: str) -> Separation:
+        return separation(uncertainties[measure][inside], correct, names=CORRECTNESS)
+
+    def ood(measure: str, name: str) -> Separation:
+        compared = ~table.is_ood | (table.ood_sets == name)
+        return separation(uncertainties[measure][compared], ~table.is_ood[compared], names=DISTRIBUTION)
+
+    by_measure = {
+        measure: {"confidence": conf(measure), **{name: ood(measure, name) for name in sets}}
+        for measure in uncertainties
+    }
+    confidence = by_measure[confidence_measure]["confidence"]
+    detection = {name: by_measure[ood_measure][name] for name in sets}
+    metrics = {
+        "accuracy": accuracy(probabilities, labels),
+        "auroc": class_auroc(probabilities, labels),
+        "ece": expected_calibration_error(probabilities, labels),
+        "brier": brier_score(probabilities, labels),
+        "nll": negative_log_likelihood(probabilities, labels),
+        "aurc": area_under_risk_coverage(uncertainties[confidence_measure][inside], correct),
+        "ue": Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())]),
+    }
+    return LevelEvaluation(
+        len(table),
+        int(inside.sum()),
+        metrics,
+        confidence_measure,
+        confidence,
+        ood_measure,
+        detection,
+        by_measure,
+    )
+
+
+def default_measures(table: PredictionTable) -> tuple[str, str]:
+    """Return the measures behind Conf. and OOD that the paper uses for this kind of distribution."""
+    if isinstance(table.distribution, Dirichlet):
+        return "inverse_max_alpha", "vacuity"
+    return "least_confidence", "least_confidence"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        if set(value) == {"value", "reason"}:
+            return value["value"] if value["value"] is not None else {"value": None, "reason": value["reason"]}
+        return {key: _plain(item) for key, item in value.items()}
+    return value.item() if isinstance(value, np.generic) else value

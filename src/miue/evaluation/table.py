@@ -1,0 +1,58 @@
+"""An evaluation as a table for a person."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from miue.evaluation.evaluate import Evaluation, LevelEvaluation
+from miue.evaluation.metrics import Metric
+
+Row = tuple[str, Metric, bool]  # name, value, whether it is shown in percent
+
+TITLES = {
+    "accuracy": "Acc.",
+    "auroc": "AUROC of the class",
+    "ece": "ECE",
+    "brier": "Brier",
+    "nll": "NLL",
+    "aurc": "AURC",
+    "ue": "UE, mean of Conf. and OOD",
+}
+IN_PERCENT = {"accuracy", "auroc", "ece", "aurc", "ue"}
+
+
+def evaluation_table(evaluation: Evaluation) -> Table:
+    """Return metrics as rows and levels as columns; shares in percent, "—" with its reason where undefined."""
+    levels = [evaluation.bags, *([evaluation.instances] if evaluation.instances else [])]
+    table = Table(title="Evaluation", title_justify="left", caption_justify="left")
+    table.add_column("metric")
+    for name, level in zip(("bags", "instances"), levels, strict=False):
+        table.add_column(f"{name} ({level.count:,})", justify="right")
+    reasons: list[str] = []
+    for rows in zip(*(_rows(level) for level in levels), strict=True):
+        table.add_row(rows[0][0], *(_cell(metric, percent, reasons) for _, metric, percent in rows))
+    units = "Shares in %. Brier in [0, 2], NLL in nats."
+    table.caption = "\n".join([units, *(f"[{i}] {reason}" for i, reason in enumerate(reasons, 1))]).replace(
+        "[", "\\["
+    )
+    return table
+
+
+def _rows(level: LevelEvaluation) -> list[Row]:
+    separations = {"Conf.": level.confidence, **{f"OOD {name}": one for name, one in level.ood.items()}}
+    rows: list[Row] = [(TITLES["accuracy"], level.metrics["accuracy"], True)]
+    rows += [(f"{name}, AUROC", one.auroc, True) for name, one in separations.items()]
+    rows.append((TITLES["ue"], level.metrics["ue"], True))
+    for name, one in separations.items():
+        rows += [(f"{name}, AUPR", one.aupr, True), (f"{name}, FPR95", one.fpr95, True)]
+    for key in ("auroc", "ece", "brier", "nll", "aurc"):
+        rows.append((TITLES[key], level.metrics[key], key in IN_PERCENT))
+    return rows
+
+
+def _cell(metric: Metric, percent: bool, reasons: list[str]) -> str:
+    if metric.value is None:
+        if metric.reason not in reasons:
+            reasons.append(metric.reason)
+        return f"— \\[{reasons.index(metric.reason) + 1}]"
+    return f"{100 * metric.value:.2f}" if percent else f"{metric.value:.4f}"

@@ -1,0 +1,54 @@
+"""Evidence activations A, as functions from logits to *log*-evidence.
+
+Log-evidence is what the library passes around: the residual multiplies it, RED is linear in it, and
+evidence and alpha are taken from it only here. A rectified (ReLU) evidence is not offered: zero
+evidence has no logarithm and no gradient (Pandey & Yu 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import softplus
+
+LOGIT_LIMIT = 10.0
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def clamped_exponential(logits: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
+    """log A(s) for A(s) = exp(clamp(s, ±10)).
+
+    Reference: Liu & Ji 2024, Eq. eq7 and the appendix on implementation.
+    """
+    return logits.clamp(-LOGIT_LIMIT, LOGIT_LIMIT)
+
+
+def log_softplus(logits: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
+    """log A(s) for A(s) = log(1 + exp(s)), exact also where softplus underflows (there it is s)."""
+    low = logits < -15.0
+    return torch.where(low, logits - logits.clamp(max=-15.0).exp() / 2, softplus(logits.clamp(min=-15.0)).log())
+
+
+def log_elu(logits: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
+    """log A(s) for A(s) = ELU(s) + 1: s below zero, log(1 + s) above."""
+    return torch.where(logits < 0, logits, logits.clamp(min=0).log1p())
+
+
+def alpha_of(log_evidence: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
+    """Concentration of the Dirichlet: alpha = evidence + 1.
+
+    >>> alpha_of(torch.tensor([0.0, -torch.inf])).tolist()
+    [2.0, 1.0]
+    """
+    return log_evidence.exp() + 1
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "exp": clamped_exponential,
+    "softplus": log_softplus,
+    "elu": log_elu,
+}

@@ -1,0 +1,65 @@
+"""Parts of the gamma, digamma and trigamma functions that survive large arguments.
+
+Each is what is left of a special function when its leading terms are taken off. The closed forms of
+the Dirichlet distribution are sums in which those leading terms, of size α log α, cancel; written with
+the parts below, nothing large is ever added. Up to ``_SERIES_FROM`` the part is computed from the
+function, beyond it from its asymptotic series, whose first dropped term is below 1e-16 there.
+
+Reference: Abramowitz & Stegun 6.1.41, 6.3.18, 6.4.12.
+"""
+
+from __future__ import annotations
+
+from math import log, pi
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+_SERIES_FROM = 16.0
+_HALF_LOG_TWO_PI = log(2 * pi) / 2
+# B_2k / (2k (2k − 1)), B_2k / 2k and B_2k for k = 1 … 6
+_LGAMMA = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360)
+_DIGAMMA = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760)
+_TRIGAMMA = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730)
+
+
+def lgamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """log Γ(x) − [(x − ½) log x − x + ½ log 2π], for x > 0; about 1/12x."""
+    small, large = x.clamp(max=_SERIES_FROM), x.clamp(min=_SERIES_FROM)
+    direct = torch.lgamma(small) - ((small - 0.5) * small.log() - small + _HALF_LOG_TWO_PI)
+    return torch.where(x < _SERIES_FROM, direct, _series(_LGAMMA, large.reciprocal()) / large)
+
+
+def digamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """log x − 1/2x − ψ(x), for x > 0; about 1/12x²."""
+    small, large = x.clamp(max=_SERIES_FROM), x.clamp(min=_SERIES_FROM)
+    direct = small.log() - 0.5 / small - torch.digamma(small)
+    return torch.where(x < _SERIES_FROM, direct, _series(_DIGAMMA, large.reciprocal()) / large**2)
+
+
+def trigamma(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """ψ′(x) for x > 0, as the Hurwitz zeta function ζ(2, x).
+
+    ``torch.polygamma(1, x)`` is off by up to 5e-10 in float64; this is exact to the last digits.
+    """
+    return torch.special.zeta(torch.full_like(x, 2.0), x)
+
+
+def inverse_trigamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """1/ψ′(x) − x + ½, for x > 0; about 1/12x."""
+    small, large = x.clamp(max=_SERIES_FROM), x.clamp(min=_SERIES_FROM)
+    direct = trigamma(small).reciprocal() - small + 0.5
+    inverse = large.reciprocal()
+    tail = _series(_TRIGAMMA, inverse) * inverse  # x²·(ψ′ − 1/x − 1/2x²), about 1/6x
+    excess = (0.5 + tail) * inverse  # x·ψ′ − 1
+    return torch.where(x < _SERIES_FROM, direct, (excess / 2 - tail) / (1 + excess))
+
+
+def _series(coefficients: tuple[float, ...], inverse: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """c₀ + c₁ u + c₂ u² + … with u = 1/x²."""
+    u = inverse**2
+    total = torch.full_like(u, coefficients[-1])
+    for coefficient in reversed(coefficients[:-1]):
+        total = total * u + coefficient
+    return total

@@ -1,0 +1,103 @@
+"""Multi-instance residual evidential learning (MIREL)."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from miue.bags import BagBatch
+from miue.errors import unknown_name
+from miue.evidence import ResidualNetwork, alpha_of, residual_log_evidence
+from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise
+from miue.methods.edl import FisherEDL
+from miue.methods.routing import Routing
+from miue.networks.base import MILNetwork, Projection, instance_logits_of_features
+from miue.segments import Segments
+
+
+class MIREL(FisherEDL):
+    """A Dirichlet for each bag from S, and one for each instance from R = T + r·T, learned together.
+
+    Reference: Liu & Ji 2024, Eq. eq7, eq10, eq-loss-ins and eq-complete-loss.
+
+    Args:
+        network: any MIL network.
+        fisher_coefficient: λ1.
+        annealing_epochs: epochs over which the KL terms come in.
+        red: add RED at both levels.
+        activation: how logits become evidence.
+        strategy: what instances of positive bags learn from their bag's label.
+        routing: which parameters the instance loss teaches.
+        instance_coefficient: weight of the instance loss beside the bag loss.
+        background: the class whose bags hold only background instances; None where there is none.
+    """
+
+    def __init__(
+        self,
+        network: MILNetwork,
+        *,
+        fisher_coefficient: float = 0.0,
+        annealing_epochs: int = 10,
+        red: bool = True,
+        activation: str = "exp",
+        strategy: str = "weighted-evidence",
+        routing: str = "through-residual",
+        instance_coefficient: float = 1.0,
+        background: int | None = 0,
+    ) -> None:
+        super().__init__(
+            network,
+            fisher_coefficient=fisher_coefficient,
+            annealing_epochs=annealing_epochs,
+            red=red,
+            activation=activation,
+        )
+        if strategy not in STRATEGIES:
+            raise unknown_name("positive-bag strategy", strategy, STRATEGIES)
+        if routing not in get_args(Routing):
+            raise unknown_name("gradient routing", routing, get_args(Routing))
+        self.residual = ResidualNetwork(network.encoder.out_features, network.num_classes, network.hidden)
+        self.strategy = STRATEGIES[strategy]
+        self.routing = routing
+        self.instance_coefficient = instance_coefficient
+        self.background = background
+
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
+        """Return bag loss + instance loss, each a mean over bags."""
+        features = self.encode(batch.instances)
+        projection = self.network.project(features)
+        bag_evidence = self.log_evidence(self.network.score(projection, batch.segments).logits)
+        estimate = self._instance_estimate(features, projection, batch.segments)
+        residual = self.residual(features.detach() if self.routing == "residual-only" else features)
+        lesson = supervise(
+            residual_log_evidence(estimate, residual),
+            instance_weights(estimate, batch.labels, batch.segments),
+            batch.labels,
+            batch.segments,
+            self.strategy,
+            self.background,
+        )
+        losses = self.evidential_loss(
+            torch.cat([bag_evidence, lesson.log_evidence]), torch.cat([batch.labels, lesson.target]), epoch
+        )
+        bags = batch.segments.num_bags
+        instance_loss = (lesson.weight * losses[bags:]).sum()
+        return (losses[:bags].sum() + self.instance_coefficient * instance_loss) / bags
+
+    def instance_parameters(
+        self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"]
+    ) -> Float[Tensor, "N C"]:
+        """Return alpha of R."""
+        return alpha_of(residual_log_evidence(self.log_evidence(logits), self.residual(features)))
+
+    def _instance_estimate(
+        self, features: Float[Tensor, "N D"], projection: Projection, segments: Segments
+    ) -> Float[Tensor, "N C"]:
+        """Return the log-evidence of T, with the gradients that the routing lets through."""
+        if self.routing == "through-estimator":
+            return self.log_evidence(instance_logits_of_features(self.network, features, segments))
+        with torch.no_grad():
+            return self.log_evidence(self.network.score(projection, segments.singletons()).logits)

@@ -1,0 +1,169 @@
+"""A trained model: its method, what it was made of, what data it takes; saved as a folder without pickle."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from miue.bags import BagDataset
+from miue.config import DataContract, ModelConfig, build_method
+from miue.errors import ModelError, StorageError
+from miue.files import atomic_file, atomic_folder, read_json, write_json
+from miue.methods import Method
+from miue.prediction import predict
+from miue.predictions import Predictions
+from miue.training.checkpoint import weights_of
+
+FORMAT = "miue-model"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Model:
+    """A method with its weights, and what is needed to build it again.
+
+    Attributes:
+        method: network and uncertainty method.
+        config: what it is made of.
+        contract: what bags must look like.
+        about: how it was trained, for a reader.
+    """
+
+    method: Method
+    config: ModelConfig
+    contract: DataContract
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def predict(
+        self,
+        bags: BagDataset | Sequence[np.ndarray | Tensor],
+        *,
+        progress: bool = False,
+        device: str = "auto",
+    ) -> Predictions:
+        """Predict bags and their instances; labels are not needed.
+
+        Args:
+            bags: a dataset, or arrays (n, D) or (n, H, W[, channels]).
+            progress: show a bar with the time left.
+            device: "auto", "cpu", "cuda".
+
+        Raises:
+            ModelError: instances of another shape than the model was trained on.
+        """
+        dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags)
+        self.check(dataset)
+        return predict(self.method, dataset, progress=progress, device=device, about=self.summary())
+
+    def check(self, bags: BagDataset) -> None:
+        """Raise unless the model can take these bags.
+
+        Raises:
+            ModelError: instances of another shape.
+        """
+        if bags.instance_shape != tuple(self.contract.instance_shape):
+            what = "feature width" if len(self.contract.instance_shape) == 1 else "image shape"
+            raise ModelError(
+                item="the bags",
+                wanted=f"{what} {_shape(self.contract.instance_shape)}, which the model was trained on",
+                got=_shape(bags.instance_shape),
+                fix="use the feature extractor that made the training bags",
+            )
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the model is, for a reader."""
+        return {
+            "network": self.config.network.name,
+            "method": self.config.method.name,
+            "encoder": self.config.encoder.name,
+            "classes": list(self.contract.class_names),
+            **self.about,
+        }
+
+    def save(self, path: Path | str, *, overwrite: bool = False) -> None:
+        """Write config.json and model.safetensors to the folder ``path``, whole or not at all.
+
+        Raises:
+            StorageError: ``path`` is taken, or the disk is full.
+        """
+        with atomic_folder(Path(path), overwrite=overwrite) as folder:
+            self.write_into(folder)
+
+    def write_into(self, folder: Path) -> None:
+        """Write the model's two files beside whatever ``folder`` holds; config.json comes last."""
+        with atomic_file(folder / "model.safetensors") as temporary:
+            save_file(weights_of(self.method), temporary)
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "miue": version("miue"),
+            "model": self.config.model_dump(mode="json"),
+            "contract": self.contract.model_dump(mode="json"),
+            "about": dict(self.about),
+        }
+        write_json(folder / "config.json", content)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Model:
+        """Return the model saved in the folder ``path``.
+
+        Raises:
+            StorageError: no model there, or a damaged one.
+            ModelError: a newer format, or weights that do not fit the config.
+        """
+        folder = Path(path)
+        content = _read_config(folder)
+        try:
+            config = ModelConfig.model_validate(content.get("model"))
+            contract = DataContract.model_validate(content.get("contract"))
+        except ValidationError as error:
+            raise StorageError(
+                item=f"model config {str(folder / 'config.json')!r}",
+                wanted="the parts that miue writes",
+                got=str(error.errors()[0]["msg"]),
+                fix="save the model again",
+            ) from error
+        method = build_method(config, contract, seed=0)
+        try:
+            method.load_state_dict(load_file(folder / "model.safetensors"))
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise ModelError(
+                item=f"weights {str(folder / 'model.safetensors')!r}",
+                wanted="the weights that config.json describes",
+                got=str(error).split("\n")[0],
+                fix="save the model again",
+            ) from error
+        return cls(method.eval(), config, contract, content.get("about", {}))
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    if not (folder / "config.json").exists():
+        unfinished = (folder / "checkpoints").is_dir()
+        raise StorageError(
+            item=f"{str(folder)!r}",
+            wanted="a trained model (a folder with config.json and model.safetensors)",
+            got="a training that has not ended" if unfinished else "no model",
+            fix="continue it with 'miue train … --resume'" if unfinished else "train one with 'miue train'",
+        )
+    content = read_json(folder / "config.json", what="model config")
+    if content.get("format") != FORMAT or int(content.get("version", 0)) > VERSION:
+        raise ModelError(
+            item=f"model {str(folder)!r}",
+            wanted=f"format {FORMAT!r} up to version {VERSION}",
+            got=f"{content.get('format')!r} version {content.get('version')}",
+            fix="update miue",
+        )
+    return content
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return str(shape[0]) if len(shape) == 1 else " × ".join(map(str, shape))

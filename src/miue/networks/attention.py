@@ -1,0 +1,38 @@
+"""Attention pooling (ABMIL)."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from miue.encoders.base import Encoder
+from miue.networks.base import MILNetwork, Projection, Scores
+from miue.segments import Segments, segment_softmax, segment_sum
+
+
+class AttentionNetwork(MILNetwork):
+    """The bag's embedding is Σ a_k h_k with a = softmax(w tanh(V h)) over the bag; one linear head.
+
+    The head is linear and the weights of a bag sum to one, so the bag's logits are Σ a_k · head(h_k):
+    instances are projected to C logits once, and both S and T are sums of those.
+
+    Reference: Ilse et al. 2018; Liu & Ji 2024, Eq. eq2.
+    """
+
+    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
+        super().__init__(encoder, num_classes, hidden)
+        self.attention = self._attention(encoder.out_features, hidden)
+        self.head = nn.Linear(encoder.out_features, num_classes)
+
+    def _attention(self, width: int, hidden: int) -> nn.Module:
+        return nn.Sequential(nn.Linear(width, hidden), nn.Tanh(), nn.Linear(hidden, 1))
+
+    def project(self, features: Float[Tensor, "N D"]) -> Projection:
+        """Return the class logits and the attention score of each instance."""
+        return self.head(features), self.attention(features)
+
+    def score(self, projection: Projection, segments: Segments) -> Scores:
+        """Return each bag's logits and the attention a_k of its instances."""
+        logits, scores = projection
+        attention = segment_softmax(scores, segments)
+        return Scores(segment_sum(attention * logits, segments), attention)

@@ -1,0 +1,60 @@
+"""The dual-stream network (DSMIL)."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from miue.encoders.base import Encoder
+from miue.networks.base import MILNetwork, Projection, Scores
+from miue.segments import (
+    Segments,
+    per_instance,
+    segment_argmax,
+    segment_softmax,
+    segment_weighted_sum,
+)
+
+
+class DualStreamNetwork(MILNetwork):
+    """Two streams: the highest instance logit of each class, and attention around its critical instance.
+
+    The critical instance of a class has the bag's highest logit for it; attention is the softmax over
+    the bag of query · critical query / sqrt(hidden); a convolution over the C attended values gives C
+    logits; S is the mean of both streams' logits.
+
+    Reference: Li et al. 2021, as used by Liu & Ji 2024 (linear queries and values).
+    """
+
+    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
+        super().__init__(encoder, num_classes, hidden)
+        width = encoder.out_features
+        self.instance_head = nn.Linear(width, num_classes)
+        self.query = nn.Linear(width, hidden)
+        self.value = nn.Linear(width, hidden)
+        self.bag_head = nn.Conv1d(num_classes, num_classes, kernel_size=hidden)
+
+    def project(self, features: Float[Tensor, "N D"]) -> Projection:
+        """Return class logits, query and value of each instance."""
+        return self.instance_head(features), self.query(features), self.value(features)
+
+    def score(self, projection: Projection, segments: Segments) -> Scores:
+        """Return each bag's logits and, per class, the attention of its instances."""
+        instance_logits, queries, values = projection
+        if segments.are_singletons:
+            attended = self._bag_stream_of_one(values)
+            return Scores((instance_logits + attended) / 2, torch.ones_like(instance_logits))
+        critical = segment_argmax(instance_logits, segments)  # (B, C), position of the critical instance
+        highest = instance_logits.gather(0, critical)
+        keys = per_instance(queries[critical], segments)  # (B, C, hidden) → (N, C, hidden)
+        similarity = torch.einsum("nh,nch->nc", queries, keys) / sqrt(self.hidden)
+        attention = segment_softmax(similarity, segments)
+        attended = self.bag_head(segment_weighted_sum(values, attention, segments)).squeeze(-1)
+        return Scores((highest + attended) / 2, attention)
+
+    def _bag_stream_of_one(self, values: Float[Tensor, "N hidden"]) -> Float[Tensor, "N C"]:
+        """Return the bag stream where each bag is one instance: all C attended values are its value."""
+        return nn.functional.linear(values, self.bag_head.weight.sum(1), self.bag_head.bias)

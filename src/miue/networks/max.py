@@ -1,0 +1,27 @@
+"""Max pooling."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from miue.encoders.base import Encoder
+from miue.networks.base import MILNetwork, Projection, Scores
+from miue.segments import Segments, segment_max
+
+
+class MaxNetwork(MILNetwork):
+    """The bag's embedding is the maximum over its instances, feature by feature; one linear head."""
+
+    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
+        super().__init__(encoder, num_classes, hidden)
+        self.head = nn.Linear(encoder.out_features, num_classes)
+
+    def project(self, features: Float[Tensor, "N D"]) -> Projection:
+        """Return the features as they are."""
+        return (features,)
+
+    def score(self, projection: Projection, segments: Segments) -> Scores:
+        """Return the logits of each bag's maximum."""
+        (features,) = projection
+        return Scores(self.head(segment_max(features, segments)), None)

@@ -1,0 +1,27 @@
+"""Mean pooling."""
+
+from __future__ import annotations
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from miue.encoders.base import Encoder
+from miue.networks.base import MILNetwork, Projection, Scores
+from miue.segments import Segments, segment_mean
+
+
+class MeanNetwork(MILNetwork):
+    """The bag's embedding is the mean of its instances' features; one linear head."""
+
+    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
+        super().__init__(encoder, num_classes, hidden)
+        self.head = nn.Linear(encoder.out_features, num_classes)
+
+    def project(self, features: Float[Tensor, "N D"]) -> Projection:
+        """Return the class logits of each instance: the head is linear, so it commutes with the mean."""
+        return (self.head(features),)
+
+    def score(self, projection: Projection, segments: Segments) -> Scores:
+        """Return the mean of the instances' logits, which is the logits of their mean."""
+        (logits,) = projection
+        return Scores(segment_mean(logits, segments), None)

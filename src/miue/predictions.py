@@ -1,0 +1,304 @@
+"""Predictions: a distribution per bag and per instance beside what is known of them, as plain tables.
+
+bags.csv              bag_id, label, is_ood, ood_set, alpha_0 … (or p_0 …), predicted, measures, score_…
+instances.csv[.gz]    the same with bag_id, instance
+predictions.json      what made them; not needed to read them
+
+Any tool can write such tables: only bag_id and alpha_0 … or p_0 … (for two classes p_1 is enough) must
+be there. Labels are class indices from 0, empty where unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int64
+
+from miue.bags import Labels
+from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
+from miue.errors import DataError, StorageError
+from miue.files import atomic_file, atomic_folder, read_json, write_json
+from miue.measures import MEASURES, measures_of
+from miue.tables import read_columns
+
+FORMAT = "miue-predictions"
+VERSION = 1
+COMPRESSED_FROM = 20_000  # rows
+SCORE_PREFIX = "score_"
+
+
+@dataclass(frozen=True)
+class PredictionTable:
+    """Predictions of one level, bags or instances, n of them.
+
+    Attributes:
+        distribution: what is predicted.
+        bag_ids: the bag of each item.
+        labels: class of each item, where known.
+        is_ood: whether an item is known to be out of distribution.
+        ood_sets: where an out-of-distribution item comes from, "" for none.
+        instance: position of each instance in its bag; None for bags.
+        scores: further named uncertainties, higher where less certain.
+        coords: position of each instance in level-0 pixels, where known.
+    """
+
+    distribution: PredictiveDistribution
+    bag_ids: np.ndarray
+    labels: Labels
+    is_ood: Bool[np.ndarray, "n"]
+    ood_sets: np.ndarray
+    instance: Int64[np.ndarray, "n"] | None = None
+    scores: Mapping[str, Float64[np.ndarray, "n"]] = field(default_factory=dict)
+    coords: Int64[np.ndarray, "n 2"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.bag_ids)
+
+    @property
+    def probabilities(self) -> Float64[np.ndarray, "n C"]:
+        """Expected class probabilities."""
+        return self.distribution.probabilities.numpy()
+
+    @property
+    def predicted(self) -> Int64[np.ndarray, "n"]:
+        """The most probable class of each item."""
+        return self.distribution.predicted.numpy()
+
+    def uncertainties(self) -> dict[str, Float64[np.ndarray, "n"]]:
+        """Return every measure and extra score by name, higher where less certain."""
+        measures = {name: values.numpy() for name, values in measures_of(self.distribution).items()}
+        return {**measures, **self.scores}
+
+    def to_arrow(self) -> Any:
+        """Return the table as it is written (a pyarrow table)."""
+        import pyarrow as pa
+
+        dirichlet = isinstance(self.distribution, Dirichlet)
+        columns: dict[str, Any] = {"bag_id": pa.array(self.bag_ids, pa.string())}
+        if self.instance is not None:
+            columns["instance"] = self.instance
+        if self.coords is not None:
+            columns.update(x=self.coords[:, 0], y=self.coords[:, 1])
+        columns["label"] = pa.array(self.labels.values, mask=~self.labels.known)
+        columns["is_ood"] = pa.array(self.is_ood)
+        columns["ood_set"] = pa.array(self.ood_sets, pa.string())
+        if dirichlet:
+            assert isinstance(self.distribution, Dirichlet)
+            for c, alpha in enumerate(self.distribution.alpha.numpy().T):
+                columns[f"alpha_{c}"] = alpha
+        for c, probability in enumerate(self.probabilities.T):
+            columns[f"p_{c}"] = probability if not dirichlet else probability.astype(np.float32)
+        columns["predicted"] = self.predicted
+        for name, values in self.uncertainties().items():
+            prefix = SCORE_PREFIX if name in self.scores and name not in MEASURES else ""
+            columns[prefix + name] = values.astype(np.float32)
+        return pa.table(columns)
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas DataFrame (``pip install miue[pandas]``)."""
+        return self.to_arrow().to_pandas()
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of bags and of their instances.
+
+    Attributes:
+        bags: one item per bag.
+        instances: one item per instance, or None where there are none.
+        about: what made them, for a reader.
+    """
+
+    bags: PredictionTable
+    instances: PredictionTable | None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def save(self, path: Path | str, *, overwrite: bool = False) -> None:
+        """Write the tables to the folder ``path``, whole or not at all.
+
+        Raises:
+            StorageError: ``path`` is taken, or the disk is full.
+        """
+        with atomic_folder(Path(path), overwrite=overwrite) as folder:
+            _write_csv(folder / "bags.csv", self.bags)
+            if self.instances is not None:
+                large = len(self.instances) >= COMPRESSED_FROM
+                _write_csv(folder / ("instances.csv.gz" if large else "instances.csv"), self.instances)
+            summary = {
+                "format": FORMAT,
+                "version": VERSION,
+                "bags": len(self.bags),
+                "instances": 0 if self.instances is None else len(self.instances),
+                "distribution": type(self.bags.distribution).__name__.lower(),
+                "columns": {name: measure.describes for name, measure in MEASURES.items()},
+                "about": dict(self.about),
+            }
+            write_json(folder / "predictions.json", summary)
+
+
+def read_predictions(path: Path | str) -> Predictions:
+    """Return the predictions in the folder ``path``.
+
+    Raises:
+        StorageError: no predictions there, or a newer format.
+        DataError: a table that cannot be used.
+    """
+    folder = Path(path)
+    if not (folder / "bags.csv").exists():
+        raise StorageError(
+            item=f"{str(folder)!r}",
+            wanted="a folder of predictions (with bags.csv)",
+            got="a folder without it" if folder.is_dir() else "no such folder",
+            fix="make it with 'miue predict', or pass tables with --bags and --instances",
+        )
+    about: Mapping[str, Any] = {}
+    if (folder / "predictions.json").exists():
+        summary = read_json(folder / "predictions.json", what="predictions")
+        if summary.get("format") != FORMAT or int(summary.get("version", 0)) > VERSION:
+            raise StorageError(
+                item=f"predictions {str(folder)!r}",
+                wanted=f"format {FORMAT!r} up to version {VERSION}",
+                got=f"{summary.get('format')!r} version {summary.get('version')}",
+                fix="update miue, or predict again",
+            )
+        about = summary.get("about", {})
+    tables = [folder / name for name in ("instances.csv", "instances.csv.gz") if (folder / name).exists()]
+    return Predictions(read_table(folder / "bags.csv"), read_table(tables[0]) if tables else None, about)
+
+
+def read_table(path: Path | str) -> PredictionTable:
+    """Read one table of predictions, from this or any other tool (CSV, plain or gzipped).
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: columns that are missing or hold something else.
+    """
+    return _table_from_columns(read_columns(Path(path)), str(path))
+
+
+def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> PredictionTable:
+    count = len(columns["bag_id"])
+    distribution = _distribution(columns, name)
+    labels = Labels.unknown(count)
+    if "label" in columns:
+        labels = _labels(columns["label"], name, distribution.num_classes)
+    is_ood = _flags(columns["is_ood"], name) if "is_ood" in columns else np.zeros(count, bool)
+    sets = columns.get("ood_set", np.array([""] * count, object))
+    ood_sets = np.array([(s or "ood") if o else "" for s, o in zip(sets, is_ood, strict=True)], object)
+    computed = measures_of(distribution)
+    scores: dict[str, np.ndarray] = {}
+    for column, values in columns.items():
+        if column.startswith(SCORE_PREFIX):
+            scores[column.removeprefix(SCORE_PREFIX)] = _numbers(values, column, name)
+        elif column in MEASURES and column not in computed:
+            scores[column] = _numbers(values, column, name)
+    instance = _numbers(columns["instance"], "instance", name).astype(np.int64) if "instance" in columns else None
+    coords = None
+    if instance is not None and {"x", "y"} <= set(columns):
+        coords = np.stack([_numbers(columns[a], a, name).astype(np.int64) for a in "xy"], 1)
+    return PredictionTable(distribution, columns["bag_id"], labels, is_ood, ood_sets, instance, scores, coords)
+
+
+def _distribution(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDistribution:
+    """Return the Dirichlet of alpha_0 …, or the Categorical of p_0 … (or p_1 alone)."""
+    for prefix, kind in (("alpha_", Dirichlet), ("p_", Categorical)):
+        present = [f"{prefix}{c}" for c in range(len(columns)) if f"{prefix}{c}" in columns]
+        if len(present) == 1 and present == ["p_1"]:
+            positive = _numbers(columns["p_1"], "p_1", name)
+            return Categorical(torch.from_numpy(np.stack([1 - positive, positive], 1)))
+        if len(present) >= 2 and present[-1] == f"{prefix}{len(present) - 1}":
+            values = np.stack([_numbers(columns[column], column, name) for column in present], 1)
+            try:
+                return kind(torch.from_numpy(values))
+            except DataError as error:
+                raise DataError(
+                    item=f"{name}, {error.item}", wanted=error.wanted, got=error.got, fix=error.fix
+                ) from error
+    raise DataError(
+        item=f"table {name!r}",
+        wanted="columns alpha_0, alpha_1, … or p_0, p_1, … (p_1 alone for two classes)",
+        got=", ".join(columns),
+        fix="name the columns so",
+    )
+
+
+def _labels(values: np.ndarray, name: str, num_classes: int) -> Labels:
+    distinct, places = np.unique(values.astype(str), return_inverse=True)
+    numbers = np.zeros(len(distinct), np.int64)
+    for position, text in enumerate(distinct):
+        number = _whole_number(text) if text else 0
+        if number is None or not 0 <= number < num_classes:
+            raise DataError(
+                item=_cell(name, places, position, "label"),
+                wanted=f"a class index from 0 to {num_classes - 1}, or empty where unknown",
+                got=repr(str(text)),
+                fix="number classes as the probability columns do; mark out-of-distribution rows with is_ood",
+            )
+        numbers[position] = number
+    return Labels(numbers[places], (distinct != "")[places])
+
+
+def _whole_number(text: str) -> int | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else None
+
+
+_TRUE, _FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", "")
+
+
+def _flags(values: np.ndarray, name: str) -> Bool[np.ndarray, "n"]:
+    distinct, places = np.unique(values.astype(str), return_inverse=True)
+    for position, text in enumerate(distinct):
+        if text.strip().lower() not in (*_TRUE, *_FALSE):
+            raise DataError(
+                item=_cell(name, places, position, "is_ood"),
+                wanted="true or false",
+                got=repr(str(text)),
+                fix="write true or false",
+            )
+    return np.array([text.strip().lower() in _TRUE for text in distinct])[places]
+
+
+def _cell(name: str, places: np.ndarray, position: int, column: str) -> str:
+    return f"table {name!r}, row {int(np.argmax(places == position)) + 1}, column {column!r}"
+
+
+def _numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:
+    if values.dtype.kind not in "iufb":
+        values = np.where(values.astype(str) == "", "nan", values.astype(str))
+    try:
+        numbers = values.astype(np.float64)
+    except ValueError as error:
+        raise DataError(
+            item=f"table {name!r}, column {column!r}",
+            wanted="numbers",
+            got=str(error),
+            fix="correct the column",
+        ) from error
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad):
+        raise DataError(
+            item=f"table {name!r}, row {bad[0] + 1}, column {column!r}",
+            wanted="a finite number",
+            got="none" if np.isnan(numbers[bad[0]]) else str(numbers[bad[0]]),
+            fix=f"fill or drop the {len(bad)} rows without one",
+        )
+    return numbers
+
+
+def _write_csv(path: Path, table: PredictionTable) -> None:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    compression = "gzip" if path.suffix == ".gz" else None
+    options = csv.WriteOptions(quoting_style="needed")
+    with atomic_file(path) as temporary, pa.output_stream(str(temporary), compression=compression) as stream:
+        csv.write_csv(table.to_arrow(), stream, options)

@@ -1,0 +1,3 @@
+"""Figures of predictions."""
+
+from __future__ import annotations

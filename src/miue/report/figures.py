@@ -1,0 +1,157 @@
+"""Figures: confidence in and out of distribution, and one bag instance by instance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Shaped
+from matplotlib import colormaps
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
+
+from miue.distributions import Dirichlet
+from miue.files import atomic_file
+from miue.predictions import Predictions, PredictionTable
+
+INSIDE, OUTSIDE = "#1b6ca8", ("#d1495b", "#edae49", "#66a182", "#8d6a9f")  # told apart with any colour vision
+INK = "#333333"
+MAX_SHOWN = 24  # instances of one bag
+
+
+def confidence_figure(predictions: Predictions) -> Figure:
+    """Return histograms of the confidence of in- and out-of-distribution bags, and of instances.
+
+    The confidence is the strength α0 of a Dirichlet, else the max probability.
+    """
+    levels = [("bags", predictions.bags)]
+    if predictions.instances is not None:
+        levels.append(("instances", predictions.instances))
+    figure = Figure(figsize=(5.2 * len(levels), 3.6), layout="constrained")
+    for axes, (name, table) in zip(figure.subplots(1, len(levels), squeeze=False)[0], levels, strict=True):
+        _confidence_panel(axes, name, table)
+    return figure
+
+
+def _confidence_panel(axes: Any, name: str, table: PredictionTable) -> None:
+    values, label, logarithmic = _confidence(table)
+    low, high = values.min(), values.max()
+    edges = (
+        np.geomspace(low, high, 41) if logarithmic and high > low else np.linspace(low, max(high, low + 1e-9), 41)
+    )
+    groups = {"in distribution": ~table.is_ood}
+    groups.update({f"{s} (out of distribution)": table.ood_sets == s for s in sorted(set(table.ood_sets) - {""})})
+    for (group, chosen), colour in zip(groups.items(), (INSIDE, *OUTSIDE), strict=False):
+        weights = np.full(int(chosen.sum()), 100 / max(1, int(chosen.sum())))
+        style = {"bins": edges, "weights": weights, "color": colour}
+        axes.hist(values[chosen], histtype="stepfilled", alpha=0.3, **style)
+        axes.hist(values[chosen], histtype="step", linewidth=1.6, label=f"{group}, {chosen.sum():,}", **style)
+    if logarithmic:
+        axes.set_xscale("log")
+        for axis_formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            axis_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1.5, 0.6)))
+    axes.set_xlabel(f"{label}   (more certain →)", color=INK)
+    axes.set_ylabel(f"share of {name} in %", color=INK)
+    axes.set_title(f"How sure the model is of {name}", loc="left", color=INK, fontsize=11)
+    axes.margins(y=0.32)
+    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    _plain(axes)
+
+
+def _confidence(table: PredictionTable) -> tuple[Float64[np.ndarray, "n"], str, bool]:
+    if isinstance(table.distribution, Dirichlet):
+        return table.distribution.strength.numpy(), "evidence strength α0, log scale", True
+    return table.probabilities.max(1), "probability of the predicted class", False
+
+
+def bag_figure(
+    predictions: Predictions, bag: int, instances: Shaped[np.ndarray, "n *shape"], class_names: Any
+) -> Figure:
+    """Return one bag's instances with the probability of the bag's class and their uncertainty.
+
+    Args:
+        predictions: of all bags, instances included.
+        bag: position of the bag.
+        instances: the bag's images (n, H, W, channels), or features, which are not drawn.
+        class_names: name of each class.
+    """
+    assert predictions.instances is not None
+    table, item = predictions.instances, predictions.bags
+    members = np.flatnonzero(table.bag_ids == item.bag_ids[bag])
+    shown = min(len(members), MAX_SHOWN)
+    probabilities = item.probabilities[bag]
+    of_class = int(item.predicted[bag]) or 1
+    probability = table.probabilities[members, of_class]
+    uncertainty, label = _model_uncertainty(table)
+    width = max(7.0, 0.72 * shown + 1.6)
+    heights = [1.3, 1.3]
+    if instances.ndim == 4:
+        heights.insert(0, 0.9 * (width - 1.2) / shown * instances.shape[1] / instances.shape[2])
+    figure = Figure(figsize=(width, sum(heights) + 1.1), layout="constrained")
+    rows = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
+    if instances.ndim == 4:
+        _picture_row(rows[0], instances[:shown])
+    for axes, values, name in (
+        (rows[-2], probability, f"probability\nof {class_names[of_class]}"),
+        (rows[-1], uncertainty[members], label),
+    ):
+        colours = [_bar_colour(table, member) for member in members[:shown].tolist()]
+        axes.bar(range(shown), values[:shown], color=colours, width=0.72)
+        axes.set_ylabel(name, color=INK, fontsize=9)
+        axes.set_ylim(0, 1)
+        _plain(axes)
+    rows[-1].set_xticks(range(shown), [str(i + 1) for i in range(shown)])
+    rows[-1].set_xlabel(
+        "instance   (blue: known to be positive · grey: negative · red: out of distribution)", color=INK
+    )
+    truth = class_names[item.labels.values[bag]] if item.labels.known[bag] else "unknown"
+    bag_uncertainty, _ = _model_uncertainty(item)
+    title = (
+        f"Bag {item.bag_ids[bag]}: {class_names[int(item.predicted[bag])]} with probability "
+        f"{probabilities.max():.2f}, uncertainty {bag_uncertainty[bag]:.2f}; truth: {truth}"
+    )
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, color=INK)
+    return figure
+
+
+def _model_uncertainty(table: PredictionTable) -> tuple[Float64[np.ndarray, "n"], str]:
+    if isinstance(table.distribution, Dirichlet):
+        return table.distribution.vacuity().numpy(), "vacuity C/α0\n(no evidence = 1)"
+    return table.distribution.least_confidence().numpy(), "1 − max\nprobability"
+
+
+def _bar_colour(table: PredictionTable, member: int) -> str:
+    if table.is_ood[member]:
+        return OUTSIDE[0]
+    positive = table.labels.known[member] and table.labels.values[member] > 0
+    return INSIDE if positive else "#b8bfc6"
+
+
+def _picture_row(axes: Any, images: Shaped[np.ndarray, "n H W channels"]) -> None:
+    brightest = 255 if images.dtype == np.uint8 else max(1.0, float(images.max()))
+    for place, image in enumerate(images):
+        axes.imshow(
+            image[..., 0] if image.shape[-1] == 1 else image,
+            cmap=colormaps["gray"],
+            vmin=0,
+            vmax=brightest,
+            extent=(place - 0.45, place + 0.45, 0, 1),
+            aspect="auto",
+        )
+    axes.set_xlim(-0.6, len(images) - 0.4)
+    axes.set_ylim(0, 1)
+    axes.axis("off")
+
+
+def _plain(axes: Any) -> None:
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    axes.tick_params(colors=INK, labelsize=8)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write ``figure`` as a PNG, atomically."""
+    with atomic_file(path) as temporary:
+        FigureCanvasAgg(figure).figure.savefig(temporary, format="png", dpi=130)

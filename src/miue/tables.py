@@ -1,0 +1,63 @@
+"""Reading CSV tables that may come from anyone: every column as text, then what it must be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv
+
+from miue.errors import DataError, StorageError
+
+
+def read_columns(path: Path) -> dict[str, np.ndarray]:
+    """Return the columns of a CSV file as they read: ids stay text, so that no leading zero is lost.
+
+    Args:
+        path: plain or gzipped CSV with a header that holds ``bag_id``.
+
+    Raises:
+        StorageError: missing or not a CSV file.
+        DataError: no ``bag_id`` column, a repeated column, or no row.
+    """
+    if not path.is_file():
+        raise StorageError(
+            item=f"table {str(path)!r}",
+            wanted="an existing CSV file",
+            got="no such file",
+            fix="check the path",
+        )
+    try:
+        with pa.input_stream(str(path), compression="detect") as stream:
+            header = csv.open_csv(stream).schema.names
+        convert = csv.ConvertOptions(
+            column_types={name: pa.string() for name in header if name in _TEXT}, strings_can_be_null=False
+        )
+        table = csv.read_csv(str(path), convert_options=convert)
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StorageError(
+            item=f"table {str(path)!r}",
+            wanted="a readable CSV file with one header line",
+            got=str(error).split("\n")[0],
+            fix="check the file",
+        ) from error
+    if "bag_id" not in header or len(set(header)) < len(header) or not len(table):
+        raise DataError(
+            item=f"table {str(path)!r}",
+            wanted="a column 'bag_id', no column twice, and at least one row",
+            got=f"{len(table)} rows with columns {', '.join(header)}",
+            fix="name the id column bag_id",
+        )
+    return {name: _column(table.column(name)) for name in header}
+
+
+_TEXT = {"bag_id", "label", "is_ood", "ood_set"}
+
+
+def _column(column: Any) -> np.ndarray:
+    if pa.types.is_null(column.type):  # a column without a single value
+        return np.full(len(column), "", object)
+    values: np.ndarray = column.to_numpy()
+    return values

@@ -1,0 +1,7 @@
+"""Training on Lightning: batches, criterion, checkpoints that hold no code, and the fit itself."""
+
+from __future__ import annotations
+
+from miue.training.fit import TrainingSummary, fit
+
+__all__ = ["TrainingSummary", "fit"]

@@ -1,0 +1,154 @@
+"""What happens at the end of each epoch: a checkpoint, a line of the log, a step of the progress bar."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback, Checkpoint
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from miue.files import atomic_file
+from miue.training.checkpoint import weights_of
+from miue.training.module import TrainingModule
+
+MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this
+
+
+class BestWeights(Checkpoint):
+    """Keep the weights of the best epoch, and, where there is a folder, the state to resume from.
+
+    ``best.safetensors`` is written before ``last.safetensors``: a kill between the two repeats the
+    epoch, which gives the same weights again.
+
+    Args:
+        folder: where checkpoints go; None keeps the best weights in memory alone.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self.best_criterion = float("inf")
+        self.best_epoch = 0
+        self.stopped = False
+        self._weights: dict[str, Tensor] = {}
+
+    @property
+    def last(self) -> Path:
+        """File to resume from."""
+        assert self.folder is not None
+        return self.folder / "last.safetensors"
+
+    @property
+    def best(self) -> Path:
+        """File of the best weights."""
+        assert self.folder is not None
+        return self.folder / "best.safetensors"
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Do not train on where the run that is resumed had already stopped."""
+        trainer.should_stop = self.stopped
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Keep the weights if they are the best so far, then write the state to resume from."""
+        assert isinstance(pl_module, TrainingModule)
+        criterion = float(trainer.callback_metrics["criterion"])
+        if criterion < self.best_criterion - MIN_DELTA:
+            self.best_criterion, self.best_epoch = criterion, trainer.current_epoch + 1
+            self._weights = weights_of(pl_module.method)
+            if self.folder is not None:
+                with atomic_file(self.best) as temporary:
+                    save_file(self._weights, temporary)
+        self.stopped = trainer.should_stop
+        if self.folder is not None:
+            trainer.save_checkpoint(self.last)
+
+    def best_weights(self) -> dict[str, Tensor]:
+        """Return the weights of the best epoch."""
+        return self._weights or load_file(self.best)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what must survive a resume."""
+        return {
+            "best_criterion": self.best_criterion,
+            "best_epoch": self.best_epoch,
+            "stopped": self.stopped,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take over what survived."""
+        self.best_criterion = state_dict["best_criterion"]
+        self.best_epoch = state_dict["best_epoch"]
+        self.stopped = state_dict["stopped"]
+
+
+class EpochLog(Callback):
+    """One CSV line per epoch, whole after every epoch, continued by a resumed run.
+
+    Args:
+        path: the CSV file.
+    """
+
+    columns = ("epoch", "train_loss", "validation_nll", "validation_error", "criterion", "learning_rate")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, Any]] = []
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Keep the lines of the epochs that are not trained again."""
+        if trainer.current_epoch and self.path.exists():
+            with self.path.open(newline="", encoding="utf-8") as file:
+                self.rows = [row for row in csv.DictReader(file) if int(row["epoch"]) <= trainer.current_epoch]
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Add the line of this epoch."""
+        metrics = {key: float(trainer.callback_metrics[key]) for key in self.columns[1:-1]}
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        self.rows.append({"epoch": trainer.current_epoch + 1, **metrics, "learning_rate": rate})
+        with atomic_file(self.path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, self.columns)
+            writer.writeheader()
+            writer.writerows(self.rows)
+
+
+class EpochProgress(Callback):
+    """A bar over epochs with the criterion, the best epoch, and the most time that can be left."""
+
+    def __init__(self, best: BestWeights) -> None:
+        self.best = best
+        self.bar = Progress(
+            TextColumn("[bold]training[/]"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("epochs at most, {task.fields[note]}"),
+            TextColumn("ends within"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Show the bar."""
+        self.task = self.bar.add_task(
+            "training", total=trainer.max_epochs, completed=trainer.current_epoch, note="starting"
+        )
+        self.bar.start()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Move the bar."""
+        criterion = float(trainer.callback_metrics["criterion"])
+        best = min(self.best.best_criterion, criterion)
+        note = f"criterion {criterion:.3f}, best {best:.3f}"
+        self.bar.update(self.task, completed=trainer.current_epoch + 1, note=note)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Leave the bar as it is."""
+        self.bar.stop()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Give the terminal back."""
+        self.bar.stop()

@@ -1,0 +1,104 @@
+"""Checkpoints as safetensors: tensors as tensors, all else as JSON, no pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.plugins.io import CheckpointIO
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from miue.errors import StorageError
+from miue.files import atomic_file
+
+
+class SafetensorsCheckpointIO(CheckpointIO):
+    """Write and read Lightning's nested checkpoint as one safetensors file.
+
+    Tensors are stored under numbered names; the nest around them is JSON in the file's metadata, with
+    tuples, keys that are not strings and non-finite numbers marked so that they come back as they were.
+    """
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        """Write ``checkpoint`` to ``path`` atomically."""
+        write_nested(Path(path), checkpoint)
+
+    def load_checkpoint(
+        self, path: Any, map_location: Any = None, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Return the checkpoint at ``path``."""
+        content: dict[str, Any] = read_nested(Path(path))
+        return content
+
+    def remove_checkpoint(self, path: Any) -> None:
+        """Delete the file."""
+        Path(path).unlink(missing_ok=True)
+
+
+def write_nested(path: Path, content: Any) -> None:
+    """Write nested dicts, lists, tuples, numbers, strings and tensors to ``path``, atomically."""
+    tensors: dict[str, Tensor] = {}
+    structure = json.dumps(_encode(content, tensors))
+    with atomic_file(path) as temporary:
+        save_file(tensors, temporary, metadata={"structure": structure})
+
+
+def read_nested(path: Path) -> Any:
+    """Return what ``write_nested`` wrote.
+
+    Raises:
+        StorageError: the file is missing or damaged.
+    """
+    try:
+        with safe_open(path, "pt") as file:
+            structure = json.loads((file.metadata() or {})["structure"])
+            return _decode(structure, file)
+    except (OSError, SafetensorError, KeyError, json.JSONDecodeError) as error:
+        raise StorageError(
+            item=f"checkpoint {str(path)!r}",
+            wanted="a checkpoint written by miue",
+            got=str(error),
+            fix="start the run again without --resume",
+        ) from error
+
+
+def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
+    if isinstance(value, Tensor):
+        name = f"t{len(tensors)}"
+        tensors[name] = value.detach().cpu().contiguous().clone()
+        return {"tensor": name}
+    if isinstance(value, dict):
+        return {"dict": [[_encode(k, tensors), _encode(v, tensors)] for k, v in value.items()]}
+    if isinstance(value, tuple):
+        return {"tuple": [_encode(item, tensors) for item in value]}
+    if isinstance(value, list):
+        return {"list": [_encode(item, tensors) for item in value]}
+    if isinstance(value, float) and not abs(value) < float("inf"):
+        return {"float": str(value)}
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"cannot store a {type(value).__name__} in a checkpoint")
+
+
+def _decode(value: Any, file: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "tensor":
+        tensor: Tensor = file.get_tensor(content)
+        return tensor
+    if kind == "dict":
+        return {_decode(k, file): _decode(v, file) for k, v in content}
+    if kind == "float":
+        return float(content)
+    items = [_decode(item, file) for item in content]
+    return tuple(items) if kind == "tuple" else items
+
+
+def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
+    """Return a copy of the weights of ``module`` as they are stored."""
+    return {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}

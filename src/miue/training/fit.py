@@ -1,0 +1,134 @@
+"""Train a method on labelled bags until its validation criterion stops improving."""
+
+from __future__ import annotations
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback, EarlyStopping
+
+from miue.bags import BagDataset
+from miue.config import TrainingConfig
+from miue.errors import DataError
+from miue.methods import Method
+from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress
+from miue.training.checkpoint import SafetensorsCheckpointIO
+from miue.training.module import TrainingData, TrainingModule
+
+
+@dataclass(frozen=True)
+class TrainingSummary:
+    """How a training went.
+
+    Attributes:
+        epochs: epochs trained, those before a resume included.
+        best_epoch: the epoch whose weights were kept.
+        best_criterion: its validation NLL + error rate.
+        seconds: time of this process alone.
+    """
+
+    epochs: int
+    best_epoch: int
+    best_criterion: float
+    seconds: float
+
+
+def fit(
+    method: Method,
+    train: BagDataset,
+    validation: BagDataset,
+    config: TrainingConfig,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    progress: bool = True,
+    accelerator: str = "auto",
+) -> TrainingSummary:
+    """Train ``method`` in place and leave it with the weights of its best epoch.
+
+    Args:
+        method: what is trained.
+        train: labelled bags of at least two classes.
+        validation: labelled bags.
+        config: how.
+        folder: where checkpoints and log go; None writes nothing.
+        resume: continue from the folder's last checkpoint, if there is one.
+        progress: show a bar with the time left.
+        accelerator: "auto", "cpu", "gpu".
+
+    Raises:
+        DataError: a bag without a label, only one class, or a loss that is not finite.
+    """
+    check_labels(train, "training", classes_wanted=2)
+    check_labels(validation, "validation", classes_wanted=1)
+    best = BestWeights(folder / "checkpoints" if folder is not None else None)
+    stopping = EarlyStopping("criterion", min_delta=MIN_DELTA, patience=config.stop_patience)
+    callbacks: list[Callback] = [stopping, best]
+    if folder is not None:
+        callbacks.append(EpochLog(folder / "log.csv"))
+    if progress:
+        callbacks.append(EpochProgress(best))
+    started = time.perf_counter()
+    checkpoint = best.last if resume and folder is not None and best.last.exists() else None
+    with quiet_lightning():
+        trainer = pl.Trainer(
+            accelerator=accelerator,
+            devices=1,
+            max_epochs=config.max_epochs,
+            callbacks=callbacks,
+            plugins=[SafetensorsCheckpointIO()],
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            reload_dataloaders_every_n_epochs=1,
+        )
+        module = TrainingModule(method, config)
+        trainer.fit(module, TrainingData(train, validation, config), ckpt_path=checkpoint)
+    method.load_state_dict(best.best_weights())
+    method.eval()
+    return TrainingSummary(
+        trainer.current_epoch, best.best_epoch, best.best_criterion, time.perf_counter() - started
+    )
+
+
+def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
+    """Raise unless every bag is labelled, in distribution, and enough classes are there."""
+    missing = [name for name, known in zip(bags.ids, bags.labels.known, strict=True) if not known]
+    if missing:
+        raise DataError(
+            item=f"bag {missing[0]!r} of the {what} set",
+            wanted="a label for every bag",
+            got=f"none for {len(missing)} of {len(bags)} bags",
+            fix="label them or leave them out",
+        )
+    classes = sorted(set(bags.labels.values.tolist()))
+    if len(classes) < classes_wanted:
+        raise DataError(
+            item=f"the {what} set of {len(bags)} bags",
+            wanted=f"bags of at least {classes_wanted} classes",
+            got=f"class {classes} only",
+            fix="add bags of another class, or check the label column",
+        )
+
+
+@contextmanager
+def quiet_lightning() -> Iterator[None]:
+    """Silence Lightning's banners and its advice about data loaders, which are not torch's here."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", module=r"lightning.*")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)

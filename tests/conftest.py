@@ -1,0 +1,42 @@
+"""Shared fixtures. Shapes written in signatures are checked while the tests run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jaxtyping import install_import_hook
+
+install_import_hook("miue", "beartype.beartype")
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from made_bags import separable_bags  # noqa: E402
+
+from miue.bags import BagDataset  # noqa: E402
+
+torch.set_num_threads(1)  # the tests' tensors are small, and several test processes share the cores
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(1)
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder of real datasets beside a checkout; absent elsewhere."""
+    if not (SHARED_DATA / "mnist.npz").exists():
+        pytest.skip("needs mnist.npz, fashion_mnist.npz and kmnist.npz in ../shared/data")
+    return SHARED_DATA
+
+
+@pytest.fixture
+def bags() -> BagDataset:
+    return separable_bags()

@@ -1,0 +1,201 @@
+"""The commands, run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from miue.cli import app, main
+from miue.errors import MiueError
+
+RUNNER = CliRunner()
+QUICK = ["--quiet", "--set", "max_epochs=2", "--set", "learning_rate=1e-3"]
+
+
+def run(*arguments: object) -> str:
+    """Run a command that must succeed and return what it prints."""
+    result = RUNNER.invoke(app, [str(a) for a in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def fail(*arguments: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command that must end with exit status 2 and return its one-sentence error."""
+    monkeypatch.setattr(sys, "argv", ["miue", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert stop.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, a run and predictions, made by the commands."""
+    place = tmp_path_factory.mktemp("cli")
+    run("data", "make", "digits-bags", "--out", place / "store")
+    run("train", place / "store", "--out", place / "run", *QUICK)
+    run("predict", place / "run", place / "store", "--out", place / "predictions", "--quiet")
+    return place
+
+
+def test_evaluation_is_printed_as_a_table_and_as_json(folder: Path, tmp_path: Path) -> None:
+    table = run("evaluate", folder / "predictions", "--out", tmp_path / "evaluation.json")
+    for name in (
+        "Acc.",
+        "Conf., AUROC",
+        "OOD photographs, AUROC",
+        "UE",
+        "FPR95",
+        "AUPR",
+        "ECE",
+        "Brier",
+        "NLL",
+        "AURC",
+    ):
+        assert name in table
+    printed = json.loads(run("evaluate", folder / "predictions", "--json"))
+    assert printed == json.loads((tmp_path / "evaluation.json").read_text())
+    assert 0 <= printed["bags"]["metrics"]["accuracy"] <= 1
+
+
+def test_tables_given_as_files_evaluate_as_the_folder_does(folder: Path) -> None:
+    whole = json.loads(run("evaluate", folder / "predictions", "--json"))
+    tables = [
+        "--bags",
+        folder / "predictions" / "bags.csv",
+        "--instances",
+        folder / "predictions" / "instances.csv",
+    ]
+    assert json.loads(run("evaluate", *tables, "--json")) == whole
+    assert json.loads(run("evaluate", *tables[:2], "--json"))["instances"] is None
+
+
+@pytest.mark.parametrize("kind", ["store", "run", "predictions"])
+def test_inspect_shows_what_a_folder_holds(kind: str, folder: Path) -> None:
+    described = json.loads(run("inspect", folder / kind, "--json"))
+    wanted = {"store": "bag store", "run": "trained model", "predictions": "predictions"}[kind]
+    assert described["kind"] == wanted
+    table = run("inspect", folder / kind)
+    known = {"store": "photographs", "run": "attention", "predictions": "median vacuity"}[kind]
+    assert known in " ".join(table.split())
+
+
+def test_inspect_shows_a_run_that_has_not_ended(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text((folder / "run" / "run.json").read_text())
+    assert "unfinished run" in json.loads(run("inspect", tmp_path, "--json"))["kind"]
+
+
+def test_prediction_of_a_store_without_labels(folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "store" / "bags.csv").read_text().splitlines()
+    rows = [line.split(",") for line in lines]
+    unlabelled = [lines[0], *(",".join([*row[:2], "", "false", "", ""]) for row in rows[1:])]
+    for file in ("store.json", "instances.npy"):
+        (tmp_path / file).write_bytes((folder / "store" / file).read_bytes())
+    (tmp_path / "bags.csv").write_text("\n".join(unlabelled) + "\n")
+    run("predict", folder / "run", tmp_path, "--out", tmp_path / "out", "--quiet")
+    assert "no labelled item" in run("evaluate", tmp_path / "out")
+
+
+def test_mnist_bags_are_made_from_archives(shared_data: Path, tmp_path: Path) -> None:
+    arguments = ["--source", shared_data, "--ood", "fmnist", "--ood-ratio", "0.4", "--split", "test"]
+    run("data", "make", "mnist-bags", *arguments, "--out", tmp_path / "store")
+    described = json.loads(run("inspect", tmp_path / "store", "--json"))
+    assert described["bags"] == 2000
+    assert described["split"][0]["OOD fmnist"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "STORE", "--out", "NEW", "--network", "atention"], "did you mean 'attention'"),
+        (["train", "STORE", "--out", "NEW", "--method", "mirl"], "did you mean 'mirel'"),
+        (["train", "STORE", "--out", "NEW", "--set", "max_epoch=3"], "did you mean 'max_epochs'"),
+        (["train", "STORE", "--out", "NEW", "--set", "method.rooting=x"], "did you mean 'method.routing'"),
+        (["train", "STORE", "--out", "NEW", "--set", "max_epochs"], "write --set max_epochs=50"),
+        (["train", "STORE", "--out", "NEW", "--resume", "--overwrite"], "leave one out"),
+        (["train", "STORE", "--out", "RUN"], "pass --overwrite to replace it"),
+        (["train", "NOWHERE", "--out", "NEW"], "expected a bag store"),
+        (["predict", "STORE", "STORE", "--out", "NEW"], "expected a trained model"),
+        (
+            ["predict", "RUN", "STORE", "--out", "NEW", "--split", "tset"],
+            "expected one of test, train, validation",
+        ),
+        (["predict", "RUN", "STORE", "--out", "PREDICTIONS"], "--overwrite"),
+        (["evaluate"], "a folder of predictions, or --bags FILE"),
+        (["evaluate", "--bags", "NOWHERE"], "an existing CSV file"),
+        (["inspect", "NOWHERE"], "no such folder"),
+        (["data", "make", "digit-bags", "--out", "NEW"], "did you mean 'digits-bags'"),
+        (["data", "make", "mnist-bags", "--out", "NEW"], "pass --source FOLDER"),
+        (
+            ["data", "make", "mnist-bags", "--out", "NEW", "--source", "NEW", "--ood", "kmist"],
+            "did you mean 'kmnist'",
+        ),
+        (["data", "make", "mnist-bags", "--out", "NEW", "--source", "NEW"], "mnist.npz or MNIST/raw"),
+        (["data", "make", "digits-bags", "--out", "NEW", "--split", "trian"], "did you mean 'train'"),
+        (["data", "make", "gaussian-bags", "--out", "NEW", "--ood", "fmnist"], "leave it out"),
+        (["data", "make", "digits-bags", "--out", "STORE"], "--overwrite"),
+        (["demo", "--out", "RUN"], "--overwrite"),
+    ],
+)
+def test_bad_input_ends_with_status_two_and_one_sentence(
+    arguments: list[str],
+    message: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = {"STORE": folder / "store", "RUN": folder / "run", "PREDICTIONS": folder / "predictions"}
+    places.update(NEW=tmp_path / "new", NOWHERE=tmp_path / "nowhere")
+    error = fail(*(places.get(a, a) for a in arguments), monkeypatch=monkeypatch, capsys=capsys)
+    assert error.startswith("miue: error: ")
+    assert message in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "new").exists(), "nothing is left behind"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [(["train", "x", "--out", "y", "--sead", "3"], "--seed"), (["evalute", "x"], "evaluate")],
+)
+def test_a_misspelt_option_or_command_names_the_nearest(
+    arguments: list[str], nearest: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert nearest in fail(*arguments, monkeypatch=monkeypatch, capsys=capsys)
+
+
+def test_an_error_has_four_parts() -> None:
+    error = MiueError(item="bag 'a'", wanted="one instance", got="none", fix="drop it")
+    assert (error.item, error.wanted, error.got, error.fix) == ("bag 'a'", "one instance", "none", "drop it")
+    assert str(error) == "bag 'a': expected one instance, got none; drop it"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    code = "import sys; sys.argv = ['miue', '--help']\nfrom miue.cli import main\ntry:\n    main()\nfinally:\n    "
+    names = "('torch', 'lightning', 'sklearn', 'matplotlib', 'pyarrow')"
+    heavy = f"print('HEAVY', [m for m in {names} if m in sys.modules])"
+    output = subprocess.run(
+        [sys.executable, "-c", code + heavy], capture_output=True, text=True, check=False
+    ).stdout
+    assert "HEAVY []" in output
+
+
+def test_the_demo_runs_and_writes_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from miue import demo
+
+    monkeypatch.setattr(demo, "SETTINGS", {**demo.SETTINGS, "max_epochs": 2})
+    output = run("demo", "--out", tmp_path / "demo", "--quiet")
+    assert "Acc." in output
+    written = {str(p.relative_to(tmp_path / "demo")) for p in (tmp_path / "demo").rglob("*") if p.is_file()}
+    wanted = {"store/bags.csv", "run/model.safetensors", "predictions/bags.csv", "predictions/instances.csv"}
+    figures = {f"figures/{name}.png" for name in ("confidence", "bag_positive", "bag_out_of_distribution")}
+    assert wanted | figures | {"evaluation.json"} <= written
+    assert (tmp_path / "demo" / "figures" / "confidence.png").read_bytes().startswith(b"\x89PNG")
+    assert not list(tmp_path.glob(".*.tmp"))

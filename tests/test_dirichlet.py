@@ -1,0 +1,182 @@
+"""Closed forms against mpmath and quadrature, from no evidence to 1e5."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from miue.distributions import Categorical, Dirichlet
+from miue.distributions.dirichlet import differential_entropy, divergence_from_uniform
+from miue.errors import DataError
+from miue.evidence.special import (
+    digamma_remainder,
+    inverse_trigamma_remainder,
+    lgamma_remainder,
+    trigamma,
+)
+from miue.measures import MEASURES, measures_of
+
+mpmath.mp.dps = 50
+
+ALPHAS = [
+    [1 + 1e-6, 1 + 1e-6],
+    [1 + 1e-6, 1e5],
+    [1e5, 1e5],
+    [3.0, 7.5],
+    [15.99, 16.01],
+    [2.0, 17.0, 1e5],
+    [1e4, 1.5, 3.0, 1e4, 1 + 1e-6],
+]
+
+
+def exact(alpha: list[float]) -> dict[str, mpmath.mpf]:
+    """Every measure by its textbook formula in 50 digits."""
+    values = [mpmath.mpf(a) for a in alpha]
+    total, count = mpmath.fsum(values), len(values)
+    p = [a / total for a in values]
+    entropy = -mpmath.fsum(q * mpmath.log(q) for q in p)
+    gaps = [mpmath.digamma(total + 1) - mpmath.digamma(a + 1) for a in values]
+    expected_entropy = mpmath.fsum(q * gap for q, gap in zip(p, gaps, strict=True))
+    log_beta = mpmath.fsum(mpmath.loggamma(a) for a in values) - mpmath.loggamma(total)
+    spread = (total - count) * mpmath.digamma(total)
+    differential = log_beta + spread - mpmath.fsum((a - 1) * mpmath.digamma(a) for a in values)
+    return {
+        "least_confidence": 1 - max(p),
+        "entropy": entropy,
+        "expected_entropy": expected_entropy,
+        "mutual_information": entropy - expected_entropy,
+        "differential_entropy": differential,
+        "inverse_max_alpha": 1 / max(values),
+        "vacuity": count / total,
+    }
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_measure_equals_its_formula_in_fifty_digits(measure: str, alpha: list[float]) -> None:
+    value = MEASURES[measure].of(Dirichlet(torch.tensor([alpha], dtype=torch.float64)))
+    assert abs(mpmath.mpf(value.item()) - exact(alpha)[measure]) < 1e-10
+
+
+@given(st.lists(st.floats(1 + 1e-6, 1e5), min_size=2, max_size=6))
+def test_any_alpha_gives_exact_measures(alpha: list[float]) -> None:
+    measures = measures_of(Dirichlet(torch.tensor([alpha], dtype=torch.float64)))
+    for name, value in exact(alpha).items():
+        assert abs(mpmath.mpf(measures[name].item()) - value) < 1e-10
+
+
+@pytest.mark.parametrize("alpha", [[1.3, 2.7], [4.0, 1.1], [30.0, 20.0]])
+def test_two_class_measures_equal_integrals_over_the_beta_density(alpha: list[float]) -> None:
+    prediction = Dirichlet(torch.tensor([alpha], dtype=torch.float64))
+    a, b = map(mpmath.mpf, alpha)
+
+    def density(p: mpmath.mpf) -> mpmath.mpf:
+        return p ** (a - 1) * (1 - p) ** (b - 1) / mpmath.beta(a, b)
+
+    def binary_entropy(p: mpmath.mpf) -> mpmath.mpf:
+        return -(p * mpmath.log(p) + (1 - p) * mpmath.log(1 - p)) * density(p)
+
+    with mpmath.workdps(25):
+        expected = mpmath.quad(binary_entropy, [0, 0.5, 1])
+        spread = mpmath.quad(lambda p: -mpmath.log(density(p)) * density(p), [0, 0.5, 1])
+    assert prediction.expected_entropy().item() == pytest.approx(float(expected), abs=1e-10)
+    assert prediction.differential_entropy().item() == pytest.approx(float(spread), abs=1e-10)
+    assert float(stats.beta(*alpha).entropy()) == pytest.approx(float(spread), abs=1e-10)
+
+
+def test_three_class_differential_entropy_equals_scipy() -> None:
+    alpha = np.array([2.0, 3.5, 9.0])
+    value = differential_entropy(torch.from_numpy(alpha)[None]).item()
+    assert value == pytest.approx(float(stats.dirichlet(alpha).entropy()), abs=1e-10)
+
+
+def test_total_uncertainty_is_data_plus_model_uncertainty() -> None:
+    prediction = Dirichlet(1 + 50 * torch.rand(97, 5, dtype=torch.float64))
+    parts = prediction.expected_entropy() + prediction.mutual_information()
+    torch.testing.assert_close(parts, prediction.entropy(), atol=1e-12, rtol=0)
+
+
+def test_mutual_information_keeps_its_digits_where_the_difference_loses_them() -> None:
+    alpha = torch.tensor([[1e12, 1e12]], dtype=torch.float64)
+    prediction = Dirichlet(alpha)
+    truth = float(exact([1e12, 1e12])["mutual_information"])
+    naive = (prediction.entropy() - prediction.expected_entropy()).item()
+    assert prediction.mutual_information().item() == pytest.approx(truth, rel=1e-12, abs=0)
+    assert naive != pytest.approx(truth, rel=1e-3, abs=0)
+
+
+def test_differential_entropy_keeps_its_digits_in_float32_where_the_formula_loses_them() -> None:
+    alpha = torch.tensor([[2e4, 2e4]])
+    truth = float(exact([2e4, 2e4])["differential_entropy"])
+    total = alpha.sum(-1)
+    naive = alpha.lgamma().sum(-1) - total.lgamma() + (total - 2) * total.digamma()
+    naive = naive - ((alpha - 1) * alpha.digamma()).sum(-1)
+    assert differential_entropy(alpha).item() == pytest.approx(truth, rel=1e-5)
+    assert naive.item() != pytest.approx(truth, rel=1e-3, abs=0)
+
+
+def test_mutual_information_is_never_negative() -> None:
+    alpha = 1 + torch.logspace(-6, 20, 997, dtype=torch.float64)[:, None] * torch.rand(997, 3, dtype=torch.float64)
+    assert (Dirichlet(alpha).mutual_information() >= 0).all()
+
+
+@pytest.mark.parametrize("x", [1e-2, 0.5, 1.0, 7.3, 15.999, 16.0, 16.001, 1e3, 1e8])
+def test_remainders_of_special_functions_are_exact(x: float) -> None:
+    at, exact_x = torch.tensor([x], dtype=torch.float64), mpmath.mpf(x)
+    half_log = mpmath.log(2 * mpmath.pi) / 2
+    truths = {
+        lgamma_remainder: mpmath.loggamma(exact_x) - ((exact_x - 0.5) * mpmath.log(exact_x) - exact_x + half_log),
+        digamma_remainder: mpmath.log(exact_x) - 1 / (2 * exact_x) - mpmath.digamma(exact_x),
+        inverse_trigamma_remainder: 1 / mpmath.psi(1, exact_x) - exact_x + mpmath.mpf(1) / 2,
+        trigamma: mpmath.psi(1, exact_x),
+    }
+    for function, truth in truths.items():
+        scale = max(1, abs(truth))
+        assert abs(mpmath.mpf(function(at).item()) - truth) / scale < 1e-13, function.__name__
+
+
+def test_remainders_have_finite_gradients_on_both_sides_of_the_series() -> None:
+    for function in (lgamma_remainder, digamma_remainder, inverse_trigamma_remainder):
+        x = torch.tensor([1.0, 15.0, 17.0, 1e6], dtype=torch.float64, requires_grad=True)
+        assert torch.autograd.gradcheck(function, x)
+
+
+def test_the_gradient_of_differential_entropy_is_the_derivative() -> None:
+    alpha = (1 + 30 * torch.rand(5, 3, dtype=torch.float64)).requires_grad_()
+    assert torch.autograd.gradcheck(differential_entropy, alpha)
+
+
+def test_divergence_from_uniform_is_zero_only_without_evidence() -> None:
+    values = divergence_from_uniform(torch.tensor([[1.0, 1.0, 1.0], [2.0, 1.0, 1.0]], dtype=torch.float64))
+    assert values[0].item() == pytest.approx(0, abs=1e-14)
+    assert values[1].item() > 0.05
+
+
+def test_a_categorical_has_entropy_but_no_model_uncertainty() -> None:
+    prediction = Categorical(torch.tensor([[0.5, 0.5], [1.0, 0.0]]))
+    assert prediction.entropy().tolist() == [pytest.approx(np.log(2)), 0.0]
+    assert torch.equal(prediction.expected_entropy(), prediction.entropy())
+    assert prediction.mutual_information().tolist() == [0.0, 0.0]
+    assert list(measures_of(prediction)) == ["least_confidence", "entropy"]
+
+
+def test_measures_rise_with_uncertainty() -> None:
+    sure_then_unsure = Dirichlet(torch.tensor([[100.0, 1.0], [1.5, 1.2]]))
+    for name, values in measures_of(sure_then_unsure).items():
+        assert values[0] < values[1], name
+
+
+@pytest.mark.parametrize("alpha", [[[0.0, 1.0]], [[float("nan"), 1.0]], [[-1.0, 2.0]]])
+def test_a_concentration_that_is_not_above_zero_is_refused(alpha: list[list[float]]) -> None:
+    with pytest.raises(DataError, match="row 0 of alpha"):
+        Dirichlet(torch.tensor(alpha))
+
+
+def test_probabilities_that_do_not_sum_to_one_are_refused() -> None:
+    with pytest.raises(DataError, match="row 1 of the class probabilities"):
+        Categorical(torch.tensor([[0.5, 0.5], [0.9, 0.9]]))

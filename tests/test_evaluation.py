@@ -1,0 +1,176 @@
+"""Metrics against scikit-learn, hand counts and definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.calibration import calibration_curve
+from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
+
+from miue.bags import Labels
+from miue.distributions import Categorical, Dirichlet
+from miue.evaluation import evaluate
+from miue.evaluation.evaluate import evaluate_level
+from miue.evaluation.metrics import (
+    Metric,
+    area_under_risk_coverage,
+    brier_score,
+    class_auroc,
+    expected_calibration_error,
+    negative_log_likelihood,
+    separation,
+)
+from miue.evaluation.table import evaluation_table
+from miue.predictions import Predictions, PredictionTable
+
+
+def table(
+    distribution: Dirichlet | Categorical,
+    labels: list[int | None],
+    ood_sets: list[str] | None = None,
+    scores: dict[str, np.ndarray] | None = None,
+) -> PredictionTable:
+    sets = np.array(ood_sets or [""] * len(labels), object)
+    names = np.array([f"b{i}" for i in range(len(labels))], object)
+    return PredictionTable(distribution, names, Labels.of(labels), sets != "", sets, scores=scores or {})
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=3, max_size=40))
+def test_separation_equals_scikit_learn_with_ties(rows: list[tuple[int, bool]]) -> None:
+    uncertainty = np.array([float(u) for u, _ in rows])
+    wanted = np.array([w for _, w in rows])
+    result = separation(uncertainty, wanted, names=("wanted", "unwanted"))
+    if wanted.all() or not wanted.any():
+        assert result.auroc.value is None
+        return
+    assert result.auroc.value == pytest.approx(roc_auc_score(wanted, -uncertainty))
+    assert result.aupr.value == pytest.approx(average_precision_score(wanted, -uncertainty))
+    pairs = [(u < v) + 0.5 * (u == v) for u in uncertainty[wanted] for v in uncertainty[~wanted]]
+    assert result.auroc.value == pytest.approx(np.mean(pairs))
+    thresholds = sorted(set(uncertainty))
+    accepted = next(t for t in thresholds if (uncertainty[wanted] <= t).mean() >= 0.95)
+    assert result.fpr95.value == pytest.approx((uncertainty[~wanted] <= accepted).mean())
+
+
+def test_aurc_is_the_mean_error_rate_over_all_coverages() -> None:
+    uncertainty = np.array([0.1, 0.2, 0.3, 0.4])
+    correct = np.array([True, False, True, False])
+    assert area_under_risk_coverage(uncertainty, correct).value == pytest.approx((0 + 1 / 2 + 1 / 3 + 2 / 4) / 4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=12), st.randoms())
+def test_aurc_does_not_depend_on_the_order_of_ties(rows: list[tuple[int, bool]], random: object) -> None:
+    shuffled = list(rows)
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    values = [
+        area_under_risk_coverage(np.array([float(u) for u, _ in r]), np.array([c for _, c in r])).value
+        for r in (rows, shuffled)
+    ]
+    assert values[0] == pytest.approx(values[1])
+
+
+def test_aurc_with_ties_is_the_mean_over_their_orders() -> None:
+    tied = area_under_risk_coverage(np.zeros(2), np.array([True, False])).value
+    assert tied == pytest.approx(np.mean([(0 + 1 / 2) / 2, (1 + 1 / 2) / 2]))
+
+
+def test_calibration_error_weighs_bins_by_their_items() -> None:
+    p = np.array([0.95, 0.95, 0.95, 0.65])
+    probabilities = np.stack([1 - p, p], 1)
+    labels = np.array([1, 1, 0, 1])
+    expected = (3 * abs(2 / 3 - 0.95) + 1 * abs(1 - 0.65)) / 4
+    assert expected_calibration_error(probabilities, labels).value == pytest.approx(expected)
+
+
+def test_calibration_error_equals_the_bins_of_scikit_learn() -> None:
+    random = np.random.default_rng(0)
+    p = random.uniform(0.5, 1, 997)
+    labels = (random.uniform(size=997) < p).astype(int)
+    probabilities = np.stack([1 - p, p], 1)
+    shares, means = calibration_curve(labels, p, n_bins=15)
+    counts = np.histogram(p, np.linspace(0, 1, 16))[0]
+    expected = np.abs(shares - means) @ counts[counts > 0] / 997
+    assert expected_calibration_error(probabilities, labels).value == pytest.approx(expected)
+
+
+def test_brier_and_likelihood_equal_scikit_learn() -> None:
+    random = np.random.default_rng(1)
+    p = random.uniform(size=101)
+    labels = random.integers(0, 2, 101)
+    binary = np.stack([1 - p, p], 1)
+    assert brier_score(binary, labels).value == pytest.approx(2 * brier_score_loss(labels, p))
+    assert negative_log_likelihood(binary, labels).value == pytest.approx(log_loss(labels, binary))
+    several = random.dirichlet(np.ones(3), 101)
+    truth = random.integers(0, 3, 101)
+    assert negative_log_likelihood(several, truth).value == pytest.approx(log_loss(truth, several))
+    assert class_auroc(several, truth).value == pytest.approx(roc_auc_score(truth, several, multi_class="ovr"))
+
+
+def test_a_label_of_probability_zero_has_no_likelihood() -> None:
+    result = negative_log_likelihood(np.array([[1.0, 0.0]]), np.array([1]))
+    assert result == Metric(None, "1 labels have probability zero")
+
+
+def test_an_evidential_model_is_judged_by_max_alpha_and_strength() -> None:
+    random = np.random.default_rng(2)
+    alpha = 1 + random.exponential(5, (200, 2))
+    labels = random.integers(0, 2, 200).tolist()
+    sets = [""] * 120 + ["far"] * 80
+    level = evaluate_level(table(Dirichlet(torch.from_numpy(alpha)), labels, sets))
+    inside = np.arange(200) < 120
+    correct = (alpha.argmax(1) == labels)[inside]
+    conf = roc_auc_score(correct, alpha.max(1)[inside])
+    ood = roc_auc_score(inside, alpha.sum(1))
+    assert level.confidence.auroc.value == pytest.approx(conf)
+    assert level.ood["far"].auroc.value == pytest.approx(ood)
+    assert level.metrics["ue"].value == pytest.approx((conf + ood) / 2)
+    assert level.metrics["accuracy"].value == pytest.approx(correct.mean())
+    assert level.labelled == 120
+
+
+def test_a_softmax_model_is_judged_by_its_max_probability() -> None:
+    random = np.random.default_rng(3)
+    p = random.dirichlet(np.ones(3), 90)
+    labels = random.integers(0, 3, 90)
+    level = evaluate_level(table(Categorical(torch.from_numpy(p)), labels.tolist(), [""] * 60 + ["far"] * 30))
+    expected = roc_auc_score((p.argmax(1) == labels)[:60], p.max(1)[:60])
+    assert level.confidence.auroc.value == pytest.approx(expected)
+    assert level.ood["far"].auroc.value == pytest.approx(roc_auc_score(np.arange(90) < 60, p.max(1)))
+
+
+def test_each_foreign_set_is_compared_with_the_in_distribution_items_alone() -> None:
+    alpha = torch.tensor([[9.0, 1.0], [8.0, 1.0], [5.0, 1.0], [20.0, 1.0]])
+    level = evaluate_level(table(Dirichlet(alpha), [0, 0, None, None], ["", "", "near", "far"]))
+    assert level.ood["near"].auroc.value == 1
+    assert level.ood["far"].auroc.value == 0
+
+
+def test_extra_scores_are_treated_like_measures() -> None:
+    distances = np.array([0.0, 1.0, 5.0])
+    alpha = torch.full((3, 2), 2.0)
+    level = evaluate_level(table(Dirichlet(alpha), [0, 0, None], ["", "", "far"], {"distance": distances}))
+    assert level.by_measure["distance"]["far"].auroc.value == 1
+    assert level.by_measure["vacuity"]["far"].auroc.value == 0.5
+
+
+def test_an_undefined_metric_is_a_dash_with_its_reason_and_null_in_json() -> None:
+    predictions = Predictions(table(Dirichlet(torch.tensor([[9.0, 1.0], [5.0, 1.0]])), [0, 0]), None)
+    evaluation = evaluate(predictions)
+    assert evaluation.bags.confidence.auroc == Metric(None, "no misclassified item among 2")
+    assert evaluation.to_json()["bags"]["confidence"]["auroc"] == {
+        "value": None,
+        "reason": "no misclassified item among 2",
+    }
+    assert evaluation.bags.metrics["ue"].value is None
+    rendered = evaluation_table(evaluation)
+    assert "— \\[1]" in list(rendered.columns[1].cells)
+    assert "no misclassified item among 2" in str(rendered.caption)
+
+
+def test_predictions_without_any_label_are_still_evaluated() -> None:
+    level = evaluate_level(table(Dirichlet(torch.tensor([[9.0, 1.0], [3.0, 1.0]])), [None, None], ["", "far"]))
+    assert level.metrics["accuracy"] == Metric(None, "no labelled item")
+    assert level.ood["far"].auroc.value == 1

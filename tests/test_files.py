@@ -1,0 +1,96 @@
+"""Writing is all or nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import miue
+from miue import files
+from miue.bags import BagDataset
+from miue.errors import StorageError, unknown_name
+from miue.files import atomic_file, atomic_folder, read_json, write_json
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), atomic_file(path) as temporary:
+        temporary.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_folder_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir()
+    (path / "kept").write_text("old")
+    with pytest.raises(StorageError, match="--overwrite"), atomic_folder(path):
+        pass
+    with pytest.raises(RuntimeError), atomic_folder(path, overwrite=True) as temporary:
+        (temporary / "new").write_text("half")
+        raise RuntimeError
+    assert [p.name for p in path.iterdir()] == ["kept"]
+    with atomic_folder(path, overwrite=True) as temporary:
+        (temporary / "new").write_text("whole")
+    assert [p.name for p in path.iterdir()] == ["new"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+def test_the_device_that_is_always_full_is_reported(tmp_path: Path) -> None:
+    expected = pytest.raises(StorageError, match="No space left on device")
+    with expected, atomic_file(tmp_path / "file"), Path("/dev/full").open("w") as full:
+        full.write("x" * 100_000)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("what", ["store", "predictions", "model"])
+def test_a_full_disk_while_writing_leaves_nothing_half_written(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bags: BagDataset
+) -> None:
+    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    predictions = model.predict(bags)
+    calls = []
+
+    def full(path: Path) -> None:
+        calls.append(path)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(files, "_sync", full)
+    target = tmp_path / "out"
+    write = {
+        "store": lambda: miue.write_store(target, bags),
+        "predictions": lambda: predictions.save(target),
+        "model": lambda: model.save(target),
+    }[what]
+    with pytest.raises(StorageError, match="No space left on device; free space or choose another place"):
+        write()
+    assert len(calls) == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_json_comes_back_and_refuses_what_is_not_json(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"ü": [1, None]})
+    assert read_json(tmp_path / "a.json", what="file") == {"ü": [1, None]}
+    with pytest.raises(ValueError, match="JSON"):
+        write_json(tmp_path / "b.json", {"x": np.inf})
+    assert not (tmp_path / "b.json").exists()
+    for content in ("{", "[1]"):
+        (tmp_path / "c.json").write_text(content)
+        with pytest.raises(StorageError, match="c.json"):
+            read_json(tmp_path / "c.json", what="file")
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    error = unknown_name("network", "atention", ["mean", "attention"])
+    assert str(error) == (
+        "network 'atention': expected one of attention, mean, got 'atention'; did you mean 'attention'?"
+    )
+    assert "did you mean" not in str(unknown_name("network", "zzz", ["mean"]))

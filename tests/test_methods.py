@@ -1,0 +1,144 @@
+"""Methods: any takes any network; MIREL's loss is the paper's; routings teach what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from miue.bags import BagBatch
+from miue.encoders import MLP
+from miue.errors import ConfigError
+from miue.evidence import alpha_of
+from miue.evidence.losses import EvidentialLoss
+from miue.methods import METHODS, MIREL, Method
+from miue.networks import NETWORKS, initialise
+from miue.segments import Segments
+
+
+def batch_of(sizes: list[int], labels: list[int]) -> BagBatch:
+    return BagBatch(
+        torch.randn(sum(sizes), 5, dtype=torch.float64),
+        Segments.of(*sizes),
+        torch.tensor(labels),
+        torch.ones(len(sizes), dtype=torch.bool),
+    )
+
+
+def build(method: str, network: str = "attention", classes: int = 2, **options: Any) -> Method:
+    net = NETWORKS[network](MLP((5,), width=7), classes, hidden=11)
+    built = METHODS[method](net, **options)
+    initialise(built, torch.Generator().manual_seed(3))
+    return built.double()
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("method", METHODS)
+def test_any_method_takes_any_network(method: str, network: str, classes: int) -> None:
+    model, batch = build(method, network, classes), batch_of([3, 1, 4], [0, 1, classes - 1])
+    model.loss(batch, 1).backward()
+    gradients = [p.grad for p in model.network.parameters()]
+    assert any(g is not None and g.abs().sum() > 0 for g in gradients)
+    output = model.predict(model.encode(batch.instances), batch.segments)
+    assert output.bags.shape == (3, classes)
+    assert output.instances.shape == (8, classes)
+    log_probabilities = model.log_probabilities(batch)
+    torch.testing.assert_close(log_probabilities.exp(), output.bags / output.bags.sum(1, keepdim=True))
+
+
+def reference_mirel_loss(model: MIREL, batch: BagBatch, epoch: int) -> Tensor:
+    """The loss of the paper, bag by bag, for two classes with background 0."""
+    loss = EvidentialLoss(fisher_coefficient=0.05)
+    total = torch.zeros((), dtype=torch.float64)
+    for bag, label in zip(batch.instances.split(batch.segments.sizes.tolist()), batch.labels, strict=True):
+        h = model.encode(bag)
+        output = model.network(bag, Segments.of(len(bag)))
+        log_t = output.instance_logits.clamp(-10, 10).detach()
+        log_r = (1 + model.residual(h)) * log_t
+        target = label.reshape(1)
+        total = total + loss(output.bag_logits.clamp(-10, 10), target, epoch).sum()
+        if label == 0:
+            total = total + loss(log_r, target.repeat(len(bag)), epoch).mean()
+        else:
+            alpha_t = alpha_of(log_t)
+            w = alpha_t[:, 1] / alpha_t.sum(1)
+            evidence = (w / w.sum())[:, None] * log_r.exp()
+            total = total + loss(evidence.sum(0, keepdim=True).log(), target, epoch).sum()
+    return total / len(batch.labels)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_the_mirel_loss_is_that_of_the_paper(network: str) -> None:
+    model, batch = build("mirel", network, fisher_coefficient=0.05), batch_of([3, 1, 4, 1], [0, 1, 1, 0])
+    assert isinstance(model, MIREL)
+    ours, reference = model.loss(batch, 4), reference_mirel_loss(model, batch, 4)
+    torch.testing.assert_close(ours, reference)
+    parameters = list(model.parameters())
+    pairs = zip(
+        torch.autograd.grad(ours, parameters, allow_unused=True),
+        torch.autograd.grad(reference, parameters, allow_unused=True),
+        strict=True,
+    )
+    for mine, theirs in pairs:
+        if theirs is not None:
+            torch.testing.assert_close(mine, theirs)
+
+
+def taught(routing: str) -> dict[str, bool]:
+    """Which parts the instance loss alone gives a gradient to."""
+    model, batch = build("mirel", routing=routing), batch_of([3, 2], [0, 1])
+    assert isinstance(model, MIREL)
+    with_instances = model.loss(batch, 1)
+    model.instance_coefficient = 0.0
+    difference = with_instances - model.loss(batch, 1)
+    parts = {
+        "encoder": model.network.encoder.parameters(),
+        "decision": model.network.head.parameters(),  # type: ignore[union-attr]
+        "residual": model.residual.parameters(),
+    }
+    result = {}
+    for name, parameters in parts.items():
+        gradients = torch.autograd.grad(difference, list(parameters), retain_graph=True, allow_unused=True)
+        result[name] = any(g is not None and g.abs().max() > 1e-9 for g in gradients)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("routing", "encoder"),
+    [("through-residual", True), ("through-estimator", True), ("residual-only", False)],
+)
+def test_a_routing_teaches_the_parts_it_names(routing: str, encoder: bool) -> None:
+    assert taught(routing) == {"encoder": encoder, "decision": False, "residual": True}
+
+
+def test_the_two_routings_to_the_encoder_differ() -> None:
+    gradients = []
+    for routing in ("through-residual", "through-estimator"):
+        torch.manual_seed(0)
+        model = build("mirel", routing=routing)
+        model.loss(batch_of([3, 2], [0, 1]), 1).backward()
+        gradients.append(next(model.network.encoder.parameters()).grad)
+    first, second = gradients
+    assert first is not None
+    assert second is not None
+    assert not torch.allclose(first, second)
+
+
+def test_the_instance_prediction_of_mirel_is_t_raised_by_the_residual() -> None:
+    model, batch = build("mirel"), batch_of([3, 2], [0, 1])
+    assert isinstance(model, MIREL)
+    h = model.encode(batch.instances)
+    evidence_t = model.network(batch.instances, batch.segments).instance_logits.clamp(-10, 10).exp()
+    expected = evidence_t ** (1 + model.residual(h)) + 1
+    torch.testing.assert_close(model.predict(h, batch.segments).instances, expected)
+
+
+@pytest.mark.parametrize(
+    "option", [{"routing": "through-residul"}, {"strategy": "weighted-evidenc"}, {"activation": "exq"}]
+)
+def test_a_misspelt_option_names_the_nearest(option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="did you mean"):
+        build("mirel", **option)

@@ -1,0 +1,178 @@
+"""Saved models, and prediction from them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from made_bags import separable_bags
+
+import miue
+from miue import prediction
+from miue.bags import BagDataset
+from miue.errors import ConfigError, ModelError, StorageError
+from miue.methods import METHODS
+from miue.networks import NETWORKS
+
+ONE_EPOCH = {"max_epochs": 1}
+
+
+def train(bags: BagDataset, **more: Any) -> miue.Model:
+    return miue.train(bags, settings=ONE_EPOCH, progress=False, device="cpu", **more)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("method", METHODS)
+def test_a_saved_model_predicts_as_before(network: str, method: str, tmp_path: Path, bags: BagDataset) -> None:
+    model = train(bags, network=network, method=method, options={"network.hidden": 17})
+    model.save(tmp_path / "model")
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
+    ours, theirs = model.predict(bags), miue.Model.load(tmp_path / "model").predict(bags)
+    assert np.array_equal(ours.bags.probabilities, theirs.bags.probabilities)
+    assert ours.instances is not None
+    assert theirs.instances is not None
+    assert np.array_equal(ours.instances.probabilities, theirs.instances.probabilities)
+
+
+def test_prediction_needs_no_labels_and_leaves_dropout_off(bags: BagDataset) -> None:
+    model = train(bags, options={"encoder.dropout": 0.5})
+    arrays = [bags.batch([i]).instances.numpy() for i in range(len(bags))]
+    model.method.train()
+    first, second = model.predict(arrays), model.predict(arrays)
+    assert np.array_equal(first.bags.probabilities, second.bags.probabilities)
+    assert model.method.training, "the mode is restored"
+    assert not first.bags.labels.known.any()
+
+
+def test_chunks_and_batches_do_not_change_the_prediction(
+    bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = train(bags, network="dsmil")
+    whole = model.predict(bags)
+    monkeypatch.setattr(prediction, "BATCH_INSTANCES", 5)
+    monkeypatch.setattr(prediction, "CHUNK_FEATURES", 2)
+    chunked = model.predict(bags)
+    for ours, theirs in ((whole.bags, chunked.bags), (whole.instances, chunked.instances)):
+        np.testing.assert_allclose(ours.probabilities, theirs.probabilities, rtol=1e-5)
+
+
+def test_a_bag_of_one_and_a_bag_of_one_hundred_thousand(bags: BagDataset) -> None:
+    model = train(bags)
+    random = np.random.default_rng(0)
+    predictions = model.predict([random.normal(size=(1, 5)), random.normal(size=(100_000, 5))])
+    assert predictions.instances is not None
+    assert len(predictions.instances) == 100_001
+    assert np.isfinite(predictions.bags.probabilities).all()
+    first = predictions.instances.probabilities[0]
+    assert first.sum() == pytest.approx(1)
+
+
+def test_images_are_taken_with_or_without_a_channel_axis() -> None:
+    random = np.random.default_rng(0)
+    bags = [random.integers(0, 256, (n, 8, 8), dtype=np.uint8) for n in (2, 3, 1, 4)]
+    model = miue.train(bags, [0, 1, 0, 1], settings=ONE_EPOCH, progress=False, device="cpu")
+    assert model.config.encoder.name == "compact"
+    with_axis = model.predict([bag[..., None] for bag in bags])
+    assert np.array_equal(model.predict(bags).bags.probabilities, with_axis.bags.probabilities)
+
+
+def test_more_than_two_classes_with_named_classes(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    arrays = [random.normal(size=(3, 5)) + 3 * (i % 3) for i in range(30)]
+    bags = BagDataset.from_arrays(arrays, [i % 3 for i in range(30)], class_names=["normal", "low", "high"])
+    model = train(bags)
+    model.save(tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    assert config["contract"]["class_names"] == ["normal", "low", "high"]
+    assert model.predict(bags).bags.probabilities.shape == (30, 3)
+
+
+def test_another_feature_width_is_refused_in_one_sentence(bags: BagDataset) -> None:
+    with pytest.raises(ModelError) as error:
+        train(bags).predict([np.ones((2, 7))])
+    assert str(error.value) == (
+        "the bags: expected feature width 5, which the model was trained on, got 7; "
+        "use the feature extractor that made the training bags"
+    )
+
+
+def test_another_image_shape_is_refused() -> None:
+    bags = [np.zeros((2, 8, 8), np.uint8)] * 4
+    model = miue.train(bags, [0, 1, 0, 1], settings=ONE_EPOCH, progress=False, device="cpu")
+    with pytest.raises(ModelError, match="expected image shape 8 × 8 × 1, .* got 8 × 8 × 3"):
+        model.predict([np.zeros((1, 8, 8, 3), np.uint8)])
+
+
+def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagDataset) -> None:
+    with pytest.raises(StorageError, match="no model"):
+        miue.Model.load(tmp_path)
+    folder = tmp_path / "model"
+    train(bags).save(folder)
+    config, weights = (folder / "config.json").read_text(), (folder / "model.safetensors").read_bytes()
+    (folder / "config.json").write_text(config.replace('"version": 1', '"version": 2'))
+    with pytest.raises(ModelError, match="update miue"):
+        miue.Model.load(folder)
+    (folder / "config.json").write_text(config.replace('"attention"', '"dsmil"'))
+    with pytest.raises(ModelError, match="weights that config.json describes"):
+        miue.Model.load(folder)
+    (folder / "config.json").write_text(config.replace('"attention"', '"atention"'))
+    with pytest.raises(ConfigError, match="did you mean 'attention'"):
+        miue.Model.load(folder)
+    (folder / "config.json").write_text(config.replace('"instance_shape"', '"shape"'))
+    with pytest.raises(StorageError, match="the parts that miue writes"):
+        miue.Model.load(folder)
+    (folder / "config.json").write_text(config)
+    (folder / "model.safetensors").write_bytes(weights[:-100])
+    with pytest.raises(ModelError, match="model.safetensors"):
+        miue.Model.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"network": "atention"}, "network 'atention': .* did you mean 'attention'"),
+        ({"method": "mirrel"}, "did you mean 'mirel'"),
+        ({"encoder": "lennet"}, "did you mean 'lenet'"),
+        ({"encoder": "lenet"}, "encoder LeNet: expected images"),
+        ({"options": {"network.hiden": 3}}, "did you mean 'network.hidden'"),
+        ({"options": {"hidden": 3}}, "option 'hidden'"),
+        (
+            {"options": {"network.hidden": "many"}},
+            "option 'network.hidden': expected a value like 256, got 'many'",
+        ),
+        ({"options": {"method.routing": "sideways"}}, "gradient routing 'sideways'"),
+    ],
+)
+def test_a_choice_that_does_not_exist_is_answered(
+    choice: dict[str, object], message: str, bags: BagDataset
+) -> None:
+    with pytest.raises((ConfigError, ModelError), match=message):
+        train(bags, **choice)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"max_epoch": 3}, "did you mean 'max_epochs'"),
+        ({"learning_rate": -1}, "training setting 'learning_rate'"),
+        ({"max_epochs": "many"}, "training setting 'max_epochs'"),
+    ],
+)
+def test_a_setting_that_does_not_exist_is_answered(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        miue.train(separable_bags(), settings=settings, progress=False)
+
+
+def test_an_option_of_the_wrong_size_is_answered(bags: BagDataset) -> None:
+    with pytest.raises(ConfigError, match="options it can be built with"):
+        train(bags, options={"network.hidden": -3})
+
+
+def test_the_trained_model_is_on_the_cpu_and_in_evaluation_mode(bags: BagDataset) -> None:
+    method = train(bags).method
+    assert not method.training
+    assert all(p.device == torch.device("cpu") for p in method.parameters())

@@ -1,0 +1,138 @@
+"""Prediction tables: written, read back, and read from other tools."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import miue
+from miue.bags import BagDataset
+from miue.distributions import Categorical, Dirichlet
+from miue.errors import DataError, StorageError
+from miue.evaluation import evaluate
+from miue.predictions import Predictions, read_predictions, read_table
+
+
+@pytest.fixture
+def predictions(bags: BagDataset) -> Predictions:
+    return miue.train(bags, settings={"max_epochs": 2}, progress=False, device="cpu").predict(bags)
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_saved_predictions_are_read_back_as_they_were(predictions: Predictions, tmp_path: Path) -> None:
+    predictions.save(tmp_path / "out")
+    back = read_predictions(tmp_path / "out")
+    assert back.instances is not None
+    assert predictions.instances is not None
+    for ours, theirs in ((back.bags, predictions.bags), (back.instances, predictions.instances)):
+        assert isinstance(ours.distribution, Dirichlet)
+        assert isinstance(theirs.distribution, Dirichlet)
+        assert torch.equal(ours.distribution.alpha, theirs.distribution.alpha)
+        assert np.array_equal(ours.bag_ids, theirs.bag_ids)
+        assert np.array_equal(ours.labels.values, theirs.labels.values)
+    assert np.array_equal(back.instances.instance, predictions.instances.instance)  # type: ignore[arg-type]
+    assert evaluate(back).to_json() == evaluate(predictions).to_json()
+
+
+def test_the_columns_are_those_promised(predictions: Predictions, tmp_path: Path) -> None:
+    predictions.save(tmp_path / "out")
+    with (tmp_path / "out" / "bags.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    measures = "least_confidence,entropy,expected_entropy,mutual_information,differential_entropy,"
+    expected = "bag_id,label,is_ood,ood_set,alpha_0,alpha_1,p_0,p_1,predicted," + measures
+    assert ",".join(rows[0]) == expected + "inverse_max_alpha,vacuity"
+    first = rows[0]
+    assert first["bag_id"] == "bag_0"
+    total = float(first["alpha_0"]) + float(first["alpha_1"])
+    assert float(first["vacuity"]) == pytest.approx(2 / total, rel=1e-6)
+    assert float(first["p_1"]) == pytest.approx(float(first["alpha_1"]) / total, rel=1e-6)
+    with (tmp_path / "out" / "instances.csv").open(newline="") as file:
+        assert next(csv.reader(file))[:2] == ["bag_id", "instance"]
+
+
+def test_many_instances_are_compressed(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    bags = BagDataset.from_arrays([random.normal(size=(21_000, 3)), random.normal(size=(5, 3))], [0, 1])
+    model = miue.train(
+        [np.ones((2, 3)), np.zeros((2, 3))] * 4, [0, 1] * 4, settings={"max_epochs": 1}, progress=False
+    )
+    model.predict(bags).save(tmp_path / "out")
+    with gzip.open(tmp_path / "out" / "instances.csv.gz", "rt") as file:
+        assert sum(1 for _ in file) == 21_006
+    back = read_predictions(tmp_path / "out")
+    assert back.instances is not None
+    assert len(back.instances) == 21_005
+
+
+def test_a_table_becomes_a_data_frame(predictions: Predictions) -> None:
+    frame = predictions.bags.to_pandas()
+    assert frame["vacuity"].between(0, 1).all()
+    assert len(frame) == 40
+
+
+def test_a_table_of_another_tool_with_probabilities_alone(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / "t.csv", "bag_id,p_0,p_1\n007,0.25,0.75\n1e5,0.5,0.5\n"))
+    assert table.bag_ids.tolist() == ["007", "1e5"]
+    assert isinstance(table.distribution, Categorical)
+    assert not table.labels.known.any()
+    assert not table.is_ood.any()
+    assert table.uncertainties()["least_confidence"].tolist() == [0.25, 0.5]
+
+
+def test_the_probability_of_class_one_is_enough_for_two_classes(tmp_path: Path) -> None:
+    table = read_table(write(tmp_path / "t.csv", "bag_id,label,p_1\na,1,0.9\nb,,0.2\n"))
+    assert table.probabilities[:, 0].tolist() == pytest.approx([0.1, 0.8])
+    assert table.labels.known.tolist() == [True, False]
+
+
+def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_path: Path) -> None:
+    text = (
+        "bag_id,is_ood,p_0,p_1,mutual_information,score_distance,notes\na,0,0.5,0.5,0.1,3,x\nb,1,0.4,0.6,0.3,9,y\n"
+    )
+    table = read_table(write(tmp_path / "t.csv", text))
+    assert table.scores["mutual_information"].tolist() == [0.1, 0.3]
+    assert table.scores["distance"].tolist() == [3, 9]
+    assert table.ood_sets.tolist() == ["", "ood"]
+    assert set(table.uncertainties()) == {"least_confidence", "entropy", "mutual_information", "distance"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id,p_0,p_1\na,0.5,0.5\n", "a column 'bag_id'"),
+        ("bag_id,prob\na,0.5\n", "columns alpha_0, alpha_1"),
+        ("bag_id,p_0,p_1\n", "at least one row"),
+        ("bag_id,p_0,p_1\na,0.5,0.6\n", "row 0 of the class probabilities"),
+        ("bag_id,p_0,p_1\na,0.5,x\n", "column 'p_1': expected numbers"),
+        ("bag_id,p_0,p_1\na,0.5,\n", "row 1, column 'p_1': expected a finite number"),
+        ("bag_id,alpha_0,alpha_1\na,0,3\n", "row 0 of alpha"),
+        ("bag_id,p_0,p_1,label\na,0.5,0.5,0\nb,0.5,0.5,2\n", "row 2, column 'label': expected a class index"),
+        ("bag_id,p_0,p_1,label\na,0.5,0.5,tumour\n", "got 'tumour'"),
+        ("bag_id,p_0,p_1,is_ood\na,0.5,0.5,maybe\n", "column 'is_ood': expected true or false"),
+        ("bag_id,p_0,p_1\na,0.5,0.5,7\n", "a readable CSV file"),
+    ],
+)
+def test_a_table_that_cannot_be_used_says_what_and_where(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises((DataError, StorageError), match=message):
+        read_table(write(tmp_path / "t.csv", text))
+
+
+def test_predictions_that_are_not_there_or_too_new(tmp_path: Path, predictions: Predictions) -> None:
+    with pytest.raises(StorageError, match="no such file"):
+        read_table(tmp_path / "absent.csv")
+    with pytest.raises(StorageError, match="a folder without it"):
+        read_predictions(tmp_path)
+    predictions.save(tmp_path / "out")
+    about = tmp_path / "out" / "predictions.json"
+    about.write_text(about.read_text().replace('"version": 1', '"version": 9'))
+    with pytest.raises(StorageError, match="update miue"):
+        read_predictions(tmp_path / "out")

@@ -1,0 +1,71 @@
+"""Every command and every example of the README and the docstrings runs."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import pkgutil
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import miue
+from miue.cli import app
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.S)
+
+
+def test_the_readme_opens_with_the_two_commands_and_the_makefile_has_them() -> None:
+    first = blocks("sh")[0]
+    assert [line.split("#")[0].strip() for line in first.strip().splitlines()] == ["make demo", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    called = re.findall(r"(?<!data )\bmake ([a-z-]+)", README)
+    assert called
+    assert all(re.search(rf"^{target}:", makefile, re.M) for target in called)
+
+
+def test_every_command_line_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = [line for block in blocks("sh")[1:] for line in block.strip().splitlines()]
+    commands = [shlex.split(line)[1:] for line in lines if line.startswith("miue ")]
+    assert len(commands) >= 6
+    assert len(commands) == len(lines)
+    for command in commands:
+        result = CliRunner().invoke(app, command)
+        assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception}"
+
+
+def test_the_python_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (example,) = blocks("python")
+    statements = [line for line in example.splitlines() if line and not line.startswith("#")]
+    assert len(statements) <= 12
+    scope: dict[str, object] = {}
+    exec(compile(example, "README.md", "exec"), scope)
+    predictions = scope["predictions"]
+    assert isinstance(predictions, miue.Predictions)
+    assert (tmp_path / "predictions" / "bags.csv").exists()
+
+
+def test_links_of_the_readme_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!https?://|#)([^)#]+)", README):
+        assert (ROOT / target).exists(), target
+
+
+MODULES = [m.name for m in pkgutil.walk_packages(miue.__path__, "miue.") if not m.name.endswith("__main__")]
+
+
+@pytest.mark.parametrize("name", ["miue", *MODULES])
+def test_examples_in_docstrings_are_true(name: str) -> None:
+    module = importlib.import_module(name)
+    scope = {"torch": importlib.import_module("torch"), "np": importlib.import_module("numpy")}
+    results = doctest.testmod(module, extraglobs=scope, verbose=False)
+    assert results.failed == 0

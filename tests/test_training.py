@@ -1,0 +1,222 @@
+"""Training: schedule, early stop, best weights, and a resume that ends at the same weights."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from made_bags import separable_bags
+from safetensors.torch import load_file
+
+import miue
+from miue.bags import BagDataset
+from miue.config import TrainingConfig
+from miue.errors import ConfigError, DataError, StorageError
+from miue.training.batches import ordered_batches, shuffled_batches
+from miue.training.checkpoint import read_nested, write_nested
+from miue.training.module import TrainingModule
+
+QUICK = {"seed": 7, "max_epochs": 4, "learning_rate": 1e-3}
+
+
+def quick_train(bags: BagDataset, **more: Any) -> miue.Model:
+    settings = {**QUICK, **more.pop("settings", {})}
+    return miue.train(bags, settings=settings, progress=False, device="cpu", **more)
+
+
+@pytest.mark.parametrize("method", ["mirel", "deterministic"])
+def test_training_learns_bags_and_instances_from_bag_labels(method: str) -> None:
+    model = quick_train(separable_bags(160), method=method, settings={"max_epochs": 25, "stop_patience": 25})
+    test = separable_bags(60, seed=1)
+    predictions = model.predict(test)
+    assert (predictions.bags.predicted == test.labels.values).mean() > 0.9
+    assert predictions.instances is not None
+    assert (predictions.instances.predicted == test.instance_labels.values).mean() > 0.9
+
+
+def test_the_same_seed_gives_the_same_weights_and_another_seed_others(bags: BagDataset) -> None:
+    first, second, other = (quick_train(bags, settings={"seed": s}).method.state_dict() for s in (7, 7, 8))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_dropout_draws_depend_on_the_seed_alone(bags: BagDataset) -> None:
+    options = {"encoder.dropout": 0.5}
+    first = quick_train(bags, options=options).method.state_dict()
+    torch.manual_seed(99)
+    second = quick_train(bags, options=options).method.state_dict()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_every_epoch_sees_every_bag_once_in_another_order(bags: BagDataset) -> None:
+    orders = []
+    for epoch in (0, 1):
+        batches = shuffled_batches(bags, 8, seed=1, epoch=epoch)
+        orders.append(np.concatenate(batches.groups))
+        assert len(batches) == 5
+        assert sorted(orders[-1]) == list(range(40))
+    assert not np.array_equal(orders[0], orders[1])
+    assert len(shuffled_batches(bags, 7, seed=1, epoch=0)) == 5  # the last, incomplete one is dropped
+    assert len(shuffled_batches(bags, 64, seed=1, epoch=0)) == 1  # unless it is the only one
+
+
+def test_ordered_batches_hold_whole_bags_within_the_limit(bags: BagDataset) -> None:
+    batches = ordered_batches(bags, 10)
+    assert np.concatenate(batches.groups).tolist() == list(range(40))
+    for group in batches.groups:
+        assert bags.sizes[group].sum() <= 10 or len(group) == 1
+
+
+def test_weight_decay_leaves_biases_alone(bags: BagDataset) -> None:
+    method = quick_train(bags).method
+    module = TrainingModule(method, TrainingConfig(weight_decay=0.5))
+    decayed, others = module.configure_optimizers().param_groups
+    assert decayed["weight_decay"] == 0.5
+    assert others["weight_decay"] == 0
+    assert all(p.dim() > 1 for p in decayed["params"])
+    assert {p.dim() for p in others["params"]} == {1}
+
+
+def read_log(run: Path) -> list[dict[str, float]]:
+    with (run / "log.csv").open(newline="") as file:
+        return [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+
+
+def test_training_stops_early_halves_its_rate_and_keeps_the_best_epoch(tmp_path: Path) -> None:
+    noise = separable_bags(40, seed=3)
+    random = np.random.default_rng(0)
+    unlearnable = BagDataset.from_arrays(
+        [random.normal(size=(3, 5)) for _ in range(40)], labels=noise.labels.values.tolist()
+    )
+    settings = {"max_epochs": 60, "stop_patience": 5, "lr_patience": 1, "learning_rate": 0.01}
+    model = quick_train(unlearnable, settings=settings, out=tmp_path / "run")
+    log = read_log(tmp_path / "run")
+    criteria = [row["criterion"] for row in log]
+    best = int(np.argmin(criteria))
+    assert model.about["best_epoch"] == best + 1
+    assert len(log) == best + 1 + 5 < 60
+    assert log[-1]["learning_rate"] < log[0]["learning_rate"] == 0.01
+    assert all(row["criterion"] == pytest.approx(row["validation_nll"] + row["validation_error"]) for row in log)
+    kept = load_file(tmp_path / "run" / "checkpoints" / "best.safetensors")
+    assert all(torch.equal(kept[name], value) for name, value in model.method.state_dict().items())
+
+
+SCRIPT = """
+import sys, time
+sys.path.insert(0, sys.argv[2])
+import miue
+from made_bags import separable_bags
+from miue.training.callbacks import BestWeights
+if sys.argv[4] == "slow":
+    original = BestWeights.on_train_epoch_end
+    def slowly(self, trainer, module):
+        original(self, trainer, module)
+        time.sleep(0.2)
+    BestWeights.on_train_epoch_end = slowly
+settings = dict(seed=5, max_epochs=14, learning_rate=5e-3, lr_patience=0, stop_patience=9)
+miue.train(separable_bags(), options={"encoder.dropout": 0.3}, settings=settings, out=sys.argv[1],
+           if_exists=sys.argv[3], progress=False, device="cpu")
+"""
+
+
+def run_script(run: Path, if_exists: str, pace: str = "fast") -> subprocess.Popen[bytes]:
+    arguments = [str(run), str(Path(__file__).parent), if_exists, pace]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], env=environment)
+
+
+def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    assert run_script(tmp_path / "whole", "refuse").wait() == 0
+    killed = tmp_path / "killed"
+    for kills, wanted_epochs in enumerate((2, 5)):
+        process = run_script(killed, "resume" if kills else "refuse", "slow")
+        while len(read_log(killed)) < wanted_epochs if (killed / "log.csv").exists() else True:
+            assert process.poll() is None, "the run ended before it could be killed"
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert not (killed / "config.json").exists()
+        with pytest.raises(StorageError, match="has not ended"):
+            miue.Model.load(killed)
+    assert run_script(killed, "resume").wait() == 0
+    whole, resumed = (load_file(folder / "model.safetensors") for folder in (tmp_path / "whole", killed))
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+    assert read_log(killed) == read_log(tmp_path / "whole")
+    rates = [row["learning_rate"] for row in read_log(killed)]
+    assert rates[-1] < rates[0], "the schedule must have moved for the test to mean anything"
+
+
+def test_resuming_where_training_had_stopped_trains_no_further(tmp_path: Path, bags: BagDataset) -> None:
+    run = tmp_path / "run"
+    settings = {"max_epochs": 30, "stop_patience": 2, "learning_rate": 0.05}
+    first = quick_train(bags, settings=settings, out=run)
+    (run / "config.json").unlink()  # as if killed after the last epoch, before the model was written
+    second = quick_train(bags, settings=settings, out=run, if_exists="resume")
+    assert second.about == first.about
+    states = first.method.state_dict(), second.method.state_dict()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+
+
+def test_a_run_is_not_overwritten_unless_asked_and_not_resumed_as_another(
+    tmp_path: Path, bags: BagDataset
+) -> None:
+    run = tmp_path / "run"
+    quick_train(bags, out=run)
+    before = (run / "model.safetensors").read_bytes()
+    with pytest.raises(StorageError, match="--overwrite"):
+        quick_train(bags, out=run)
+    with pytest.raises(ConfigError, match="the same training as when it was started"):
+        quick_train(bags, out=run, if_exists="resume", settings={"seed": 8})
+    assert (run / "model.safetensors").read_bytes() == before
+    quick_train(bags, out=run, if_exists="overwrite", settings={"seed": 8})
+    assert (run / "model.safetensors").read_bytes() != before
+
+
+def test_a_nested_checkpoint_comes_back_as_it_was(tmp_path: Path) -> None:
+    content = {
+        "tensors": [torch.arange(3), torch.zeros((), dtype=torch.float64)],
+        "keys": {1: "one", ("a", 2): None},
+        "numbers": (float("inf"), -1.5, True, 7),
+        "empty": {},
+    }
+    write_nested(tmp_path / "checkpoint", content)
+    back = read_nested(tmp_path / "checkpoint")
+    assert torch.equal(back["tensors"][0], content["tensors"][0])  # type: ignore[index]
+    assert back["tensors"][1].dtype == torch.float64
+    assert (back["keys"], back["numbers"], back["empty"]) == (content["keys"], content["numbers"], {})
+    assert type(back["numbers"]) is tuple
+
+
+def test_a_damaged_checkpoint_says_so(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_bytes(b"not safetensors")
+    with pytest.raises(StorageError, match="checkpoint written by miue"):
+        read_nested(tmp_path / "checkpoint")
+
+
+def test_only_one_class_is_refused_before_training() -> None:
+    with pytest.raises(DataError, match="bags of at least 2 classes, got class \\[1\\] only"):
+        miue.train([np.ones((2, 3))] * 4, [1, 1, 1, 1])
+
+
+def test_a_bag_without_a_label_is_named() -> None:
+    with pytest.raises(DataError, match="bag 'bag_1' of the training set"):
+        miue.train([np.ones((2, 3))] * 3, [1, None, 0])
+
+
+def test_a_class_too_small_to_hold_out_from_is_named() -> None:
+    with pytest.raises(DataError, match="class 1 of the training set: expected at least 2 bags"):
+        miue.train([np.ones((2, 3))] * 6, [0, 0, 0, 0, 0, 1])
+
+
+def test_a_learning_rate_that_diverges_is_reported(bags: BagDataset) -> None:
+    with pytest.raises(DataError, match="a finite loss"):
+        quick_train(bags, method="deterministic", settings={"learning_rate": 1e30, "max_epochs": 20})

@@ -1,0 +1,14 @@
+# Install the built wheel into a new environment elsewhere and use it: make bags, train, predict, evaluate.
+# Usage: sh tests/wheel.sh PYTHON CHECKOUT
+set -eu
+place=$(mktemp -d)
+trap 'rm -rf "$place"' EXIT
+"$1" -m venv "$place/venv"
+"$place/venv/bin/python" -m pip install --quiet --constraint "$2/constraints.txt" "$2"/dist/miue-*.whl
+cd "$place"
+venv/bin/python -c "import miue, pathlib; root = pathlib.Path(miue.__file__).parent; assert 'venv' in str(root) and (root / 'py.typed').exists()"
+venv/bin/miue data make gaussian-bags --out store
+venv/bin/miue train store --out run --set max_epochs=1 --quiet
+venv/bin/miue predict run store --out predictions --quiet
+venv/bin/miue evaluate predictions
+echo "the wheel works outside the checkout"

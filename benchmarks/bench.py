@@ -1,0 +1,266 @@
+"""Speed and memory as ratios within one run: packed batches against a loop over bags, with the same network.
+
+Usage: python benchmarks/bench.py [--source FOLDER] [--json FILE]      (make bench)
+
+Every figure is a ratio of medians over repetitions that take turns, so that a slow moment of the machine hits
+both sides. Peak memory is measured in a process of its own for each side. Without MNIST in --source, bags of
+random bytes of the same shape are used; that changes no cost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import multiprocessing
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from miue.bags import BagDataset, as_float
+from miue.config import DataContract, build_method, model_config
+from miue.data.mnist_bags import mnist_bags
+from miue.distributions import Dirichlet
+from miue.measures import measures_of
+from miue.methods import Method
+from miue.prediction import predict
+from miue.training.batches import shuffled_batches
+
+REPETITIONS = 5
+Side = Callable[[BagDataset], Callable[[], None]]
+BAGS_PER_UPDATE = 8
+
+
+def mnist_like(source: Path, split: str) -> BagDataset:
+    """Return MNIST-bags where the images are at hand, else bags of random bytes of the same shape."""
+    if (source / "mnist.npz").exists():
+        ood = ("fmnist",) if split == "test" else ()
+        return mnist_bags(source, splits=[split], ood=ood)
+    random = np.random.default_rng(0)
+    count = {"train": 500, "test": 2000}[split]
+    sizes = np.maximum(1, random.normal(10, 2, count).astype(int))
+    arrays = [random.integers(0, 256, (size, 28, 28, 1), dtype=np.uint8) for size in sizes]
+    return BagDataset.from_arrays(arrays, [i % 2 for i in range(count)])
+
+
+def build() -> Method:
+    """Return ABMIL + MIREL as for MNIST-bags."""
+    shape = (28, 28, 1)
+    config = model_config(network="attention", method="mirel", encoder="lenet", instance_shape=shape, options={})
+    return build_method(config, DataContract(instance_shape=shape, class_names=("0", "1")), seed=1)
+
+
+def plain(method: Method) -> Method:
+    """Return the method with its weights in the memory format that PyTorch gives them by default."""
+    for parameter in method.parameters():
+        parameter.data = parameter.data.contiguous()
+    return method
+
+
+def optimizer_of(method: Method) -> torch.optim.Optimizer:
+    """Return the optimizer of training, the same for both sides."""
+    return torch.optim.Adam(method.parameters(), lr=1e-4, fused=True)
+
+
+def packed_epoch(bags: BagDataset) -> Callable[[], None]:
+    """One update per packed batch of eight bags."""
+    method = build().train()
+    optimizer = optimizer_of(method)
+
+    def run() -> None:
+        for batch in shuffled_batches(bags, BAGS_PER_UPDATE, seed=1, epoch=0):
+            optimizer.zero_grad()
+            method.loss(batch, 1).backward()
+            optimizer.step()
+
+    return run
+
+
+def looped_epoch(bags: BagDataset) -> Callable[[], None]:
+    """The same updates from bags encoded one at a time, gradients added up over eight of them."""
+    method = plain(build()).train()
+    optimizer = optimizer_of(method)
+
+    def run() -> None:
+        for group in shuffled_batches(bags, BAGS_PER_UPDATE, seed=1, epoch=0).groups:
+            optimizer.zero_grad()
+            for bag in group:
+                (method.loss(bags.batch([bag]), 1) / len(group)).backward()
+            optimizer.step()
+
+    return run
+
+
+def packed_prediction(bags: BagDataset) -> Callable[[], None]:
+    """Predictions of the library with every measure of bags and instances."""
+    method = build()
+
+    def run() -> None:
+        predictions = predict(method, bags)
+        assert predictions.instances is not None
+        predictions.bags.uncertainties()
+        predictions.instances.uncertainties()
+
+    return run
+
+
+def looped_prediction(bags: BagDataset) -> Callable[[], None]:
+    """The same, each bag finished before the next: encoded, scored, measured."""
+    score = looped_scores(bags)
+
+    def run() -> None:
+        for alphas in score():
+            for alpha in alphas:
+                measures_of(Dirichlet(alpha))
+
+    return run
+
+
+def packed_distributions(bags: BagDataset) -> Callable[[], None]:
+    """Distributions of the library alone, without a measure."""
+    method = build()
+
+    def run() -> None:
+        predict(method, bags)
+
+    return run
+
+
+def looped_distributions(bags: BagDataset) -> Callable[[], None]:
+    """The same from one bag at a time, the leanest loop there is."""
+    score = looped_scores(bags)
+
+    def run() -> None:
+        for _ in score():
+            pass
+
+    return run
+
+
+def looped_scores(bags: BagDataset) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
+    """Return alpha of each bag and of its instances, one bag at a time."""
+    method = plain(build()).eval()
+
+    def run() -> Iterator[tuple[Tensor, Tensor]]:
+        with torch.inference_mode():
+            for bag in range(len(bags)):
+                batch = bags.batch([bag])
+                output = method.predict(method.encode(batch.instances), batch.segments)
+                yield output.bags, output.instances
+
+    return run
+
+
+def medians(*sides: Callable[[], None], repetitions: int = REPETITIONS) -> list[float]:
+    """Return the median seconds of each side, the sides taking turns after one warm-up each."""
+    for side in sides:
+        side()
+    seconds: list[list[float]] = [[] for _ in sides]
+    for _ in range(repetitions):
+        for times, side in zip(seconds, sides, strict=True):
+            started = time.perf_counter()
+            side()
+            times.append(time.perf_counter() - started)
+    return [statistics.median(times) for times in seconds]
+
+
+def encoder_share() -> dict[str, float]:
+    """Return the FLOP/s of the encoder's training pass on a packed batch, and of a plain matrix product."""
+    method = build().train()
+    images = as_float(torch.randint(0, 256, (80, 28, 28, 1), dtype=torch.uint8))
+    multiply_adds = 24 * 24 * 20 * 25 + 8 * 8 * 50 * 20 * 25 + 800 * 800
+    # forward and gradients of weights; gradients of inputs for all but the first layer
+    flops = 2 * len(images) * (3 * multiply_adds - 24 * 24 * 20 * 25)
+    side = 1024
+    left, right = torch.randn(side, side), torch.randn(side, side)
+
+    def train() -> None:
+        for _ in range(20):
+            method.zero_grad()
+            method.encode(images).sum().backward()
+
+    def product() -> None:
+        for _ in range(20):
+            left @ right
+
+    encoder, matrix = medians(train, product, repetitions=9)
+    return {"encoder": 20 * flops / encoder, "matrix product": 20 * 2 * side**3 / matrix}
+
+
+def peak_memory(target: Side, source: Path, split: str) -> dict[str, float]:
+    """Return resident MiB with data and model loaded, and the peak while running, in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    process = context.Process(target=_measure_peak, args=(target, source, split, queue))
+    process.start()
+    loaded, peak = queue.get()
+    process.join()
+    return {"loaded": loaded, "peak": peak}
+
+
+def _measure_peak(target: Side, source: Path, split: str, queue: Any) -> None:
+    bags = mnist_like(source, split)
+    bags = BagDataset.from_arrays(
+        [np.array(bags.batch([i]).instances) for i in range(len(bags))], bags.labels.values
+    )
+    run = target(bags)
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # forget the peak of making the bags
+    loaded = _resident("VmRSS")
+    run()
+    queue.put((loaded, _resident("VmHWM")))
+
+
+def _resident(field: str) -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{field}:")[1].split()[0]) / 1024
+
+
+def main() -> None:
+    """Print the figures and, where asked, write them as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--source", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    torch.manual_seed(0)
+    results: dict[str, object] = {"threads": torch.get_num_threads(), "torch": torch.__version__}
+    pairs: list[tuple[str, str, Side, Side, str]] = [
+        ("training epoch, 500 bags", "train", packed_epoch, looped_epoch, "wanted 2"),
+        ("prediction with measures, 2,000 bags", "test", packed_prediction, looped_prediction, "wanted 3"),
+        ("its networks alone", "test", packed_distributions, looped_distributions, "for comparison"),
+    ]
+    print(f"{results['threads']} threads, torch {results['torch']}, medians of {REPETITIONS}")
+    for name, split, packed, looped, wanted in pairs:
+        bags = mnist_like(arguments.source, split)
+        ours, theirs = medians(packed(bags), looped(bags))
+        memory = {side.__name__: peak_memory(side, arguments.source, split) for side in (packed, looped)}
+        print(f"{name}: packed {ours:.2f} s, one bag at a time {theirs:.2f} s, ", end="")
+        print(f"ratio {theirs / ours:.2f} ({wanted})")
+        for side, found in memory.items():
+            print(f"  {side}: {found['peak']:.0f} MiB at its peak, {found['loaded']:.0f} before it ran")
+        results[name] = {"packed": ours, "looped": theirs, "ratio": theirs / ours, "MiB": memory}
+    rates = encoder_share()
+    share = rates["encoder"] / rates["matrix product"]
+    print(
+        f"encoder, training pass: {rates['encoder'] / 1e9:.0f} GFLOP/s of {rates['matrix product'] / 1e9:.0f} "
+        f"of a matrix product of side 1024, share {share:.2f} (wanted 0.5)"
+    )
+    results["encoder share"] = share
+    started = time.perf_counter()
+    subprocess.run([sys.executable, "-m", "miue", "--help"], check=True, stdout=subprocess.DEVNULL)
+    results["help seconds"] = time.perf_counter() - started
+    print(f"miue --help: {results['help seconds']:.2f} s (wanted below 1)")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -23,12 +23,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from miue.bags import BagDataset, as_float
 from miue.config import DataContract, build_method, model_config
 from miue.data.mnist_bags import mnist_bags
-from miue.distributions import Dirichlet
+from miue.distributions import PredictiveDistribution
 from miue.measures import measures_of
 from miue.methods import Method
 from miue.prediction import predict
@@ -117,9 +116,9 @@ def looped_prediction(bags: BagDataset) -> Callable[[], None]:
     score = looped_scores(bags)
 
     def run() -> None:
-        for alphas in score():
-            for alpha in alphas:
-                measures_of(Dirichlet(alpha))
+        for predicted in score():
+            for distribution in predicted:
+                measures_of(distribution)
 
     return run
 
@@ -145,15 +144,17 @@ def looped_distributions(bags: BagDataset) -> Callable[[], None]:
     return run
 
 
-def looped_scores(bags: BagDataset) -> Callable[[], Iterator[tuple[Tensor, Tensor]]]:
-    """Return alpha of each bag and of its instances, one bag at a time."""
+def looped_scores(
+    bags: BagDataset,
+) -> Callable[[], Iterator[tuple[PredictiveDistribution, PredictiveDistribution]]]:
+    """Return the distribution of each bag and of its instances, one bag at a time."""
     method = plain(build()).eval()
 
-    def run() -> Iterator[tuple[Tensor, Tensor]]:
+    def run() -> Iterator[tuple[PredictiveDistribution, PredictiveDistribution]]:
         with torch.inference_mode():
             for bag in range(len(bags)):
                 batch = bags.batch([bag])
-                output = method.predict(method.encode(batch.instances), batch.segments)
+                output = method.predict(method.encode(batch.instances), batch.segments, "residual")
                 yield output.bags, output.instances
 
     return run

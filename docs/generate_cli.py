@@ -19,6 +19,10 @@ COMMANDS = (
     ("predict",),
     ("evaluate",),
     ("inspect",),
+    ("paper", "list"),
+    ("paper", "run"),
+    ("paper", "distances"),
+    ("paper", "table"),
 )
 
 

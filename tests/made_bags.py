@@ -5,6 +5,16 @@ from __future__ import annotations
 import numpy as np
 
 from miue.bags import BagDataset
+from miue.methods import METHODS
+from miue.networks import NETWORKS
+
+FITTING = [
+    (method, network)
+    for method in METHODS
+    for network in NETWORKS
+    if method != "bayes-mil" or network in ("attention", "gated-attention")
+]
+"""Every method with every network that it takes."""
 
 
 def separable_bags(count: int = 40, width: int = 5, seed: int = 0) -> BagDataset:

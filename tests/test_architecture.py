@@ -10,15 +10,15 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "miue"
 
 LAYERS = [
-    {"errors", "files"},
+    {"errors", "files", "seeds"},
     {"segments", "bags", "tables"},
     {"encoders", "networks"},
-    {"evidence", "distributions", "measures"},
-    {"methods", "config", "training", "predictions", "prediction", "model"},
+    {"evidence", "distributions", "measures", "distances"},
+    {"methods", "config", "training", "predictions", "prediction", "model", "distance_scores"},
     {"data"},
     {"evaluation"},
     {"report"},
-    {"api", "demo", "inspection", "cli", "__init__", "__main__"},
+    {"api", "demo", "experiments", "inspection", "cli", "__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 NO_NETWORKS = ("evaluation", "report", "predictions", "measures", "distributions")

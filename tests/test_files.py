@@ -26,6 +26,14 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    monkeypatch.setattr(files, "_sync", lambda path: synced.append((path.name, (tmp_path / "file").exists())))
+    with atomic_file(tmp_path / "file") as temporary:
+        temporary.write_text("whole")
+    assert synced == [(temporary.name, False)]
+
+
 def test_a_failed_folder_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     path.mkdir()

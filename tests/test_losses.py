@@ -167,6 +167,11 @@ def test_an_activation_gives_finite_log_evidence_that_grows(name: str) -> None:
     assert (log_evidence.diff() >= 0).all()
 
 
+def test_exponential_evidence_is_clamped_at_ten() -> None:
+    logits = torch.tensor([-300.0, -10.0, 3.0, 10.0, 11.0])
+    assert ACTIVATIONS["exp"](logits).tolist() == [-10, -10, 3, 10, 10]
+
+
 def test_softplus_evidence_is_the_logarithm_of_softplus() -> None:
     logits = torch.tensor([-40.0, -14.9, -15.1, 0.0, 3.0, 50.0], dtype=torch.float64)
     truth = [float(mpmath.log(mpmath.log1p(mpmath.exp(s)))) for s in logits.tolist()]

@@ -117,11 +117,16 @@ import miue
 from made_bags import separable_bags
 from miue.training.callbacks import BestWeights
 if sys.argv[4] == "slow":
-    original = BestWeights.on_train_epoch_end
-    def slowly(self, trainer, module):
-        original(self, trainer, module)
-        time.sleep(0.2)
-    BestWeights.on_train_epoch_end = slowly
+    time_of_epoch = 0.2
+else:
+    time_of_epoch = 0.0
+original = BestWeights.on_train_epoch_end
+def slowly(self, trainer, module):
+    with open(sys.argv[1] + ".epochs", "a") as file:
+        file.write(f"{trainer.current_epoch}\\n")
+    original(self, trainer, module)
+    time.sleep(time_of_epoch)
+BestWeights.on_train_epoch_end = slowly
 settings = dict(seed=5, max_epochs=14, learning_rate=5e-3, lr_patience=0, stop_patience=9)
 miue.train(separable_bags(), options={"encoder.dropout": 0.3}, settings=settings, out=sys.argv[1],
            if_exists=sys.argv[3], progress=False, device="cpu")
@@ -151,6 +156,10 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(tmp_path: Path) 
     whole, resumed = (load_file(folder / "model.safetensors") for folder in (tmp_path / "whole", killed))
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert read_log(killed) == read_log(tmp_path / "whole")
+    trained = [int(line) for line in Path(f"{killed}.epochs").read_text().split()]
+    epochs = len(read_log(killed))
+    assert sorted(set(trained)) == list(range(epochs))
+    assert len(trained) <= epochs + 2, "each kill loses one epoch at most"
     rates = [row["learning_rate"] for row in read_log(killed)]
     assert rates[-1] < rates[0], "the schedule must have moved for the test to mean anything"
 

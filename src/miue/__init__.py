@@ -2,7 +2,7 @@
 
 >>> import miue
 >>> sorted(miue.METHODS)
-['deterministic', 'edl', 'i-edl', 'mirel']
+['bayes-mil', 'deep-ensemble', 'deterministic', 'edl', 'i-edl', 'mc-dropout', 'mirel']
 """
 
 from __future__ import annotations

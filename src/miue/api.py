@@ -18,15 +18,19 @@ from miue.config import (
     Option,
     TrainingConfig,
     build_method,
+    member_seeds,
     model_config,
     training_config,
 )
+from miue.distance_scores import fit_distances
 from miue.errors import ConfigError, DataError
 from miue.files import read_json, refuse_existing, write_json
+from miue.methods import Method
 from miue.model import Model
 from miue.training.fit import check_labels, fit
 
 IfExists = Literal["refuse", "resume", "overwrite"]
+DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md
 
 
 def train(
@@ -38,6 +42,7 @@ def train(
     method: str = "mirel",
     encoder: str = "auto",
     options: Mapping[str, Option] | None = None,
+    distances: Sequence[str] = DEFAULT_DISTANCES,
     settings: Mapping[str, Any] | None = None,
     out: Path | str | None = None,
     if_exists: IfExists = "refuse",
@@ -51,9 +56,11 @@ def train(
         labels: class index of each bag, where ``bags`` are arrays.
         validation: bags for early stopping; else the validation split, else a stratified share is held out.
         network: "mean", "max", "attention", "gated-attention", "dsmil".
-        method: "mirel", "i-edl", "edl", "deterministic".
+        method: "mirel", "i-edl", "edl", "deterministic", "deep-ensemble", "mc-dropout", "bayes-mil".
         encoder: "mlp", "lenet", "alexnet", "compact", or "auto" for the one that suits the data.
         options: "network.hidden", "method.routing" and the like.
+        distances: scores of how far an instance lies from the training instances: "knn", "mahalanobis",
+            "class-mahalanobis", "reconstruction".
         settings: fields of ``TrainingConfig``, such as seed, max_epochs and learning_rate.
         out: folder for checkpoints, log and the model; None writes nothing.
         if_exists: what to do where ``out`` holds a run.
@@ -80,28 +87,59 @@ def train(
         _open_run(folder, if_exists, _description(what, how, contract, training_bags, validation_bags))
         if (folder / "config.json").exists():
             return Model.load(folder)
-    summary = fit(
-        trained,
-        training_bags,
-        validation_bags,
-        how,
-        folder=folder,
-        resume=if_exists == "resume",
-        progress=progress,
-        accelerator=device,
-    )
-    about = {
-        "seed": how.seed,
-        "training_bags": len(training_bags),
-        "validation_bags": len(validation_bags),
-        "epochs": summary.epochs,
-        "best_epoch": summary.best_epoch,
-        "criterion": summary.best_criterion,
-    }
-    model = Model(trained, what, contract, about)
+    resume = if_exists == "resume"
+    about = _fit_members(trained, training_bags, validation_bags, how, folder, resume, progress, device)
+    try:
+        fitted = fit_distances(trained, training_bags, distances, seed=how.seed)
+    except DataError as error:
+        if tuple(distances) != DEFAULT_DISTANCES:
+            raise
+        about["without distances"] = str(error)  # nobody asked for them, so they do not stop a run
+        fitted = {}
+    model = Model(trained, what, contract, about, fitted)
     if folder is not None:
         model.write_into(folder)
     return model
+
+
+def _fit_members(
+    method: Method,
+    train_bags: BagDataset,
+    validation_bags: BagDataset,
+    how: TrainingConfig,
+    folder: Path | None,
+    resume: bool,
+    progress: bool,
+    device: str,
+) -> dict[str, Any]:
+    """Train each member by itself and return how that went; an ensemble's members have folders of their own."""
+    members = method.members()
+    summaries = []
+    for number, (member, seed) in enumerate(zip(members, member_seeds(method, how.seed), strict=True)):
+        place = folder if folder is None or len(members) == 1 else folder / "members" / str(number)
+        summary = fit(
+            member,
+            train_bags,
+            validation_bags,
+            how.model_copy(update={"seed": seed}),
+            folder=place,
+            resume=resume,
+            progress=progress,
+            accelerator=device,
+        )
+        summaries.append(summary)
+    method.eval()
+    about: dict[str, Any] = {
+        "seed": how.seed,
+        "training_bags": len(train_bags),
+        "validation_bags": len(validation_bags),
+        "epochs": sum(summary.epochs for summary in summaries),
+        "best_epoch": summaries[0].best_epoch,
+        "criterion": float(np.mean([summary.best_criterion for summary in summaries])),
+    }
+    if len(members) > 1:
+        about["best_epoch"] = [summary.best_epoch for summary in summaries]
+    return about
 
 
 def training_sets(
@@ -178,6 +216,7 @@ def _open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) ->
 
 def _clear(folder: Path) -> None:
     """Remove the files of a run, and nothing else that may lie beside them."""
-    for name in ("config.json", "model.safetensors", "log.csv", "run.json"):
+    for name in ("config.json", "model.safetensors", "distances.safetensors", "log.csv", "run.json"):
         (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    for name in ("checkpoints", "members"):
+        shutil.rmtree(folder / name, ignore_errors=True)

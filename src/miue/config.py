@@ -13,6 +13,7 @@ from miue.encoders import ENCODERS, default_encoder
 from miue.errors import ConfigError, MiueError, unknown_name
 from miue.methods import METHODS, Method
 from miue.networks import NETWORKS, initialise
+from miue.seeds import seed_of
 
 Option = bool | int | float | str | None
 
@@ -97,6 +98,7 @@ def model_config(
         "method": method,
     }
     given: dict[str, dict[str, Option]] = {part: {} for part in chosen}
+    given["encoder"].update(_component("method", method).encoder_defaults)
     for key, value in options.items():
         part, _, option = key.partition(".")
         if part not in given or not option:
@@ -144,15 +146,22 @@ def build_method(config: ModelConfig, contract: DataContract, seed: int) -> Meth
     encoder = _construct("encoder", components["encoder"], tuple(contract.instance_shape))
     network = _construct("network", components["network"], encoder, contract.num_classes)
     method: Method = _construct("method", components["method"], network)
-    initialise(method, torch.Generator().manual_seed(seed))
+    for member, member_seed in zip(method.members(), member_seeds(method, seed), strict=True):
+        initialise(member, torch.Generator().manual_seed(member_seed))
     return method
+
+
+def member_seeds(method: Method, seed: int) -> list[int]:
+    """Return the seed of each member: ``seed`` itself where there is one, else one made from it for each."""
+    count = len(method.members())
+    return [seed] if count == 1 else [seed_of(seed, i) for i in range(count)]
 
 
 _REGISTRIES: dict[str, Mapping[str, type]] = {"encoder": ENCODERS, "network": NETWORKS, "method": METHODS}
 _STRUCTURAL = {"self", "instance_shape", "encoder", "network", "num_classes"}
 
 
-def _component(part: str, name: str) -> type:
+def _component(part: str, name: str) -> Any:
     registry = _REGISTRIES[part]
     if name not in registry:
         raise unknown_name(part, name, registry)

@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 
 Kind = Literal["total", "data", "model"]
 
 
 @dataclass(frozen=True)
 class Measure:
-    """One named measure.
+    """One named measure: the method of a distribution that has its name.
 
     Attributes:
         name: column name in tables.
         kind: which uncertainty it speaks of.
         describes: one sentence for a reader.
-        of: the measure of each of n predictions.
         applies: the distributions it says something about.
     """
 
     name: str
     kind: Kind
     describes: str
-    of: Callable[..., Float[Tensor, "n"]]
     applies: tuple[type[PredictiveDistribution], ...]
+
+    def of(self, distribution: PredictiveDistribution) -> Float[Tensor, "n"]:
+        """Return the measure of each of n predictions."""
+        values: Tensor = getattr(distribution, self.name)()
+        return values
 
 
 MEASURES: dict[str, Measure] = {
@@ -40,49 +42,42 @@ MEASURES: dict[str, Measure] = {
             "least_confidence",
             "total",
             "1 − probability of the predicted class",
-            PredictiveDistribution.least_confidence,
-            (Categorical, Dirichlet),
+            (Categorical, Draws, Dirichlet),
         ),
         Measure(
             "entropy",
             "total",
             "entropy of the expected class probabilities, in nats",
-            PredictiveDistribution.entropy,
-            (Categorical, Dirichlet),
+            (Categorical, Draws, Dirichlet),
         ),
         Measure(
             "expected_entropy",
             "data",
             "uncertainty that more evidence would not remove, in nats",
-            Dirichlet.expected_entropy,
-            (Dirichlet,),
+            (Draws, Dirichlet),
         ),
         Measure(
             "mutual_information",
             "model",
             "uncertainty that more evidence would remove, in nats",
-            Dirichlet.mutual_information,
-            (Dirichlet,),
+            (Draws, Dirichlet),
         ),
         Measure(
             "differential_entropy",
             "model",
             "spread of the distribution over class probabilities, in nats, at most −log Γ(C)",
-            Dirichlet.differential_entropy,
             (Dirichlet,),
         ),
         Measure(
             "inverse_max_alpha",
             "model",
             "1 / max alpha; ranks as max alpha, reversed",
-            Dirichlet.inverse_max_alpha,
             (Dirichlet,),
         ),
         Measure(
             "vacuity",
             "model",
             "C / α0, the share of belief without evidence; ranks as α0, reversed",
-            Dirichlet.vacuity,
             (Dirichlet,),
         ),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from torch import Tensor
 
 from miue.bags import BagDataset
 from miue.config import DataContract, ModelConfig, build_method
-from miue.errors import ModelError, StorageError
+from miue.distance_scores import distance_scores
+from miue.distances import DISTANCES, FeatureDistance
+from miue.errors import ModelError, StorageError, unknown_name
 from miue.files import atomic_file, atomic_folder, read_json, write_json
 from miue.methods import Method
 from miue.prediction import predict
@@ -36,17 +39,21 @@ class Model:
         config: what it is made of.
         contract: what bags must look like.
         about: how it was trained, for a reader.
+        distances: scores of how far instances lie from the training instances.
     """
 
     method: Method
     config: ModelConfig
     contract: DataContract
     about: Mapping[str, Any] = field(default_factory=dict)
+    distances: Mapping[str, FeatureDistance] = field(default_factory=dict)
 
     def predict(
         self,
         bags: BagDataset | Sequence[np.ndarray | Tensor],
         *,
+        estimator: str | None = None,
+        seed: int = 0,
         progress: bool = False,
         device: str = "auto",
     ) -> Predictions:
@@ -54,15 +61,27 @@ class Model:
 
         Args:
             bags: a dataset, or arrays (n, D) or (n, H, W[, channels]).
+            estimator: what instances are predicted from: "residual", "bag-of-one" or "attention".
+            seed: of the draws, where the method draws.
             progress: show a bar with the time left.
             device: "auto", "cpu", "cuda".
 
         Raises:
             ModelError: instances of another shape than the model was trained on.
+            ConfigError: an instance estimator that the model does not have.
         """
         dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags)
         self.check(dataset)
-        return predict(self.method, dataset, progress=progress, device=device, about=self.summary())
+        return predict(
+            self.method,
+            dataset,
+            estimator=estimator,
+            seed=seed,
+            progress=progress,
+            device=device,
+            scores=partial(distance_scores, self.distances) if self.distances else None,
+            about=self.summary(),
+        )
 
     def check(self, bags: BagDataset) -> None:
         """Raise unless the model can take these bags.
@@ -102,6 +121,10 @@ class Model:
         """Write the model's two files beside whatever ``folder`` holds; config.json comes last."""
         with atomic_file(folder / "model.safetensors") as temporary:
             save_file(weights_of(self.method), temporary)
+        if self.distances:
+            state = {f"{name}.{k}": v for name, d in self.distances.items() for k, v in weights_of(d).items()}
+            with atomic_file(folder / "distances.safetensors") as temporary:
+                save_file(state, temporary)
         content = {
             "format": FORMAT,
             "version": VERSION,
@@ -109,6 +132,7 @@ class Model:
             "model": self.config.model_dump(mode="json"),
             "contract": self.contract.model_dump(mode="json"),
             "about": dict(self.about),
+            "distances": list(self.distances),
         }
         write_json(folder / "config.json", content)
 
@@ -142,7 +166,8 @@ class Model:
                 got=str(error).split("\n")[0],
                 fix="save the model again",
             ) from error
-        return cls(method.eval(), config, contract, content.get("about", {}))
+        distances = _read_distances(folder, content.get("distances", []))
+        return cls(method.eval(), config, contract, content.get("about", {}), distances)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -163,6 +188,28 @@ def _read_config(folder: Path) -> dict[str, Any]:
             fix="update miue",
         )
     return content
+
+
+def _read_distances(folder: Path, names: Sequence[str]) -> dict[str, FeatureDistance]:
+    if not names:
+        return {}
+    path = folder / "distances.safetensors"
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise StorageError(
+            item=f"distances {str(path)!r}",
+            wanted="the distances that config.json names",
+            got=str(error).split("\n")[0],
+            fix="save the model again",
+        ) from error
+    found = {}
+    for name in names:
+        if name not in DISTANCES:
+            raise unknown_name("distance", name, DISTANCES)
+        parts = {key.removeprefix(f"{name}."): v for key, v in state.items() if key.startswith(f"{name}.")}
+        found[name] = DISTANCES[name].from_state(parts)
+    return found
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,21 +13,30 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import Tensor
 
 from miue.bags import BagBatch, BagDataset
+from miue.distributions import Draws, PredictiveDistribution
 from miue.methods import BatchPrediction, Method
 from miue.predictions import Predictions, PredictionTable
+from miue.seeds import seed_of
+from miue.segments import Segments
 from miue.training.batches import ordered_batches
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
 CHUNK_IMAGES = 128  # images encoded at once: their activations stay in a CPU's cache
 CHUNK_FEATURES = 8192  # feature vectors encoded at once
 
+Scorer = Callable[[Tensor, Segments], tuple[dict[str, Tensor], dict[str, Tensor]]]
+"""(features (N, D), segments) → named scores of bags (B,) and of instances (N,)."""
+
 
 def predict(
     method: Method,
     bags: BagDataset,
     *,
+    estimator: str | None = None,
+    seed: int = 0,
     progress: bool = False,
     device: str = "auto",
+    scores: Scorer | None = None,
     about: Mapping[str, Any] | None = None,
 ) -> Predictions:
     """Return the predictions of ``method`` for every bag and instance.
@@ -35,23 +44,31 @@ def predict(
     Args:
         method: used in evaluation mode, whatever mode it is in; its mode is restored.
         bags: labels are carried along where known, and not used.
+        estimator: what instances are predicted from; None for the method's first.
+        seed: of the draws, where the method draws.
         progress: show a bar with the time left.
         device: "auto" for an accelerator where there is one, or a device name.
+        scores: further scores of bags and instances, made of the first network's features.
         about: what made the predictions.
+
+    Raises:
+        ConfigError: an instance estimator that the method or its network does not have.
     """
+    chosen = estimator or method.estimators[0]
+    method.check_estimator(chosen)
     target = torch.device(_accelerator() if device == "auto" else device)
     was_training, was_on = method.training, next(method.parameters()).device
     method.eval().to(target)
     try:
-        parts = list(_run(method, bags, target, progress))
+        parts = list(_run(method, bags, chosen, seed, target, progress, scores))
     finally:
         method.train(was_training).to(was_on)
-    bag_parameters = torch.cat([part.bags for part in parts])
-    instance_parameters = torch.cat([part.instances for part in parts])
     return Predictions(
-        _bag_table(method, bags, bag_parameters),
-        _instance_table(method, bags, instance_parameters),
-        dict(about or {}),
+        _bag_table(bags, _concatenated([part.bags for part in parts]), _joined([p.bag_scores for p in parts])),
+        _instance_table(
+            bags, _concatenated([part.instances for part in parts]), _joined([p.instance_scores for p in parts])
+        ),
+        {**(about or {}), "estimator": chosen},
     )
 
 
@@ -63,16 +80,54 @@ def encode_in_chunks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> F
     return torch.cat([method.encode(chunk) for chunk in instances.split(size)])
 
 
-def _run(method: Method, bags: BagDataset, device: torch.device, progress: bool) -> Iterator[BatchPrediction]:
+class _Part(NamedTuple):
+    """Predictions and further scores of one batch."""
+
+    bags: PredictiveDistribution
+    instances: PredictiveDistribution
+    bag_scores: dict[str, Tensor]
+    instance_scores: dict[str, Tensor]
+
+
+def _run(
+    method: Method,
+    bags: BagDataset,
+    estimator: str,
+    seed: int,
+    device: torch.device,
+    progress: bool,
+    scores: Scorer | None,
+) -> Iterator[_Part]:
     batches: Iterable[BagBatch] = ordered_batches(bags, BATCH_INSTANCES)
-    with _bar(progress) as bar, torch.inference_mode():
+    devices = [device] if device.type == "cuda" else []
+    first = method.members()[0]
+    with _bar(progress) as bar, torch.inference_mode(), torch.random.fork_rng(devices=devices):
         task = bar.add_task("predicting", total=len(bags))
-        for batch in batches:
+        for number, batch in enumerate(batches):
             moved = batch.to(device)
-            output = method.predict(encode_in_chunks(method, moved.instances), moved.segments)
-            attention = None if output.attention is None else output.attention.cpu()
-            yield BatchPrediction(output.bags.cpu(), output.instances.cpu(), attention)
+            draws, scored = [], None
+            for one in method.passes(seed_of(seed, number)):
+                features = encode_in_chunks(one, moved.instances)
+                output = one.predict(features, moved.segments, estimator)
+                draws.append(BatchPrediction(output.bags.cpu(), output.instances.cpu()))
+                if scores is not None and one is first and scored is None and not one.encodes_at_random:
+                    scored = scores(features, moved.segments)
+            if scores is not None and scored is None:
+                scored = scores(encode_in_chunks(first, moved.instances), moved.segments)
+            yield _Part(*(draws[0] if len(draws) == 1 else _mean(draws)), *(scored or ({}, {})))
             bar.advance(task, moved.segments.num_bags)
+
+
+def _mean(draws: list[BatchPrediction]) -> BatchPrediction:
+    return BatchPrediction(Draws.of([draw.bags for draw in draws]), Draws.of([draw.instances for draw in draws]))
+
+
+def _joined(parts: list[dict[str, Tensor]]) -> dict[str, np.ndarray]:
+    return {name: torch.cat([part[name].cpu() for part in parts]).double().numpy() for name in parts[0]}
+
+
+def _concatenated(parts: list[PredictiveDistribution]) -> PredictiveDistribution:
+    return type(parts[0]).concatenate(parts)
 
 
 def _bar(shown: bool) -> Progress:
@@ -91,26 +146,32 @@ def _accelerator() -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def _bag_table(method: Method, bags: BagDataset, parameters: Tensor) -> PredictionTable:
+def _bag_table(
+    bags: BagDataset, distribution: PredictiveDistribution, scores: dict[str, np.ndarray]
+) -> PredictionTable:
     return PredictionTable(
-        distribution=method.distribution(parameters),
+        distribution=distribution,
         bag_ids=np.array(bags.ids, object),
         labels=bags.labels,
         is_ood=bags.is_ood,
         ood_sets=np.array(bags.ood_sets, object),
+        scores=scores,
     )
 
 
-def _instance_table(method: Method, bags: BagDataset, parameters: Tensor) -> PredictionTable:
+def _instance_table(
+    bags: BagDataset, distribution: PredictiveDistribution, scores: dict[str, np.ndarray]
+) -> PredictionTable:
     positions = bags.positions
     is_ood = bags.instance_is_ood[positions]
     sets = np.repeat(np.array(bags.ood_sets, object), bags.sizes)
     return PredictionTable(
-        distribution=method.distribution(parameters),
+        distribution=distribution,
         bag_ids=np.repeat(np.array(bags.ids, object), bags.sizes),
         labels=bags.instance_labels[positions],
         is_ood=is_ood,
         ood_sets=np.where(is_ood, sets, ""),
         instance=positions - np.repeat(bags.starts, bags.sizes),
+        scores=scores,
         coords=None if bags.coords is None else bags.coords[positions],
     )

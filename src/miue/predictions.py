@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 
 from miue.bags import Labels
-from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.errors import DataError, StorageError
 from miue.files import atomic_file, atomic_folder, read_json, write_json
 from miue.measures import MEASURES, measures_of
@@ -96,7 +96,8 @@ class PredictionTable:
         columns["predicted"] = self.predicted
         for name, values in self.uncertainties().items():
             prefix = SCORE_PREFIX if name in self.scores and name not in MEASURES else ""
-            columns[prefix + name] = values.astype(np.float32)
+            exact = name == "expected_entropy" and isinstance(self.distribution, Draws)  # read back as a parameter
+            columns[prefix + name] = values if exact else values.astype(np.float32)
         return pa.table(columns)
 
     def to_pandas(self) -> Any:
@@ -214,6 +215,9 @@ def _distribution(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDis
         if len(present) >= 2 and present[-1] == f"{prefix}{len(present) - 1}":
             values = np.stack([_numbers(columns[column], column, name) for column in present], 1)
             try:
+                if kind is Categorical and "expected_entropy" in columns:
+                    expected = _numbers(columns["expected_entropy"], "expected_entropy", name)
+                    return Draws(torch.from_numpy(values), torch.from_numpy(expected))
                 return kind(torch.from_numpy(values))
             except DataError as error:
                 raise DataError(

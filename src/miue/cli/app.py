@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from miue.cli.options import parse_settings
+from miue.cli.paper import paper_app
 from miue.errors import ConfigError, unknown_name
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 data_app = typer.Typer(help="Make bag stores.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
+app.add_typer(paper_app, name="paper")
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
@@ -33,7 +35,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 
-SOURCES = ("digits-bags", "mnist-bags", "gaussian-bags")
+SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags")
+NEED_FILES = {
+    "mnist-bags": "mnist.npz or MNIST's idx files",
+    "cifar10-bags": "cifar10.npz or CIFAR-10's binary files",
+}
 
 
 @app.command()
@@ -54,15 +60,20 @@ def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = F
 def data_make(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")],
     out: Out,
-    source: Annotated[Path | None, typer.Option(help="Folder with the image files (mnist-bags).")] = None,
+    source: Annotated[
+        Path | None, typer.Option(help="Folder with the image files (mnist-bags, cifar10-bags).")
+    ] = None,
     ood: Annotated[
-        list[str] | None, typer.Option(help="Foreign images of OOD test bags (mnist-bags): fmnist, kmnist.")
+        list[str] | None,
+        typer.Option(
+            help="Foreign images of OOD test bags: fmnist, kmnist (mnist-bags); svhn, dtd (cifar10-bags)."
+        ),
     ] = None,
     ood_ratio: Annotated[float, typer.Option(min=0, max=1, help="Foreign share of each OOD bag.")] = 1.0,
     split: Annotated[list[str] | None, typer.Option(help="Only these splits: train, validation, test.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make a bag store: digits-bags (no download), mnist-bags (from --source) or gaussian-bags (2-D points)."""
+    """Make a bag store: digits-bags and gaussian-bags without files, mnist-bags and cifar10-bags from --source."""
     from miue.data.store import write_store
     from miue.files import refuse_existing
 
@@ -78,22 +89,23 @@ def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, spl
     for one in splits:
         if one not in ("train", "validation", "test"):
             raise unknown_name("split", one, ("train", "validation", "test"))
-    if name == "mnist-bags":
-        from miue.data.mnist_bags import OOD_SOURCES, mnist_bags
-
-        for one in ood:
-            if one not in OOD_SOURCES:
-                raise unknown_name("OOD source", one, OOD_SOURCES)
+    if name not in SOURCES:
+        raise unknown_name("bags", name, SOURCES)
+    if name in NEED_FILES:
         if source is None:
             raise ConfigError(
-                item="mnist-bags",
-                wanted="the folder with mnist.npz or MNIST's idx files",
+                item=name,
+                wanted=f"the folder with {NEED_FILES[name]}",
                 got="no --source",
                 fix="pass --source FOLDER",
             )
-        return mnist_bags(source, splits=splits, ood=ood, ood_ratio=ratio)
-    if name not in SOURCES:
-        raise unknown_name("bags", name, SOURCES)
+        if name == "mnist-bags":
+            from miue.data.mnist_bags import mnist_bags
+
+            return mnist_bags(source, splits=splits, ood=ood, ood_ratio=ratio)
+        from miue.data.cifar10_bags import cifar10_bags
+
+        return cifar10_bags(source, splits=splits, ood=ood, ood_ratio=ratio)
     if ood or source is not None:
         raise ConfigError(
             item=name,
@@ -115,7 +127,9 @@ def train(
     store: Annotated[Path, typer.Argument(help="Bag store with labelled bags.")],
     out: Out,
     network: Annotated[str, typer.Option(help="mean, max, attention, gated-attention or dsmil.")] = "attention",
-    method: Annotated[str, typer.Option(help="mirel, i-edl, edl or deterministic.")] = "mirel",
+    method: Annotated[
+        str, typer.Option(help="mirel, i-edl, edl, deterministic, deep-ensemble, mc-dropout or bayes-mil.")
+    ] = "mirel",
     encoder: Annotated[str, typer.Option(help="mlp, lenet, alexnet, compact, or auto.")] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of initial weights, bag order and dropout.")] = 42,
     setting: Annotated[
@@ -125,6 +139,13 @@ def train(
             metavar="KEY=VALUE",
             help="Any other option, such as learning_rate=2e-4, "
             "max_epochs=50, network.hidden=128, method.routing=through-estimator; may be repeated.",
+        ),
+    ] = None,
+    distance: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Scores of how far an instance lies from the training instances, fitted after training: knn "
+            "(the default), mahalanobis, class-mahalanobis, reconstruction, or none; may be repeated."
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted.")] = False,
@@ -137,6 +158,7 @@ def train(
     Uses the store's train and validation splits; without a validation split, a stratified fifth of the
     bags is held out. Every epoch is checkpointed; --resume continues to the same weights.
     """
+    from miue.api import DEFAULT_DISTANCES
     from miue.api import train as train_model
     from miue.data.store import read_store
 
@@ -151,6 +173,7 @@ def train(
         method=method,
         encoder=encoder,
         options=options,
+        distances=[] if distance == ["none"] else distance or DEFAULT_DISTANCES,
         settings=settings,
         out=out,
         if_exists="resume" if resume else "overwrite" if overwrite else "refuse",
@@ -159,7 +182,7 @@ def train(
     )
     about = model.about
     typer.echo(
-        f"Trained for {about['epochs']} epochs; kept epoch {about['best_epoch']} "
+        f"Trained for {about['epochs']} epochs; best epoch {about['best_epoch']} "
         f"(validation NLL + error {about['criterion']:.4f}). Model: {out}"
     )
 
@@ -172,6 +195,11 @@ def predict(
     split: Annotated[
         str | None, typer.Option(help="Split to predict; else test where there is one, else all bags.")
     ] = None,
+    estimator: Annotated[
+        str | None,
+        typer.Option(help="What instances are predicted from: residual, bag-of-one or attention."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draws, where the method draws.")] = 0,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     device: Device = "auto",
@@ -185,7 +213,13 @@ def predict(
     model, bags = Model.load(run), read_store(store)
     if split is not None or "test" in bags.splits:
         bags = bags.split(split or "test")
-    predictions = model.predict(bags, progress=not quiet, device="cuda" if device == "gpu" else device)
+    predictions = model.predict(
+        bags,
+        estimator=estimator,
+        seed=seed,
+        progress=not quiet,
+        device="cuda" if device == "gpu" else device,
+    )
     predictions.save(out, overwrite=overwrite)
     typer.echo(f"{len(bags):,} bags with {len(bags.positions):,} instances predicted: {out}")
 

@@ -56,14 +56,14 @@ def has_split(source: Path, name: str, split: str) -> bool:
     """Whether ``read_images`` would find that split."""
     archive = source / ARCHIVES[name]
     if archive.exists():
-        with np.load(archive, allow_pickle=False) as arrays:
+        with archive.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return f"{split}_images" in arrays
     return _idx_file(source, name, f"{_IDX_PREFIX[split]}-images-idx3-ubyte") is not None
 
 
 def _from_archive(path: Path, split: str) -> tuple[np.ndarray, np.ndarray] | None:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             if f"{split}_images" not in arrays:
                 return None
             return arrays[f"{split}_images"], arrays[f"{split}_labels"]

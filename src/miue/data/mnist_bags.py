@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from miue.bags import BagDataset
-from miue.data.drawing import Pool, draw_bags, drawn_dataset, joined, with_foreign_instances
+from miue.data.drawing import Pool
 from miue.data.image_files import has_split, read_images
+from miue.data.splits_with_foreign import splits_with_foreign
+from miue.errors import unknown_name
 
 TARGET = 9
 SIZES = {"train": 500, "validation": 100, "test": 1000}
@@ -40,31 +41,27 @@ def mnist_bags(
         ood: foreign sources of the test split.
         ood_ratio: share of each foreign bag's instances that is foreign, 0 to 1.
         sizes: number of bags of each split.
+
+    Raises:
+        ConfigError: no such split or foreign source.
+        StorageError: files are missing or damaged.
     """
-    parts = []
-    for split in splits:
-        pool = read_images(source, "mnist", "test" if split == "test" else "train")
-        if split != "test":
-            random = np.random.RandomState(SEEDS[split])
-            parts.append(
-                drawn_dataset(draw_bags(random, pool.labels == TARGET, sizes[split]), pool, TARGET, split=split)
-            )
-        else:
-            parts.extend(_test_bags(source, pool, sizes[split], ood, ood_ratio))
-    return joined(parts)
-
-
-def _test_bags(source: Path, pool: Pool, count: int, ood: Sequence[str], ratio: float) -> list[BagDataset]:
-    """Return n in-distribution bags, then n foreign ones per source; every source starts from the same state."""
-    is_positive = pool.labels == TARGET
-    parts = []
     for name in ood:
-        random = np.random.RandomState(SEEDS["test"])
-        drawn = draw_bags(random, is_positive, 2 * count)
-        split = "train" if has_split(source, name, "train") else "test"
-        foreign = read_images(source, name, split)
-        replaced = with_foreign_instances(random, drawn[count:], len(foreign.instances), ratio)
-        set_name = name if split == "train" else f"{name}-test"
-        parts.append(drawn_dataset(replaced, pool, TARGET, split="test", ood_set=set_name, foreign=foreign))
-    plain = draw_bags(np.random.RandomState(SEEDS["test"]), is_positive, count)
-    return [drawn_dataset(plain, pool, TARGET, split="test"), *parts]
+        if name not in OOD_SOURCES:
+            raise unknown_name("OOD source", name, OOD_SOURCES)
+    return splits_with_foreign(
+        partial(read_images, source, "mnist"),
+        partial(_foreign_images, source),
+        target=TARGET,
+        seeds=SEEDS,
+        sizes=sizes,
+        splits=splits,
+        ood=ood,
+        ood_ratio=ood_ratio,
+    )
+
+
+def _foreign_images(source: Path, name: str) -> tuple[str, Pool]:
+    """Return the name of the set that a foreign source makes, and its images."""
+    split = "train" if has_split(source, name, "train") else "test"
+    return (name if split == "train" else f"{name}-test"), read_images(source, name, split)

@@ -5,5 +5,6 @@ from __future__ import annotations
 from miue.distributions.base import PredictiveDistribution
 from miue.distributions.categorical import Categorical
 from miue.distributions.dirichlet import Dirichlet
+from miue.distributions.draws import Draws
 
-__all__ = ["Categorical", "Dirichlet", "PredictiveDistribution"]
+__all__ = ["Categorical", "Dirichlet", "Draws", "PredictiveDistribution"]

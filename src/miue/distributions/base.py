@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float, Int64
@@ -15,6 +16,15 @@ class PredictiveDistribution(ABC):
     All uncertainties are in nats and higher where the prediction is less certain; total uncertainty is
     the sum of data uncertainty (expected entropy) and model uncertainty (mutual information).
     """
+
+    @classmethod
+    @abstractmethod
+    def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> PredictiveDistribution:
+        """Return the predictions of all parts, each of this class, one after another."""
+
+    @abstractmethod
+    def cpu(self) -> PredictiveDistribution:
+        """Return the same predictions in main memory."""
 
     @property
     @abstractmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -40,6 +42,15 @@ class Categorical(PredictiveDistribution):
     def of_logits(cls, logits: Float[Tensor, "n C"]) -> Categorical:
         """Return the softmax of ``logits``."""
         return cls(logits.to(torch.float64).softmax(-1))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> Categorical:
+        """Return the predictions of all parts, one after another."""
+        return cls(torch.cat([part.probabilities for part in parts]))
+
+    def cpu(self) -> Categorical:
+        """Return the same predictions in main memory."""
+        return Categorical(self._probabilities.cpu())
 
     @property
     def probabilities(self) -> Float[Tensor, "n C"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import lgamma, log, pi
 from typing import Any
 
@@ -44,6 +45,15 @@ class Dirichlet(PredictiveDistribution):
                 fix="give alpha = evidence + 1, not evidence or logits",
             )
         self.alpha = alpha.to(torch.float64)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> Dirichlet:
+        """Return the predictions of all parts, one after another."""
+        return cls(torch.cat([part.alpha for part in parts if isinstance(part, Dirichlet)]))
+
+    def cpu(self) -> Dirichlet:
+        """Return the same predictions in main memory."""
+        return Dirichlet(self.alpha.cpu())
 
     @property
     def strength(self) -> Float[Tensor, "n"]:

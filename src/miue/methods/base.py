@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from miue.bags import BagBatch
-from miue.distributions import Categorical, Dirichlet
-from miue.networks.base import MILNetwork
+from miue.distributions import PredictiveDistribution
+from miue.errors import ConfigError, unknown_name
+from miue.methods.attention_proxy import attention_proxy
+from miue.networks.base import MILNetwork, Projection, Scores
 from miue.segments import Segments
+
+ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
 
 
 class BatchPrediction(NamedTuple):
     """What a method predicts for a batch.
 
     Attributes:
-        bags: parameters of each bag's distribution, alpha or probabilities.
-        instances: the same of each instance.
-        attention: weight of each instance in its bag, or None.
+        bags: distribution of each bag.
+        instances: distribution of each instance.
     """
 
-    bags: Float[Tensor, "B C"]
-    instances: Float[Tensor, "N C"]
-    attention: Float[Tensor, "N K"] | None
+    bags: PredictiveDistribution
+    instances: PredictiveDistribution
 
 
 class Method(nn.Module, ABC):
@@ -33,10 +36,15 @@ class Method(nn.Module, ABC):
 
     Attributes:
         network: any MIL network.
-        distribution: what ``parameters`` of a prediction are parameters of.
+        estimators: what instances can be predicted from, the default first: "residual" (R), "bag-of-one"
+            (T), "attention" (a_k, where the network has attention).
+        encodes_at_random: whether the features of a pass are a draw.
+        encoder_defaults: encoder options that differ from the encoder's own defaults under this method.
     """
 
-    distribution: ClassVar[type[Categorical] | type[Dirichlet]]
+    estimators: ClassVar[tuple[str, ...]] = (BAG_OF_ONE, ATTENTION)
+    encodes_at_random: ClassVar[bool] = False
+    encoder_defaults: ClassVar[dict[str, float]] = {}
 
     def __init__(self, network: MILNetwork) -> None:
         super().__init__()
@@ -47,40 +55,70 @@ class Method(nn.Module, ABC):
         """Return the training loss of a batch of labelled bags; the first epoch is 1."""
 
     @abstractmethod
-    def bag_parameters(self, logits: Float[Tensor, "B C"]) -> Float[Tensor, "B C"]:
-        """Return the parameters of the distribution that S stands for."""
+    def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
+        """Return the log of the expected class probabilities that logits stand for, finite whatever they are."""
 
     @abstractmethod
-    def instance_parameters(
-        self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"]
-    ) -> Float[Tensor, "N C"]:
-        """Return the parameters of the distribution that the instance estimator stands for.
+    def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
+        """Return the distribution that logits of S or T stand for."""
+
+    def instance_distribution(
+        self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"], estimator: str
+    ) -> PredictiveDistribution:
+        """Return the distribution of each instance.
 
         Args:
             features: h.
             logits: T.
+            estimator: one of ``estimators`` other than attention.
         """
+        return self.distribution(logits)
+
+    def members(self) -> Sequence[Method]:
+        """Return what is trained, each by itself: this method, or the members of an ensemble."""
+        return (self,)
+
+    def passes(self, seed: int) -> Iterator[Method]:
+        """Yield what is run for one prediction, once per draw; draws depend on ``seed`` alone."""
+        yield self
 
     def encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         """Return the features of each instance."""
         return self.network.encode(instances)
 
-    def predict(self, features: Float[Tensor, "N D"], segments: Segments) -> BatchPrediction:
-        """Predict bags and instances from features already encoded."""
+    def scores(self, batch: BagBatch) -> tuple[Float[Tensor, "N D"], Projection, Scores]:
+        """Return features, projection and bag scores of a batch."""
+        features = self.encode(batch.instances)
         projection = self.network.project(features)
-        bags = self.network.score(projection, segments)
-        instance_logits = self.network.score(projection, segments.singletons()).logits
-        return BatchPrediction(
-            self.bag_parameters(bags.logits),
-            self.instance_parameters(features, instance_logits),
-            bags.attention,
-        )
+        return features, projection, self.network.score(projection, batch.segments)
 
-    def log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
+    def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log of each bag's expected class probabilities, for validation."""
-        projection = self.network.project(self.encode(batch.instances))
-        return self.bag_log_probabilities(self.network.score(projection, batch.segments).logits)
+        return self.log_probabilities(self.scores(batch)[2].logits)
 
-    @abstractmethod
-    def bag_log_probabilities(self, logits: Float[Tensor, "B C"]) -> Float[Tensor, "B C"]:
-        """Return the log of the expected class probabilities that S stands for, finite whatever S is."""
+    def predict(self, features: Float[Tensor, "N D"], segments: Segments, estimator: str) -> BatchPrediction:
+        """Predict bags and instances from features already encoded, in one pass."""
+        projection = self.network.project(features)
+        scores = self.network.score(projection, segments)
+        bags = self.distribution(scores.logits)
+        if estimator == ATTENTION:
+            assert scores.attention is not None
+            return BatchPrediction(bags, attention_proxy(scores.attention, scores.logits, segments))
+        logits = self.network.score(projection, segments.singletons()).logits
+        return BatchPrediction(bags, self.instance_distribution(features, logits, estimator))
+
+    def check_estimator(self, estimator: str) -> None:
+        """Raise unless instances can be predicted from ``estimator``.
+
+        Raises:
+            ConfigError: no such estimator, or one that this network does not have.
+        """
+        if estimator not in self.estimators:
+            raise unknown_name("instance estimator", estimator, self.estimators)
+        if estimator == ATTENTION and not (self.network.has_attention and self.network.num_classes == 2):
+            raise ConfigError(
+                item="instance estimator 'attention'",
+                wanted="a network with attention and two classes",
+                got=f"{type(self.network).__name__} with {self.network.num_classes} classes",
+                fix=f"choose {self.estimators[0]!r}",
+            )

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags import BagBatch
-from miue.distributions import Categorical, Dirichlet
+from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.errors import unknown_name
 from miue.evidence import ACTIVATIONS, alpha_of
 from miue.evidence.losses import EvidentialLoss
@@ -29,7 +29,6 @@ class FisherEDL(Method):
         activation: how logits become evidence.
     """
 
-    distribution: ClassVar[type[Categorical] | type[Dirichlet]] = Dirichlet
     fisher_weighted: ClassVar[bool] = True
 
     def __init__(
@@ -49,24 +48,17 @@ class FisherEDL(Method):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean evidential loss of the bags."""
-        projection = self.network.project(self.encode(batch.instances))
-        logits = self.network.score(projection, batch.segments).logits
+        logits = self.scores(batch)[2].logits
         return self.evidential_loss(self.log_evidence(logits), batch.labels, epoch).mean()
 
-    def bag_parameters(self, logits: Float[Tensor, "B C"]) -> Float[Tensor, "B C"]:
-        """Return alpha of S."""
-        return alpha_of(self.log_evidence(logits))
-
-    def instance_parameters(
-        self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"]
-    ) -> Float[Tensor, "N C"]:
-        """Return alpha of T."""
-        return alpha_of(self.log_evidence(logits))
-
-    def bag_log_probabilities(self, logits: Float[Tensor, "B C"]) -> Float[Tensor, "B C"]:
-        """Return log alpha − log α0 of S."""
-        alpha = self.bag_parameters(logits)
+    def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
+        """Return log alpha − log α0."""
+        alpha = alpha_of(self.log_evidence(logits))
         return alpha.log() - alpha.sum(-1, keepdim=True).log()
+
+    def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
+        """Return Dir(alpha)."""
+        return Dirichlet(alpha_of(self.log_evidence(logits)))
 
 
 class EDL(FisherEDL):

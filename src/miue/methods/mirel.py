@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import ClassVar, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags import BagBatch
+from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.errors import unknown_name
 from miue.evidence import ResidualNetwork, alpha_of, residual_log_evidence
 from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise
+from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.methods.edl import FisherEDL
 from miue.methods.routing import Routing
 from miue.networks.base import MILNetwork, Projection, instance_logits_of_features
@@ -34,6 +36,8 @@ class MIREL(FisherEDL):
         instance_coefficient: weight of the instance loss beside the bag loss.
         background: the class whose bags hold only background instances; None where there is none.
     """
+
+    estimators: ClassVar[tuple[str, ...]] = (RESIDUAL, BAG_OF_ONE, ATTENTION)
 
     def __init__(
         self,
@@ -67,9 +71,8 @@ class MIREL(FisherEDL):
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return bag loss + instance loss, each a mean over bags."""
-        features = self.encode(batch.instances)
-        projection = self.network.project(features)
-        bag_evidence = self.log_evidence(self.network.score(projection, batch.segments).logits)
+        features, projection, scores = self.scores(batch)
+        bag_evidence = self.log_evidence(scores.logits)
         estimate = self._instance_estimate(features, projection, batch.segments)
         residual = self.residual(features.detach() if self.routing == "residual-only" else features)
         lesson = supervise(
@@ -87,11 +90,14 @@ class MIREL(FisherEDL):
         instance_loss = (lesson.weight * losses[bags:]).sum()
         return (losses[:bags].sum() + self.instance_coefficient * instance_loss) / bags
 
-    def instance_parameters(
-        self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"]
-    ) -> Float[Tensor, "N C"]:
-        """Return alpha of R."""
-        return alpha_of(residual_log_evidence(self.log_evidence(logits), self.residual(features)))
+    def instance_distribution(
+        self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"], estimator: str
+    ) -> PredictiveDistribution:
+        """Return Dir(alpha) of R, or of T where that is asked for."""
+        if estimator != RESIDUAL:
+            return self.distribution(logits)
+        log_evidence = residual_log_evidence(self.log_evidence(logits), self.residual(features))
+        return Dirichlet(alpha_of(log_evidence))
 
     def _instance_estimate(
         self, features: Float[Tensor, "N D"], projection: Projection, segments: Segments

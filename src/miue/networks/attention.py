@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -18,6 +20,8 @@ class AttentionNetwork(MILNetwork):
 
     Reference: Ilse et al. 2018; Liu & Ji 2024, Eq. eq2.
     """
+
+    has_attention: ClassVar[bool] = True
 
     def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
         super().__init__(encoder, num_classes, hidden)

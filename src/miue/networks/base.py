@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Shaped
@@ -62,6 +62,7 @@ class MILNetwork(nn.Module, ABC):
     """
 
     encoder: Encoder
+    has_attention: ClassVar[bool] = False
 
     def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
         super().__init__()

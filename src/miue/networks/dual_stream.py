@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -28,6 +29,8 @@ class DualStreamNetwork(MILNetwork):
 
     Reference: Li et al. 2021, as used by Liu & Ji 2024 (linear queries and values).
     """
+
+    has_attention: ClassVar[bool] = True
 
     def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
         super().__init__(encoder, num_classes, hidden)

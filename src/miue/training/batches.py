@@ -7,11 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from miue.bags import BagBatch, BagDataset
-
-
-def seed_of(*parts: int) -> int:
-    """Return a seed that depends on all parts and on nothing else."""
-    return int(np.random.SeedSequence(parts).generate_state(1)[0])
+from miue.seeds import seed_of
 
 
 class PackedBatches:

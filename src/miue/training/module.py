@@ -14,7 +14,8 @@ from miue.bags import BagBatch, BagDataset
 from miue.config import TrainingConfig
 from miue.errors import DataError
 from miue.methods import Method
-from miue.training.batches import PackedBatches, ordered_batches, seed_of, shuffled_batches
+from miue.seeds import seed_of
+from miue.training.batches import PackedBatches, ordered_batches, shuffled_batches
 
 VALIDATION_INSTANCES = 1024  # instances per validation batch
 
@@ -40,8 +41,9 @@ class TrainingModule(pl.LightningModule):
 
     def configure_optimizers(self) -> Optimizer:
         """Return Adam with weight decay on weights only."""
-        decayed = [p for p in self.method.parameters() if p.dim() > 1]
-        others = [p for p in self.method.parameters() if p.dim() <= 1]
+        named = list(self.method.named_parameters())
+        decayed = [p for name, p in named if p.dim() > 1 and name.endswith("weight")]
+        others = [p for name, p in named if p.dim() <= 1 or not name.endswith("weight")]
         groups: list[dict[str, Any]] = [
             {"params": decayed, "weight_decay": self.config.weight_decay},
             {"params": others},
@@ -68,7 +70,7 @@ class TrainingModule(pl.LightningModule):
 
     def validation_step(self, batch: BagBatch, batch_idx: int) -> None:
         """Add up NLL and errors of labelled bags."""
-        log_probabilities = self.method.log_probabilities(batch)
+        log_probabilities = self.method.bag_log_probabilities(batch)
         picked = log_probabilities.gather(1, batch.labels.unsqueeze(1)).squeeze(1)
         self._sums["nll"] -= float(picked.double().sum())
         self._sums["errors"] += float((log_probabilities.argmax(1) != batch.labels).sum())

@@ -1,0 +1,73 @@
+"""Shifts that make images of a bag unlike the training images without leaving the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import UInt8
+
+from miue.bags import BagDataset
+from miue.errors import DataError
+
+NOISE_DEVIATION = 60.0  # grey levels of 255
+
+
+def rotated(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -> UInt8[np.ndarray, "m H W c"]:
+    """Turn each image by a quarter to the left or to the right; a square image is needed for its shape to stay."""
+    left = random.random(len(images)) < 0.5
+    turned = np.where(
+        left[:, None, None, None], np.rot90(images, 1, axes=(1, 2)), np.rot90(images, -1, axes=(1, 2))
+    )
+    return turned.astype(np.uint8)
+
+
+def noisy(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -> UInt8[np.ndarray, "m H W c"]:
+    """Add Gaussian noise of a standard deviation of 60 grey levels."""
+    shifted = images + random.normal(0, NOISE_DEVIATION, images.shape)
+    return np.clip(np.round(shifted), 0, 255).astype(np.uint8)
+
+
+def blended(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -> UInt8[np.ndarray, "m H W c"]:
+    """Average each image with another one of the same set."""
+    partner = random.permutation(len(images))
+    return ((images.astype(np.uint16) + images[partner]) // 2).astype(np.uint8)
+
+
+SHIFTS: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
+    "rotation": rotated,
+    "noise": noisy,
+    "blend": blended,
+}
+
+
+def shifted_copies(bags: BagDataset, *, seed: int) -> BagDataset:
+    """Return the bags followed by a copy of them for each shift, marked as out of distribution by its name.
+
+    Args:
+        bags: bags of uint8 images.
+        seed: of the shifts.
+
+    Raises:
+        DataError: the instances are not uint8 images.
+    """
+    if len(bags.instance_shape) != 3 or bags.instances.dtype != np.uint8:
+        raise DataError(
+            item="the bags to shift",
+            wanted="uint8 images",
+            got=f"{bags.instances.dtype} of shape {bags.instance_shape}",
+            fix="shift images before features are taken from them",
+        )
+    arrays: list[np.ndarray] = []
+    ids: list[str] = []
+    sets: list[str] = []
+    images = bags.instances[bags.positions]
+    for name in ("", *SHIFTS):
+        random = np.random.default_rng((seed, len(arrays)))
+        changed = SHIFTS[name](images, random) if name else images
+        arrays.extend(np.split(changed, bags.sizes.cumsum()[:-1]))
+        ids.extend(f"{bag}_{name}" if name else bag for bag in bags.ids)
+        sets.extend([name] * len(bags))
+    made = BagDataset.from_arrays(arrays, ids=ids, is_ood=[bool(name) for name in sets])
+    return replace(made, ood_sets=tuple(sets), class_names=bags.class_names)

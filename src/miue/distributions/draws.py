@@ -1,0 +1,73 @@
+"""Drawn class probabilities, as an ensemble or a Bayesian network gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from miue.distributions.base import PredictiveDistribution
+from miue.distributions.categorical import Categorical
+from miue.errors import DataError
+
+
+class Draws(PredictiveDistribution):
+    """The mean of drawn class probabilities and the mean of their entropies; single draws are not kept.
+
+    Reference: Liu & Ji 2024, Eq. apx-eq-mi-model.
+
+    Args:
+        probabilities: mean over the draws; each row sums to one.
+        expected_entropy: mean over the draws of the entropy, in nats.
+
+    Raises:
+        DataError: a row is not a probability distribution, or an expected entropy is out of its range.
+
+    >>> one, other = Categorical(torch.tensor([[1.0, 0.0]])), Categorical(torch.tensor([[0.0, 1.0]]))
+    >>> round(Draws.of([one, other]).mutual_information().item(), 4)
+    0.6931
+    """
+
+    def __init__(self, probabilities: Float[Tensor, "n C"], expected_entropy: Float[Tensor, "n"]) -> None:
+        self._mean = Categorical(probabilities)
+        self._expected_entropy = expected_entropy.to(torch.float64)
+        wrong = ~((self._expected_entropy > -1e-6) & (self._expected_entropy < self._mean.entropy() + 1e-3))
+        if wrong.any():
+            row = int(wrong.nonzero()[0])
+            raise DataError(
+                item=f"row {row} of the expected entropy",
+                wanted=f"0 to the entropy {self._mean.entropy()[row].item():.6g}",
+                got=f"{self._expected_entropy[row].item():.6g}",
+                fix="give the mean entropy of the draws, in nats",
+            )
+
+    @classmethod
+    def of(cls, draws: Sequence[PredictiveDistribution]) -> Draws:
+        """Return the mean of several predictions of the same items."""
+        mean = torch.stack([draw.probabilities for draw in draws]).mean(0)
+        return cls(mean, torch.stack([draw.entropy() for draw in draws]).mean(0))
+
+    def cpu(self) -> Draws:
+        """Return the same predictions in main memory."""
+        return Draws(self.probabilities.cpu(), self._expected_entropy.cpu())
+
+    @property
+    def probabilities(self) -> Float[Tensor, "n C"]:
+        """Mean over the draws."""
+        return self._mean.probabilities
+
+    def expected_entropy(self) -> Float[Tensor, "n"]:
+        """Data uncertainty: mean entropy of a draw."""
+        return self._expected_entropy
+
+    def mutual_information(self) -> Float[Tensor, "n"]:
+        """Model uncertainty: entropy of the mean less mean entropy, how much the draws disagree."""
+        return (self.entropy() - self._expected_entropy).clamp(min=0)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> Draws:
+        """Return the predictions of all parts, one after another."""
+        mean = torch.cat([part.probabilities for part in parts])
+        return cls(mean, torch.cat([part.expected_entropy() for part in parts]))

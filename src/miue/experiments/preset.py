@@ -1,0 +1,98 @@
+"""Presets: one readable file per network, method and dataset of the paper."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from miue.config import Option
+from miue.errors import ConfigError, StorageError, unknown_name
+
+
+class Preset(BaseModel):
+    """What is trained, on which bags, and from what its instances are predicted."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    title: str
+    data: str
+    encoder: str
+    network: str
+    method: str
+    estimators: tuple[str, ...]
+    options: dict[str, Option] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+def preset_names() -> list[str]:
+    """Return the names of all presets, such as "mnist/abmil-mirel"."""
+    return sorted(
+        f"{folder.name}/{file.name.removesuffix('.toml')}"
+        for folder in _root().iterdir()
+        if folder.is_dir()
+        for file in folder.iterdir()
+        if file.name.endswith(".toml")
+    )
+
+
+def preset(name: str) -> Preset:
+    """Return the preset of that name.
+
+    Raises:
+        ConfigError: there is none, or it has a key that does not exist.
+    """
+    if name not in preset_names():
+        raise unknown_name("preset", name, preset_names())
+    folder, file = name.split("/")
+    return parse_preset(name, (_root() / folder / f"{file}.toml").read_text("utf-8"))
+
+
+def read_preset(path: Path) -> Preset:
+    """Return the preset in a file of the user's own.
+
+    Raises:
+        StorageError: the file cannot be read.
+        ConfigError: it is not TOML, lacks a key, or has one that does not exist.
+    """
+    try:
+        return parse_preset(str(path), path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise StorageError(
+            item=f"preset {str(path)!r}", wanted="a readable TOML file", got=str(error), fix="check the path"
+        ) from error
+
+
+def parse_preset(name: str, text: str) -> Preset:
+    """Return the preset that ``text`` writes.
+
+    Raises:
+        ConfigError: it is not TOML, lacks a key, or has one that does not exist.
+    """
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            item=f"preset {name!r}", wanted="TOML", got=str(error), fix="correct the line"
+        ) from error
+    for key in content:
+        if key not in Preset.model_fields:
+            raise unknown_name(f"key in preset {name!r}", key, Preset.model_fields)
+    try:
+        return Preset(**content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ConfigError(
+            item=f"preset {name!r}, key {'.'.join(map(str, first['loc']))!r}",
+            wanted="a value it can take",
+            got=first["msg"],
+            fix="correct the preset",
+        ) from error
+
+
+def _root() -> Traversable:
+    return files("miue.experiments") / "presets"

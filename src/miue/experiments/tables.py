@@ -1,0 +1,95 @@
+"""Our numbers beside the published ones, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import hypot
+
+import numpy as np
+
+from miue.evaluation import Metric
+from miue.experiments.published import PublishedRow, PublishedTable
+from miue.experiments.results import DEFAULT, Result, metric_of, read_results
+from miue.experiments.runner import Places
+
+TASKS = {
+    "Acc": "accuracy",
+    "Conf": "conf",
+    "OOD-F": "ood fmnist*",
+    "OOD-K": "ood kmnist*",
+    "OOD-S": "ood svhn*",
+    "OOD-T": "ood dtd*",
+    "UE": "ue",
+}
+LEVELS = ("bag", "instance")
+HEADINGS = {"bag": "Bag level", "instance": "Instance level"}
+
+
+def markdown_table(table: PublishedTable, places: Places, seeds: Sequence[int]) -> str:
+    """Return the table as Markdown, one part per level.
+
+    A cell holds our mean ± standard deviation over seeds, the paper's, and the difference of the means
+    in units of both standard deviations together, (ours − paper) / √(s² + s²). Numbers are in percent.
+    """
+    lines = [f"## {table.name}", "", f"{table.title}. Seeds: {', '.join(map(str, seeds))}.", ""]
+    lines += [f"`miue paper run {table.name}`, `miue paper table {table.name}`", ""]
+    found = {name: _results(name, places, seeds) for name in table.presets}
+    for level in LEVELS:
+        rows = [row for row in table.rows if level in row.paper or level in row.ood_score]
+        if not rows:
+            continue
+        columns = list(rows[0].paper[level])
+        notes = {column: _note(column, found.values()) for column in columns}
+        heading = [column + notes[column] for column in columns]
+        lines += [f"### {HEADINGS[level]}", "", "| | " + " | ".join(heading) + " |"]
+        lines.append("| --- |" + " ---: |" * len(columns))
+        for row in rows:
+            cells = [_cell(row, level, column, found[row.preset], len(seeds)) for column in columns]
+            lines.append(f"| {row.label} | " + " | ".join(cells) + " |")
+        lines.append("")
+    if any("*" in line for line in lines[4:]):
+        lines += ["\\* drawn from the part of the foreign source that was at hand, not from all of it.", ""]
+    return "\n".join(lines)
+
+
+def _results(name: str, places: Places, seeds: Sequence[int]) -> list[list[Result]]:
+    found = [read_results(places.result(name, seed)) for seed in seeds]
+    return [results for results in found if results is not None]
+
+
+def _note(column: str, found: object) -> str:
+    """Mark a column whose foreign source was not whole ("kmnist-test")."""
+    task = TASKS[column]
+    if not task.endswith("*"):
+        return ""
+    names = {r.task for runs in found for results in runs for r in results}  # type: ignore[attr-defined]
+    return "\\*" if any(n.startswith(task[:-1]) and n != task[:-1] for n in names) else ""
+
+
+def _cell(row: PublishedRow, level: str, column: str, runs: list[list[Result]], wanted: int) -> str:
+    metrics = [_metric(row, level, column, results) for results in runs]
+    values = [100 * metric.value for metric in metrics if metric.value is not None]
+    mean_paper, std_paper = row.paper.get(level, {}).get(column, (None, None))
+    paper = "" if mean_paper is None else f"<br>paper {mean_paper:.2f}"
+    paper += "" if std_paper is None else f" ± {std_paper:.2f}"
+    if not values:
+        return f"not run{paper}"
+    count = "" if len(values) == wanted else f" ({len(values)} of {wanted} seeds)"
+    if len(values) < 2:
+        return f"**{values[0]:.2f}**{count}{paper}"
+    mean, std = float(np.mean(values)), float(np.std(values, ddof=1))
+    if mean_paper is not None and std_paper is not None and hypot(std, std_paper) > 0:
+        paper += f" ({(mean - mean_paper) / hypot(std, std_paper):+.1f})"
+    return f"**{mean:.2f} ± {std:.2f}**{count}{paper}"
+
+
+def _metric(row: PublishedRow, level: str, column: str, results: list[Result]) -> Metric:
+    """Return one seed's number; a row with a score of its own detects with that, and its UE is the mean so."""
+    score = row.ood_score.get(level, DEFAULT)
+    if score == DEFAULT or column in ("Acc", "Conf"):
+        return metric_of(results, row.estimator, level, TASKS[column])
+    if column == "UE":
+        sets = sorted({r.task for r in results if r.task.startswith("ood ") and r.measure == score})
+        tasks = [metric_of(results, row.estimator, level, task, score) for task in sets]
+        return Metric.mean_of([metric_of(results, row.estimator, level, "conf"), *tasks])
+    return metric_of(results, row.estimator, level, TASKS[column], score)

@@ -1,0 +1,36 @@
+"""The attention a_k as a proxy for the probability of the positive class."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from miue.distributions import Categorical
+from miue.segments import Segments, per_instance, segment_max
+
+
+def attention_proxy(
+    attention: Float[Tensor, "N K"], logits: Float[Tensor, "B 2"], segments: Segments
+) -> Categorical:
+    """Return a_k, min–max normalised over its bag, as the probability of class 1.
+
+    With one column of attention per class (DSMIL), the column of the bag's predicted class is taken. In a
+    bag of one instance, or of instances with equal attention, the proxy says nothing: the probability is ½.
+
+    Reference: Liu & Ji 2024, Section sec-mil, and their published code.
+
+    Args:
+        attention: weight of each instance in its bag.
+        logits: of the bags.
+        segments: which instance belongs to which bag.
+    """
+    if attention.shape[1] > 1:
+        attention = attention.gather(1, per_instance(logits.argmax(1), segments).unsqueeze(1))
+    weight = attention.squeeze(1).to(torch.float64)
+    highest = per_instance(segment_max(weight, segments), segments)
+    lowest = -per_instance(segment_max(-weight, segments), segments)
+    spread = highest - lowest
+    varies = spread > 0
+    positive = torch.where(varies, (weight - lowest) / torch.where(varies, spread, 1.0), 0.5)
+    return Categorical(torch.stack([1 - positive, positive], 1))

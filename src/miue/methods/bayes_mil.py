@@ -1,0 +1,177 @@
+"""Bayes-MIL: attention with a distribution over its weights and over each instance's score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear, softplus
+
+from miue.bags import BagBatch
+from miue.distributions import Categorical, PredictiveDistribution
+from miue.errors import ConfigError
+from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method
+from miue.methods.mc_dropout import positive_count
+from miue.networks.attention import AttentionNetwork
+from miue.networks.base import MILNetwork
+from miue.seeds import seed_of
+from miue.segments import Segments, per_instance, segment_sum
+
+PRIOR_MEAN = (-5.0, 0.0)  # of the attention score's logit in negative and in positive bags
+PRIOR_LOG_VARIANCE = (-1.0, 3.0)
+
+
+class VariationalLinear(nn.Linear):
+    """A linear layer whose weights are N(θ, α θ²), sampled through the output's mean and variance.
+
+    Reference: Molchanov et al. 2017, Eq. 14 for the divergence.
+
+    Args:
+        in_features: inputs.
+        out_features: outputs.
+        log_alpha: log α of every weight at the start.
+    """
+
+    def __init__(self, in_features: int, out_features: int, *, log_alpha: float) -> None:
+        super().__init__(in_features, out_features)
+        self.log_alpha = nn.Parameter(torch.full((out_features, in_features), log_alpha))
+
+    def sample(self, inputs: Float[Tensor, "N inputs"]) -> Float[Tensor, "N outputs"]:
+        """Return one draw of the outputs."""
+        variance = linear(inputs**2, self.log_alpha.exp() * self.weight**2)
+        positive = variance > 0
+        deviation = torch.where(positive, torch.where(positive, variance, 1.0).sqrt(), 0.0)
+        return linear(inputs, self.weight, self.bias) + deviation * torch.randn_like(deviation)
+
+    def divergence(self) -> Float[Tensor, ""]:
+        """Return KL from the log-uniform prior, up to a constant, summed over weights."""
+        k1, k2, k3 = 0.63576, 1.87320, 1.48695
+        saturating = k1 * torch.sigmoid(k2 + k3 * self.log_alpha)
+        return (k1 - saturating + 0.5 * softplus(-self.log_alpha)).sum()
+
+
+class BayesMIL(Method):
+    """Sigmoid attention a_k of a sampled score, bag embedding Σ a_k h_k / Σ a_k, variational layers throughout.
+
+    Differs from the published code of Bayes-MIL: its divergence takes the log-variance where the standard
+    deviation belongs; here it is the divergence of two normal distributions.
+
+    Reference: Cui et al. 2023, as used by Liu & Ji 2024.
+
+    Args:
+        network: "attention" or "gated-attention"; its encoder and widths are used, its attention is
+            replaced by a gated one with distributions.
+        draws: predictions that are averaged.
+        weight_divergence: factor of the weights' divergence.
+        attention_divergence: factor of the scores' divergence.
+    """
+
+    estimators: ClassVar[tuple[str, ...]] = (ATTENTION, BAG_OF_ONE)
+
+    def __init__(
+        self,
+        network: MILNetwork,
+        *,
+        draws: int = 16,
+        weight_divergence: float = 1e-8,
+        attention_divergence: float = 1e-6,
+    ) -> None:
+        super().__init__(network)
+        if not isinstance(network, AttentionNetwork) or network.num_classes != 2:
+            raise ConfigError(
+                item="method 'bayes-mil'",
+                wanted="network 'attention' or 'gated-attention' and two classes",
+                got=f"{type(network).__name__} with {network.num_classes} classes",
+                fix="choose another method or network",
+            )
+        width, hidden = network.encoder.out_features, network.hidden
+        network.attention = nn.Identity()
+        network.head = VariationalLinear(width, network.num_classes, log_alpha=-3.0)
+        self.content = VariationalLinear(width, hidden, log_alpha=-1.0)
+        self.gate = VariationalLinear(width, hidden, log_alpha=-1.0)
+        self.score = VariationalLinear(hidden, 2, log_alpha=-1.0)
+        self.draws = positive_count("draws", draws)
+        self.weight_divergence = weight_divergence
+        self.attention_divergence = attention_divergence
+        self.sampling = False
+
+    @property
+    def head(self) -> VariationalLinear:
+        """The classifier."""
+        assert isinstance(self.network.head, VariationalLinear)
+        return self.network.head
+
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
+        """Return cross-entropy plus both divergences."""
+        features = self.encode(batch.instances)
+        logits, _, mean, log_variance = self._forward(features, batch.segments, sampling=True)
+        of_scores = self._score_divergence(mean, log_variance, per_instance(batch.labels, batch.segments))
+        layers = (self.content, self.gate, self.score, self.head)
+        of_weights = torch.stack([layer.divergence() for layer in layers]).sum()
+        loss = cross_entropy(logits, batch.labels) + self.weight_divergence * of_weights
+        return loss + self.attention_divergence * of_scores.sum() / batch.segments.num_bags
+
+    def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
+        """Return the log-softmax with all means in place of draws."""
+        logits = self._forward(self.encode(batch.instances), batch.segments, sampling=False)[0]
+        return logits.log_softmax(-1)
+
+    def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
+        """Return the log-softmax."""
+        return logits.log_softmax(-1)
+
+    def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
+        """Return the softmax of one draw."""
+        return Categorical.of_logits(logits)
+
+    def passes(self, seed: int) -> Iterator[Method]:
+        """Yield this method ``draws`` times, sampling."""
+        self.sampling = True
+        try:
+            for draw in range(self.draws):
+                torch.manual_seed(seed_of(seed, draw))
+                yield self
+        finally:
+            self.sampling = False
+
+    def predict(self, features: Float[Tensor, "N D"], segments: Segments, estimator: str) -> BatchPrediction:
+        """Predict with one draw of weights and scores; an instance's probability is its attention a_k."""
+        logits, attention, _, _ = self._forward(features, segments, self.sampling)
+        bags = self.distribution(logits)
+        if estimator == ATTENTION:
+            positive = attention.squeeze(1).to(torch.float64)
+            return BatchPrediction(bags, Categorical(torch.stack([1 - positive, positive], 1)))
+        instance_logits = self._forward(features, segments.singletons(), self.sampling)[0]
+        return BatchPrediction(bags, self.distribution(instance_logits))
+
+    def _forward(
+        self, features: Float[Tensor, "N D"], segments: Segments, sampling: bool
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return bag logits (B, 2), attention (N, 1), and mean and log-variance of the scores (N, 1)."""
+
+        def layer(module: VariationalLinear, inputs: Tensor) -> Tensor:
+            result: Tensor = module.sample(inputs) if sampling else module(inputs)
+            return result
+
+        gated = layer(self.content, features).tanh() * layer(self.gate, features).sigmoid()
+        mean, log_variance = layer(self.score, gated).split(1, 1)
+        score = mean + (log_variance / 2).exp() * torch.randn_like(mean) if sampling else mean
+        log_attention = nn.functional.logsigmoid(score)
+        attention = log_attention.exp()
+        total = segment_sum(attention, segments)
+        pooled = segment_sum(attention * features, segments) / total
+        return layer(self.head, pooled), attention, mean, log_variance
+
+    @staticmethod
+    def _score_divergence(
+        mean: Float[Tensor, "N 1"], log_variance: Float[Tensor, "N 1"], label: Tensor
+    ) -> Float[Tensor, "N"]:
+        """KL(N(mean, variance) ‖ prior of the bag's class), per instance."""
+        prior_mean = mean.new_tensor(PRIOR_MEAN)[label]
+        prior = mean.new_tensor(PRIOR_LOG_VARIANCE)[label]
+        deviation = mean.squeeze(1) - prior_mean
+        ratio = log_variance.squeeze(1) - prior
+        return 0.5 * (ratio.exp() + deviation**2 * (-prior).exp() - 1 - ratio)

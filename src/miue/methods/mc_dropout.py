@@ -1,0 +1,68 @@
+"""MC dropout: dropout stays on in prediction, and the draws are averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from torch.nn.modules.dropout import _DropoutNd
+
+from miue.errors import ConfigError
+from miue.methods.base import Method
+from miue.methods.deterministic import Deterministic
+from miue.networks.base import MILNetwork
+from miue.seeds import seed_of
+
+
+class MCDropout(Deterministic):
+    """Cross-entropy with dropout in the encoder, drawn again for every prediction.
+
+    Reference: Gal & Ghahramani 2016; Liu & Ji 2024, Appendix "Related UE methods".
+
+    Args:
+        network: any MIL network whose encoder has dropout.
+        draws: predictions that are averaged.
+    """
+
+    encoder_defaults: ClassVar[dict[str, float]] = {"dropout": 0.25}
+    encodes_at_random: ClassVar[bool] = True
+
+    def __init__(self, network: MILNetwork, *, draws: int = 10) -> None:
+        super().__init__(network)
+        self.draws = positive_count("draws", draws)
+        if not any(layer.p > 0 for layer in self._dropout_layers()):
+            raise ConfigError(
+                item="MC dropout",
+                wanted="an encoder with dropout",
+                got="none, so every draw would be the same",
+                fix="set encoder.dropout to 0.25, say",
+            )
+
+    def passes(self, seed: int) -> Iterator[Method]:
+        """Yield this method ``draws`` times with its dropout layers on."""
+        layers = self._dropout_layers()
+        before = [layer.training for layer in layers]
+        try:
+            for layer in layers:
+                layer.train()
+            for draw in range(self.draws):
+                torch.manual_seed(seed_of(seed, draw))
+                yield self
+        finally:
+            for layer, mode in zip(layers, before, strict=True):
+                layer.train(mode)
+
+    def _dropout_layers(self) -> list[_DropoutNd]:
+        return [layer for layer in self.modules() if isinstance(layer, _DropoutNd)]
+
+
+def positive_count(name: str, count: int) -> int:
+    """Return ``count`` if it is at least one.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if count < 1:
+        raise ConfigError(item=f"option 'method.{name}'", wanted="at least 1", got=str(count), fix="raise it")
+    return count

@@ -1,0 +1,146 @@
+"""Distances carried by models: fitted after training, saved, predicted, evaluated."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from made_bags import separable_bags
+
+import miue
+from miue import distance_scores, prediction
+from miue.bags import BagDataset
+from miue.data.digits_bags import digits_bags
+from miue.data.image_shifts import SHIFTS, shifted_copies
+from miue.distances import DISTANCES
+from miue.errors import ConfigError, DataError, StorageError
+from miue.experiments.distance_choice import ranking
+from miue.predictions import read_predictions
+
+SETTINGS = {"max_epochs": 2, "seed": 1}
+
+
+def train(bags: BagDataset, method: str = "mirel", distances: tuple[str, ...] = tuple(DISTANCES)) -> miue.Model:
+    options = {"method.size": 2} if method == "deep-ensemble" else {}
+    return miue.train(
+        bags, method=method, distances=distances, options=options, settings=SETTINGS, progress=False, device="cpu"
+    )
+
+
+@pytest.mark.parametrize("method", ["mirel", "deterministic", "deep-ensemble", "mc-dropout", "bayes-mil"])
+def test_any_method_carries_distances_that_survive_saving(method: str, bags: BagDataset, tmp_path: Path) -> None:
+    model = train(bags, method)
+    first = model.predict(bags)
+    model.save(tmp_path / "model")
+    second = miue.Model.load(tmp_path / "model").predict(bags)
+    assert first.instances is not None
+    assert second.instances is not None
+    assert set(first.instances.scores) == set(DISTANCES)
+    assert set(first.bags.scores) == {f"{name}_{kind}" for name in DISTANCES for kind in ("mean", "high")}
+    for ours, theirs in ((first.bags, second.bags), (first.instances, second.instances)):
+        for name, values in ours.scores.items():
+            np.testing.assert_allclose(theirs.scores[name], values, rtol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["deterministic", "mc-dropout"])
+def test_distances_are_taken_from_features_without_dropout(method: str, bags: BagDataset) -> None:
+    model = train(bags, method, ("knn",))
+    instances = bags.batch(np.arange(len(bags))).instances
+    with torch.no_grad():
+        expected = model.distances["knn"].score(model.method.eval().encode(instances)).numpy()
+    found = model.predict(bags).instances
+    assert found is not None
+    np.testing.assert_allclose(found.scores["knn"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_instances_unlike_the_training_data_lie_far(bags: BagDataset) -> None:
+    model = train(bags, distances=("knn",))
+    far = [np.full((3, 5), 40.0, np.float32), np.full((2, 5), -40.0, np.float32)]
+    near, away = model.predict(bags), model.predict(far)
+    assert away.bags.scores["knn_mean"].min() > near.bags.scores["knn_mean"].max()
+
+
+def test_scores_are_columns_of_the_tables_and_are_evaluated(bags: BagDataset, tmp_path: Path) -> None:
+    predictions = train(bags, distances=("knn",)).predict(bags)
+    predictions.save(tmp_path / "out")
+    header = (tmp_path / "out" / "bags.csv").read_text().splitlines()[0].replace('"', "")
+    assert header.endswith("score_knn_mean,score_knn_high")
+    back = read_predictions(tmp_path / "out")
+    np.testing.assert_allclose(back.bags.scores["knn_mean"], predictions.bags.scores["knn_mean"], rtol=1e-6)
+    assert "knn_high" in miue.evaluate(back).bags.by_measure
+
+
+def test_the_instances_fitted_on_are_bounded_and_depend_on_the_seed_alone(
+    bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = train(bags, distances=()).method
+    monkeypatch.setattr(distance_scores, "FITTED_ON", 17)
+    monkeypatch.setattr(distance_scores, "BATCH_INSTANCES", 9)
+    first, again, other = (
+        distance_scores.fit_distances(method, bags, ["knn"], seed=seed)["knn"].get_buffer("points")
+        for seed in (1, 1, 2)
+    )
+    assert len(first) == 17
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_batches_do_not_change_the_scores(bags: BagDataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = train(bags)
+    whole = model.predict(bags)
+    monkeypatch.setattr(prediction, "BATCH_INSTANCES", 5)
+    parts = model.predict(bags)
+    for name, values in whole.bags.scores.items():
+        np.testing.assert_allclose(parts.bags.scores[name], values, rtol=1e-4, atol=1e-4)
+
+
+def test_a_distance_that_does_not_exist_or_cannot_be_read_is_answered(bags: BagDataset, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'knn'"):
+        train(bags, distances=("knnn",))
+    folder = tmp_path / "model"
+    train(bags, distances=("knn",)).save(folder)
+    (folder / "distances.safetensors").unlink()
+    with pytest.raises(StorageError, match="the distances that config.json names"):
+        miue.Model.load(folder)
+
+
+def test_features_that_are_all_the_same_stop_a_run_only_if_a_distance_was_asked_for() -> None:
+    same = [np.ones((2, 3))] * 8
+    labels = [0, 1] * 4
+    model = miue.train(same, labels, settings=SETTINGS, progress=False, device="cpu")
+    assert "instances that differ" in model.about["without distances"]
+    assert not model.distances
+    with pytest.raises(DataError, match="instances that differ"):
+        miue.train(same, labels, distances=("mahalanobis",), settings=SETTINGS, progress=False, device="cpu")
+
+
+def test_shifted_copies_keep_bags_and_mark_their_shift() -> None:
+    bags = digits_bags(splits=["validation"], sizes={"validation": 6})
+    shifted = shifted_copies(bags, seed=0)
+    assert [shifted.ood_sets.count(name) for name in ("", *SHIFTS)] == [6, 6, 6, 6]
+    original = bags.instances[bags.positions]
+    copies = {
+        name: shifted.subset([i for i, s in enumerate(shifted.ood_sets) if s == name]) for name in ("", *SHIFTS)
+    }
+    assert np.array_equal(copies[""].instances[copies[""].positions], original)
+    turned = copies["rotation"].instances[copies["rotation"].positions]
+    for before, after in zip(original, turned, strict=True):
+        assert any(np.array_equal(np.rot90(before, k, axes=(0, 1)), after) for k in (1, -1))
+    for name in ("noise", "blend"):
+        assert not np.array_equal(copies[name].instances[copies[name].positions], original)
+    again = shifted_copies(bags, seed=0)
+    assert np.array_equal(shifted.instances, again.instances)
+    with pytest.raises(DataError, match="uint8 images"):
+        shifted_copies(separable_bags(), seed=0)
+
+
+def test_the_ranking_is_of_means_over_rows_of_its_level() -> None:
+    rows = [
+        ("p", "1", "bag", "a", "0", "0", "0", "0.5"),
+        ("p", "2", "bag", "a", "0", "0", "0", "0.7"),
+        ("p", "1", "bag", "b", "0", "0", "0", "0.9"),
+        ("p", "1", "instance", "c", "0", "0", "0", "1.0"),
+    ]
+    assert ranking(rows, "bag") == [("b", 0.9), ("a", pytest.approx(0.6))]

@@ -1,0 +1,300 @@
+"""Distances to the training features against scipy and scikit-learn, and their bags against a loop."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+from scipy.spatial.distance import cdist
+from sklearn.covariance import LedoitWolf
+from sklearn.decomposition import PCA
+from sklearn.neighbors import NearestNeighbors as Neighbours
+from torch import Tensor
+
+import miue.distances.base as base
+import miue.distances.nearest_neighbours as nearest_neighbours
+from miue.distances import (
+    DISTANCES,
+    ClassConditionalMahalanobis,
+    FeatureDistance,
+    Mahalanobis,
+    NearestNeighbours,
+    Reconstruction,
+    bag_distances,
+)
+from miue.errors import DataError, ModelError
+from miue.segments import Segments
+
+LABELS = torch.tensor([0, 2, 5])  # bag labels need not be consecutive
+every_distance = pytest.mark.parametrize("distance", DISTANCES.values(), ids=DISTANCES)
+
+
+def features_of(count: int, width: int, *, seed: int = 0, offset: float = 0.0) -> Tensor:
+    """Correlated features of different scale per direction, in float64."""
+    generator = torch.Generator().manual_seed(seed)
+    mix = torch.randn(width, width, generator=torch.Generator().manual_seed(99), dtype=torch.float64)
+    return torch.randn(count, width, generator=generator, dtype=torch.float64) @ mix + offset
+
+
+def labels_of(count: int) -> Tensor:
+    return LABELS[torch.arange(count) % len(LABELS)]
+
+
+def fitted(distance: type[FeatureDistance], training: Tensor, seed: int = 1) -> FeatureDistance:
+    generator = torch.Generator().manual_seed(seed)
+    return distance.fit(training, labels_of(len(training)), generator=generator)
+
+
+def assert_equals(scores: Tensor, expected: np.ndarray) -> None:
+    torch.testing.assert_close(scores, torch.from_numpy(expected), rtol=1e-9, atol=1e-9)
+
+
+def test_the_nearest_neighbours_are_those_of_sklearn_in_sklearns_components() -> None:
+    training, unseen = features_of(211, 97), features_of(31, 97, seed=7)
+    pca = PCA(64, svd_solver="full").fit(training)
+    neighbours = Neighbours(n_neighbors=10).fit(pca.transform(training))
+    expected = neighbours.kneighbors(pca.transform(unseen))[0].mean(1)
+    assert_equals(fitted(NearestNeighbours, training).score(unseen), expected)
+
+
+@pytest.mark.parametrize("count", [2, 3, 7, 11, 61])
+def test_narrow_features_keep_their_distances_and_few_neighbours_are_all_averaged(count: int) -> None:
+    training = features_of(count, 5)
+    expected = np.sort(cdist(training, training), axis=1)[:, :10].mean(1)
+    assert_equals(fitted(NearestNeighbours, training).score(training), expected)
+
+
+def test_an_instance_equal_to_the_stored_ones_is_at_distance_zero() -> None:
+    instances = 1e3 * features_of(7, 5)
+    score = fitted(NearestNeighbours, instances.repeat(11, 1))
+    assert float(score.score(instances).max()) < 1e-10
+    points = score.get_buffer("points")
+    lengths = points.square().sum(1)
+    naive = (lengths.unsqueeze(1) + lengths - 2 * points @ points.T).clamp(min=0).sqrt()
+    assert float(naive.sort(1).values[:, :10].mean(1).max()) > 1e-6  # the naive form fails
+
+
+def test_at_most_the_bound_is_stored_and_each_point_is_a_training_instance(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nearest_neighbours, "STORED", 53)
+    training = features_of(211, 5)
+    score = fitted(NearestNeighbours, training)
+    assert isinstance(score, NearestNeighbours)
+    assert score.points.shape == (53, 5)
+    gaps = torch.cdist(score.points, (training - score.mean) @ score.components).sort(1).values
+    assert gaps[:, 0].max() < 1e-6 < gaps[:, 1].min()
+    assert len(torch.unique(score.points, dim=0)) == 53
+
+
+def test_no_more_than_ten_thousand_instances_are_stored() -> None:
+    assert len(fitted(NearestNeighbours, torch.randn(10_007, 2)).get_buffer("points")) == 10_000
+
+
+def test_the_seed_alone_decides_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nearest_neighbours, "STORED", 53)
+    training = features_of(211, 5)
+    for distance in DISTANCES.values():
+        first, second = fitted(distance, training).state_dict(), fitted(distance, training).state_dict()
+        assert all(torch.equal(first[name], second[name]) for name in distance.state_names)
+    one, other = fitted(NearestNeighbours, training), fitted(NearestNeighbours, training, seed=2)
+    assert not torch.equal(one.get_buffer("points"), other.get_buffer("points"))
+
+
+@pytest.mark.parametrize("count", [13, 211])
+def test_mahalanobis_is_that_of_sklearns_shrunk_covariance(count: int) -> None:
+    training, unseen = features_of(count, 17, offset=3.0), features_of(31, 17, seed=7)
+    expected = np.sqrt(LedoitWolf().fit(training.numpy()).mahalanobis(unseen.numpy()))
+    assert_equals(fitted(Mahalanobis, training).score(unseen), expected)
+
+
+def test_the_class_conditional_distance_is_to_the_nearest_class_in_one_shared_covariance() -> None:
+    labels = labels_of(211)
+    training = features_of(211, 17) + 5 * labels.unsqueeze(1)
+    unseen = features_of(31, 17, seed=7) + 5 * labels_of(31).unsqueeze(1)
+    means = np.stack([training[labels == label].mean(0).numpy() for label in LABELS])
+    centred = training.numpy() - means[np.searchsorted(LABELS.numpy(), labels.numpy())]
+    precision = np.linalg.inv(LedoitWolf(assume_centered=True).fit(centred).covariance_)
+    expected = cdist(unseen, means, "mahalanobis", VI=precision)
+    assert set(expected.argmin(1)) == {0, 1, 2}
+    assert_equals(fitted(ClassConditionalMahalanobis, training).score(unseen), expected.min(1))
+
+
+def test_an_instance_close_to_the_mean_of_a_distant_class_keeps_its_small_distance() -> None:
+    labels = labels_of(211)
+    score = fitted(ClassConditionalMahalanobis, features_of(211, 17) + 1e3 * labels.unsqueeze(1))
+    means, factor = score.get_buffer("means"), score.get_buffer("factor")
+    steps = 1e-5 * features_of(3, 17, seed=7)
+    expected = torch.linalg.vector_norm(torch.linalg.solve_triangular(factor, steps.T, upper=False), dim=0)
+    torch.testing.assert_close(score.score(means + steps), expected, rtol=1e-4, atol=0)
+    near, centres = (torch.linalg.solve_triangular(factor, h.T, upper=False).T for h in (means + steps, means))
+    naive = torch.cdist(near, centres, compute_mode="use_mm_for_euclid_dist").amin(1)
+    assert float((naive / expected - 1).abs().max()) > 0.01
+
+
+def test_with_one_bag_label_the_class_conditional_distance_is_the_plain_one(generator: torch.Generator) -> None:
+    training, unseen = features_of(61, 5), features_of(31, 5, seed=7)
+    labels = torch.full((61,), 3)
+    conditional = ClassConditionalMahalanobis.fit(training, labels, generator=generator)
+    plain = Mahalanobis.fit(training, None, generator=generator)
+    torch.testing.assert_close(conditional.score(unseen), plain.score(unseen))
+
+
+@pytest.mark.parametrize(("width", "components"), [(151, 64), (128, 64), (11, 5), (1, 0)])
+def test_the_reconstruction_error_is_the_residual_of_sklearns_components(width: int, components: int) -> None:
+    training, unseen = features_of(211, width, offset=3.0), features_of(31, width, seed=7)
+    pca = PCA(components, svd_solver="full").fit(training)
+    residual = unseen.numpy() - pca.mean_
+    if components:
+        residual = unseen.numpy() - pca.inverse_transform(pca.transform(unseen))
+    expected = np.linalg.norm(residual, axis=1)
+    assert_equals(fitted(Reconstruction, training).score(unseen), expected)
+
+
+def test_directions_in_which_training_features_do_not_vary_are_no_components() -> None:
+    varying = features_of(61, 3)
+    training = torch.cat([varying, torch.full((61, 8), 0.1, dtype=torch.float64)], 1)
+    moved = training.clone()
+    moved[:, 7] += 2.0
+    score = fitted(Reconstruction, training)
+    assert score.get_buffer("components").shape == (11, 3)
+    torch.testing.assert_close(score.score(moved), torch.full((61,), 2.0, dtype=torch.float64))
+
+
+@every_distance
+def test_a_far_instance_scores_higher_than_a_near_one(distance: type[FeatureDistance]) -> None:
+    training = torch.randn(211, 7)
+    near, far = torch.randn(31, 7), torch.randn(31, 7) + 20
+    score = fitted(distance, training)
+    assert score.score(near).max() < score.score(far).min()
+
+
+@every_distance
+@pytest.mark.parametrize("chunk", [1, 7, 31, 1000])
+def test_the_size_of_the_chunks_changes_no_score(
+    distance: type[FeatureDistance], chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    training, unseen = features_of(211, 17), features_of(31, 17, seed=7)
+    expected = fitted(distance, training).score(unseen)
+    monkeypatch.setattr(base, "CHUNK", chunk)
+    torch.testing.assert_close(fitted(distance, training).score(unseen), expected)
+
+
+@every_distance
+def test_a_saved_distance_scores_the_same(distance: type[FeatureDistance], tmp_path: Path) -> None:
+    training, unseen = features_of(61, 17), features_of(31, 17, seed=7)
+    score = fitted(distance, training)
+    save_file(score.state_dict(), tmp_path / "distance.safetensors")
+    restored = distance.from_state(load_file(tmp_path / "distance.safetensors"))
+    assert torch.equal(restored.score(unseen), score.score(unseen))
+
+
+@every_distance
+def test_the_state_of_something_else_is_refused(distance: type[FeatureDistance]) -> None:
+    with pytest.raises(ModelError, match=f"saved distance '{distance.name}'.*got weight"):
+        distance.from_state({"weight": torch.zeros(2)})
+
+
+@every_distance
+def test_features_far_from_the_origin_lose_no_digits(distance: type[FeatureDistance]) -> None:
+    count = 96 if distance is ClassConditionalMahalanobis else 64  # so that all means are without rounding
+    training, unseen = features_of(count, 17).mul(1024).round(), features_of(31, 17, seed=7).mul(1024).round()
+    shifted = fitted(distance, training + 2**40).score(unseen + 2**40)
+    torch.testing.assert_close(shifted, fitted(distance, training).score(unseen), rtol=1e-12, atol=0)
+
+
+@every_distance
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_features_of_any_precision_give_finite_float64_without_gradient(
+    distance: type[FeatureDistance], dtype: torch.dtype
+) -> None:
+    training = (1000 * torch.randn(61, 7)).to(dtype).requires_grad_()
+    score = fitted(distance, training)
+    scores = score.score(training)
+    assert scores.dtype == torch.float64
+    assert scores.isfinite().all()
+    assert not scores.requires_grad
+    assert list(score.parameters()) == []
+    torch.testing.assert_close(scores, fitted(distance, training.double()).score(training.double()))
+
+
+@every_distance
+def test_no_instances_have_no_scores(distance: type[FeatureDistance]) -> None:
+    assert fitted(distance, features_of(61, 7)).score(torch.zeros(0, 7)).shape == (0,)
+
+
+@every_distance
+def test_features_of_another_width_are_refused(distance: type[FeatureDistance]) -> None:
+    with pytest.raises(DataError, match="expected 7 columns.*got 5"):
+        fitted(distance, features_of(61, 7)).score(torch.zeros(3, 5))
+
+
+@every_distance
+def test_a_single_training_instance_is_refused(distance: type[FeatureDistance]) -> None:
+    with pytest.raises(DataError, match="at least 2 instances, got 1"):
+        fitted(distance, torch.zeros(1, 5))
+
+
+@every_distance
+def test_training_instances_that_are_all_the_same_are_refused(distance: type[FeatureDistance]) -> None:
+    with pytest.raises(DataError, match="the same features for all 13"):
+        fitted(distance, torch.full((13, 5), 0.1))
+
+
+@every_distance
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_feature_that_is_not_finite_is_named(
+    distance: type[FeatureDistance], value: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "CHUNK", 7)
+    good = features_of(61, 5)
+    bad = good.clone()
+    bad[17, 3] = value
+    with pytest.raises(DataError, match="training features, instance 17: expected finite"):
+        fitted(distance, bad)
+    with pytest.raises(DataError, match="features to score, instance 17: expected finite"):
+        fitted(distance, good).score(bad)
+
+
+def test_only_the_class_conditional_distance_needs_bag_labels(generator: torch.Generator) -> None:
+    training = features_of(61, 5)
+    for distance in (NearestNeighbours, Mahalanobis, Reconstruction):
+        assert distance.fit(training, None, generator=generator).score(training).isfinite().all()
+    with pytest.raises(DataError, match="'class-mahalanobis': expected the label"):
+        ClassConditionalMahalanobis.fit(training, None, generator=generator)
+
+
+@pytest.mark.parametrize("distance", [Mahalanobis, ClassConditionalMahalanobis])
+def test_too_few_instances_for_a_covariance_are_refused(distance: type[FeatureDistance]) -> None:
+    training = torch.tensor([[0.0, 0.0, 0.0], [1.0, 2.0, 4.0]])
+    with pytest.raises(DataError, match="variance in all 3 directions, got 2 instances with variance in"):
+        fitted(distance, training)
+
+
+ragged_sizes = st.one_of(
+    st.lists(st.integers(1, 47), min_size=1, max_size=7),
+    st.lists(st.just(1), min_size=1, max_size=7),
+    st.tuples(st.just(1), st.integers(500, 700), st.just(2)).map(list),
+)
+
+
+@given(sizes=ragged_sizes, ties=st.booleans())
+def test_the_distances_of_bags_equal_a_loop_over_bags(sizes: list[int], ties: bool) -> None:
+    values = torch.randn(sum(sizes), dtype=torch.float64)
+    scores = values.round() if ties else values
+    result = bag_distances(scores, Segments.of(*sizes))
+    parts = scores.split(sizes)
+    torch.testing.assert_close(result["mean"], torch.stack([part.mean() for part in parts]))
+    torch.testing.assert_close(result["high"], torch.stack([part.quantile(0.95) for part in parts]))
+
+
+def test_the_distances_of_bags_keep_the_precision_of_the_instances() -> None:
+    result = bag_distances(torch.rand(61), Segments.of(1, 60))
+    assert {name: values.dtype for name, values in result.items()} == dict.fromkeys(
+        ("mean", "high"), torch.float32
+    )

@@ -1,0 +1,173 @@
+"""The paper's experiments: presets, runs, tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from miue.cli import app
+from miue.config import DataContract, build_method, model_config, training_config
+from miue.data.gaussian_bags import gaussian_bags
+from miue.errors import ConfigError, StorageError
+from miue.experiments import Preset, preset, preset_names, published_table, published_tables, runner
+from miue.experiments.preset import parse_preset, read_preset
+from miue.experiments.results import Result, metric_of, read_results, write_results
+from miue.experiments.runner import Places, missing, run_all
+from miue.experiments.tables import markdown_table
+
+SHAPES = {"mnist-bags": (28, 28, 1), "cifar10-bags": (32, 32, 3), "gaussian-bags": (2,)}
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path / "data", tmp_path / "work", tmp_path / "results")
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_can_be_built_and_predicts_as_it_says(name: str) -> None:
+    chosen = preset(name)
+    shape = SHAPES[chosen.data]
+    config = model_config(
+        network=chosen.network,
+        method=chosen.method,
+        encoder=chosen.encoder,
+        instance_shape=shape,
+        options={**chosen.options, **({"method.size": 2} if chosen.method == "deep-ensemble" else {})},
+    )
+    training_config(chosen.settings)
+    method = build_method(config, DataContract(instance_shape=shape, class_names=("0", "1")), seed=0)
+    for estimator in chosen.estimators:
+        method.check_estimator(estimator)
+
+
+def test_every_row_of_every_table_has_a_preset_with_its_estimator() -> None:
+    assert len(published_tables()) == 14
+    for table in published_tables().values():
+        for row in table.rows:
+            assert row.estimator in preset(row.preset).estimators, row.label
+
+
+def test_some_published_numbers() -> None:
+    row = published_table("table-mnist").rows[7]
+    assert row.label == "ABMIL + MIREL"
+    assert row.paper["bag"]["OOD-F"] == (92.84, 0.60)
+    assert row.paper["instance"]["UE"] == (78.63, None)
+    assert published_table("apx-table-cifar").rows[0].paper["bag"].keys() == {
+        "Acc",
+        "Conf",
+        "OOD-S",
+        "OOD-T",
+        "UE",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title = ", "expected TOML"),
+        ('titel = "x"', "key in preset 'p' 'titel': .* did you mean 'title'"),
+        ('title = "x"', "preset 'p', key 'data'"),
+    ],
+)
+def test_a_preset_that_cannot_be_used_says_why(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_preset("p", text)
+
+
+def test_names_that_do_not_exist_are_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'mnist/abmil-mirel'"):
+        preset("mnist/abmil-mirl")
+    with pytest.raises(ConfigError, match="did you mean 'table-mnist'"):
+        published_table("tabel-mnist")
+    with pytest.raises(StorageError, match="a readable TOML file"):
+        read_preset(tmp_path / "absent.toml")
+
+
+def test_results_come_back_and_half_written_ones_count_as_missing(places: Places) -> None:
+    results = [Result("residual", "bag", "conf", "default", 0.5), Result("residual", "bag", "ue", "default", None)]
+    path = places.result("mnist/abmil-mirel", 42)
+    write_results(path, "mnist/abmil-mirel", 42, results)
+    assert read_results(path) == results
+    assert missing(["mnist/abmil-mirel"], [42, 17], places) == [("mnist/abmil-mirel", 17)]
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
+    assert read_results(path) is None
+    assert ("mnist/abmil-mirel", 42) in missing(["mnist/abmil-mirel"], [42], places)
+
+
+def test_a_task_with_a_star_is_the_one_that_begins_so() -> None:
+    results = [Result("residual", "bag", "ood kmnist-test", "default", 0.75)]
+    assert metric_of(results, "residual", "bag", "ood kmnist*").value == 0.75
+    assert metric_of(results, "residual", "bag", "ood fmnist*").reason == "not run"
+
+
+def test_a_table_shows_ours_the_papers_and_the_difference(places: Places) -> None:
+    for seed, value in ((42, 0.80), (17, 0.84)):
+        results = [
+            Result("residual", level, task, "default", value)
+            for level in ("bag", "instance")
+            for task in ("accuracy", "conf", "ood fmnist", "ood kmnist-test", "ue")
+        ]
+        write_results(places.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, results)
+    text = markdown_table(published_table("table-mnist"), places, [42, 17])
+    row = next(line for line in text.splitlines() if line.startswith("| ABMIL + MIREL"))
+    # OOD-F: ours 82 ± 2.83, paper 92.84 ± 0.60
+    assert "**82.00 ± 2.83**<br>paper 92.84 ± 0.60 (-3.7)" in row
+    assert "OOD-K\\*" in text
+    assert "drawn from the part" in text
+    assert "| Mean | not run<br>paper 93.38 ± 0.90" in text
+    assert "| MIREL + distance (ABMIL) | **82.00 ± 2.83** | **82.00 ± 2.83** | not run | not run" in text
+    partial = markdown_table(published_table("table-mnist"), places, [42, 17, 26])
+    assert "(2 of 3 seeds)" in partial
+
+
+def test_a_run_trains_what_is_missing_and_skips_what_is_done(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "synthetic/abmil-mirel"
+    short = preset(name).model_copy(update={"settings": {"max_epochs": 1}})
+    small = gaussian_bags(sizes={"train": 16, "validation": 8, "test": 8})
+    calls: list[str] = []
+
+    def store(data: str, where: Places) -> object:
+        calls.append(data)
+        return small
+
+    def short_preset(wanted: str) -> Preset:
+        return short
+
+    monkeypatch.setattr(runner, "preset", short_preset)
+    monkeypatch.setattr(runner, "store_of", store)
+    tasks = missing([name], [1, 2], places)
+    assert list(run_all(tasks, places, device="cpu")) == [(name, 1), (name, 2)]
+    results = read_results(places.result(name, 1))
+    assert results is not None
+    assert {r.estimator for r in results} == {"residual", "bag-of-one", "attention"}
+    assert {r.task for r in results} >= {"accuracy", "conf", "ood gaussian", "ue", "ece", "brier", "nll", "aurc"}
+    assert any(r.measure == "mutual_information" for r in results)
+    assert missing([name], [1, 2], places) == []
+    model = places.work / "runs" / name / "1" / "model.safetensors"
+    before = model.stat().st_mtime_ns
+    places.result(name, 1).unlink()
+    list(run_all(missing([name], [1, 2], places), places, device="cpu"))
+    assert model.stat().st_mtime_ns == before, "only evaluation was done again"
+
+
+def test_data_files_that_are_absent_are_named_with_what_to_do(places: Places) -> None:
+    with pytest.raises(StorageError, match="pass the folder that holds them as --source"):
+        runner.store_of("mnist-bags", places)
+    with pytest.raises(ConfigError, match="--jobs"):
+        list(run_all([], places, jobs=0))
+
+
+def test_the_commands_list_and_print(places: Places) -> None:
+    listed = CliRunner().invoke(app, ["paper", "list", "--results", str(places.results)])
+    assert listed.exit_code == 0
+    assert "apx-table-mnist-red-loss" in listed.output
+    out = places.work / "table.md"
+    arguments = ["paper", "table", "apx-table-mnist-red-loss", "--results", str(places.results), "--out", str(out)]
+    printed = CliRunner().invoke(app, arguments)
+    assert printed.exit_code == 0
+    assert printed.output == out.read_text()
+    assert "without RED" in printed.output

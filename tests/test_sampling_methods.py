@@ -1,0 +1,220 @@
+"""Methods that draw: ensembles, MC dropout, Bayes-MIL; and the attention proxy."""
+
+from __future__ import annotations
+
+from math import exp, log, pi, sqrt
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from made_bags import separable_bags
+from scipy import integrate
+
+import miue
+from miue.bags import BagDataset
+from miue.config import member_seeds
+from miue.distributions import Categorical, Draws
+from miue.errors import ConfigError, DataError
+from miue.methods.attention_proxy import attention_proxy
+from miue.methods.bayes_mil import BayesMIL, VariationalLinear
+from miue.predictions import read_predictions
+from miue.segments import Segments
+
+SETTINGS = {"seed": 3, "max_epochs": 2, "learning_rate": 1e-3}
+DRAWING = [
+    ("deep-ensemble", {"method.size": 3}),
+    ("mc-dropout", {"method.draws": 4}),
+    ("bayes-mil", {"method.draws": 5}),
+]
+
+
+def train(bags: BagDataset, method: str, **options: int | float) -> miue.Model:
+    return miue.train(bags, method=method, options=options, settings=SETTINGS, progress=False, device="cpu")
+
+
+def test_draws_split_total_uncertainty_into_data_and_model() -> None:
+    random = np.random.default_rng(0)
+    p = random.dirichlet(np.ones(3), (7, 11))  # 7 draws of 11 items
+    draws = Draws.of([Categorical(torch.from_numpy(one)) for one in p])
+    mean = p.mean(0)
+    entropy, each = -(mean * np.log(mean)).sum(1), -(p * np.log(p)).sum(2)
+    np.testing.assert_allclose(draws.entropy().numpy(), entropy)
+    np.testing.assert_allclose(draws.expected_entropy().numpy(), each.mean(0))
+    divergence = (p * np.log(p / mean)).sum(2).mean(0)
+    np.testing.assert_allclose(draws.mutual_information().numpy(), divergence, atol=1e-12)
+
+
+def test_an_expected_entropy_above_the_entropy_is_refused() -> None:
+    with pytest.raises(DataError, match="row 0 of the expected entropy"):
+        Draws(torch.tensor([[0.9, 0.1]]), torch.tensor([0.6]))
+
+
+@pytest.mark.parametrize(("method", "options"), DRAWING)
+def test_predictions_with_draws_depend_on_the_seed_alone(
+    method: str, options: dict[str, int], bags: BagDataset, tmp_path: Path
+) -> None:
+    model = train(bags, method, **options)
+    first = model.predict(bags, seed=1)
+    torch.manual_seed(77)
+    again, other = model.predict(bags, seed=1), model.predict(bags, seed=2)
+    assert np.array_equal(first.bags.probabilities, again.bags.probabilities)
+    if method != "deep-ensemble":
+        assert not np.array_equal(first.bags.probabilities, other.bags.probabilities)
+    assert isinstance(first.bags.distribution, Draws)
+    assert (first.bags.uncertainties()["mutual_information"] > 0).any()
+    first.save(tmp_path / "out")
+    back = read_predictions(tmp_path / "out")
+    for name, values in first.bags.uncertainties().items():
+        np.testing.assert_allclose(back.bags.uncertainties()[name], values, atol=1e-12)
+
+
+def test_a_member_of_an_ensemble_is_the_network_trained_alone(bags: BagDataset) -> None:
+    ensemble = train(bags, "deep-ensemble", **{"method.size": 3})
+    seeds = member_seeds(ensemble.method, 3)
+    assert len(set(seeds)) == 3
+    training, validation = bags.subset(np.arange(30)), bags.subset(np.arange(30, 40))
+    ensemble = miue.train(
+        training,
+        validation=validation,
+        method="deep-ensemble",
+        options={"method.size": 2},
+        settings=SETTINGS,
+        progress=False,
+    )
+    for member, seed in zip(ensemble.method.members(), member_seeds(ensemble.method, 3), strict=True):
+        settings = {**SETTINGS, "seed": seed}
+        alone = miue.train(
+            training, validation=validation, method="deterministic", settings=settings, progress=False
+        )
+        for name, value in alone.method.state_dict().items():
+            assert torch.equal(member.state_dict()[name], value)
+
+
+def test_an_ensemble_predicts_the_mean_of_its_members(bags: BagDataset) -> None:
+    model = train(bags, "deep-ensemble", **{"method.size": 3})
+    batch = bags.batch(np.arange(len(bags)))
+    with torch.no_grad():
+        each = [m.distribution(m.scores(batch)[2].logits).probabilities for m in model.method.members()]
+    np.testing.assert_allclose(model.predict(bags).bags.probabilities, torch.stack(each).mean(0), rtol=1e-5)
+
+
+def test_an_interrupted_ensemble_resumes_to_the_same_weights(tmp_path: Path, bags: BagDataset) -> None:
+    def run(folder: Path, if_exists: str) -> miue.Model:
+        return miue.train(
+            bags, method="deep-ensemble", options={"method.size": 2}, settings=SETTINGS, out=folder,
+            if_exists=if_exists, progress=False, device="cpu",
+        )  # fmt: skip
+
+    whole = run(tmp_path / "whole", "refuse").method.state_dict()
+    run(tmp_path / "cut", "refuse")
+    for lost in ("config.json", "members/1/checkpoints/last.safetensors"):
+        (tmp_path / "cut" / lost).unlink()
+    resumed = run(tmp_path / "cut", "resume").method.state_dict()
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_dropout_is_on_in_the_draws_of_mc_dropout_and_nowhere_else(bags: BagDataset) -> None:
+    method = train(bags, "mc-dropout").method
+    layers = [layer for layer in method.modules() if isinstance(layer, torch.nn.Dropout)]
+    assert [layer.p for layer in layers] == [0.25, 0.25]
+    for one in method.passes(0):
+        assert all(layer.training for layer in layers)
+        assert not one.network.training
+    assert not any(layer.training for layer in layers)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("mc-dropout", {"method.draws": 0}, "option 'method.draws': expected at least 1, got 0"),
+        ("mc-dropout", {"encoder.dropout": 0.0}, "an encoder with dropout"),
+        ("deep-ensemble", {"method.size": 0}, "option 'method.size'"),
+        ("bayes-mil", {"method.draws": -1}, "option 'method.draws'"),
+    ],
+)
+def test_draws_that_cannot_be_are_refused(method: str, options: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        train(separable_bags(), method, **options)
+
+
+@pytest.mark.parametrize("network", ["mean", "max", "dsmil"])
+def test_bayes_mil_says_which_networks_it_takes(network: str, bags: BagDataset) -> None:
+    with pytest.raises(ConfigError, match="method 'bayes-mil': expected network 'attention' or 'gated-attention'"):
+        miue.train(bags, method="bayes-mil", network=network, settings=SETTINGS, progress=False)
+
+
+def test_a_variational_layer_draws_outputs_with_the_mean_and_variance_of_its_weights() -> None:
+    layer = VariationalLinear(3, 2, log_alpha=-1.0).double()
+    inputs = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)
+    draws = layer.sample(inputs.expand(40_000, 3))
+    torch.testing.assert_close(draws.mean(0), layer(inputs)[0], atol=0.02, rtol=0)
+    variance = (inputs**2 @ (exp(-1) * layer.weight**2).T)[0]
+    torch.testing.assert_close(draws.var(0), variance, rtol=0.05, atol=0)
+
+
+@pytest.mark.parametrize("log_alpha", [-4.0, -1.0, 0.0, 2.0])
+def test_the_divergence_of_a_variational_layer_follows_the_integral(log_alpha: float) -> None:
+    """−KL = ½ log α − E log|ε| + const, ε ~ N(1, α), which goes to zero as α grows (Molchanov et al. 2017)."""
+    alpha = exp(log_alpha)
+
+    def integrand(e: float) -> float:
+        return log(abs(e)) * exp(-((e - 1) ** 2) / (2 * alpha)) / sqrt(2 * pi * alpha)
+
+    reach = 12 * sqrt(alpha)
+    expected_log = sum(integrate.quad(integrand, a, b, limit=400)[0] for a, b in ((1 - reach, 0), (0, 1 + reach)))
+    constant = -0.5 * (np.euler_gamma + log(2))
+    layer = VariationalLinear(1, 1, log_alpha=log_alpha).double()
+    divergence = -(0.5 * log_alpha - expected_log + constant)
+    assert layer.divergence().item() == pytest.approx(divergence, abs=0.02)
+
+
+def test_the_divergence_of_scores_is_that_of_two_normal_distributions() -> None:
+    mean, log_variance = torch.randn(5, 1, dtype=torch.float64), torch.randn(5, 1, dtype=torch.float64)
+    label = torch.tensor([0, 1, 1, 0, 1])
+    normal = torch.distributions.Normal
+    posterior = normal(mean.squeeze(1), (log_variance / 2).exp().squeeze(1))
+    prior = normal(
+        torch.tensor([-5.0, 0.0])[label].double(), (torch.tensor([-1.0, 3.0])[label] / 2).exp().double()
+    )
+    expected = torch.distributions.kl_divergence(posterior, prior)
+    torch.testing.assert_close(
+        BayesMIL._score_divergence(mean, log_variance, label), expected, rtol=1e-6, atol=1e-6
+    )
+
+
+def test_the_attention_proxy_is_normalised_over_each_bag() -> None:
+    attention = torch.tensor([[0.2], [0.5], [0.3], [1.0], [0.5], [0.5]])
+    proxy = attention_proxy(attention, torch.zeros(3, 2), Segments.of(3, 1, 2))
+    expected = [0.0, 1.0, 1 / 3, 0.5, 0.5, 0.5]  # a bag of one, and equal attention, say nothing
+    assert proxy.probabilities[:, 1].tolist() == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_attention_proxy_takes_the_column_of_the_predicted_class() -> None:
+    attention = torch.tensor([[0.9, 0.2], [0.1, 0.8]])
+    for logits, positive in (([1.0, 0.0], [1.0, 0.0]), ([0.0, 1.0], [0.0, 1.0])):
+        proxy = attention_proxy(attention, torch.tensor([logits]), Segments.of(2))
+        assert proxy.probabilities[:, 1].tolist() == positive
+
+
+@pytest.mark.parametrize("estimator", ["residual", "bag-of-one", "attention"])
+def test_the_instance_estimator_is_a_choice(estimator: str, bags: BagDataset) -> None:
+    model = train(bags, "mirel")
+    chosen = model.predict(bags, estimator=estimator)
+    default = model.predict(bags)
+    assert chosen.instances is not None
+    assert default.instances is not None
+    assert chosen.about["estimator"] == estimator
+    same = np.array_equal(chosen.instances.probabilities, default.instances.probabilities)
+    assert same == (estimator == "residual")
+    assert np.array_equal(chosen.bags.probabilities, default.bags.probabilities)
+
+
+def test_an_estimator_that_is_not_there_is_answered(bags: BagDataset) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'bag-of-one'"):
+        train(bags, "i-edl").predict(bags, estimator="bag-of-on")
+    with pytest.raises(ConfigError, match="instance estimator 'residual'"):
+        train(bags, "i-edl").predict(bags, estimator="residual")
+    model = miue.train(bags, network="max", settings=SETTINGS, progress=False)
+    with pytest.raises(ConfigError, match="a network with attention and two classes, got MaxNetwork"):
+        model.predict(bags, estimator="attention")

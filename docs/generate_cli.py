@@ -23,6 +23,7 @@ COMMANDS = (
     ("paper", "run"),
     ("paper", "distances"),
     ("paper", "table"),
+    ("paper", "seeds"),
 )
 
 

@@ -156,6 +156,15 @@ def test_extra_scores_are_treated_like_measures() -> None:
     assert level.by_measure["vacuity"]["far"].auroc.value == 0.5
 
 
+def test_the_table_has_a_row_for_each_score_at_both_levels() -> None:
+    alpha, sets = torch.full((3, 2), 2.0), ["", "", "far"]
+    bags = table(Dirichlet(alpha), [0, 1, None], sets, {"knn_mean": np.arange(3.0), "knn_high": np.arange(3.0)})
+    instances = table(Dirichlet(alpha), [0, 1, None], sets, {"knn": np.array([3.0, 1.0, 2.0])})
+    rendered = evaluation_table(evaluate(Predictions(bags, instances)))
+    rows = list(zip(*(column.cells for column in rendered.columns), strict=True))
+    assert ("OOD far, AUROC by knn", "100.00", "50.00") in rows
+
+
 def test_an_undefined_metric_is_a_dash_with_its_reason_and_null_in_json() -> None:
     predictions = Predictions(table(Dirichlet(torch.tensor([[9.0, 1.0], [5.0, 1.0]])), [0, 0]), None)
     evaluation = evaluate(predictions)

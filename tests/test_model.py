@@ -113,7 +113,7 @@ def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagData
     train(bags).save(folder)
     config, weights = (folder / "config.json").read_text(), (folder / "model.safetensors").read_bytes()
     (folder / "config.json").write_text(config.replace('"version": 1', '"version": 2'))
-    with pytest.raises(ModelError, match="update miue"):
+    with pytest.raises(StorageError, match="update miue"):
         miue.Model.load(folder)
     (folder / "config.json").write_text(config.replace('"attention"', '"dsmil"'))
     with pytest.raises(ModelError, match="weights that config.json describes"):

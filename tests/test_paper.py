@@ -15,7 +15,7 @@ from miue.experiments import Preset, preset, preset_names, published_table, publ
 from miue.experiments.preset import parse_preset, read_preset
 from miue.experiments.results import Result, metric_of, read_results, write_results
 from miue.experiments.runner import Places, missing, run_all
-from miue.experiments.tables import markdown_table
+from miue.experiments.tables import markdown_seeds, markdown_table
 
 SHAPES = {"mnist-bags": (28, 28, 1), "cifar10-bags": (32, 32, 3), "gaussian-bags": (2,)}
 
@@ -120,6 +120,21 @@ def test_a_table_shows_ours_the_papers_and_the_difference(places: Places) -> Non
     assert "| MIREL + distance (ABMIL) | **82.00 ± 2.83** | **82.00 ± 2.83** | not run | not run" in text
     partial = markdown_table(published_table("table-mnist"), places, [42, 17, 26])
     assert "(2 of 3 seeds)" in partial
+
+
+def test_every_seed_is_shown_with_mean_and_deviation(places: Places) -> None:
+    assert "Not run." in markdown_seeds("mnist/abmil-mirel", places, [42])
+    for seed, value in ((42, 0.80), (17, 0.84)):
+        results = [
+            Result("residual", level, task, "default", value)
+            for level in ("bag", "instance")
+            for task in ("accuracy", "conf", "ood fmnist", "ue")
+        ]
+        write_results(places.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, results)
+    text = markdown_seeds("mnist/abmil-mirel", places, [42, 17, 26])
+    assert "| 17 | 84.00 | 84.00 | 84.00 | 84.00 |" in text
+    assert "| **mean ± std** | **82.00 ± 2.83** |" in text
+    assert "| 26 |" not in text
 
 
 def test_a_run_trains_what_is_missing_and_skips_what_is_done(

@@ -15,7 +15,7 @@ from miue.bags import BagDataset
 from miue.distributions import Categorical, Dirichlet
 from miue.errors import DataError, StorageError
 from miue.evaluation import evaluate
-from miue.predictions import Predictions, read_predictions, read_table
+from miue.predictions import Predictions, read_predictions, read_table, read_tables
 
 
 @pytest.fixture
@@ -124,6 +124,16 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
 def test_a_table_that_cannot_be_used_says_what_and_where(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises((DataError, StorageError), match=message):
         read_table(write(tmp_path / "t.csv", text))
+
+
+def test_an_instance_of_a_bag_that_is_not_listed_is_named(tmp_path: Path) -> None:
+    bags = write(tmp_path / "bags.csv", "bag_id,p_1\na,0.9\nb,0.2\n")
+    instances = write(tmp_path / "instances.csv", "bag_id,instance,p_1\na,0,0.9\nc,0,0.9\n")
+    with pytest.raises(DataError, match="bag 'c': expected a bag that .* lists"):
+        read_tables(bags, instances)
+    twice = write(tmp_path / "twice.csv", "bag_id,p_1\na,0.9\na,0.2\n")
+    with pytest.raises(DataError, match="bag 'a': expected one row per bag, got 2 rows"):
+        read_tables(twice)
 
 
 def test_predictions_that_are_not_there_or_too_new(tmp_path: Path, predictions: Predictions) -> None:

@@ -47,7 +47,7 @@ def test_the_python_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     (example,) = blocks("python")
     statements = [line for line in example.splitlines() if line and not line.startswith("#")]
-    assert len(statements) <= 12
+    assert len(statements) <= 10
     scope: dict[str, object] = {}
     exec(compile(example, "README.md", "exec"), scope)
     predictions = scope["predictions"]

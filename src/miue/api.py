@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,11 +24,12 @@ from miue.config import (
     training_config,
 )
 from miue.distance_scores import fit_distances
+from miue.distances import FeatureDistance
 from miue.errors import ConfigError, DataError
 from miue.files import read_json, refuse_existing, write_json
 from miue.methods import Method
 from miue.model import Model
-from miue.training.fit import check_labels, fit
+from miue.training.fit import Run, check_labels, fit
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md
@@ -55,12 +57,11 @@ def train(
         bags: a dataset, or arrays (n, D) or (n, H, W[, channels]); if it has splits, its train split.
         labels: class index of each bag, where ``bags`` are arrays.
         validation: bags for early stopping; else the validation split, else a stratified share is held out.
-        network: "mean", "max", "attention", "gated-attention", "dsmil".
-        method: "mirel", "i-edl", "edl", "deterministic", "deep-ensemble", "mc-dropout", "bayes-mil".
-        encoder: "mlp", "lenet", "alexnet", "compact", or "auto" for the one that suits the data.
+        network: a name of ``miue.NETWORKS``.
+        method: a name of ``miue.METHODS``.
+        encoder: a name of ``miue.ENCODERS``, or "auto" for the one that suits the data.
         options: "network.hidden", "method.routing" and the like.
-        distances: scores of how far an instance lies from the training instances: "knn", "mahalanobis",
-            "class-mahalanobis", "reconstruction".
+        distances: names of ``miue.DISTANCES``, fitted after training.
         settings: fields of ``TrainingConfig``, such as seed, max_epochs and learning_rate.
         out: folder for checkpoints, log and the model; None writes nothing.
         if_exists: what to do where ``out`` holds a run.
@@ -87,46 +88,38 @@ def train(
         _open_run(folder, if_exists, _description(what, how, contract, training_bags, validation_bags))
         if (folder / "config.json").exists():
             return Model.load(folder)
-    resume = if_exists == "resume"
-    about = _fit_members(trained, training_bags, validation_bags, how, folder, resume, progress, device)
-    try:
-        fitted = fit_distances(trained, training_bags, distances, seed=how.seed)
-    except DataError as error:
-        if tuple(distances) != DEFAULT_DISTANCES:
-            raise
-        about["without distances"] = str(error)  # nobody asked for them, so they do not stop a run
-        fitted = {}
+    run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device)
+    about = _fit_members(trained, training_bags, validation_bags, how, run)
+    fitted = _fitted_distances(trained, training_bags, distances, how.seed, about)
     model = Model(trained, what, contract, about, fitted)
     if folder is not None:
         model.write_into(folder)
     return model
 
 
+def _fitted_distances(
+    method: Method, bags: BagDataset, names: Sequence[str], seed: int, about: dict[str, Any]
+) -> dict[str, FeatureDistance]:
+    """Return the distances; where the default ones cannot be fitted, say so in ``about`` and go on."""
+    try:
+        return fit_distances(method, bags, names, seed=seed)
+    except DataError as error:
+        if tuple(names) != DEFAULT_DISTANCES:
+            raise
+        about["without distances"] = str(error)
+        return {}
+
+
 def _fit_members(
-    method: Method,
-    train_bags: BagDataset,
-    validation_bags: BagDataset,
-    how: TrainingConfig,
-    folder: Path | None,
-    resume: bool,
-    progress: bool,
-    device: str,
+    method: Method, train_bags: BagDataset, validation_bags: BagDataset, how: TrainingConfig, run: Run
 ) -> dict[str, Any]:
     """Train each member by itself and return how that went; an ensemble's members have folders of their own."""
     members = method.members()
     summaries = []
     for number, (member, seed) in enumerate(zip(members, member_seeds(method, how.seed), strict=True)):
-        place = folder if folder is None or len(members) == 1 else folder / "members" / str(number)
-        summary = fit(
-            member,
-            train_bags,
-            validation_bags,
-            how.model_copy(update={"seed": seed}),
-            folder=place,
-            resume=resume,
-            progress=progress,
-            accelerator=device,
-        )
+        place = run.folder if run.folder is None or len(members) == 1 else run.folder / "members" / str(number)
+        config = how.model_copy(update={"seed": seed})
+        summary = fit(member, train_bags, validation_bags, config, replace(run, folder=place))
         summaries.append(summary)
     method.eval()
     about: dict[str, Any] = {

@@ -102,6 +102,21 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
     return content
 
 
+def check_format(content: dict[str, Any], *, item: str, format_name: str, version: int, fix: str) -> None:
+    """Raise unless ``content`` says it is of the given format, in a version up to ``version``.
+
+    Raises:
+        StorageError: another format, or a newer version.
+    """
+    if content.get("format") != format_name or int(content.get("version", 0)) > version:
+        raise StorageError(
+            item=item,
+            wanted=f"format {format_name!r} up to version {version}",
+            got=f"{content.get('format')!r} version {content.get('version')}",
+            fix=fix,
+        )
+
+
 def _temporary_sibling(path: Path) -> Path:
     return path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
 

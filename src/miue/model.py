@@ -20,7 +20,7 @@ from miue.config import DataContract, ModelConfig, build_method
 from miue.distance_scores import distance_scores
 from miue.distances import DISTANCES, FeatureDistance
 from miue.errors import ModelError, StorageError, unknown_name
-from miue.files import atomic_file, atomic_folder, read_json, write_json
+from miue.files import atomic_file, atomic_folder, check_format, read_json, write_json
 from miue.methods import Method
 from miue.prediction import predict
 from miue.predictions import Predictions
@@ -141,8 +141,8 @@ class Model:
         """Return the model saved in the folder ``path``.
 
         Raises:
-            StorageError: no model there, or a damaged one.
-            ModelError: a newer format, or weights that do not fit the config.
+            StorageError: no model there, a damaged one, or a newer format.
+            ModelError: weights that do not fit the config.
         """
         folder = Path(path)
         content = _read_config(folder)
@@ -180,13 +180,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
             fix="continue it with 'miue train … --resume'" if unfinished else "train one with 'miue train'",
         )
     content = read_json(folder / "config.json", what="model config")
-    if content.get("format") != FORMAT or int(content.get("version", 0)) > VERSION:
-        raise ModelError(
-            item=f"model {str(folder)!r}",
-            wanted=f"format {FORMAT!r} up to version {VERSION}",
-            got=f"{content.get('format')!r} version {content.get('version')}",
-            fix="update miue",
-        )
+    check_format(content, item=f"model {str(folder)!r}", format_name=FORMAT, version=VERSION, fix="update miue")
     return content
 
 

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float64, Int64
 from miue.bags import Labels
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.errors import DataError, StorageError
-from miue.files import atomic_file, atomic_folder, read_json, write_json
+from miue.files import atomic_file, atomic_folder, check_format, read_json, write_json
 from miue.measures import MEASURES, measures_of
 from miue.tables import read_columns
 
@@ -160,16 +160,43 @@ def read_predictions(path: Path | str) -> Predictions:
     about: Mapping[str, Any] = {}
     if (folder / "predictions.json").exists():
         summary = read_json(folder / "predictions.json", what="predictions")
-        if summary.get("format") != FORMAT or int(summary.get("version", 0)) > VERSION:
-            raise StorageError(
-                item=f"predictions {str(folder)!r}",
-                wanted=f"format {FORMAT!r} up to version {VERSION}",
-                got=f"{summary.get('format')!r} version {summary.get('version')}",
-                fix="update miue, or predict again",
-            )
+        fix = "update miue, or predict again"
+        check_format(summary, item=f"predictions {str(folder)!r}", format_name=FORMAT, version=VERSION, fix=fix)
         about = summary.get("about", {})
     tables = [folder / name for name in ("instances.csv", "instances.csv.gz") if (folder / name).exists()]
-    return Predictions(read_table(folder / "bags.csv"), read_table(tables[0]) if tables else None, about)
+    return read_tables(folder / "bags.csv", tables[0] if tables else None, about)
+
+
+def read_tables(
+    bags: Path | str, instances: Path | str | None = None, about: Mapping[str, Any] | None = None
+) -> Predictions:
+    """Read predictions from their tables, from this or any other tool (CSV, plain or gzipped).
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: a table that cannot be used, a bag twice, or an instance of a bag that is not there.
+    """
+    of_bags = read_table(bags)
+    names, counts = np.unique(of_bags.bag_ids.astype(str), return_counts=True)
+    if counts.max() > 1:
+        raise DataError(
+            item=f"table {str(bags)!r}, bag {str(names[counts.argmax()])!r}",
+            wanted="one row per bag",
+            got=f"{counts.max()} rows",
+            fix="keep one of them",
+        )
+    if instances is None:
+        return Predictions(of_bags, None, dict(about or {}))
+    of_instances = read_table(instances)
+    strangers = np.setdiff1d(of_instances.bag_ids.astype(str), names)
+    if len(strangers):
+        raise DataError(
+            item=f"table {str(instances)!r}, bag {str(strangers[0])!r}",
+            wanted=f"a bag that {str(bags)!r} lists",
+            got=f"{len(strangers)} bags that it does not",
+            fix="add these bags, or drop their instances",
+        )
+    return Predictions(of_bags, of_instances, dict(about or {}))
 
 
 def read_table(path: Path | str) -> PredictionTable:

@@ -240,7 +240,7 @@ def evaluate(
     from miue.evaluation import evaluate as evaluate_predictions
     from miue.evaluation.table import evaluation_table
     from miue.files import write_json
-    from miue.predictions import Predictions, read_predictions, read_table
+    from miue.predictions import read_predictions, read_tables
 
     if (predictions is None) == (bags is None) or (instances is not None and bags is None):
         raise ConfigError(
@@ -253,7 +253,7 @@ def evaluate(
         given = read_predictions(predictions)
     else:
         assert bags is not None
-        given = Predictions(read_table(bags), read_table(instances) if instances is not None else None)
+        given = read_tables(bags, instances)
     evaluation = evaluate_predictions(given)
     if out is not None:
         write_json(out, evaluation.to_json())

@@ -112,6 +112,19 @@ def paper_table(
     sys.stdout.write(text)
 
 
+@paper_app.command("seeds")
+def paper_seeds(
+    name: Annotated[str, typer.Argument(help="A preset, such as mnist/abmil-mirel.")],
+    results: Results = Path("results"),
+    seeds: Seeds = ALL_SEEDS,
+) -> None:
+    """Print every seed of one preset as Markdown."""
+    from miue.experiments.runner import Places
+    from miue.experiments.tables import markdown_seeds
+
+    sys.stdout.write(markdown_seeds(name, Places(Path(), Path(), results), seeds_of(seeds)))
+
+
 def seeds_of(text: str) -> list[int]:
     """Return the seeds that ``text`` lists.
 

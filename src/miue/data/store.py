@@ -17,7 +17,7 @@ from numpy.lib.format import open_memmap
 
 from miue.bags import BagDataset, Labels, check_bag
 from miue.errors import DataError, StorageError
-from miue.files import atomic_folder, read_json, write_json
+from miue.files import atomic_folder, check_format, read_json, write_json
 
 FORMAT = "miue-bags"
 VERSION = 1
@@ -125,13 +125,8 @@ def read_store_summary(path: Path) -> dict[str, Any]:
             fix="make one with 'miue data make', or check the path",
         )
     summary = read_json(path / "store.json", what="bag store")
-    if summary.get("format") != FORMAT or int(summary.get("version", 0)) > VERSION:
-        raise StorageError(
-            item=f"bag store {str(path)!r}",
-            wanted=f"format {FORMAT!r} up to version {VERSION}",
-            got=f"{summary.get('format')!r} version {summary.get('version')}",
-            fix="update miue, or make the store again",
-        )
+    fix = "update miue, or make the store again"
+    check_format(summary, item=f"bag store {str(path)!r}", format_name=FORMAT, version=VERSION, fix=fix)
     return summary
 
 

@@ -59,11 +59,12 @@ class NearestNeighbours(FeatureDistance):
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
         projected = (rows - self.mean) @ self.components
-        # ‖z − p‖² less ‖z‖², which is the same for all points p and so does not change which are nearest
-        lengths = self.points.square().sum(1)
-        closeness = torch.addmm(lengths, projected, self.points.T, alpha=-2)
-        nearest = closeness.topk(min(NEIGHBOURS, len(self.points)), largest=False, sorted=False).indices
-        # by difference, so that an instance equal to a stored one is at distance zero, not at rounding
-        gaps = projected.unsqueeze(1) - self.points[nearest]
-        distances: Tensor = torch.linalg.vector_norm(gaps, dim=2).mean(1)
-        return distances
+        # Candidates by ‖z − p‖² less ‖z‖², which is the same for all points p, in float32: twice as many as
+        # are wanted, so that rounding leaves out none of the nearest.
+        points = self.points.float()
+        closeness = torch.addmm(points.square().sum(1), projected.float(), points.T, alpha=-2)
+        candidates = closeness.topk(min(2 * NEIGHBOURS, len(points)), largest=False, sorted=False).indices
+        # Then by difference, so that an instance equal to a stored one is at distance zero, not at rounding.
+        gaps = torch.linalg.vector_norm(projected.unsqueeze(1) - self.points[candidates], dim=2)
+        nearest = gaps.topk(min(NEIGHBOURS, len(points)), largest=False, sorted=False).values
+        return nearest.mean(1)

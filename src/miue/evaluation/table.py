@@ -6,6 +6,7 @@ from rich.table import Table
 
 from miue.evaluation.evaluate import Evaluation, LevelEvaluation
 from miue.evaluation.metrics import Metric
+from miue.measures import MEASURES
 
 Row = tuple[str, Metric, bool]  # name, value, whether it is shown in percent
 
@@ -31,6 +32,10 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     reasons: list[str] = []
     for rows in zip(*(_rows(level) for level in levels), strict=True):
         table.add_row(rows[0][0], *(_cell(metric, percent, reasons) for _, metric, percent in rows))
+    for score in _scores(levels):
+        for ood_set in levels[0].ood:
+            found = [_by_score(level, score, ood_set) for level in levels]
+            table.add_row(f"OOD {ood_set}, AUROC by {score}", *(_cell(one, True, reasons) for one in found))
     units = "Shares in %. Brier in [0, 2], NLL in nats."
     table.caption = "\n".join([units, *(f"[{i}] {reason}" for i, reason in enumerate(reasons, 1))]).replace(
         "[", "\\["
@@ -48,6 +53,19 @@ def _rows(level: LevelEvaluation) -> list[Row]:
     for key in ("auroc", "ece", "brier", "nll", "aurc"):
         rows.append((TITLES[key], level.metrics[key], key in IN_PERCENT))
     return rows
+
+
+def _scores(levels: list[LevelEvaluation]) -> list[str]:
+    """Return the extra scores; a bag's "knn_mean" stands in the row of its instances' "knn"."""
+    names = [name for level in reversed(levels) for name in level.by_measure if name not in MEASURES]
+    return list(dict.fromkeys(name.removesuffix("_mean") for name in names if not name.endswith("_high")))
+
+
+def _by_score(level: LevelEvaluation, score: str, ood_set: str) -> Metric:
+    for name in (score, f"{score}_mean"):
+        if name in level.by_measure:
+            return level.by_measure[name][ood_set].auroc
+    return Metric.undefined(f"no score {score!r} at this level")
 
 
 def _cell(metric: Metric, percent: bool, reasons: list[str]) -> str:

@@ -8,6 +8,7 @@ from math import hypot
 import numpy as np
 
 from miue.evaluation import Metric
+from miue.experiments.preset import preset
 from miue.experiments.published import PublishedRow, PublishedTable
 from miue.experiments.results import DEFAULT, Result, metric_of, read_results
 from miue.experiments.runner import Places
@@ -50,6 +51,39 @@ def markdown_table(table: PublishedTable, places: Places, seeds: Sequence[int]) 
     if any("*" in line for line in lines[4:]):
         lines += ["\\* drawn from the part of the foreign source that was at hand, not from all of it.", ""]
     return "\n".join(lines)
+
+
+def markdown_seeds(name: str, places: Places, seeds: Sequence[int]) -> str:
+    """Return every seed of one preset as Markdown, with mean and standard deviation, in percent.
+
+    Instances are predicted from the preset's first estimator.
+    """
+    estimator = preset(name).estimators[0]
+    found = {seed: read_results(places.result(name, seed)) for seed in seeds}
+    runs = {seed: results for seed, results in found.items() if results is not None}
+    lines = [f"`miue paper run {name}`, `miue paper seeds {name}`; instances from: {estimator}.", ""]
+    if not runs:
+        return "\n".join([*lines, "Not run.", ""])
+    sets = sorted({r.task for results in runs.values() for r in results if r.task.startswith("ood ")})
+    tasks = ["accuracy", "conf", *sets, "ue"]
+    for level in LEVELS:
+        values = np.array(
+            [[_percent(results, estimator, level, task) for task in tasks] for results in runs.values()]
+        )
+        lines += [f"| {HEADINGS[level].lower()}, seed | " + " | ".join(tasks) + " |"]
+        lines.append("| --- |" + " ---: |" * len(tasks))
+        for seed, row in zip(runs, values, strict=True):
+            lines.append(f"| {seed} | " + " | ".join(f"{value:.2f}" for value in row) + " |")
+        if len(runs) > 1:
+            both = zip(values.mean(0), values.std(0, ddof=1), strict=True)
+            lines.append("| **mean ± std** | " + " | ".join(f"**{m:.2f} ± {s:.2f}**" for m, s in both) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _percent(results: list[Result], estimator: str, level: str, task: str) -> float:
+    value = metric_of(results, estimator, level, task).value
+    return float("nan") if value is None else 100 * value
 
 
 def _results(name: str, places: Places, seeds: Sequence[int]) -> list[list[Result]]:

@@ -24,23 +24,38 @@ MAX_SHOWN = 24  # instances of one bag
 def confidence_figure(predictions: Predictions) -> Figure:
     """Return histograms of the confidence of in- and out-of-distribution bags, and of instances.
 
-    The confidence is the strength α0 of a Dirichlet, else the max probability.
+    The confidence is the strength α0 of a Dirichlet, else the max probability. Where predictions carry the
+    distance to the nearest training instances, a second row shows that.
     """
-    levels = [("bags", predictions.bags)]
+    levels = [("bags", predictions.bags, "knn_mean")]
     if predictions.instances is not None:
-        levels.append(("instances", predictions.instances))
-    figure = Figure(figsize=(5.2 * len(levels), 3.6), layout="constrained")
-    for axes, (name, table) in zip(figure.subplots(1, len(levels), squeeze=False)[0], levels, strict=True):
-        _confidence_panel(axes, name, table)
+        levels.append(("instances", predictions.instances, "knn"))
+    rows = 2 if all(score in table.scores for _, table, score in levels) else 1
+    figure = Figure(figsize=(5.2 * len(levels), 3.6 * rows), layout="constrained")
+    grid = figure.subplots(rows, len(levels), squeeze=False)
+    for column, (name, table, score) in enumerate(levels):
+        values, label, logarithmic = _confidence(table)
+        title = f"How sure the model is of {name}"
+        _histograms(grid[0][column], table, values, f"{label}   (more certain →)", logarithmic, name, title)
+        if rows == 2:
+            title = f"How far {name} are from the training data"
+            label = "distance to the nearest training instances   (farther →)"
+            _histograms(grid[1][column], table, np.asarray(table.scores[score]), label, False, name, title)
     return figure
 
 
-def _confidence_panel(axes: Any, name: str, table: PredictionTable) -> None:
-    values, label, logarithmic = _confidence(table)
+def _histograms(
+    axes: Any,
+    table: PredictionTable,
+    values: Float64[np.ndarray, "n"],
+    label: str,
+    logarithmic: bool,
+    name: str,
+    title: str,
+) -> None:
     low, high = values.min(), values.max()
-    edges = (
-        np.geomspace(low, high, 41) if logarithmic and high > low else np.linspace(low, max(high, low + 1e-9), 41)
-    )
+    high = max(high, low + 1e-9)
+    edges = np.geomspace(low, high, 41) if logarithmic else np.linspace(low, high, 41)
     groups = {"in distribution": ~table.is_ood}
     groups.update({f"{s} (out of distribution)": table.ood_sets == s for s in sorted(set(table.ood_sets) - {""})})
     for (group, chosen), colour in zip(groups.items(), (INSIDE, *OUTSIDE), strict=False):
@@ -52,9 +67,9 @@ def _confidence_panel(axes: Any, name: str, table: PredictionTable) -> None:
         axes.set_xscale("log")
         for axis_formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
             axis_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1.5, 0.6)))
-    axes.set_xlabel(f"{label}   (more certain →)", color=INK)
+    axes.set_xlabel(label, color=INK)
     axes.set_ylabel(f"share of {name} in %", color=INK)
-    axes.set_title(f"How sure the model is of {name}", loc="left", color=INK, fontsize=11)
+    axes.set_title(title, loc="left", color=INK, fontsize=11)
     axes.margins(y=0.32)
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     _plain(axes)

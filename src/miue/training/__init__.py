@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from miue.training.fit import TrainingSummary, fit
+from miue.training.fit import Run, TrainingSummary, fit
 
-__all__ = ["TrainingSummary", "fit"]
+__all__ = ["Run", "TrainingSummary", "fit"]

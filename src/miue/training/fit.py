@@ -39,16 +39,25 @@ class TrainingSummary:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Run:
+    """Where and how a training runs, which does not change what it learns.
+
+    Attributes:
+        folder: where checkpoints and log go; None writes nothing.
+        resume: continue from the folder's last checkpoint, if there is one.
+        progress: show a bar with the time left.
+        accelerator: "auto", "cpu", "gpu".
+    """
+
+    folder: Path | None = None
+    resume: bool = False
+    progress: bool = True
+    accelerator: str = "auto"
+
+
 def fit(
-    method: Method,
-    train: BagDataset,
-    validation: BagDataset,
-    config: TrainingConfig,
-    *,
-    folder: Path | None = None,
-    resume: bool = False,
-    progress: bool = True,
-    accelerator: str = "auto",
+    method: Method, train: BagDataset, validation: BagDataset, config: TrainingConfig, run: Run
 ) -> TrainingSummary:
     """Train ``method`` in place and leave it with the weights of its best epoch.
 
@@ -56,29 +65,26 @@ def fit(
         method: what is trained.
         train: labelled bags of at least two classes.
         validation: labelled bags.
-        config: how.
-        folder: where checkpoints and log go; None writes nothing.
-        resume: continue from the folder's last checkpoint, if there is one.
-        progress: show a bar with the time left.
-        accelerator: "auto", "cpu", "gpu".
+        config: how it learns.
+        run: where and how it runs.
 
     Raises:
         DataError: a bag without a label, only one class, or a loss that is not finite.
     """
     check_labels(train, "training", classes_wanted=2)
     check_labels(validation, "validation", classes_wanted=1)
-    best = BestWeights(folder / "checkpoints" if folder is not None else None)
+    best = BestWeights(run.folder / "checkpoints" if run.folder is not None else None)
     stopping = EarlyStopping("criterion", min_delta=MIN_DELTA, patience=config.stop_patience)
     callbacks: list[Callback] = [stopping, best]
-    if folder is not None:
-        callbacks.append(EpochLog(folder / "log.csv"))
-    if progress:
+    if run.folder is not None:
+        callbacks.append(EpochLog(run.folder / "log.csv"))
+    if run.progress:
         callbacks.append(EpochProgress(best))
     started = time.perf_counter()
-    checkpoint = best.last if resume and folder is not None and best.last.exists() else None
+    checkpoint = best.last if run.resume and run.folder is not None and best.last.exists() else None
     with quiet_lightning():
         trainer = pl.Trainer(
-            accelerator=accelerator,
+            accelerator=run.accelerator,
             devices=1,
             max_epochs=config.max_epochs,
             callbacks=callbacks,

@@ -164,6 +164,18 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(tmp_path: Path) 
     assert rates[-1] < rates[0], "the schedule must have moved for the test to mean anything"
 
 
+def test_an_interrupt_is_an_interrupt_and_leaves_a_run_to_resume(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = run_script(run, "refuse", "slow")
+    while not (run / "checkpoints" / "last.safetensors").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == -signal.SIGINT
+    assert read_nested(run / "checkpoints" / "last.safetensors")["epoch"] >= 0
+    assert not (run / "config.json").exists()
+
+
 def test_resuming_where_training_had_stopped_trains_no_further(tmp_path: Path, bags: BagDataset) -> None:
     run = tmp_path / "run"
     settings = {"max_epochs": 30, "stop_patience": 2, "learning_rate": 0.05}

@@ -16,7 +16,7 @@ def main() -> None:
         print(f"miue: error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("miue: interrupted", file=sys.stderr)
+        print("miue: interrupted; a training continues with the same command and --resume", file=sys.stderr)
         sys.exit(130)
 
 

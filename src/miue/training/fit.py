@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 import time
 import warnings
 from collections.abc import Iterator
@@ -70,6 +71,7 @@ def fit(
 
     Raises:
         DataError: a bag without a label, only one class, or a loss that is not finite.
+        KeyboardInterrupt: the user stopped it; the last checkpoint is whole.
     """
     check_labels(train, "training", classes_wanted=2)
     check_labels(validation, "validation", classes_wanted=1)
@@ -96,7 +98,11 @@ def fit(
             reload_dataloaders_every_n_epochs=1,
         )
         module = TrainingModule(method, config)
-        trainer.fit(module, TrainingData(train, validation, config), ckpt_path=checkpoint)
+        try:
+            trainer.fit(module, TrainingData(train, validation, config), ckpt_path=checkpoint)
+        except SystemExit as stop:  # Lightning's answer to an interrupt, after which it ignores further ones
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            raise KeyboardInterrupt from stop
     method.load_state_dict(best.best_weights())
     method.eval()
     return TrainingSummary(

@@ -7,10 +7,9 @@ D features, K attention columns.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 from miue.errors import DataError
@@ -85,7 +84,7 @@ class Segments:
         return f"Segments({self.sizes.tolist()})"
 
 
-def per_instance(values: Any, segments: Segments) -> Any:
+def per_instance(values: Shaped[Tensor, "B *D"], segments: Segments) -> Shaped[Tensor, "N *D"]:
     """Repeat each bag's value for each of its instances: (B, …) → (N, …)."""
     return values if segments.are_singletons else values.index_select(0, segments.index)
 

@@ -144,6 +144,16 @@ def test_bayes_mil_says_which_networks_it_takes(network: str, bags: BagDataset) 
         miue.train(bags, method="bayes-mil", network=network, settings=SETTINGS, progress=False)
 
 
+def test_a_bag_whose_every_attention_underflows_is_still_pooled(bags: BagDataset) -> None:
+    method = train(bags, "bayes-mil").method
+    assert isinstance(method, BayesMIL)
+    with torch.no_grad():
+        method.score.bias[0] = -1e4
+    assert torch.tensor(-1e4).sigmoid() == 0  # so Σ a_k h_k / Σ a_k, as it is written, is 0 / 0
+    log_probabilities = method.bag_log_probabilities(bags.batch(np.arange(len(bags))))
+    assert log_probabilities.isfinite().all()
+
+
 def test_a_variational_layer_draws_outputs_with_the_mean_and_variance_of_its_weights() -> None:
     layer = VariationalLinear(3, 2, log_alpha=-1.0).double()
     inputs = torch.tensor([[1.0, -2.0, 0.5]], dtype=torch.float64)

@@ -19,8 +19,8 @@ class FeatureDistance(nn.Module, ABC):
     """How far an instance's features h lie from those of the training instances.
 
     It learns nothing by gradient: what ``fit`` finds lies in float64 buffers, which ``state_dict()``
-    gives and ``from_state`` takes back. A new score says its ``name``, its ``state_names``, and
-    overrides ``width``, ``_fitted_state`` and ``_distances``.
+    gives and ``from_state`` takes back. A new score says its ``name`` and its ``state_names``,
+    the first a tensor of width D, and overrides ``_fitted_state`` and ``_distances``.
 
     Args:
         state: the tensors named by ``state_names``.
@@ -108,9 +108,9 @@ class FeatureDistance(nn.Module, ABC):
         return scores
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """D."""
+        return self.get_buffer(self.state_names[0]).shape[-1]
 
     @classmethod
     @abstractmethod

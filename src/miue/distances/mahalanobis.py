@@ -35,11 +35,6 @@ class Mahalanobis(FeatureDistance):
     means: Tensor
     factor: Tensor
 
-    @property
-    def width(self) -> int:
-        """D."""
-        return self.means.shape[1]
-
     @classmethod
     def _fitted_state(
         cls,

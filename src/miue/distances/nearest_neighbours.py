@@ -40,11 +40,6 @@ class NearestNeighbours(FeatureDistance):
     components: Tensor
     points: Tensor
 
-    @property
-    def width(self) -> int:
-        """D."""
-        return len(self.mean)
-
     @classmethod
     def _fitted_state(
         cls,

@@ -34,11 +34,6 @@ class Reconstruction(FeatureDistance):
     mean: Tensor
     components: Tensor
 
-    @property
-    def width(self) -> int:
-        """D."""
-        return len(self.mean)
-
     @classmethod
     def _fitted_state(
         cls,

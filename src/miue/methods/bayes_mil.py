@@ -11,14 +11,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, softplus
 
 from miue.bags import BagBatch
-from miue.distributions import Categorical, PredictiveDistribution
+from miue.distributions import Categorical
 from miue.errors import ConfigError
 from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method
+from miue.methods.deterministic import Deterministic
 from miue.methods.mc_dropout import positive_count
 from miue.networks.attention import AttentionNetwork
 from miue.networks.base import MILNetwork
 from miue.seeds import seed_of
-from miue.segments import Segments, per_instance, segment_sum
+from miue.segments import Segments, per_instance, segment_softmax, segment_weighted_sum
 
 PRIOR_MEAN = (-5.0, 0.0)  # of the attention score's logit in negative and in positive bags
 PRIOR_LOG_VARIANCE = (-1.0, 3.0)
@@ -53,7 +54,7 @@ class VariationalLinear(nn.Linear):
         return (k1 - saturating + 0.5 * softplus(-self.log_alpha)).sum()
 
 
-class BayesMIL(Method):
+class BayesMIL(Deterministic):
     """Sigmoid attention a_k of a sampled score, bag embedding Σ a_k h_k / Σ a_k, variational layers throughout.
 
     Differs from the published code of Bayes-MIL: its divergence takes the log-variance where the standard
@@ -119,14 +120,6 @@ class BayesMIL(Method):
         logits = self._forward(self.encode(batch.instances), batch.segments, sampling=False)[0]
         return logits.log_softmax(-1)
 
-    def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
-        """Return the log-softmax."""
-        return logits.log_softmax(-1)
-
-    def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
-        """Return the softmax of one draw."""
-        return Categorical.of_logits(logits)
-
     def passes(self, seed: int) -> Iterator[Method]:
         """Yield this method ``draws`` times, sampling."""
         self.sampling = True
@@ -160,10 +153,9 @@ class BayesMIL(Method):
         mean, log_variance = layer(self.score, gated).split(1, 1)
         score = mean + (log_variance / 2).exp() * torch.randn_like(mean) if sampling else mean
         log_attention = nn.functional.logsigmoid(score)
-        attention = log_attention.exp()
-        total = segment_sum(attention, segments)
-        pooled = segment_sum(attention * features, segments) / total
-        return layer(self.head, pooled), attention, mean, log_variance
+        weights = segment_softmax(log_attention, segments)  # a_k / Σ a_k, also where every a_k underflows
+        pooled = segment_weighted_sum(features, weights, segments).squeeze(1)
+        return layer(self.head, pooled), log_attention.exp(), mean, log_variance
 
     @staticmethod
     def _score_divergence(

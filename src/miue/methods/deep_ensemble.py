@@ -10,14 +10,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags import BagBatch
-from miue.distributions import Categorical, PredictiveDistribution
 from miue.methods.base import Method
 from miue.methods.deterministic import Deterministic
 from miue.methods.mc_dropout import positive_count
 from miue.networks.base import MILNetwork
 
 
-class DeepEnsemble(Method):
+class DeepEnsemble(Deterministic):
     """The mean of the softmax of members that differ in initial weights and bag order.
 
     Member i of an ensemble with seed s is the network that deterministic training with
@@ -51,11 +50,3 @@ class DeepEnsemble(Method):
         """Return the log of the members' mean probabilities."""
         each = torch.stack([member.bag_log_probabilities(batch) for member in self.members()])
         return each.logsumexp(0) - torch.tensor(float(len(each))).log()
-
-    def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
-        """Return a member's log-softmax."""
-        return logits.log_softmax(-1)
-
-    def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
-        """Return a member's softmax."""
-        return Categorical.of_logits(logits)

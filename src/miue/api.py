@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from torch import Tensor
 
-from miue.bags import BagDataset
+from miue.bags import BagDataset, LabelSequence
 from miue.config import (
     DataContract,
     ModelConfig,
@@ -37,7 +37,7 @@ DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results
 
 def train(
     bags: BagDataset | Sequence[np.ndarray | Tensor],
-    labels: Sequence[int] | np.ndarray | None = None,
+    labels: LabelSequence | None = None,
     *,
     validation: BagDataset | None = None,
     network: str = "attention",

@@ -25,13 +25,15 @@ import numpy as np
 import torch
 
 from miue.bags import BagDataset, as_float
-from miue.config import DataContract, build_method, model_config
+from miue.config import DataContract, build_method, model_config, training_config
 from miue.data.mnist_bags import mnist_bags
 from miue.distributions import PredictiveDistribution
 from miue.measures import measures_of
 from miue.methods import Method
 from miue.prediction import predict
 from miue.training.batches import shuffled_batches
+from miue.training.fit import Run, fit
+from miue.training.together import fit_together
 
 REPETITIONS = 5
 Side = Callable[[BagDataset], Callable[[], None]]
@@ -173,6 +175,38 @@ def medians(*sides: Callable[[], None], repetitions: int = REPETITIONS) -> list[
     return [statistics.median(times) for times in seconds]
 
 
+def members_together(bags: BagDataset, encoder: str, *, epochs: int) -> list[float]:
+    """Return the seconds of training ten members in turn, and together in one vectorised program."""
+    shape, settings = bags.instance_shape, {"max_epochs": epochs, "stop_patience": epochs}
+    config = model_config(
+        network="attention", method="deterministic", encoder=encoder, instance_shape=shape, options={}
+    )
+    contract = DataContract(instance_shape=shape, class_names=("0", "1"))
+    how = [training_config({**settings, "seed": seed}) for seed in range(10)]
+    quiet = Run(progress=False, accelerator="cpu")
+
+    def members() -> list[Method]:
+        return [build_method(config, contract, one.seed) for one in how]
+
+    def in_turn() -> None:
+        for member, one in zip(members(), how, strict=True):
+            fit(member, bags, bags, one, quiet)
+
+    def together() -> None:
+        fit_together(members(), bags, bags, how, [quiet] * len(how))
+
+    return medians(in_turn, together, repetitions=3)
+
+
+def narrow_features() -> BagDataset:
+    """Return 100 bags of 16 features."""
+    random = np.random.default_rng(0)
+    sizes = random.integers(1, 20, 100)
+    return BagDataset.from_arrays(
+        [random.normal(size=(size, 16)).astype(np.float32) for size in sizes], [i % 2 for i in range(100)]
+    )
+
+
 def encoder_share() -> dict[str, float]:
     """Return the FLOP/s of the encoder's training pass on a packed batch, and of a plain matrix product."""
     method = build().train()
@@ -248,6 +282,15 @@ def main() -> None:
         for side, found in memory.items():
             print(f"  {side}: {found['peak']:.0f} MiB at its peak, {found['loaded']:.0f} before it ran")
         results[name] = {"packed": ours, "looped": theirs, "ratio": theirs / ours, "MiB": memory}
+    small = mnist_like(arguments.source, "train").subset(np.arange(100))
+    for name, bags, encoder, epochs in (
+        ("16 features", narrow_features(), "mlp", 4),
+        ("MNIST", small, "lenet", 1),
+    ):
+        in_turn, at_once = members_together(bags, encoder, epochs=epochs)
+        print(f"10 members of {name}: in turn {in_turn:.2f} s, together {at_once:.2f} s, ", end="")
+        print(f"ratio {in_turn / at_once:.2f} (above 1 they are trained together by default)")
+        results[f"members together, {name}"] = {"in turn": in_turn, "together": at_once}
     rates = encoder_share()
     share = rates["encoder"] / rates["matrix product"]
     print(

@@ -30,6 +30,7 @@ _PUBLIC = {
     "read_predictions": "miue.predictions",
     "read_store": "miue.data",
     "train": "miue.api",
+    "train_seeds": "miue.api",
     "write_store": "miue.data",
 }
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from miue.errors import DataError
 
-_MATMUL_FROM = 512  # mean bag size from which one matrix product per bag beats scattered addition on a CPU
+MATMUL_FROM = 512  # mean bag size from which one matrix product per bag beats scattered addition on a CPU
 
 
 class Segments:
@@ -45,6 +45,21 @@ class Segments:
     def of(cls, *sizes: int) -> Segments:
         """Return segments of the given sizes."""
         return cls(torch.tensor(sizes, dtype=torch.int64))
+
+    @classmethod
+    def indexed(cls, sizes: Int64[Tensor, "B"], index: Int64[Tensor, "N"]) -> Segments:
+        """Return segments of which the bag of each instance is given, their values left unread.
+
+        This is what a vectorising transform needs, inside which no value can be looked at.
+
+        Args:
+            sizes: instances per bag, each at least one.
+            index: the bag of each instance, in order.
+        """
+        segments = cls.__new__(cls)
+        segments.sizes = sizes
+        segments.__dict__.update(index=index, num_instances=len(index))
+        return segments
 
     @property
     def num_bags(self) -> int:
@@ -151,7 +166,7 @@ def segment_weighted_sum(
     values: Float[Tensor, "N D"], weights: Float[Tensor, "N K"], segments: Segments
 ) -> Float[Tensor, "B K D"]:
     """Σ over each bag of weight × value, for each of K columns of weights."""
-    if segments.num_instances >= _MATMUL_FROM * segments.num_bags:
+    if segments.num_instances >= MATMUL_FROM * segments.num_bags:
         sizes = segments.sizes.tolist()
         pairs = zip(weights.split(sizes), values.split(sizes), strict=True)
         return torch.stack([weight.T @ value for weight, value in pairs])

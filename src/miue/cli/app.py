@@ -148,6 +148,9 @@ def train(
             "(the default), mahalanobis, class-mahalanobis, reconstruction, or none; may be repeated."
         ),
     ] = None,
+    members: Annotated[
+        str, typer.Option(help="Train the networks of an ensemble together, in-turn, or auto, as is faster.")
+    ] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted.")] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -179,6 +182,7 @@ def train(
         if_exists="resume" if resume else "overwrite" if overwrite else "refuse",
         progress=not quiet,
         device=device,
+        members=members,
     )
     about = model.about
     typer.echo(

@@ -26,11 +26,13 @@ class Supervision(NamedTuple):
         log_evidence: of each item.
         target: class of each item.
         weight: of each item; a bag's sum to one.
+        bag: position of each item's bag in the batch.
     """
 
     log_evidence: Float[Tensor, "n C"]
     target: Int64[Tensor, "n"]
     weight: Float[Tensor, "n"]
+    bag: Int64[Tensor, "n"]
 
 
 Strategy = Callable[[Tensor, Tensor, Tensor, Segments], Supervision]
@@ -45,7 +47,8 @@ def every_instance(
 ) -> Supervision:
     """L1: every instance inherits the bag's label, all alike."""
     even = segments.sizes.to(log_evidence.dtype).reciprocal()
-    return Supervision(log_evidence, per_instance(target, segments), per_instance(even, segments))
+    inherited = per_instance(target, segments)
+    return Supervision(log_evidence, inherited, per_instance(even, segments), segments.index)
 
 
 def weighted_loss(
@@ -55,7 +58,7 @@ def weighted_loss(
     segments: Segments,
 ) -> Supervision:
     """L2: every instance inherits the bag's label, weighted by w̄."""
-    return Supervision(log_evidence, per_instance(target, segments), weights)
+    return Supervision(log_evidence, per_instance(target, segments), weights, segments.index)
 
 
 def weighted_evidence(
@@ -66,7 +69,8 @@ def weighted_evidence(
 ) -> Supervision:
     """L_ins+: the bag's label is asked of the weighted sum of its instances' evidence, Σ w̄_k e_k."""
     gathered = segment_logsumexp(weights.log().unsqueeze(1) + log_evidence, segments)
-    return Supervision(gathered, target, torch.ones_like(gathered[:, 0]))
+    bags = torch.arange(segments.num_bags, device=gathered.device)
+    return Supervision(gathered, target, torch.ones_like(gathered[:, 0]), bags)
 
 
 STRATEGIES: dict[str, Strategy] = {
@@ -101,6 +105,9 @@ def supervise(
 ) -> Supervision:
     """Return every instance of background bags with its label, and what ``strategy`` makes of the others.
 
+    Items of either kind that a bag does not take have weight zero: how many items there are depends on
+    the sizes of the bags and not on their labels, so that batches can be vectorised.
+
     Args:
         log_evidence: of R.
         weights: w̄, each bag's summing to one.
@@ -109,11 +116,13 @@ def supervise(
         strategy: what to make of bags that hold an instance of their class somewhere.
         background: the class whose bags hold nothing else; None where there is no such class.
     """
-    is_background = torch.zeros_like(target, dtype=torch.bool) if background is None else target == background
-    parts = []
-    for chosen, treat in ((is_background, every_instance), (~is_background, strategy)):
-        if chosen.any():
-            members = per_instance(chosen, segments)
-            kept = Segments(segments.sizes[chosen])
-            parts.append(treat(log_evidence[members], weights[members], target[chosen], kept))
+    guessed = strategy(log_evidence, weights, target, segments)
+    if background is None:
+        return guessed
+    known = every_instance(log_evidence, weights, target, segments)
+    is_background = target == background
+    parts = [
+        known._replace(weight=known.weight * is_background[known.bag]),
+        guessed._replace(weight=guessed.weight * ~is_background[guessed.bag]),
+    ]
     return Supervision(*(torch.cat(fields) for fields in zip(*parts, strict=True)))

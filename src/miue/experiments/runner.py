@@ -8,6 +8,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from miue.bags import BagDataset
 from miue.distances import DISTANCES
@@ -15,6 +16,9 @@ from miue.errors import ConfigError
 from miue.evaluation import evaluate
 from miue.experiments.preset import preset
 from miue.experiments.results import Result, read_results, results_of, write_results
+
+if TYPE_CHECKING:
+    from miue.model import Model
 
 SEEDS = (42, 17, 26, 50, 82)
 
@@ -63,9 +67,12 @@ def run_all(
     for data in dict.fromkeys(preset(name).data for name, _ in tasks):
         store_of(data, places)
     if jobs == 1:
-        for name, seed in tasks:
-            run_one(name, seed, places, device)
-            yield name, seed
+        for name in dict.fromkeys(name for name, _ in tasks):
+            seeds = [seed for one, seed in tasks if one == name]
+            train_preset(name, seeds, places, device)
+            for seed in seeds:
+                run_one(name, seed, places, device)
+                yield name, seed
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (threads,)) as pool:
@@ -75,26 +82,34 @@ def run_all(
             yield futures[future]
 
 
-def run_one(name: str, seed: int, places: Places, device: str = "auto") -> list[Result]:
-    """Train one preset with one seed where that is not done, predict, evaluate, and write the results."""
-    from miue.api import train
-    from miue.distance_scores import fit_distances
+def train_preset(name: str, seeds: Sequence[int], places: Places, device: str = "auto") -> list[Model]:
+    """Train one preset with several seeds where that is not done, together where that is faster."""
+    from miue.api import train_seeds
 
     chosen = preset(name)
-    bags = store_of(chosen.data, places)
-    model = train(
-        bags,
+    return train_seeds(
+        store_of(chosen.data, places),
+        seeds,
         network=chosen.network,
         method=chosen.method,
         encoder=chosen.encoder,
         options=chosen.options,
         distances=(),
-        settings={**chosen.settings, "seed": seed},
-        out=places.work / "runs" / name / str(seed),
+        settings=chosen.settings,
+        out=places.work / "runs" / name,
         if_exists="resume",
         progress=False,
         device=device,
     )
+
+
+def run_one(name: str, seed: int, places: Places, device: str = "auto") -> list[Result]:
+    """Train one preset with one seed where that is not done, predict, evaluate, and write the results."""
+    from miue.distance_scores import fit_distances
+
+    chosen = preset(name)
+    bags = store_of(chosen.data, places)
+    model = train_preset(name, [seed], places, device)[0]
     fitted = fit_distances(model.method, bags.split("train"), list(DISTANCES), seed=seed)
     model = replace(model, distances=fitted)
     test = bags.split("test")

@@ -19,7 +19,7 @@ from miue.methods.mc_dropout import positive_count
 from miue.networks.attention import AttentionNetwork
 from miue.networks.base import MILNetwork
 from miue.seeds import seed_of
-from miue.segments import Segments, per_instance, segment_softmax, segment_weighted_sum
+from miue.segments import Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
 
 PRIOR_MEAN = (-5.0, 0.0)  # of the attention score's logit in negative and in positive bags
 PRIOR_LOG_VARIANCE = (-1.0, 3.0)
@@ -71,6 +71,7 @@ class BayesMIL(Deterministic):
     """
 
     estimators: ClassVar[tuple[str, ...]] = (ATTENTION, BAG_OF_ONE)
+    learns_at_random: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -105,15 +106,15 @@ class BayesMIL(Deterministic):
         assert isinstance(self.network.head, VariationalLinear)
         return self.network.head
 
-    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
-        """Return cross-entropy plus both divergences."""
+    def bag_losses(self, batch: BagBatch, epoch: int) -> Float[Tensor, "B"]:
+        """Return cross-entropy plus both divergences; that of the weights is the same for every bag."""
         features = self.encode(batch.instances)
         logits, _, mean, log_variance = self._forward(features, batch.segments, sampling=True)
         of_scores = self._score_divergence(mean, log_variance, per_instance(batch.labels, batch.segments))
         layers = (self.content, self.gate, self.score, self.head)
         of_weights = torch.stack([layer.divergence() for layer in layers]).sum()
-        loss = cross_entropy(logits, batch.labels) + self.weight_divergence * of_weights
-        return loss + self.attention_divergence * of_scores.sum() / batch.segments.num_bags
+        losses = cross_entropy(logits, batch.labels, reduction="none") + self.weight_divergence * of_weights
+        return losses + self.attention_divergence * segment_sum(of_scores, batch.segments)
 
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log-softmax with all means in place of draws."""

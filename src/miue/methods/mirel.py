@@ -69,8 +69,8 @@ class MIREL(FisherEDL):
         self.instance_coefficient = instance_coefficient
         self.background = background
 
-    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
-        """Return bag loss + instance loss, each a mean over bags."""
+    def bag_losses(self, batch: BagBatch, epoch: int) -> Float[Tensor, "B"]:
+        """Return bag loss + instance loss of each bag."""
         features, projection, scores = self.scores(batch)
         bag_evidence = self.log_evidence(scores.logits)
         estimate = self._instance_estimate(features, projection, batch.segments)
@@ -87,8 +87,8 @@ class MIREL(FisherEDL):
             torch.cat([bag_evidence, lesson.log_evidence]), torch.cat([batch.labels, lesson.target]), epoch
         )
         bags = batch.segments.num_bags
-        instance_loss = (lesson.weight * losses[bags:]).sum()
-        return (losses[:bags].sum() + self.instance_coefficient * instance_loss) / bags
+        instance_losses = torch.zeros_like(losses[:bags]).index_add(0, lesson.bag, lesson.weight * losses[bags:])
+        return losses[:bags] + self.instance_coefficient * instance_losses
 
     def instance_distribution(
         self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"], estimator: str

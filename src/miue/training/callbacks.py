@@ -14,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from miue.files import atomic_file
+from miue.methods import Method
 from miue.training.checkpoint import weights_of
 from miue.training.module import TrainingModule
 
@@ -56,16 +57,19 @@ class BestWeights(Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the weights if they are the best so far, then write the state to resume from."""
         assert isinstance(pl_module, TrainingModule)
-        criterion = float(trainer.callback_metrics["criterion"])
-        if criterion < self.best_criterion - MIN_DELTA:
-            self.best_criterion, self.best_epoch = criterion, trainer.current_epoch + 1
-            self._weights = weights_of(pl_module.method)
-            if self.folder is not None:
-                with atomic_file(self.best) as temporary:
-                    save_file(self._weights, temporary)
+        self.consider(pl_module.method, float(trainer.callback_metrics["criterion"]), trainer.current_epoch + 1)
         self.stopped = trainer.should_stop
         if self.folder is not None:
             trainer.save_checkpoint(self.last)
+
+    def consider(self, method: Method, criterion: float, epoch: int) -> None:
+        """Keep the weights of ``method`` if they are the best so far."""
+        if criterion < self.best_criterion - MIN_DELTA:
+            self.best_criterion, self.best_epoch = criterion, epoch
+            self._weights = weights_of(method)
+            if self.folder is not None:
+                with atomic_file(self.best) as temporary:
+                    save_file(self._weights, temporary)
 
     def best_weights(self) -> dict[str, Tensor]:
         """Return the weights of the best epoch."""
@@ -101,19 +105,40 @@ class EpochLog(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the lines of the epochs that are not trained again."""
-        if trainer.current_epoch and self.path.exists():
-            with self.path.open(newline="", encoding="utf-8") as file:
-                self.rows = [row for row in csv.DictReader(file) if int(row["epoch"]) <= trainer.current_epoch]
+        self.keep_until(trainer.current_epoch)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Add the line of this epoch."""
         metrics = {key: float(trainer.callback_metrics[key]) for key in self.columns[1:-1]}
-        rate = trainer.optimizers[0].param_groups[0]["lr"]
-        self.rows.append({"epoch": trainer.current_epoch + 1, **metrics, "learning_rate": rate})
+        self.add(trainer.current_epoch + 1, metrics, trainer.optimizers[0].param_groups[0]["lr"])
+
+    def keep_until(self, epoch: int) -> None:
+        """Take over the lines of a run that is resumed after ``epoch``."""
+        if epoch and self.path.exists():
+            with self.path.open(newline="", encoding="utf-8") as file:
+                self.rows = [row for row in csv.DictReader(file) if int(row["epoch"]) <= epoch]
+
+    def add(self, epoch: int, metrics: dict[str, float], rate: float) -> None:
+        """Add the line of one epoch and write the file."""
+        self.rows.append({"epoch": epoch, **metrics, "learning_rate": rate})
         with atomic_file(self.path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self.columns)
             writer.writeheader()
             writer.writerows(self.rows)
+
+
+def epoch_bar(*, shown: bool) -> Progress:
+    """Return a bar over epochs, with a note and the most time that can be left."""
+    return Progress(
+        TextColumn("[bold]training[/]"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("epochs at most, {task.fields[note]}"),
+        TextColumn("ends within"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not shown,
+    )
 
 
 class EpochProgress(Callback):
@@ -121,15 +146,7 @@ class EpochProgress(Callback):
 
     def __init__(self, best: BestWeights) -> None:
         self.best = best
-        self.bar = Progress(
-            TextColumn("[bold]training[/]"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("epochs at most, {task.fields[note]}"),
-            TextColumn("ends within"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
+        self.bar = epoch_bar(shown=True)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Show the bar."""

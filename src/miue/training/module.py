@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -18,6 +20,58 @@ from miue.seeds import seed_of
 from miue.training.batches import PackedBatches, ordered_batches, shuffled_batches
 
 VALIDATION_INSTANCES = 1024  # instances per validation batch
+
+
+class EpochSums:
+    """What one epoch adds up, and the values made of it when it ends."""
+
+    def __init__(self) -> None:
+        self.loss = self.nll = self.errors = 0.0
+        self.updates = self.bags = 0
+
+    def add_update(self, loss: float) -> None:
+        """Add the loss of one update."""
+        self.loss += loss
+        self.updates += 1
+
+    def add_validation(self, log_probabilities: Float[Tensor, "B C"], labels: Int64[Tensor, "B"]) -> None:
+        """Add NLL and errors of labelled bags."""
+        picked = log_probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
+        self.nll -= float(picked.double().sum())
+        self.errors += float((log_probabilities.argmax(1) != labels).sum())
+        self.bags += len(labels)
+
+    def values(self, epoch: int) -> dict[str, float]:
+        """Return training loss, validation NLL and error, and the criterion, the sum of the last two.
+
+        Raises:
+            DataError: the loss of ``epoch`` is not finite.
+        """
+        nll, error, train_loss = self.nll / self.bags, self.errors / self.bags, self.loss / self.updates
+        if not (abs(nll) < float("inf") and abs(train_loss) < float("inf")):
+            raise DataError(
+                item=f"epoch {epoch}",
+                wanted="a finite loss",
+                got=f"training loss {train_loss}, validation NLL {nll}",
+                fix="lower the learning rate, or scale the features",
+            )
+        losses = {"train_loss": train_loss, "validation_nll": nll, "validation_error": error}
+        return {
+            name: float(np.float32(value)) for name, value in {**losses, "criterion": nll + error}.items()
+        }  # as Lightning keeps what is logged, so that every way of training stops alike
+
+
+def optimizer_and_schedule(method: Method, config: TrainingConfig) -> tuple[Adam, ReduceLROnPlateau]:
+    """Return Adam with weight decay on weights only, and the schedule of its learning rate."""
+    named = list(method.named_parameters())
+    decayed = [p for name, p in named if p.dim() > 1 and name.endswith("weight")]
+    others = [p for name, p in named if p.dim() <= 1 or not name.endswith("weight")]
+    groups: list[dict[str, Any]] = [
+        {"params": decayed, "weight_decay": config.weight_decay},
+        {"params": others},
+    ]
+    optimizer = Adam(groups, lr=config.learning_rate, fused=True)
+    return optimizer, ReduceLROnPlateau(optimizer, factor=config.lr_factor, patience=config.lr_patience)
 
 
 class TrainingModule(pl.LightningModule):
@@ -37,21 +91,11 @@ class TrainingModule(pl.LightningModule):
         self.config = config
         self.schedule: ReduceLROnPlateau | None = None
         self._schedule_state: dict[str, Any] | None = None
-        self._sums = {"loss": 0.0, "updates": 0.0, "nll": 0.0, "errors": 0.0, "bags": 0.0}
+        self._sums = EpochSums()
 
     def configure_optimizers(self) -> Optimizer:
-        """Return Adam with weight decay on weights only."""
-        named = list(self.method.named_parameters())
-        decayed = [p for name, p in named if p.dim() > 1 and name.endswith("weight")]
-        others = [p for name, p in named if p.dim() <= 1 or not name.endswith("weight")]
-        groups: list[dict[str, Any]] = [
-            {"params": decayed, "weight_decay": self.config.weight_decay},
-            {"params": others},
-        ]
-        optimizer = Adam(groups, lr=self.config.learning_rate, fused=True)
-        self.schedule = ReduceLROnPlateau(
-            optimizer, mode="min", factor=self.config.lr_factor, patience=self.config.lr_patience
-        )
+        """Return Adam, and keep its schedule."""
+        optimizer, self.schedule = optimizer_and_schedule(self.method, self.config)
         if self._schedule_state is not None:
             self.schedule.load_state_dict(self._schedule_state)
         return optimizer
@@ -59,36 +103,21 @@ class TrainingModule(pl.LightningModule):
     def on_train_epoch_start(self) -> None:
         """Seed dropout from seed and epoch, so that an epoch is the same however training got there."""
         torch.manual_seed(seed_of(self.config.seed, self.current_epoch))
-        self._sums = dict.fromkeys(self._sums, 0.0)
+        self._sums = EpochSums()
 
     def training_step(self, batch: BagBatch, batch_idx: int) -> Tensor:
         """Return the loss of one update."""
         loss = self.method.loss(batch, self.current_epoch + 1)
-        self._sums["loss"] += float(loss.detach())
-        self._sums["updates"] += 1
+        self._sums.add_update(float(loss.detach()))
         return loss
 
     def validation_step(self, batch: BagBatch, batch_idx: int) -> None:
         """Add up NLL and errors of labelled bags."""
-        log_probabilities = self.method.bag_log_probabilities(batch)
-        picked = log_probabilities.gather(1, batch.labels.unsqueeze(1)).squeeze(1)
-        self._sums["nll"] -= float(picked.double().sum())
-        self._sums["errors"] += float((log_probabilities.argmax(1) != batch.labels).sum())
-        self._sums["bags"] += len(batch.labels)
+        self._sums.add_validation(self.method.bag_log_probabilities(batch), batch.labels)
 
     def on_validation_epoch_end(self) -> None:
         """Log the criterion that early stopping and the schedule watch."""
-        nll, error = (self._sums[key] / self._sums["bags"] for key in ("nll", "errors"))
-        train_loss = self._sums["loss"] / self._sums["updates"]
-        if not (abs(nll) < float("inf") and abs(train_loss) < float("inf")):
-            raise DataError(
-                item=f"epoch {self.current_epoch + 1}",
-                wanted="a finite loss",
-                got=f"training loss {train_loss}, validation NLL {nll}",
-                fix="lower the learning rate, or scale the features",
-            )
-        values = {"train_loss": train_loss, "validation_nll": nll, "validation_error": error}
-        self.log_dict({**values, "criterion": nll + error}, batch_size=1)
+        self.log_dict(self._sums.values(self.current_epoch + 1), batch_size=1)
 
     def on_train_epoch_end(self) -> None:
         """Step the learning-rate schedule; Lightning writes the checkpoint after this."""

@@ -112,6 +112,44 @@ def paper_table(
     sys.stdout.write(text)
 
 
+@paper_app.command("figure")
+def paper_figure(
+    name: Annotated[str, typer.Argument(help="A figure, list for their names, or all.")],
+    source: Source = Path("../shared/data"),
+    work: Work = Path("paper-work"),
+    results: Results = Path("results"),
+    seeds: Seeds = ALL_SEEDS,
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+) -> None:
+    """Draw a figure and write its numbers, RESULTS/figures/NAME.png and .csv; what is not trained yet is trained.
+
+    Scores are kept in the work folder, so a figure that was interrupted goes on where it was.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Table
+
+    from miue.experiments.figures import FIGURES
+    from miue.experiments.figures import paper_figure as figure_of
+    from miue.experiments.runner import Places
+
+    if name == "list":
+        shown = Table("figure", "shows")
+        for one, figure in FIGURES.items():
+            shown.add_row(one, figure.shows)
+        Console().print(shown)
+        return
+    chosen = {one: figure_of(one) for one in (FIGURES if name == "all" else [name])}
+    places = Places(source, work, results)
+    columns = (TextColumn("drawing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(name, total=len(chosen))
+        for one, figure in chosen.items():
+            bar.update(task, description=one)
+            figure.draw(seeds_of(seeds), places, device).write(results / "figures", one)
+            bar.advance(task)
+            bar.console.print(f"{results / 'figures' / one}.png")
+
+
 @paper_app.command("seeds")
 def paper_seeds(
     name: Annotated[str, typer.Argument(help="A preset, such as mnist/abmil-mirel.")],

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+from jaxtyping import Int64
+
 from miue.bags import BagDataset
-from miue.data.drawing import Pool
+from miue.data.drawing import Pool, draw_bags
 from miue.data.image_files import has_split, read_images
 from miue.data.splits_with_foreign import splits_with_foreign
 from miue.errors import unknown_name
@@ -59,6 +62,18 @@ def mnist_bags(
         ood=ood,
         ood_ratio=ood_ratio,
     )
+
+
+def digits_of_test_bags(source: Path, *, count: int = SIZES["test"]) -> Int64[np.ndarray, "M"]:
+    """Return the digit of every instance of the in-distribution test bags, in their order.
+
+    Args:
+        source: folder with the image files.
+        count: number of bags.
+    """
+    pool = read_images(source, "mnist", "test")
+    bags = draw_bags(np.random.RandomState(SEEDS["test"]), pool.labels == TARGET, count)
+    return pool.labels[np.concatenate([bag.members for bag in bags])]
 
 
 def _foreign_images(source: Path, name: str) -> tuple[str, Pool]:

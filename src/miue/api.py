@@ -174,12 +174,13 @@ def _description(
         "model": what.model_dump(mode="json"),
         "training": how.model_dump(mode="json"),
         "contract": contract.model_dump(mode="json"),
-        "training_bags": _fingerprint(train),
-        "validation_bags": _fingerprint(validation),
+        "training_bags": fingerprint(train),
+        "validation_bags": fingerprint(validation),
     }
 
 
-def _fingerprint(bags: BagDataset) -> str:
+def fingerprint(bags: BagDataset) -> str:
+    """Return what tells one set of bags from another: a digest of ids, sizes and labels."""
     digest = hashlib.sha256("\0".join(bags.ids).encode())
     digest.update(bags.sizes.tobytes())
     digest.update(bags.labels.values.tobytes())
@@ -209,7 +210,15 @@ def _open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) ->
 
 def _clear(folder: Path) -> None:
     """Remove the files of a run, and nothing else that may lie beside them."""
-    for name in ("config.json", "model.safetensors", "distances.safetensors", "log.csv", "run.json"):
+    files = (
+        "config.json",
+        "model.safetensors",
+        "distances.safetensors",
+        "calibration.json",
+        "log.csv",
+        "run.json",
+    )
+    for name in files:
         (folder / name).unlink(missing_ok=True)
     for name in ("checkpoints", "members"):
         shutil.rmtree(folder / name, ignore_errors=True)

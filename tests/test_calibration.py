@@ -295,9 +295,9 @@ def test_the_promise_covers_the_bags_that_also_pass_the_distribution_threshold()
     random = np.random.default_rng(9)
     exceeded = 0
     for _ in range(RUNS):
-        score = random.random(150)
-        labels = (random.random(150) < np.where(score > 0.7, 0.0, 0.05 / 0.7 * 1.02)).astype(np.int64)
-        p = np.tile([0.9, 0.1], (150, 1)) + random.random((150, 1)) * [[1e-3, -1e-3]]
+        score = random.random(600)
+        labels = (random.random(600) < np.where(score > 0.7, 0.0, 0.05 / 0.7 * 1.02)).astype(np.int64)
+        p = np.tile([0.9, 0.1], (600, 1)) + random.random((600, 1)) * [[1e-3, -1e-3]]
         given = predictions_of(Categorical(torch.from_numpy(p)), labels, scores={"score": score})
         try:
             made = calibrate(

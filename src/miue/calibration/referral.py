@@ -79,7 +79,8 @@ def fit_referral(
         raise DataError(
             item=_asked(goal),
             wanted=f"at least {wanted} labelled in-distribution calibration "
-            f"bags: {needed} = ⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
+            f"bags (below the out-of-distribution threshold, where there is one): {needed} = "
+            f"⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
             f"{ORDERING_PART} to choose what is tested",
             got=str(count),
             fix="add bags, raise the error, lower the confidence, or leave the referral out",

@@ -133,12 +133,13 @@ def decide(
             fix="give one of the two",
         )
     refuse_existing(out, overwrite=overwrite)
+    made = Calibration.load(calibration)
     if predictions is not None:
         given = read_predictions(predictions)
     else:
         assert bags is not None
         given = read_tables(bags, instances)
-    decided = decide_on(given, Calibration.load(calibration))
+    decided = decide_on(given, made)
     decided.save(out, overwrite=overwrite)
     decisions = decided.bags.decisions
     assert decisions is not None

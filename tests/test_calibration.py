@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from math import ceil, log
+from math import ceil, floor, log
 
 import numpy as np
 import pytest
@@ -82,9 +82,9 @@ def test_the_rank_is_the_first_whose_exact_chance_to_be_exceeded_is_small_enough
         assert (rank <= count) == (count >= needed_for_rank(error))
 
 
-def test_a_tenth_is_a_tenth_in_ranks_where_floating_point_says_otherwise() -> None:
-    assert ceil((9 + 1) * (1 - 0.7)) == 4  # the naive form
-    assert conformal_rank(9, 0.7) == 3
+def test_a_rank_is_right_where_floating_point_says_otherwise() -> None:
+    assert 100 - floor(100 * 0.29) == 72  # the naive form: 100 · 0.29 is a hair below 29
+    assert conformal_rank(99, 0.29) == 71
 
 
 def test_bags_needed_are_those_of_the_formulas() -> None:
@@ -131,7 +131,12 @@ def test_label_sets_cover_as_often_as_the_theory_says_over_random_splits(score: 
         p, y = probabilities[part], labels[part]
         sets = fit_label_sets(p[:-1], y[:-1], LabelSetGoal(error, score))
         covered += bool(sets.of(p[-1:])[0, y[-1]])
-    assert within_band(covered, RUNS, coverage_chance(count, conformal_rank(count, error)))
+    rank = conformal_rank(count, error)
+    assert within_band(covered, RUNS, coverage_chance(count, rank))
+    own = fit_label_sets(probabilities[:count], labels[:count], LabelSetGoal(error, score)).of(
+        probabilities[:count]
+    )
+    assert own[np.arange(count), labels[:count]].sum() == rank  # the bag at the threshold is covered
 
 
 def test_an_index_off_by_one_leaves_the_band_that_the_right_one_keeps() -> None:
@@ -381,6 +386,8 @@ def test_a_planted_evidence_temperature_is_found_and_the_order_of_classes_stays(
     scaled = fitted.apply(given)
     assert isinstance(scaled, Dirichlet)
     assert torch.equal(scaled.alpha.argsort(1), given.alpha.argsort(1))
+    of_label = scaled.probabilities[np.arange(len(labels)), labels]
+    assert -of_label.log().mean().item() == pytest.approx(fitted.nll_after, abs=1e-12)
     whole = scaled.expected_entropy() + scaled.mutual_information()
     assert torch.allclose(whole, scaled.entropy(), atol=1e-9)
 

@@ -93,6 +93,16 @@ def test_each_bag_is_decided_in_order_of_distribution_then_certainty(table: Path
     assert kept.kept.tolist() == [True, True, True, False, False]
 
 
+def test_a_bag_at_a_threshold_is_on_the_side_that_the_calibration_counted_it(table: Path) -> None:
+    given = read_tables(table)
+    exactly = float(given.bags.uncertainties()["least_confidence"][2])
+    rule = by_hand().referral.model_copy(update={"threshold": exactly})  # type: ignore[union-attr]
+    far = by_hand().false_alarms.model_copy(update={"threshold": 2.5})  # type: ignore[union-attr]
+    decisions = decide(given, by_hand(referral=rule, false_alarms=far)).bags.decisions
+    assert decisions is not None
+    assert decisions.decision.tolist()[2:] == ["tumour", "tumour", "out of distribution"]
+
+
 def test_decisions_are_read_back_as_they_were_and_judged_the_same(table: Path, tmp_path: Path) -> None:
     decided = decide(read_tables(table), by_hand())
     decided.save(tmp_path / "out")

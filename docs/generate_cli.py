@@ -17,6 +17,8 @@ COMMANDS = (
     ("data", "make"),
     ("train",),
     ("predict",),
+    ("calibrate",),
+    ("decide",),
     ("evaluate",),
     ("inspect",),
     ("paper", "list"),

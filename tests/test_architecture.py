@@ -13,15 +13,24 @@ LAYERS = [
     {"errors", "files", "seeds"},
     {"segments", "bags", "tables"},
     {"encoders", "networks"},
-    {"evidence", "distributions", "measures", "distances"},
-    {"methods", "config", "training", "predictions", "prediction", "model", "distance_scores"},
+    {"evidence", "distributions", "measures", "distances", "decisions"},
+    {
+        "methods",
+        "config",
+        "training",
+        "predictions",
+        "prediction",
+        "calibration",
+        "model",
+        "distance_scores",
+    },
     {"data"},
     {"evaluation"},
     {"report"},
     {"api", "demo", "experiments", "inspection", "cli", "__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-NO_NETWORKS = ("evaluation", "report", "predictions", "measures", "distributions")
+NO_NETWORKS = ("evaluation", "report", "predictions", "calibration", "decisions", "measures", "distributions")
 
 
 def imports() -> list[tuple[Path, str, str]]:

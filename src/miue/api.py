@@ -202,7 +202,7 @@ class _Plan:
 
     def fingerprints(self) -> tuple[str, str]:
         """Return what tells training and validation bags from others."""
-        return _fingerprint(self.train), _fingerprint(self.validation)
+        return fingerprint(self.train), fingerprint(self.validation)
 
 
 def _fit_members(method: Method, plan: _Plan, run: Run, how_members: str) -> list[TrainingSummary]:
@@ -307,7 +307,8 @@ def training_sets(
     return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
 
 
-def _fingerprint(bags: BagDataset) -> str:
+def fingerprint(bags: BagDataset) -> str:
+    """Return what tells one set of bags from another: a digest of ids, sizes and labels."""
     digest = hashlib.sha256("\0".join(bags.ids).encode())
     digest.update(bags.sizes.tobytes())
     digest.update(bags.labels.values.tobytes())
@@ -337,7 +338,15 @@ def _open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) ->
 
 def _clear(folder: Path) -> None:
     """Remove the files of a run, and nothing else that may lie beside them."""
-    for name in ("config.json", "model.safetensors", "distances.safetensors", "log.csv", "run.json"):
+    files = (
+        "config.json",
+        "model.safetensors",
+        "distances.safetensors",
+        "calibration.json",
+        "log.csv",
+        "run.json",
+    )
+    for name in files:
         (folder / name).unlink(missing_ok=True)
     for name in ("checkpoints", "members", "together"):
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -120,12 +120,24 @@ def _describe_run(path: Path) -> dict[str, Any]:
         with safe_open(path / "model.safetensors", "np") as file:
             shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
         description["parameters"] = int(sum(np.prod(shape) for shape in shapes))
+    if (path / "calibration.json").exists():
+        parts = read_json(path / "calibration.json", what="calibration").get("calibration", {})
+        description["calibration"] = {name: _facts(part) for name, part in parts.items() if name in _CALIBRATED}
     if (path / "log.csv").exists():
         with (path / "log.csv").open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
         description["epochs trained"] = len(rows)
         description["last epoch"] = {k: float(v) for k, v in rows[-1].items()} if rows else {}
     return description
+
+
+_CALIBRATED = ("scaling", "referral", "label_sets", "false_alarms")
+
+
+def _facts(part: dict[str, Any] | None) -> str:
+    if part is None:
+        return "left out"
+    return " ".join(f"{key}={_show(value)}" for key, value in part.items() if value != "")
 
 
 def _component(component: dict[str, Any]) -> str:

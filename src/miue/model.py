@@ -16,6 +16,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from miue.bags import BagDataset
+from miue.calibration import Calibration, decide
+from miue.calibration.calibration import FILE as CALIBRATION
 from miue.config import DataContract, ModelConfig, build_method
 from miue.distance_scores import distance_scores
 from miue.distances import DISTANCES, FeatureDistance
@@ -40,6 +42,7 @@ class Model:
         contract: what bags must look like.
         about: how it was trained, for a reader.
         distances: scores of how far instances lie from the training instances.
+        calibration: what decisions are made by, where the model was calibrated.
     """
 
     method: Method
@@ -47,6 +50,7 @@ class Model:
     contract: DataContract
     about: Mapping[str, Any] = field(default_factory=dict)
     distances: Mapping[str, FeatureDistance] = field(default_factory=dict)
+    calibration: Calibration | None = None
 
     def predict(
         self,
@@ -57,7 +61,7 @@ class Model:
         progress: bool = False,
         device: str = "auto",
     ) -> Predictions:
-        """Predict bags and their instances; labels are not needed.
+        """Predict bags and their instances, and decide on each bag if calibrated; labels are not needed.
 
         Args:
             bags: a dataset, or arrays (n, D) or (n, H, W[, channels]).
@@ -72,7 +76,7 @@ class Model:
         """
         dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags)
         self.check(dataset)
-        return predict(
+        predictions = predict(
             self.method,
             dataset,
             estimator=estimator,
@@ -82,6 +86,7 @@ class Model:
             scores=partial(distance_scores, self.distances) if self.distances else None,
             about=self.summary(),
         )
+        return predictions if self.calibration is None else decide(predictions, self.calibration)
 
     def check(self, bags: BagDataset) -> None:
         """Raise unless the model can take these bags.
@@ -134,6 +139,8 @@ class Model:
             "about": dict(self.about),
             "distances": list(self.distances),
         }
+        if self.calibration is not None:
+            self.calibration.save(folder / CALIBRATION)
         write_json(folder / "config.json", content)
 
     @classmethod
@@ -167,7 +174,8 @@ class Model:
                 fix="save the model again",
             ) from error
         distances = _read_distances(folder, content.get("distances", []))
-        return cls(method.eval(), config, contract, content.get("about", {}), distances)
+        calibration = Calibration.load(folder) if (folder / CALIBRATION).exists() else None
+        return cls(method.eval(), config, contract, content.get("about", {}), distances, calibration)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

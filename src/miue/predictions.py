@@ -1,6 +1,7 @@
 """Predictions: a distribution per bag and per instance beside what is known of them, as plain tables.
 
-bags.csv              bag_id, label, is_ood, ood_set, alpha_0 … (or p_0 …), predicted, measures, score_…
+bags.csv              bag_id, label, is_ood, ood_set, alpha_0 … (or p_0 …), predicted, measures, score_…,
+                      and where a calibration was applied decision, reason, label_set, calibrated_…
 instances.csv[.gz]    the same with bag_id, instance
 predictions.json      what made them; not needed to read them
 
@@ -20,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 
 from miue.bags import Labels
+from miue.decisions import Decisions, calibrated_columns, label_sets_of
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.errors import DataError, StorageError
 from miue.files import atomic_file, atomic_folder, check_format, read_json, write_json
@@ -45,6 +47,7 @@ class PredictionTable:
         instance: position of each instance in its bag; None for bags.
         scores: further named uncertainties, higher where less certain.
         coords: position of each instance in level-0 pixels, where known.
+        decisions: what was decided of each bag, where a calibration was applied.
     """
 
     distribution: PredictiveDistribution
@@ -55,6 +58,7 @@ class PredictionTable:
     instance: Int64[np.ndarray, "n"] | None = None
     scores: Mapping[str, Float64[np.ndarray, "n"]] = field(default_factory=dict)
     coords: Int64[np.ndarray, "n 2"] | None = None
+    decisions: Decisions | None = None
 
     def __len__(self) -> int:
         return len(self.bag_ids)
@@ -98,6 +102,8 @@ class PredictionTable:
             prefix = SCORE_PREFIX if name in self.scores and name not in MEASURES else ""
             exact = name == "expected_entropy" and isinstance(self.distribution, Draws)  # read back as a parameter
             columns[prefix + name] = values if exact else values.astype(np.float32)
+        if self.decisions is not None:
+            columns.update(self.decisions.columns())
         return pa.table(columns)
 
     def to_pandas(self) -> Any:
@@ -229,7 +235,23 @@ def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> Predict
     coords = None
     if instance is not None and {"x", "y"} <= set(columns):
         coords = np.stack([_numbers(columns[a], a, name).astype(np.int64) for a in "xy"], 1)
-    return PredictionTable(distribution, columns["bag_id"], labels, is_ood, ood_sets, instance, scores, coords)
+    decisions = _decisions(columns, name, distribution.num_classes)
+    return PredictionTable(
+        distribution, columns["bag_id"], labels, is_ood, ood_sets, instance, scores, coords, decisions
+    )
+
+
+def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -> Decisions | None:
+    if "decision" not in columns:
+        return None
+    calibrated = calibrated_columns(columns)
+    sets = label_sets_of(columns["label_set"], num_classes, name) if "label_set" in columns else None
+    return Decisions(
+        decision=columns["decision"],
+        reason=columns.get("reason", np.full(len(columns["decision"]), "", object)),
+        label_sets=sets,
+        calibrated=_distribution(calibrated, name) if calibrated else None,
+    )
 
 
 def _distribution(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDistribution:

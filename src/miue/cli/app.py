@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from miue.cli.calibrate import calibrate, decide
 from miue.cli.options import parse_settings
 from miue.cli.paper import paper_app
 from miue.errors import ConfigError, unknown_name
@@ -28,6 +29,8 @@ app = typer.Typer(
 data_app = typer.Typer(help="Make bag stores.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 app.add_typer(paper_app, name="paper")
+app.command()(calibrate)
+app.command()(decide)
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
@@ -242,7 +245,7 @@ def evaluate(
     instance and measure columns are used where they are there.
     """
     from miue.evaluation import evaluate as evaluate_predictions
-    from miue.evaluation.table import evaluation_table
+    from miue.evaluation.table import decision_table, evaluation_table
     from miue.files import write_json
     from miue.predictions import read_predictions, read_tables
 
@@ -263,8 +266,10 @@ def evaluate(
         write_json(out, evaluation.to_json())
     if as_json:
         typer.echo(json.dumps(evaluation.to_json(), indent=2))
-    else:
-        Console().print(evaluation_table(evaluation))
+        return
+    Console().print(evaluation_table(evaluation))
+    if evaluation.decisions is not None:
+        Console().print(decision_table(evaluation.decisions))
 
 
 @app.command()

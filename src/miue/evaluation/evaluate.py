@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from miue.distributions import Dirichlet
+from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
 from miue.evaluation.metrics import (
     Metric,
     Separation,
@@ -53,16 +54,18 @@ class LevelEvaluation:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Evaluation of bags and, where they were predicted, of instances."""
+    """Evaluation of bags and, where they were predicted, of instances; of decisions, where there are any."""
 
     bags: LevelEvaluation
     instances: LevelEvaluation | None
+    decisions: DecisionEvaluation | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; an undefined metric is null with its reason beside it."""
         return {
             "bags": _plain(asdict(self.bags)),
             "instances": self.instances and _plain(asdict(self.instances)),
+            "decisions": self.decisions and _plain(asdict(self.decisions)),
         }
 
 
@@ -76,8 +79,12 @@ def evaluate(predictions: Predictions) -> Evaluation:
 
     Reference: Liu & Ji 2024, Section sec-exp-setup, "Evaluation".
     """
-    instances = predictions.instances
-    return Evaluation(evaluate_level(predictions.bags), evaluate_level(instances) if instances else None)
+    instances, decisions = predictions.instances, predictions.bags.decisions
+    return Evaluation(
+        evaluate_level(predictions.bags),
+        evaluate_level(instances) if instances else None,
+        evaluate_decisions(predictions.bags, decisions) if decisions else None,
+    )
 
 
 def evaluate_level(table: PredictionTable) -> LevelEvaluation:

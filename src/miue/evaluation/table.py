@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
+from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Evaluation, LevelEvaluation
 from miue.evaluation.metrics import Metric
 from miue.measures import MEASURES
@@ -18,6 +19,19 @@ TITLES = {
     "nll": "NLL",
     "aurc": "AURC",
     "ue": "UE, mean of Conf. and OOD",
+}
+DECISION_TITLES = {
+    "kept": "kept",
+    "referred": "referred to a human",
+    "flagged": "called out of distribution (false alarms)",
+    "error_among_kept": "error among the kept",
+    "coverage": "label in its set",
+    "set_size": "labels in a set, mean",
+    "empty_sets": "empty sets",
+    "single_sets": "sets of one label",
+    "ece": "ECE, calibrated",
+    "brier": "Brier, calibrated",
+    "nll": "NLL, calibrated",
 }
 IN_PERCENT = {"accuracy", "auroc", "ece", "aurc", "ue"}
 
@@ -40,6 +54,28 @@ def evaluation_table(evaluation: Evaluation) -> Table:
     table.caption = "\n".join([units, *(f"[{i}] {reason}" for i, reason in enumerate(reasons, 1))]).replace(
         "[", "\\["
     )
+    return table
+
+
+def decision_table(evaluation: DecisionEvaluation) -> Table:
+    """Return what the decisions came to, in percent of in-distribution bags unless said otherwise."""
+    table = Table("decisions of bags", title_justify="left", caption_justify="left")
+    table.add_column("", justify="right")
+    metrics, reasons = evaluation.metrics, list[str]()
+    for key, title in DECISION_TITLES.items():
+        in_percent = key not in ("set_size", "brier", "nll")
+        shown = _cell(metrics[key], in_percent, reasons)
+        if key == "error_among_kept" and metrics[key].value is not None:
+            low, high = (_cell(metrics[name], True, reasons) for name in ("error_low", "error_high"))
+            shown += f" ({low} to {high})"
+        table.add_row(title, shown)
+    for name, metric in evaluation.coverage_by_class.items():
+        table.add_row(f"label in its set, class {name}", _cell(metric, True, reasons))
+    for name in evaluation.found:
+        table.add_row(f"{name}: called out of distribution", _cell(evaluation.found[name], True, reasons))
+        table.add_row(f"{name}: so called or referred", _cell(evaluation.not_kept[name], True, reasons))
+    units = "In % of in-distribution bags; of the error among the kept, the exact 95 % interval."
+    table.caption = "\n".join([units, *(f"\\[{i}] {reason}" for i, reason in enumerate(reasons, 1))])
     return table
 
 

@@ -1,0 +1,20 @@
+"""Calibrated probabilities and decisions with a stated guarantee, from predictions alone."""
+
+from __future__ import annotations
+
+from miue.calibration.calibrate import calibrate
+from miue.calibration.calibration import Calibration
+from miue.calibration.decide import decide
+from miue.calibration.false_alarms import FalseAlarmGoal
+from miue.calibration.label_sets import SET_SCORES, LabelSetGoal
+from miue.calibration.referral import ReferralGoal
+
+__all__ = [
+    "SET_SCORES",
+    "Calibration",
+    "FalseAlarmGoal",
+    "LabelSetGoal",
+    "ReferralGoal",
+    "calibrate",
+    "decide",
+]

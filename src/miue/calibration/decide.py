@@ -1,0 +1,92 @@
+"""Decisions for predictions, by a calibration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from miue.calibration.calibration import Calibration
+from miue.calibration.referral import Referral
+from miue.decisions import OUT_OF_DISTRIBUTION, REFER, Decisions
+from miue.errors import DataError
+from miue.predictions import Predictions, PredictionTable
+
+
+def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
+    """Return the predictions with a decision for each bag; instances stay as they are.
+
+    A bag is first compared with the out-of-distribution threshold, then with the referral threshold, and
+    else is given its most probable class. The label set is made whatever the decision.
+
+    Raises:
+        DataError: other classes, or an uncertainty that the predictions do not have.
+    """
+    table = predictions.bags
+    names = np.array(calibration.class_names, object)
+    _check_classes(predictions, calibration)
+    decision = names[table.predicted]
+    reason = np.array([f"{names[c]} is the most probable class" for c in table.predicted], object)
+    if calibration.referral is not None:
+        referred, reason = _referred(table, calibration.referral)
+        decision[referred] = REFER
+    if calibration.false_alarms is not None:
+        alarm = calibration.false_alarms
+        values = _uncertainty(table, alarm.score)
+        for row in np.flatnonzero(values > alarm.threshold):
+            decision[row] = OUT_OF_DISTRIBUTION
+            reason[row] = (
+                f"{alarm.score} {values[row]:.4g} is above {alarm.threshold:.4g}, "
+                f"which at most {alarm.rate:g} of in-distribution bags exceed"
+            )
+    sets, scaling = calibration.label_sets, calibration.scaling
+    decisions = Decisions(
+        decision=decision,
+        reason=reason,
+        label_sets=None if sets is None else sets.of(table.probabilities),
+        calibrated=None if scaling is None else scaling.apply(table.distribution),
+    )
+    about = {**predictions.about, "calibration": calibration.model_dump(mode="json")}
+    return Predictions(replace(table, decisions=decisions), predictions.instances, about)
+
+
+def _referred(table: PredictionTable, rule: Referral) -> tuple[Bool[np.ndarray, "n"], np.ndarray]:
+    """Return which bags go to a human, and why each bag does or does not."""
+    values = _uncertainty(table, rule.measure)
+    promise = f"at most {rule.max_error:g} of the kept are wrong, at confidence {rule.confidence:g}"
+    if rule.threshold is None:
+        return np.zeros(len(table), bool), np.full(len(table), f"all bags are kept: {promise}", object)
+    referred = values > rule.threshold
+    limit = f"{rule.threshold:.4g}"
+    reasons = [
+        f"{rule.measure} {v:.4g} is above {limit}, up to which {promise}"
+        if above
+        else f"{rule.measure} {v:.4g} is at most {limit}: {promise}"
+        for above, v in zip(referred, values, strict=True)
+    ]
+    return referred, np.array(reasons, object)
+
+
+def _check_classes(predictions: Predictions, calibration: Calibration) -> None:
+    classes = tuple(predictions.about.get("classes", calibration.class_names))
+    count = predictions.bags.distribution.num_classes
+    if count != len(calibration.class_names) or classes != calibration.class_names:
+        raise DataError(
+            item="the predictions",
+            wanted=f"the classes that were calibrated: {', '.join(calibration.class_names)}",
+            got=", ".join(classes) if classes != calibration.class_names else f"{count} classes",
+            fix="decide on predictions of the model that was calibrated",
+        )
+
+
+def _uncertainty(table: PredictionTable, name: str) -> Float64[np.ndarray, "n"]:
+    uncertainties = table.uncertainties()
+    if name not in uncertainties:
+        raise DataError(
+            item="the predictions",
+            wanted=f"the uncertainty {name!r}, which was calibrated",
+            got=", ".join(uncertainties),
+            fix="decide on predictions of the model that was calibrated, with all its scores",
+        )
+    return np.asarray(uncertainties[name], np.float64)

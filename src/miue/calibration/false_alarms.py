@@ -1,0 +1,93 @@
+"""From which score on a bag counts as out of distribution, at a stated rate of false alarms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64
+from pydantic import BaseModel, ConfigDict
+
+from miue.calibration.ranks import (
+    check_share,
+    conformal_rank,
+    needed_for_rank,
+    needed_for_tolerance,
+    tolerance_rank,
+)
+from miue.errors import DataError
+
+PREFERRED_SCORES = ("knn_mean", "vacuity", "least_confidence")
+
+
+@dataclass(frozen=True)
+class FalseAlarmGoal:
+    """What is asked: an in-distribution bag is called out of distribution with chance at most ``rate``.
+
+    Attributes:
+        rate: the rate of false alarms.
+        score: the uncertainty that is compared; None for the distance where there is one, else vacuity,
+            else least confidence.
+        confidence: chance over calibration sets that the rate is kept; None to keep it on average over them.
+    """
+
+    rate: float = 0.05
+    score: str | None = None
+    confidence: float | None = None
+
+    def __post_init__(self) -> None:
+        check_share("the rate of false alarms", self.rate)
+        if self.confidence is not None:
+            check_share("the confidence of the rate of false alarms", self.confidence)
+
+
+class FalseAlarms(BaseModel):
+    """A bag whose ``score`` is above ``threshold`` is called out of distribution."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    score: str
+    threshold: float
+    rate: float
+    confidence: float | None
+    bags: int
+    rank: int
+
+
+def fit_false_alarms(values: Float64[np.ndarray, "n"], score: str, goal: FalseAlarmGoal) -> FalseAlarms:
+    """Return the k-th smallest score of in-distribution bags as the threshold.
+
+    k = ⌈(n + 1)(1 − rate)⌉ keeps the rate on average over calibration sets; with a confidence, k is the
+    least order statistic that keeps it at that confidence.
+
+    Reference: Laxhammar & Falkman 2010 (conformal anomaly detection); Bates et al. 2023.
+
+    Raises:
+        DataError: too few bags.
+    """
+    count = len(values)
+    if goal.confidence is None:
+        needed, formula = needed_for_rank(goal.rate), "⌈1 / rate⌉ − 1"
+    else:
+        needed = needed_for_tolerance(goal.rate, goal.confidence)
+        formula = "⌈log(1 − confidence) / log(1 − rate)⌉"
+    if count < needed:
+        raise DataError(
+            item=f"a rate of false alarms of at most {goal.rate:g}",
+            wanted=f"at least {needed} in-distribution calibration bags ({formula})",
+            got=str(count),
+            fix="add bags, raise the rate, or leave the out-of-distribution threshold out",
+        )
+    rank = (
+        conformal_rank(count, goal.rate)
+        if goal.confidence is None
+        else tolerance_rank(count, goal.rate, goal.confidence)
+    )
+    return FalseAlarms(
+        score=score,
+        threshold=float(np.sort(values)[rank - 1]),
+        rate=goal.rate,
+        confidence=goal.confidence,
+        bags=count,
+        rank=rank,
+    )

@@ -1,0 +1,113 @@
+"""Sets of labels that hold the true one with a stated chance: split conformal prediction of bags."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+from pydantic import BaseModel, ConfigDict
+
+from miue.calibration.ranks import check_share, conformal_rank, needed_for_rank
+from miue.errors import DataError, unknown_name
+
+
+def one_minus_probability(probabilities: Float64[np.ndarray, "n C"]) -> Float64[np.ndarray, "n C"]:
+    """1 − p_c: the smallest sets on average.
+
+    Reference: Sadinle et al. 2019 (LAC).
+    """
+    return 1 - probabilities
+
+
+def cumulative_probability(probabilities: Float64[np.ndarray, "n C"]) -> Float64[np.ndarray, "n C"]:
+    """Σ of the probabilities from the largest down to p_c, itself included: sets that adapt to the bag.
+
+    Reference: Romano et al. 2020 (APS), without their random tie-breaking: sets never smaller.
+    """
+    order = np.argsort(-probabilities, axis=1, kind="stable")
+    sums = np.cumsum(np.take_along_axis(probabilities, order, 1), 1)
+    scores = np.empty_like(sums)
+    np.put_along_axis(scores, order, sums, 1)
+    return scores
+
+
+SetScore = Callable[[np.ndarray], np.ndarray]
+SET_SCORES: dict[str, SetScore] = {"lac": one_minus_probability, "aps": cumulative_probability}
+
+
+@dataclass(frozen=True)
+class LabelSetGoal:
+    """What is asked: sets that miss the label with chance at most ``error``.
+
+    Attributes:
+        error: P(label not in its set) that may not be exceeded.
+        score: a name of ``SET_SCORES``.
+        per_class: for the bags of each class, not only for all bags together.
+    """
+
+    error: float = 0.1
+    score: str = "lac"
+    per_class: bool = False
+
+    def __post_init__(self) -> None:
+        check_share("the error of the label sets", self.error)
+        if self.score not in SET_SCORES:
+            raise unknown_name("score of label sets", self.score, SET_SCORES)
+
+
+class LabelSets(BaseModel):
+    """Class c is in a bag's set where its score is at most ``thresholds[c]``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    score: str
+    error: float
+    per_class: bool
+    thresholds: tuple[float, ...]
+    bags: tuple[int, ...]
+
+    def of(self, probabilities: Float64[np.ndarray, "n C"]) -> Bool[np.ndarray, "n C"]:
+        """Return which classes are in the set of each bag; a set may be empty."""
+        return SET_SCORES[self.score](probabilities) <= np.array(self.thresholds)
+
+
+def fit_label_sets(
+    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], goal: LabelSetGoal
+) -> LabelSets:
+    """Return the sets' thresholds: the ⌈(n + 1)(1 − error)⌉-th smallest score of a label.
+
+    Over all bags the coverage is marginal; with ``per_class``, over the bags of each class by themselves.
+
+    Reference: Papadopoulos et al. 2002; Vovk et al. 2005, 2012 (Mondrian).
+
+    Raises:
+        DataError: too few bags, or with ``per_class`` too few of one class.
+    """
+    classes = probabilities.shape[1]
+    scores = SET_SCORES[goal.score](probabilities)[np.arange(len(labels)), labels]
+    groups = [scores[labels == c] for c in range(classes)] if goal.per_class else [scores] * classes
+    thresholds = [_quantile(group, goal, c) for c, group in enumerate(groups)]
+    return LabelSets(
+        score=goal.score,
+        error=goal.error,
+        per_class=goal.per_class,
+        thresholds=tuple(thresholds),
+        bags=tuple(len(group) for group in groups),
+    )
+
+
+def _quantile(scores: Float64[np.ndarray, "m"], goal: LabelSetGoal, label: int) -> float:
+    needed = needed_for_rank(goal.error)
+    if len(scores) < needed:
+        of = f" of class {label}" if goal.per_class else ""
+        raise DataError(
+            item=f"label sets that miss at most {goal.error:g}{of}",
+            wanted=f"at least {needed} labelled in-distribution calibration bags{of} (⌈1 / error⌉ − 1)",
+            got=str(len(scores)),
+            fix="add bags, raise the error of the sets"
+            + (", ask for marginal coverage" if goal.per_class else "")
+            + ", or leave the sets out",
+        )
+    return float(np.sort(scores)[conformal_rank(len(scores), goal.error) - 1])

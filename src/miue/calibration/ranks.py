@@ -1,0 +1,78 @@
+"""Which order statistic of n calibration scores bounds the next one, in exact arithmetic."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil, floor
+
+from miue.errors import ConfigError
+
+
+def exact(share: float) -> Fraction:
+    """Return the decimal that ``share`` is written as: 0.1 is one tenth, so that no rank is off by one."""
+    return Fraction(str(share))
+
+
+def check_share(name: str, share: float) -> None:
+    """Raise unless ``share`` lies between 0 and 1, both excluded.
+
+    Raises:
+        ConfigError: it does not.
+    """
+    if not 0 < share < 1:
+        raise ConfigError(
+            item=name, wanted="a share between 0 and 1", got=str(share), fix="write 0.05 for 5 %, say"
+        )
+
+
+def conformal_rank(count: int, error: float) -> int:
+    """Return k = ⌈(n + 1)(1 − error)⌉: the next score exceeds the k-th smallest of n with chance ≤ error.
+
+    Reference: Vovk et al. 2005; Papadopoulos et al. 2002. k is n + 1 where n is too small.
+
+    >>> conformal_rank(99, 0.1), conformal_rank(8, 0.1)
+    (90, 9)
+    """
+    return count + 1 - floor((count + 1) * exact(error))
+
+
+def needed_for_rank(error: float) -> int:
+    """Return the least n for which the conformal rank exists, ⌈1 / error⌉ − 1.
+
+    >>> needed_for_rank(0.1), needed_for_rank(0.05)
+    (9, 19)
+    """
+    return ceil(1 / exact(error)) - 1
+
+
+def tolerance_rank(count: int, error: float, confidence: float) -> int:
+    """Return the least k such that, with the given confidence, a share ≤ error lies above the k-th smallest of n.
+
+    The share below the k-th smallest is Beta(k, n + 1 − k), so that k is the least with
+    P(Binomial(n, 1 − error) ≤ k − 1) ≥ confidence. k is n + 1 where n is too small.
+
+    Reference: Wilks 1941; Vovk 2012 (training-conditional validity).
+    """
+    from scipy.stats import binom
+
+    return int(binom.ppf(confidence, count, 1 - error)) + 1
+
+
+def needed_for_tolerance(error: float, confidence: float) -> int:
+    """Return the least n with (1 − error)^n ≤ 1 − confidence, ⌈log(1 − confidence) / log(1 − error)⌉.
+
+    The least n for which ``tolerance_rank`` exists, and for which n bags without an error show an error
+    rate of at most ``error``.
+
+    >>> needed_for_tolerance(0.05, 0.9), needed_for_tolerance(0.5, 0.75)
+    (45, 2)
+    """
+    from math import log, log1p
+
+    kept, allowed = 1 - exact(error), 1 - exact(confidence)
+    count = max(1, round(log(allowed) / log1p(-error)))
+    while kept**count > allowed:
+        count += 1
+    while count > 1 and kept ** (count - 1) <= allowed:
+        count -= 1
+    return count

@@ -1,0 +1,128 @@
+"""From which uncertainty on a bag goes to a human, so that the error among the kept is bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float64
+from pydantic import BaseModel, ConfigDict
+
+from miue.calibration.binomial import error_bound, p_values
+from miue.calibration.ranks import check_share, needed_for_tolerance
+from miue.errors import DataError
+
+ORDERING_PART = 10  # one bag in this many says which thresholds are tested; the others test them
+_MARGIN = 1.5  # standard deviations by which the first threshold should keep more bags than a test needs
+_SHARES = np.linspace(0.025, 1, 40)
+
+
+@dataclass(frozen=True)
+class ReferralGoal:
+    """What is asked: an error among the kept of at most ``max_error``, at ``confidence``.
+
+    Attributes:
+        max_error: P(wrong | kept) that may not be exceeded.
+        confidence: chance over calibration sets that it is not exceeded.
+        measure: the uncertainty that orders the bags.
+    """
+
+    max_error: float = 0.05
+    confidence: float = 0.9
+    measure: str = "least_confidence"
+
+    def __post_init__(self) -> None:
+        check_share("the error among the kept", self.max_error)
+        check_share("the confidence", self.confidence)
+
+
+class Referral(BaseModel):
+    """Keep a bag whose ``measure`` is at most ``threshold``, or any bag where that is None; refer it else."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    measure: str
+    threshold: float | None
+    max_error: float
+    confidence: float
+    bags: int
+    kept: int
+    errors: int
+    error_bound: float
+
+
+def fit_referral(
+    uncertainty: Float64[np.ndarray, "n"], correct: Bool[np.ndarray, "n"], goal: ReferralGoal, seed: int = 0
+) -> Referral:
+    """Return the highest threshold found for which the error among the kept is bounded.
+
+    One bag in ten, drawn by ``seed``, says which thresholds are tried; the others test them in ascending
+    order, each with the exact binomial test at 1 − confidence, up to the first that fails. The last that
+    passed holds, whatever the model and the measure.
+
+    Reference: Angelopoulos et al. 2021 (Learn then Test, split fixed-sequence testing); the selective
+    error of Geifman & El-Yaniv 2017.
+
+    Args:
+        uncertainty: of labelled in-distribution bags, higher where less certain.
+        correct: whether each is predicted right.
+        goal: what is asked.
+        seed: of the draw.
+
+    Raises:
+        DataError: too few bags, or no threshold that passes.
+    """
+    count = len(correct)
+    needed = needed_for_tolerance(goal.max_error, goal.confidence)
+    wanted = max(ORDERING_PART, needed + (needed - 1) // (ORDERING_PART - 1))
+    if count < wanted:
+        raise DataError(
+            item=_asked(goal),
+            wanted=f"at least {wanted} labelled in-distribution calibration "
+            f"bags (below the out-of-distribution threshold, where there is one): {needed} = "
+            f"⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
+            f"{ORDERING_PART} to choose what is tested",
+            got=str(count),
+            fix="add bags, raise the error, lower the confidence, or leave the referral out",
+        )
+    order = np.random.default_rng(seed).permutation(count)
+    ordering, testing = order[: count // ORDERING_PART], order[count // ORDERING_PART :]
+    tried = _thresholds(uncertainty[ordering], len(testing), needed)
+    kept = uncertainty[testing][None, :] <= tried[:, None]
+    counts, errors = kept.sum(1), (kept & ~correct[testing]).sum(1)
+    passed = np.cumprod(p_values(errors, counts, goal.max_error) <= 1 - goal.confidence).astype(bool)
+    if not passed.any():
+        raise DataError(
+            item=_asked(goal),
+            wanted=f"a threshold on {goal.measure!r} that {len(testing)} test bags can vouch for",
+            got=f"{errors[0]} errors among the {counts[0]} most certain, so that the error may be up to "
+            f"{error_bound(int(errors[0]), int(counts[0]), goal.confidence):.1%}",
+            fix="raise the error, lower the confidence, add bags, or leave the referral out",
+        )
+    last = int(passed.sum()) - 1
+    return Referral(
+        measure=goal.measure,
+        threshold=float(tried[last]) if np.isfinite(tried[last]) else None,
+        max_error=goal.max_error,
+        confidence=goal.confidence,
+        bags=len(testing),
+        kept=int(counts[last]),
+        errors=int(errors[last]),
+        error_bound=error_bound(int(errors[last]), int(counts[last]), goal.confidence),
+    )
+
+
+def _thresholds(uncertainty: Float64[np.ndarray, "m"], testing: int, needed: int) -> Float64[np.ndarray, "t"]:
+    """Return the thresholds to be tested, ascending: quantiles of bags that are not in the test, and infinity.
+
+    The first is the lowest that can be expected to keep enough bags for a test.
+    """
+    count = len(uncertainty)
+    kept = (1 + _SHARES * (count - 1)) / (count + 1)  # expected share of new bags below such a quantile
+    spread = np.sqrt(kept * (1 - kept) * (1 / (count + 2) + 1 / testing))
+    enough = (kept - _MARGIN * spread) * testing >= needed
+    return np.unique([*np.quantile(uncertainty, _SHARES[enough]), np.inf])
+
+
+def _asked(goal: ReferralGoal) -> str:
+    return f"an error among the kept of at most {goal.max_error:g} at confidence {goal.confidence:g}"

@@ -1,0 +1,146 @@
+"""One temperature for the probabilities or the evidence, by maximum likelihood on held-out labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
+
+from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
+from miue.errors import DataError
+
+COLDEST, HOTTEST = 0.05, 20.0
+_STEPS = 61  # temperatures tried before the search between neighbours
+
+
+class Scaling(BaseModel):
+    """A temperature T > 0: above 1 where the model is too sure, below 1 where it is not sure enough.
+
+    Temperature, for probabilities: p^(1/T), made to sum to one; the softmax of logits / T.
+    Evidence, for a Dirichlet: log e ↦ log e / T, alpha = e^(1/T) + 1; where evidence is exp(logit), that
+    is the temperature of the logits. One evidence stays one, the order of the classes of a bag stays, and
+    what comes out is a Dirichlet with total, data and model uncertainty of its own. The mean of draws
+    becomes a point estimate.
+
+    Reference: Guo et al. 2017; log-evidence takes the place of their logits.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    kind: Literal["temperature", "evidence"]
+    temperature: float = Field(gt=0)
+    nll_before: float = Field(description="mean negative log likelihood of the calibration bags at T = 1")
+    nll_after: float = Field(description="the same at T")
+    note: str = ""
+
+    def apply(self, distribution: PredictiveDistribution) -> PredictiveDistribution:
+        """Return the scaled prediction.
+
+        Raises:
+            DataError: another kind of distribution than it was fitted on, or alpha below 1.
+        """
+        if isinstance(distribution, Dirichlet) != (self.kind == "evidence"):
+            raise DataError(
+                item="the predictions",
+                wanted="columns alpha_0, …" if self.kind == "evidence" else "columns p_0, … and no alpha",
+                got=type(distribution).__name__,
+                fix="decide on predictions of the model that was calibrated",
+            )
+        if isinstance(distribution, Dirichlet):
+            return Dirichlet((_log_evidence(distribution) / self.temperature).exp() + 1)
+        return Categorical((distribution.probabilities.log() / self.temperature).softmax(-1))
+
+
+def fit_scaling(distribution: PredictiveDistribution, labels: Int64[np.ndarray, "n"]) -> Scaling:
+    """Return the temperature in [0.05, 20] that minimises the mean negative log likelihood of ``labels``.
+
+    Where every label is the most probable class, the likelihood may grow for ever as T falls. The label then
+    counts for (n_c + 1) / (n_c + C) instead of 1, n_c bags having it, and each other class for 1 / (n_c + C).
+
+    Reference: Guo et al. 2017; for the smoothed labels Platt 1999.
+
+    Raises:
+        DataError: a label has probability zero, or alpha is below 1.
+    """
+    targets = torch.from_numpy(labels)
+    exact = torch.nn.functional.one_hot(targets, distribution.num_classes).double()
+    before = _loss(distribution, exact)(0.0)
+    if not np.isfinite(before):
+        of_label = distribution.probabilities.gather(1, targets.unsqueeze(1))
+        raise DataError(
+            item=f"row {int((of_label <= 0).flatten().nonzero()[0]) + 1}",
+            wanted="a probability above 0 for its label",
+            got="0, which no temperature mends",
+            fix="give unrounded probabilities, or leave the scaling out",
+        )
+    separable = bool((distribution.predicted == targets).all())
+    best = _minimum(_loss(distribution, _smoothed(exact) if separable else exact))
+    notes = []
+    if separable:
+        notes.append("every calibration bag is predicted right, so that smoothed labels were used")
+    if not np.log(COLDEST) < best < np.log(HOTTEST):
+        notes.append("the best temperature lies at the end of its range")
+    return Scaling(
+        kind="evidence" if isinstance(distribution, Dirichlet) else "temperature",
+        temperature=float(np.exp(best)),
+        nll_before=before,
+        nll_after=_loss(distribution, exact)(best),
+        note="; ".join(notes),
+    )
+
+
+def _smoothed(targets: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
+    """Return Laplace's rule of succession for each class in place of certainty."""
+    counts = (targets @ targets.sum(0)).unsqueeze(1)  # of each bag's class
+    return (targets * counts + 1) / (counts + targets.shape[1])
+
+
+def _loss(distribution: PredictiveDistribution, targets: Float[Tensor, "n C"]) -> Callable[[float], float]:
+    """Return the mean cross-entropy with ``targets`` as a function of log T."""
+    dirichlet = isinstance(distribution, Dirichlet)
+    values = (
+        _log_evidence(distribution) if isinstance(distribution, Dirichlet) else distribution.probabilities.log()
+    )
+
+    def loss(log_temperature: float) -> float:
+        scores = values / float(np.exp(log_temperature))
+        if dirichlet:
+            scores = torch.logaddexp(scores, torch.zeros_like(scores))  # log alpha
+        log_probabilities = scores.log_softmax(-1)
+        terms = torch.where(targets > 0, targets * log_probabilities, 0.0)
+        return float(-terms.sum(-1).mean())
+
+    return loss
+
+
+def _minimum(loss: Callable[[float], float]) -> float:
+    """Return the minimiser over log T: the best of a grid, then a bounded search between its neighbours."""
+    from scipy.optimize import minimize_scalar
+
+    grid = np.linspace(np.log(COLDEST), np.log(HOTTEST), _STEPS)
+    losses = [loss(float(point)) for point in grid]
+    place = int(np.argmin(losses))
+    if place in (0, len(grid) - 1):
+        return float(grid[place])
+    bounds = (float(grid[place - 1]), float(grid[place + 1]))
+    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-9})
+    return float(found.x)
+
+
+def _log_evidence(distribution: Dirichlet) -> Float[Tensor, "n C"]:
+    evidence = distribution.alpha - 1
+    low = (evidence < 0).any(-1)
+    if low.any():
+        row = int(low.nonzero()[0])
+        raise DataError(
+            item=f"row {row + 1} of alpha",
+            wanted="evidence + 1, at least 1",
+            got=str(distribution.alpha[row].tolist()),
+            fix="leave the scaling out; a Dirichlet that is not evidence + 1 has no evidence to scale",
+        )
+    return evidence.log()

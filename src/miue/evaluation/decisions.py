@@ -1,0 +1,111 @@
+"""What decisions came to: how many were referred, how many of the kept are wrong, what the sets hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float64
+
+from miue.calibration.binomial import error_interval
+from miue.decisions import Decisions
+from miue.evaluation.metrics import (
+    Metric,
+    brier_score,
+    expected_calibration_error,
+    negative_log_likelihood,
+)
+from miue.predictions import PredictionTable
+
+INTERVAL = 0.95
+
+
+@dataclass(frozen=True)
+class DecisionEvaluation:
+    """Evaluation of decisions; shares of in-distribution bags unless said otherwise.
+
+    Attributes:
+        metrics: kept, referred, flagged (called out of distribution, a false alarm), error_among_kept (of
+            labelled ones), its exact 95 % interval error_low and error_high, coverage (label in its set),
+            set_size (mean), empty_sets, single_sets, and ece, brier and nll of the calibrated probabilities.
+        coverage_by_class: share of each class's bags whose set holds it.
+        found: share of each out-of-distribution set that is called so.
+        not_kept: share of each out-of-distribution set that is called so or referred.
+    """
+
+    metrics: Mapping[str, Metric]
+    coverage_by_class: Mapping[str, Metric]
+    found: Mapping[str, Metric]
+    not_kept: Mapping[str, Metric]
+
+
+def evaluate_decisions(table: PredictionTable, decisions: Decisions) -> DecisionEvaluation:
+    """Return how the decisions of ``table`` came out."""
+    inside = ~table.is_ood
+    metrics = {
+        "kept": _share(decisions.kept[inside]),
+        "referred": _share(decisions.referred[inside]),
+        "flagged": _share(decisions.flagged[inside]),
+        **_error_among_kept(table, decisions),
+        **_of_sets(table, decisions),
+        **_of_calibrated(table, decisions),
+    }
+    sets = sorted({str(name) for name in table.ood_sets if name})
+    return DecisionEvaluation(
+        metrics,
+        _coverage_by_class(table, decisions),
+        {name: _share(decisions.flagged[table.ood_sets == name]) for name in sets},
+        {name: _share(~decisions.kept[table.ood_sets == name]) for name in sets},
+    )
+
+
+def _error_among_kept(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
+    judged = ~table.is_ood & table.labels.known & decisions.kept
+    wrong, count = int((table.predicted != table.labels.values)[judged].sum()), int(judged.sum())
+    if not count:
+        none = Metric.undefined("no labelled bag was kept")
+        return {"error_among_kept": none, "error_low": none, "error_high": none}
+    low, high = error_interval(wrong, count, INTERVAL)
+    return {"error_among_kept": Metric(wrong / count), "error_low": Metric(low), "error_high": Metric(high)}
+
+
+def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
+    if decisions.label_sets is None:
+        none = Metric.undefined("no label sets were asked for")
+        return dict.fromkeys(("coverage", "set_size", "empty_sets", "single_sets"), none)
+    sizes = decisions.label_sets.sum(1)[~table.is_ood]
+    return {
+        "coverage": _share(_covered(table, decisions.label_sets)[~table.is_ood & table.labels.known]),
+        "set_size": _share(sizes.astype(np.float64)),
+        "empty_sets": _share(sizes == 0),
+        "single_sets": _share(sizes == 1),
+    }
+
+
+def _of_calibrated(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
+    if decisions.calibrated is None:
+        return dict.fromkeys(("ece", "brier", "nll"), Metric.undefined("no scaling was asked for"))
+    judged = ~table.is_ood & table.labels.known
+    probabilities, labels = decisions.calibrated.probabilities.numpy()[judged], table.labels.values[judged]
+    return {
+        "ece": expected_calibration_error(probabilities, labels),
+        "brier": brier_score(probabilities, labels),
+        "nll": negative_log_likelihood(probabilities, labels),
+    }
+
+
+def _coverage_by_class(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
+    if decisions.label_sets is None:
+        return {}
+    covered, judged = _covered(table, decisions.label_sets), ~table.is_ood & table.labels.known
+    classes = range(table.distribution.num_classes)
+    return {str(c): _share(covered[judged & (table.labels.values == c)]) for c in classes}
+
+
+def _covered(table: PredictionTable, sets: Bool[np.ndarray, "n C"]) -> Bool[np.ndarray, "n"]:
+    return sets[np.arange(len(table)), table.labels.values]
+
+
+def _share(values: Bool[np.ndarray, "n"] | Float64[np.ndarray, "n"]) -> Metric:
+    return Metric(float(values.mean())) if len(values) else Metric.undefined("no such bag")

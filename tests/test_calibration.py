@@ -1,0 +1,415 @@
+"""Calibration: what each part promises holds over many random splits, and agrees with other libraries."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from math import ceil, floor, log
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import beta, binom, binomtest
+
+from miue.bags import Labels
+from miue.calibration import (
+    Calibration,
+    FalseAlarmGoal,
+    LabelSetGoal,
+    ReferralGoal,
+    calibrate,
+)
+from miue.calibration.binomial import error_bound, error_interval, p_values
+from miue.calibration.false_alarms import fit_false_alarms
+from miue.calibration.label_sets import SET_SCORES, fit_label_sets
+from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
+from miue.calibration.referral import fit_referral
+from miue.distributions import Categorical, PredictiveDistribution
+from miue.errors import ConfigError, DataError
+from miue.predictions import Predictions, PredictionTable
+
+RUNS = 400
+
+
+def within_band(successes: int, runs: int, chance: float) -> bool:
+    """Whether a count is one that ``chance`` explains: inside the central 99.9 % of the binomial."""
+    return bool(binom.ppf(0.0005, runs, chance) <= successes <= binom.ppf(0.9995, runs, chance))
+
+
+def softmax_problem(count: int, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities, and labels drawn from sharper ones: a model that is not calibrated."""
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(count, classes)) * 2
+    true = torch.from_numpy(logits).softmax(-1).numpy()
+    labels = (true.cumsum(1) < random.random((count, 1))).sum(1).clip(max=classes - 1)
+    return torch.from_numpy(logits * 1.7).softmax(-1).numpy(), labels
+
+
+def predictions_of(
+    distribution: PredictiveDistribution,
+    labels: np.ndarray,
+    *,
+    known: np.ndarray | None = None,
+    is_ood: np.ndarray | None = None,
+    scores: dict[str, np.ndarray] | None = None,
+) -> Predictions:
+    count = len(labels)
+    ood = np.zeros(count, bool) if is_ood is None else is_ood
+    table = PredictionTable(
+        distribution=distribution,
+        bag_ids=np.array([f"bag_{i}" for i in range(count)], object),
+        labels=Labels(labels.astype(np.int64), np.ones(count, bool) if known is None else known),
+        is_ood=ood,
+        ood_sets=np.where(ood, "foreign", "").astype(object),
+        scores=scores or {},
+    )
+    return Predictions(table, None)
+
+
+# Ranks and bounds
+
+
+@pytest.mark.parametrize("error", [0.01, 0.05, 0.1, 0.2, 0.3, 0.5])
+def test_the_rank_is_the_first_whose_exact_chance_to_be_exceeded_is_small_enough(error: float) -> None:
+    for count in range(1, 200):
+        rank = conformal_rank(count, error)
+        chance = [(count + 1 - k) / (count + 1) for k in range(count + 2)]  # of exceeding the k-th smallest
+        assert chance[rank] <= error + 1e-12
+        assert chance[rank - 1] > error + 1e-12
+        assert (rank <= count) == (count >= needed_for_rank(error))
+
+
+def test_a_rank_is_right_where_floating_point_says_otherwise() -> None:
+    assert 100 - floor(100 * 0.29) == 72  # the naive form: 100 · 0.29 is a hair below 29
+    assert conformal_rank(99, 0.29) == 71
+
+
+def test_bags_needed_are_those_of_the_formulas() -> None:
+    assert [needed_for_rank(e) for e in (0.1, 0.05, 0.03)] == [9, 19, ceil(1 / 0.03) - 1]
+    for error, confidence in ((0.05, 0.9), (0.1, 0.95), (0.01, 0.99)):
+        needed = needed_for_tolerance(error, confidence)
+        assert needed == ceil(log(1 - confidence) / log(1 - error))
+        assert error_bound(0, needed, confidence) <= error < error_bound(0, needed - 1, confidence)
+        assert tolerance_rank(needed, error, confidence) == needed
+        assert tolerance_rank(needed - 1, error, confidence) == needed
+
+
+def test_bounds_are_the_exact_ones_of_scipy() -> None:
+    for errors, count in ((0, 7), (3, 40), (17, 17), (5, 1000)):
+        interval = binomtest(errors, count).proportion_ci(0.95, "exact")
+        assert error_interval(errors, count, 0.95) == pytest.approx((interval.low, interval.high), abs=1e-12)
+        one_sided = binomtest(errors, count, alternative="less").proportion_ci(0.9, "exact")
+        assert error_bound(errors, count, 0.9) == pytest.approx(one_sided.high, abs=1e-12)
+
+
+def test_the_test_passes_exactly_where_the_bound_is_small_enough() -> None:
+    for count in (40, 61, 200):
+        errors = np.arange(count + 1)
+        passed = p_values(errors, np.full(count + 1, count), 0.07) <= 0.1
+        assert passed.tolist() == [error_bound(int(e), count, 0.9) <= 0.07 for e in errors]
+        assert passed.any()
+
+
+# Label sets
+
+
+def coverage_chance(count: int, rank: int) -> float:
+    """Chance that a new score is at most the rank-th smallest of ``count``."""
+    return rank / (count + 1)
+
+
+@pytest.mark.parametrize("score", sorted(SET_SCORES))
+def test_label_sets_cover_as_often_as_the_theory_says_over_random_splits(score: str) -> None:
+    count, error = 37, 0.1
+    probabilities, labels = softmax_problem(RUNS * (count + 1), seed=1)
+    covered = 0
+    for run in range(RUNS):
+        part = slice(run * (count + 1), (run + 1) * (count + 1))
+        p, y = probabilities[part], labels[part]
+        sets = fit_label_sets(p[:-1], y[:-1], LabelSetGoal(error, score))
+        covered += bool(sets.of(p[-1:])[0, y[-1]])
+    rank = conformal_rank(count, error)
+    assert within_band(covered, RUNS, coverage_chance(count, rank))
+    own = fit_label_sets(probabilities[:count], labels[:count], LabelSetGoal(error, score)).of(
+        probabilities[:count]
+    )
+    assert own[np.arange(count), labels[:count]].sum() == rank  # the bag at the threshold is covered
+
+
+def test_an_index_off_by_one_leaves_the_band_that_the_right_one_keeps() -> None:
+    count, error, runs = 19, 0.05, 20_000
+    scores = np.sort(np.random.default_rng(2).random((runs, count)), 1)
+    new = np.random.default_rng(3).random(runs)
+    rank = conformal_rank(count, error)
+    assert rank == 19
+    assert within_band(int((new <= scores[:, rank - 1]).sum()), runs, 1 - error)
+    assert not within_band(int((new <= scores[:, rank - 2]).sum()), runs, 1 - error)
+    values = np.arange(1.0, count + 1)
+    assert fit_false_alarms(values, "s", FalseAlarmGoal(error)).threshold == values[rank - 1]
+    p = np.stack([1 - values / 40, values / 40], 1)
+    assert fit_label_sets(p, np.zeros(count, np.int64), LabelSetGoal(error)).thresholds[0] == 19 / 40
+
+
+def test_sets_per_class_cover_each_class_where_marginal_ones_fail_the_rare_one() -> None:
+    random = np.random.default_rng(4)
+    labels = (random.random(40_000) < 0.1).astype(np.int64)
+    certainty = np.where(labels == 1, random.beta(2, 2, 40_000), random.beta(1, 12, 40_000))
+    p = np.stack([1 - certainty, certainty], 1)
+    held, new = slice(0, 2000), slice(2000, None)
+    coverages = {}
+    for per_class in (False, True):
+        sets = fit_label_sets(p[held], labels[held], LabelSetGoal(0.1, "lac", per_class)).of(p[new])
+        inside = sets[np.arange(len(sets)), labels[new]]
+        coverages[per_class] = [float(inside[labels[new] == c].mean()) for c in (0, 1)]
+    assert coverages[False][1] < 0.7
+    assert all(abs(coverage - 0.9) < 0.05 for coverage in coverages[True])
+
+
+class Given:
+    """A fitted classifier, for MAPIE, whose features are its probabilities."""
+
+    def __init__(self, classes: int) -> None:
+        self.classes_ = np.arange(classes)
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> Given:
+        return self
+
+    def predict(self, X: np.ndarray) -> np.ndarray:
+        return self.classes_[X.argmax(1)]
+
+    def predict_proba(self, X: np.ndarray) -> np.ndarray:
+        return X
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
+def mapie_sets(score: object, held: np.ndarray, labels: np.ndarray, new: np.ndarray, error: float) -> np.ndarray:
+    from mapie.classification import SplitConformalClassifier
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = SplitConformalClassifier(
+            Given(held.shape[1]),
+            confidence_level=1 - error,
+            conformity_score=score,
+            prefit=True,
+            random_state=NoTies(),
+        ).conformalize(held, labels)
+        kwargs = {} if score == "lac" else {"conformity_score_params": {"include_last_label": False}}
+        return np.asarray(made.predict_set(new, **kwargs)[1][:, :, 0])
+
+
+class NoTies(np.random.RandomState):
+    """Draws only zeros, which switches the random part of MAPIE's scores off."""
+
+    def uniform(self, low=0.0, high=1.0, size=None):  # type: ignore[no-untyped-def]
+        return np.zeros(size)
+
+
+@pytest.mark.parametrize("error", [0.07, 0.2])
+def test_sets_are_those_of_mapie(error: float) -> None:
+    from mapie.conformity_scores import APSConformityScore
+
+    p, y = softmax_problem(700, classes=5, seed=5)
+    held, new, labels = p[:211], p[211:], y[:211]
+    ours = fit_label_sets(held, labels, LabelSetGoal(error)).of(new)
+    assert np.array_equal(ours, mapie_sets("lac", held, labels, new, error))
+    assert 1 < ours.sum(1).mean() < 5
+    theirs = mapie_sets(APSConformityScore(), held, labels, new, error)
+    ours = fit_label_sets(held, labels, LabelSetGoal(error, "aps")).of(new)
+    ours[np.arange(len(new)), new.argmax(1)] = True  # MAPIE never leaves a set empty
+    assert np.array_equal(ours, theirs)
+
+
+def test_sets_per_class_are_those_of_mapie_on_the_bags_of_each_class() -> None:
+    p, y = softmax_problem(700, classes=3, seed=6)
+    held, new, labels = p[:300], p[300:], y[:300]
+    ours = fit_label_sets(held, labels, LabelSetGoal(0.1, per_class=True)).of(new)
+    assert len(set(fit_label_sets(held, labels, LabelSetGoal(0.1, per_class=True)).thresholds)) == 3
+    for c in range(3):
+        scores = np.sort(1 - held[labels == c, c])
+        theirs = mapie_sets_of_scores(scores, 1 - new[:, c], 0.1)
+        assert np.array_equal(ours[:, c], theirs)
+
+
+def mapie_sets_of_scores(scores: np.ndarray, new: np.ndarray, error: float) -> np.ndarray:
+    """MAPIE with one class in all bags: its set holds that class where the score is low enough."""
+    two = np.stack([1 - scores, scores], 1)
+    return mapie_sets("lac", two, np.zeros(len(two), np.int64), np.stack([1 - new, new], 1), error)[:, 0]
+
+
+# Referral
+
+
+def referral_problem(random: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Uncertainties u ~ U(0, 1), and whether predictions are right: wrong with chance 0.5 u⁴."""
+    uncertainty = random.random(count)
+    return uncertainty, random.random(count) >= 0.5 * uncertainty**4
+
+
+def true_error_below(threshold: float) -> float:
+    return 0.1 * min(threshold, 1.0) ** 4
+
+
+@pytest.mark.parametrize(("count", "target"), [(200, 0.05), (600, 0.03)])
+def test_the_true_error_among_the_kept_exceeds_the_target_no_oftener_than_promised(
+    count: int, target: float
+) -> None:
+    random = np.random.default_rng(7)
+    exceeded = answered = 0
+    shares = []
+    for run in range(RUNS):
+        uncertainty, correct = referral_problem(random, count)
+        try:
+            rule = fit_referral(uncertainty, correct, ReferralGoal(target, 0.9), seed=run)
+        except DataError:
+            continue
+        answered += 1
+        threshold = 1.0 if rule.threshold is None else rule.threshold
+        shares.append(threshold)
+        exceeded += true_error_below(threshold) > target
+    assert exceeded <= binom.ppf(0.9995, RUNS, 0.1)
+    assert answered > 0.6 * RUNS
+    assert np.median(shares) > 0.7 * (target / 0.1) ** 0.25
+
+
+def test_choosing_the_threshold_on_the_tested_bags_breaks_the_promise_that_testing_in_order_keeps() -> None:
+    """A coin-like measure: every threshold has the error 0.051, above the target of 0.05."""
+    random = np.random.default_rng(8)
+    ours = naive = 0
+    for run in range(RUNS):
+        uncertainty, correct = random.random(300), random.random(300) >= 0.051
+        try:
+            fit_referral(uncertainty, correct, ReferralGoal(0.05, 0.9), seed=run)
+            ours += 1
+        except DataError:
+            pass
+        order = np.argsort(uncertainty)
+        errors = np.cumsum(~correct[order])
+        naive += bool((p_values(errors, np.arange(1, 301), 0.05) <= 0.1).any())
+    assert ours <= binom.ppf(0.9995, RUNS, 0.1)
+    assert naive > binom.ppf(0.9995, RUNS, 0.1)
+
+
+def test_the_promise_covers_the_bags_that_also_pass_the_distribution_threshold() -> None:
+    """Bags with a high score are right more often, so that taking them away raises the error of the rest."""
+    random = np.random.default_rng(9)
+    exceeded = 0
+    for _ in range(RUNS):
+        score = random.random(600)
+        labels = (random.random(600) < np.where(score > 0.7, 0.0, 0.05 / 0.7 * 1.02)).astype(np.int64)
+        p = np.tile([0.9, 0.1], (600, 1)) + random.random((600, 1)) * [[1e-3, -1e-3]]
+        given = predictions_of(Categorical(torch.from_numpy(p)), labels, scores={"score": score})
+        try:
+            made = calibrate(
+                given,
+                scaling=False,
+                label_sets=None,
+                referral=ReferralGoal(0.07, 0.9),
+                false_alarms=FalseAlarmGoal(0.3, "score"),
+            )
+        except DataError:
+            continue
+        assert made.false_alarms is not None
+        cut = made.false_alarms.threshold
+        error = 0.05 / 0.7 * 1.02 * min(cut, 0.7) / cut
+        exceeded += error > 0.07
+    assert exceeded <= binom.ppf(0.9995, RUNS, 0.1)
+
+
+# Out of distribution
+
+
+def test_false_alarms_keep_their_rate_on_average_and_at_a_confidence() -> None:
+    random = np.random.default_rng(10)
+    rate, count, runs = 0.05, 150, 4000
+    values = random.random((runs, count))
+    on_average = [fit_false_alarms(v, "s", FalseAlarmGoal(rate)).threshold for v in values]
+    alarms = 1 - np.array(on_average)
+    expected = 1 - conformal_rank(count, rate) / (count + 1)
+    assert abs(alarms.mean() - expected) < 4 * alarms.std() / np.sqrt(runs)
+    assert expected <= rate
+    sure = [fit_false_alarms(v, "s", FalseAlarmGoal(rate, confidence=0.9)).threshold for v in values]
+    kept = int((1 - np.array(sure) <= rate).sum())
+    rank = tolerance_rank(count, rate, 0.9)
+    assert within_band(kept, runs, float(beta.sf(1 - rate, rank, count + 1 - rank)))
+    assert kept >= binom.ppf(0.0005, runs, 0.9)
+    assert beta.sf(1 - rate, rank - 1, count + 2 - rank) < 0.9  # one rank lower would not do
+
+
+# What is refused
+
+
+Change = Callable[[], object]
+
+
+def made(count: int = 100, **changes: object) -> Predictions:
+    p, y = softmax_problem(count, classes=2, seed=15)
+    return predictions_of(Categorical(torch.from_numpy(p)), y, **changes)  # type: ignore[arg-type]
+
+
+ALONE: dict[str, None] = {"referral": None, "label_sets": None, "false_alarms": None}
+
+
+@pytest.mark.parametrize(
+    ("count", "goal", "needed"),
+    [
+        (18, {"label_sets": LabelSetGoal(0.05)}, "at least 19 labelled"),
+        (18, {"false_alarms": FalseAlarmGoal(0.05)}, "at least 19 in-distribution"),
+        (44, {"false_alarms": FalseAlarmGoal(0.05, confidence=0.9)}, "at least 45 in-distribution"),
+        (48, {"referral": ReferralGoal(0.05, 0.9)}, "at least 49 labelled"),
+    ],
+)
+def test_too_few_bags_are_refused_with_the_number_needed_and_one_more_is_enough(
+    count: int, goal: dict[str, object], needed: str
+) -> None:
+    def given(bags: int) -> Predictions:
+        p = np.linspace(0.8, 0.9, bags)
+        return predictions_of(Categorical(torch.from_numpy(np.stack([p, 1 - p], 1))), np.zeros(bags, np.int64))
+
+    wanted = {**ALONE, **goal, "scaling": False}
+    with pytest.raises(DataError, match=needed):
+        calibrate(given(count), **wanted)  # type: ignore[arg-type]
+    assert isinstance(calibrate(given(count + 1), **wanted), Calibration)  # type: ignore[arg-type]
+
+
+def test_a_class_without_enough_bags_is_named() -> None:
+    p, y = softmax_problem(60, classes=2, seed=16)
+    with pytest.raises(DataError, match=r"at least 9 .* of class 1 .* got 0"):
+        fit_label_sets(p, np.zeros_like(y), LabelSetGoal(0.1, per_class=True))
+
+
+def test_bags_that_cannot_calibrate_are_named() -> None:
+    flags = np.arange(100) == 3
+    with pytest.raises(DataError, match="'bag_3'.*1 of 100 marked out of distribution"):
+        calibrate(made(is_ood=flags))
+    with pytest.raises(DataError, match="'bag_3'.*1 of 100 without one"):
+        calibrate(made(known=~flags))
+    unlabelled = made(known=np.zeros(100, bool))
+    only_alarms = calibrate(unlabelled, scaling=False, referral=None, label_sets=None)
+    assert only_alarms.false_alarms is not None
+    with pytest.raises(ConfigError, match="at least one part"):
+        calibrate(made(), scaling=False, referral=None, label_sets=None, false_alarms=None)
+    with pytest.raises(ConfigError, match="2 different names"):
+        calibrate(made(), class_names=("refer", "other"))
+    with pytest.raises(ConfigError, match="did you mean 'entropy'"):
+        calibrate(made(), referral=ReferralGoal(measure="entropie"))
+    with pytest.raises(DataError, match="errors among the"):
+        calibrate(made(), referral=ReferralGoal(0.03, 0.9))
+
+
+@pytest.mark.parametrize(
+    "goal",
+    [
+        lambda: ReferralGoal(0.0),
+        lambda: ReferralGoal(0.1, 1.0),
+        lambda: LabelSetGoal(1.5),
+        lambda: LabelSetGoal(0.1, "raps"),
+        lambda: FalseAlarmGoal(-0.1),
+        lambda: FalseAlarmGoal(0.1, confidence=2.0),
+    ],
+)
+def test_goals_that_are_none_are_refused(goal: Change) -> None:
+    with pytest.raises(ConfigError):
+        goal()

@@ -1,0 +1,93 @@
+"""Scaling: one temperature of probabilities or evidence, as maximum likelihood has it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize_scalar
+from sklearn.linear_model import LogisticRegression
+from test_calibration import softmax_problem
+
+from miue.calibration.scaling import fit_scaling
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
+from miue.errors import DataError
+
+
+def test_a_planted_temperature_is_found_and_is_that_of_logistic_regression() -> None:
+    random = np.random.default_rng(11)
+    logits = random.normal(size=(20_000, 2)) * 2
+    true = torch.from_numpy(logits).softmax(-1).numpy()
+    labels = (random.random(20_000) < true[:, 1]).astype(np.int64)
+    fitted = fit_scaling(Categorical.of_logits(torch.from_numpy(logits * 2.5)), labels)
+    assert fitted.temperature == pytest.approx(2.5, rel=0.05)
+    difference = (logits * 2.5)[:, 1:] - (logits * 2.5)[:, :1]
+    oracle = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10).fit(difference, labels)
+    assert 1 / fitted.temperature == pytest.approx(float(oracle.coef_[0, 0]), rel=1e-5)
+    assert fitted.nll_after < fitted.nll_before
+
+
+def test_the_temperature_of_many_classes_is_the_minimum_that_scipy_finds() -> None:
+    p, y = softmax_problem(500, classes=5, seed=12)
+
+    def loss(log_temperature: float) -> float:
+        scaled = p ** np.exp(-log_temperature)
+        return float(-np.log((scaled / scaled.sum(1, keepdims=True))[np.arange(len(y)), y]).mean())
+
+    best = minimize_scalar(loss, bounds=(-2, 2), method="bounded", options={"xatol": 1e-10})
+    fitted = fit_scaling(Categorical(torch.from_numpy(p)), y)
+    assert np.log(fitted.temperature) == pytest.approx(best.x, abs=1e-6)
+    assert fitted.nll_before == pytest.approx(loss(0.0), abs=1e-12)
+    assert fitted.nll_after == pytest.approx(best.fun, abs=1e-12)
+    scaled = fitted.apply(Categorical(torch.from_numpy(p))).probabilities.numpy()
+    assert -np.log(scaled[np.arange(len(y)), y]).mean() == pytest.approx(best.fun, abs=1e-12)
+
+
+def test_a_planted_evidence_temperature_is_found_and_the_order_of_classes_stays() -> None:
+    random = np.random.default_rng(13)
+    log_evidence = torch.from_numpy(random.normal(size=(20_000, 3)) * 2)
+    true = Dirichlet(log_evidence.exp() + 1).probabilities.numpy()
+    labels = (true.cumsum(1) < random.random((20_000, 1))).sum(1).clip(max=2).astype(np.int64)
+    given = Dirichlet((log_evidence / 2).exp() + 1)
+    fitted = fit_scaling(given, labels)
+    assert fitted.kind == "evidence"
+    assert fitted.temperature == pytest.approx(0.5, rel=0.05)
+    assert fitted.nll_after < fitted.nll_before - 0.01
+    scaled = fitted.apply(given)
+    assert isinstance(scaled, Dirichlet)
+    assert torch.equal(scaled.alpha.argsort(1), given.alpha.argsort(1))
+    of_label = scaled.probabilities[np.arange(len(labels)), labels]
+    assert -of_label.log().mean().item() == pytest.approx(fitted.nll_after, abs=1e-12)
+    whole = scaled.expected_entropy() + scaled.mutual_information()
+    assert torch.allclose(whole, scaled.entropy(), atol=1e-9)
+
+
+def test_bags_that_are_all_predicted_right_give_a_finite_temperature() -> None:
+    p = np.array([[0.8, 0.2], [0.3, 0.7]] * 25)
+    fitted = fit_scaling(Categorical(torch.from_numpy(p)), np.array([0, 1] * 25))
+    scaled = fitted.apply(Categorical(torch.from_numpy(p))).probabilities.numpy()
+    assert "smoothed" in fitted.note
+    assert scaled.max() < 0.999
+    assert scaled.max(1).mean() == pytest.approx(26 / 27, abs=0.02)
+
+
+def test_scaling_of_draws_gives_a_point_estimate_and_of_another_kind_is_refused() -> None:
+    p, y = softmax_problem(100, classes=2, seed=14)
+    mean = torch.from_numpy(p)
+    draws = Draws(mean, Categorical(mean).entropy() / 2)
+    fitted = fit_scaling(draws, y)
+    assert torch.equal(fitted.apply(draws).probabilities, fitted.apply(Categorical(mean)).probabilities)
+    with pytest.raises(DataError, match="decide on predictions of the model that was calibrated"):
+        fitted.apply(Dirichlet(torch.ones(2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "message"),
+    [
+        (Categorical(torch.tensor([[0.5, 0.5], [1.0, 0.0]])), "row 2.*a probability above 0"),
+        (Dirichlet(torch.tensor([[2.0, 2.0], [0.5, 2.0]])), "row 2.*at least 1"),
+    ],
+)
+def test_predictions_that_cannot_be_scaled_are_named(distribution: PredictiveDistribution, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fit_scaling(distribution, np.array([0, 1]))

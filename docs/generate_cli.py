@@ -18,6 +18,7 @@ COMMANDS = (
     ("train",),
     ("predict",),
     ("evaluate",),
+    ("report",),
     ("inspect",),
     ("paper", "list"),
     ("paper", "run"),

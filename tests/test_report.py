@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_predictions import NASTY, made_predictions
+from made_predictions import NASTY, made_predictions, on_a_slide, unlabelled
 from typer.testing import CliRunner
 
 from miue.bags import BagDataset, Labels
@@ -23,7 +23,7 @@ from miue.evaluation import evaluate
 from miue.predictions import Predictions
 from miue.report import page
 from miue.report.page import json_in_html
-from miue.report.report import ReportFile, write_report
+from miue.report.report import ReportFile, Resampling, write_report
 from miue.report.runs import named_runs, rows_of_table
 
 
@@ -70,7 +70,7 @@ def small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def made(tmp_path: Path, *found: Predictions, **options: Any) -> tuple[Page, ReportFile]:
     sources = [(f"place_{number}", one) for number, one in enumerate(found)]
-    written = write_report(tmp_path / "report.html", sources, resamples=20, **options)
+    written = write_report(tmp_path / "report.html", sources, resampling=Resampling(20), **options)
     return Page((tmp_path / "report.html").read_text("utf-8")), written
 
 
@@ -121,7 +121,7 @@ def test_the_file_asks_for_nothing_from_a_network(tmp_path: Path) -> None:
 
 def test_text_of_others_is_escaped_wherever_it_stands(tmp_path: Path) -> None:
     about = {"network": NASTY, "method": "m", "seed": NASTY, "classes": [NASTY, "b<i>"], NASTY: NASTY}
-    predictions = made_predictions(nasty=True, about=about)
+    predictions = made_predictions(name=NASTY, ood_set=NASTY, about=about)
     shown, _ = made(tmp_path, predictions, title=NASTY)
     assert len(shown.scripts) == 3
     assert not {"b", "i"} & set(shown.tags)
@@ -154,6 +154,15 @@ def test_seeds_of_one_method_are_summarised(tmp_path: Path) -> None:
     assert written.notes == ()
 
 
+def test_options_tell_the_seeds_of_one_variant_from_those_of_another() -> None:
+    abouts = [
+        {"method": "m", "seed": seed, "options": {"method.red": red}} for red in (True, False) for seed in (1, 2)
+    ]
+    runs = named_runs([(str(number), made_predictions(about=about)) for number, about in enumerate(abouts)])
+    assert [run.name for run in runs] == ["m, method.red=True"] * 2 + ["m, method.red=False"] * 2
+    assert runs[0].title == "m, method.red=True, seed 1"
+
+
 def test_runs_that_differ_in_more_than_the_seed_keep_their_own_names() -> None:
     first = made_predictions(about={"method": "m", "seed": 1, "estimator": "residual"})
     other = made_predictions(about={"method": "m", "seed": 2, "estimator": "attention"})
@@ -183,7 +192,7 @@ def test_bags_that_one_lacks_are_named_and_metrics_are_of_the_shared_ones(tmp_pa
 
 
 def test_without_labels_the_rest_is_shown_and_what_is_missing_is_said(tmp_path: Path) -> None:
-    shown, written = made(tmp_path, made_predictions(labelled=False))
+    shown, written = made(tmp_path, unlabelled(made_predictions()))
     assert any(note.startswith("No bag has a label") for note in written.notes)
     assert "no labelled item" in shown.text
     assert "—" in shown.text
@@ -193,7 +202,7 @@ def test_without_labels_the_rest_is_shown_and_what_is_missing_is_said(tmp_path: 
 
 
 def test_labels_that_one_lacks_come_from_the_other_and_contradictions_are_refused(tmp_path: Path) -> None:
-    whole, bare = made_predictions(about={"method": "a"}), made_predictions(labelled=False, about={"method": "b"})
+    whole, bare = made_predictions(about={"method": "a"}), unlabelled(made_predictions(about={"method": "b"}))
     shown, written = made(tmp_path, whole, bare)
     assert "b lacks the labels of 20 bags; those of the other predictions are used." in written.notes
     assert shown.data["levels"]["bags"][1]["coverage"]["vacuity"]["kept"][-1] == 20
@@ -299,7 +308,7 @@ def test_a_store_of_other_bags_is_refused_and_one_of_features_shows_no_picture(t
 
 
 def test_the_command_reads_folders_and_tables_of_other_tools(tmp_path: Path) -> None:
-    predictions = made_predictions(coords=True)
+    predictions = on_a_slide(made_predictions())
     predictions.save(tmp_path / "pred")
     write_store(tmp_path / "store", store_of(predictions, tmp_path, (8, 8, 1)))
     out = tmp_path / "r.html"

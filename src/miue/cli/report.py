@@ -50,7 +50,7 @@ def report(
     from miue.data.store import read_store
     from miue.files import refuse_existing
     from miue.predictions import read_predictions, read_tables
-    from miue.report.report import write_report
+    from miue.report.report import Resampling, write_report
 
     folders = predictions or []
     if bool(folders) == (bags is not None) or (instances is not None and bags is None):
@@ -61,10 +61,14 @@ def report(
             fix="give one of the two",
         )
     refuse_existing(out, overwrite=overwrite)
-    found = [(str(folder), read_predictions(folder)) for folder in folders]
-    if bags is not None:
-        found = [(str(bags), read_tables(bags, instances))]
     with _Bars(quiet) as track:
+        step, found = track("reading", len(folders) or 1), []
+        for folder in folders:
+            found.append((str(folder), read_predictions(folder)))
+            step(1)
+        if bags is not None:
+            found = [(str(bags), read_tables(bags, instances))]
+            step(1)
         written = write_report(
             out,
             found,
@@ -72,8 +76,7 @@ def report(
             store=None if store is None else read_store(store),
             title=title,
             max_mb=max_mb,
-            resamples=resamples,
-            seed=seed,
+            resampling=Resampling(resamples, seed),
             track=track,
         )
     for note in written.notes:

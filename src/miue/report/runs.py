@@ -17,7 +17,7 @@ from miue.distributions.categorical import Categorical
 from miue.errors import DataError
 from miue.predictions import Predictions, PredictionTable
 
-OF_ONE_TRAINING = {"seed", "epochs", "best_epoch", "criterion", "seconds"}  # what differs between seeds
+OF_ONE_TRAINING = {"seed", "epochs", "best_epoch", "criterion", "version", "store", "split"}  # not of the method
 LISTED = 5  # bags named in a note
 
 
@@ -95,7 +95,9 @@ def named_runs(found: Sequence[tuple[str, Predictions]], names: Sequence[str] = 
 
 
 def _made_by(about: Mapping[str, Any]) -> str:
-    return " ".join(str(about[key]) for key in ("network", "method") if about.get(key))
+    options = about.get("options")
+    changed = [f"{key}={value}" for key, value in options.items()] if isinstance(options, Mapping) else []
+    return ", ".join([" ".join(str(about[key]) for key in ("network", "method") if about.get(key)), *changed])
 
 
 def _what_stays(about: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from miue.evaluation.evaluate import default_measures, evaluate_level
+from miue.evaluation.evaluate import LevelEvaluation, default_measures
 from miue.evaluation.metrics import ECE_BINS
 from miue.measures import MEASURES
 from miue.predictions import PredictionTable
@@ -36,13 +36,13 @@ def described_measures(tables: list[PredictionTable]) -> dict[str, dict[str, str
     return found
 
 
-def level_summary(table: PredictionTable) -> dict[str, Any]:
+def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
     """Return what the figures show of one level: default measures, reliability, distributions, risk–coverage."""
     confidence, ood = default_measures(table)
     return {
         "defaults": {"confidence": confidence, "ood": ood},
         "reliability": _reliability(table),
-        "distributions": _distributions(table),
+        "distributions": _distributions(table, evaluation),
         "coverage": _risk_coverage(table),
     }
 
@@ -68,9 +68,8 @@ def _reliability(table: PredictionTable) -> dict[str, Any]:
     }
 
 
-def _distributions(table: PredictionTable) -> dict[str, Any]:
+def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
     """Return, by measure, the histogram of every set of items and how well the measure tells it from the rest."""
-    level = evaluate_level(table)
     sets = {"in distribution": ~table.is_ood} if (~table.is_ood).any() else {}
     names = sorted({str(name) for name in table.ood_sets if name})
     found: dict[str, Any] = {}
@@ -80,7 +79,7 @@ def _distributions(table: PredictionTable) -> dict[str, Any]:
         groups = []
         for name, chosen in [*sets.items(), *((name, table.ood_sets == name) for name in names)]:
             share = np.histogram(values[chosen], edges)[0] / chosen.sum()
-            separation = level.by_measure[measure].get(name)
+            separation = evaluation.by_measure[measure].get(name)
             groups.append(
                 {
                     "name": name,

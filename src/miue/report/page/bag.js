@@ -32,11 +32,11 @@ function bagPredictions(bag) {
   const head = ["predictions", "predicted", ...data.classes.map((name) => `P(${name})`), ...names.map(named)];
   const rows = data.runs.map((run, number) => {
     const values = [...probabilitiesOf(number, bag), ...names.map((name) => measureOf(number, name)?.[bag] ?? NaN)];
-    return element("tr", {}, element("th", { scope: "row", class: "text" }, run.title), element("td", {}, className(predictedBy(number, bag))),
+    return element("tr", {}, element("th", { scope: "row", class: "text whole" }, run.title), element("td", {}, className(predictedBy(number, bag))),
       ...values.map((value) => element("td", {}, decimal(value))));
   });
   const lacking = data.runs.some((run, number) => names.some((name) => !Number.isFinite(measureOf(number, name)?.[bag] ?? NaN)));
-  const why = lacking ? element("p", { class: "quiet" }, "—: these predictions lack this bag, or are of a kind that has no such measure (a point estimate has no evidence).") : null;
+  const why = lacking ? element("p", { class: "quiet below" }, "—: these predictions lack this bag, or are of a kind that has no such measure (a point estimate has no evidence).") : null;
   const numbers = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Predictions of this bag" },
     element("table", {}, element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))), element("tbody", {}, ...rows)));
   return element("div", {}, numbers, why);

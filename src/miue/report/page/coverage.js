@@ -104,13 +104,14 @@ function referredList(run) {
     const out = bags.filter((bag) => sets[bag] === set).length;
     return element("li", {}, `${name}: ${count(out)} of ${count(all)} out-of-distribution bags are referred at the same threshold (${percent(out / all)})`);
   });
-  const show = element("button", { type: "button", onclick: showReferred }, `Show all ${count(bags.length)} referred bags in the table`);
-  return [
-    element("p", {}, `Referred, the least certain first${more > 0 ? ` (${count(more)} more are not named here)` : ""}:`),
+  const show = element("button", { type: "button", onclick: showReferred }, bags.length === 1 ? "Show the referred bag in the table" : `Show all ${count(bags.length)} referred bags in the table`);
+  const parts = [
+    element("p", {}, inside.length ? `Referred, the least certain first${more > 0 ? ` (${count(more)} more are not named here)` : ""}:` : "No bag in distribution is referred."),
     element("ul", { class: "chips" }, ...chips),
     element("ul", {}, ...foreign),
-    show,
+    bags.length ? show : null,
   ];
+  return parts.filter((part) => part !== null);
 }
 
 function startCoverage() {

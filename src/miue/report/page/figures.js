@@ -35,6 +35,7 @@ function drawPlot(id, traces, layout) {
     margin: { l: 56, r: 14, t: 10, b: 46 },
     hovermode: "closest",
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("line"), font: { color: colour("ink") } },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("quiet"), activecolor: colour("ink") },
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
     ...layout,
   };

@@ -20,6 +20,7 @@ COMMANDS = (
     ("calibrate",),
     ("decide",),
     ("evaluate",),
+    ("report",),
     ("inspect",),
     ("paper", "list"),
     ("paper", "run"),

@@ -196,6 +196,6 @@ def test_the_demo_runs_and_writes_what_it_says(tmp_path: Path, monkeypatch: pyte
     written = {str(p.relative_to(tmp_path / "demo")) for p in (tmp_path / "demo").rglob("*") if p.is_file()}
     wanted = {"store/bags.csv", "run/model.safetensors", "predictions/bags.csv", "predictions/instances.csv"}
     figures = {f"figures/{name}.png" for name in ("confidence", "bag_positive", "bag_out_of_distribution")}
-    assert wanted | figures | {"evaluation.json"} <= written
+    assert wanted | figures | {"evaluation.json", "report.html"} <= written
     assert (tmp_path / "demo" / "figures" / "confidence.png").read_bytes().startswith(b"\x89PNG")
     assert not list(tmp_path.glob(".*.tmp"))

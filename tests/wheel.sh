@@ -1,4 +1,4 @@
-# Install the built wheel into a new environment elsewhere and use it: make bags, train, predict, evaluate.
+# Install the built wheel into a new environment elsewhere and use it: make bags, train, predict, evaluate, report.
 # Usage: sh tests/wheel.sh PYTHON CHECKOUT
 set -eu
 place=$(mktemp -d)
@@ -11,4 +11,5 @@ venv/bin/miue data make gaussian-bags --out store
 venv/bin/miue train store --out run --set max_epochs=1 --quiet
 venv/bin/miue predict run store --out predictions --quiet
 venv/bin/miue evaluate predictions
+venv/bin/miue report predictions --out report.html --quiet
 echo "the wheel works outside the checkout"

@@ -36,6 +36,11 @@ class ModelConfig(BaseModel):
     network: Component
     method: Component
 
+    def options(self) -> dict[str, Option]:
+        """Return the options that were not left alone, as "network.hidden"."""
+        parts = {"encoder": self.encoder, "network": self.network, "method": self.method}
+        return {f"{part}.{key}": value for part, one in parts.items() for key, value in one.options.items()}
+
 
 class TrainingConfig(BaseModel):
     """How a model is trained; the defaults are those of MNIST-bags.

@@ -14,6 +14,7 @@ from miue.evaluation import Evaluation, evaluate
 from miue.files import atomic_folder, write_json
 from miue.predictions import Predictions
 from miue.report.figures import bag_figure, confidence_figure, save_figure
+from miue.report.report import write_report
 
 SETTINGS = {"seed": 42, "learning_rate": 5e-4, "max_epochs": 80, "stop_patience": 10, "lr_patience": 5}
 
@@ -22,7 +23,7 @@ def run_demo(out: Path, *, overwrite: bool = False, progress: bool = True) -> Ev
     """Make digits-bags, train ABMIL + MIREL on them, predict, evaluate, and write everything to ``out``.
 
     Args:
-        out: folder for store, model, predictions, evaluation.json and figures.
+        out: folder for store, model, predictions, evaluation.json, figures and report.html.
         overwrite: replace what is at ``out``.
         progress: show bars with the time left.
     """
@@ -36,6 +37,7 @@ def run_demo(out: Path, *, overwrite: bool = False, progress: bool = True) -> Ev
         evaluation = evaluate(predictions)
         write_json(folder / "evaluation.json", evaluation.to_json())
         write_figures(folder / "figures", predictions, test)
+        write_report(folder / "report.html", [("predictions", predictions)], store=test, title="miue demo")
     return evaluation
 
 

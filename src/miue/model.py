@@ -109,6 +109,8 @@ class Model:
             "network": self.config.network.name,
             "method": self.config.method.name,
             "encoder": self.config.encoder.name,
+            "options": self.config.options(),
+            "version": version("miue"),
             "classes": list(self.contract.class_names),
             **self.about,
         }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from rich.console import Console
 from miue.cli.calibrate import calibrate, decide
 from miue.cli.options import parse_settings
 from miue.cli.paper import paper_app
+from miue.cli.report import report
 from miue.errors import ConfigError, unknown_name
 
 app = typer.Typer(
@@ -29,8 +31,6 @@ app = typer.Typer(
 data_app = typer.Typer(help="Make bag stores.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 app.add_typer(paper_app, name="paper")
-app.command()(calibrate)
-app.command()(decide)
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
@@ -49,14 +49,16 @@ NEED_FILES = {
 def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = False) -> None:
     """Train MIREL on bags of handwritten digits, without any download, and show what it knows and does not.
 
-    Writes a folder with the bag store, the model, predictions of bags and instances, metrics and figures.
+    Writes a folder with the bag store, the model, predictions of bags and instances, metrics, figures and an
+    HTML report.
     """
     from miue.demo import run_demo
     from miue.evaluation.table import evaluation_table
 
     evaluation = run_demo(out, overwrite=overwrite, progress=not quiet)
     Console().print(evaluation_table(evaluation))
-    typer.echo(f"Written to {out}/: store, run, predictions, evaluation.json, figures.")
+    typer.echo(f"Written to {out}/: store, run, predictions, evaluation.json, figures, report.html.")
+    typer.echo(f"Open {out / 'report.html'} in a browser to look into it.")
 
 
 @data_app.command("make")
@@ -227,7 +229,8 @@ def predict(
         progress=not quiet,
         device="cuda" if device == "gpu" else device,
     )
-    predictions.save(out, overwrite=overwrite)
+    about = {"store": str(store), "split": " ".join(sorted(set(bags.splits))) or "all bags"}
+    replace(predictions, about={**predictions.about, **about}).save(out, overwrite=overwrite)
     typer.echo(f"{len(bags):,} bags with {len(bags.positions):,} instances predicted: {out}")
 
 
@@ -284,3 +287,8 @@ def inspect(
         typer.echo(json.dumps(description, indent=2))
     else:
         Console().print(description_table(description))
+
+
+app.command()(calibrate)
+app.command()(decide)
+app.command()(report)

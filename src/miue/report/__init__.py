@@ -1,3 +1,3 @@
-"""Figures of predictions."""
+"""Figures and reports of predictions."""
 
 from __future__ import annotations

@@ -1,0 +1,105 @@
+"""``miue report``: predictions as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from miue.errors import ConfigError
+
+
+def report(
+    predictions: Annotated[
+        list[Path] | None, typer.Argument(metavar="PRED...", help="Folders of predictions, one or more.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    bags: Annotated[Path | None, typer.Option(help="Bag table of any tool, instead of a folder.")] = None,
+    instances: Annotated[Path | None, typer.Option(help="Instance table that goes with --bags.")] = None,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Name of a method, once for each PRED in their order; predictions of one name are its seeds."
+        ),
+    ] = None,
+    store: Annotated[
+        Path | None, typer.Option(help="Bag store that was predicted, for pictures of its instances.")
+    ] = None,
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "Predictions and how sure they are",
+    max_mb: Annotated[
+        float,
+        typer.Option(min=0.1, help="Size the file may have, in MB; fewer instances are shown until it fits."),
+    ] = 20.0,
+    resamples: Annotated[
+        int, typer.Option(min=10, help="Bootstrap resamples of bags behind the intervals.")
+    ] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that --out names.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Write one HTML file about predictions, which opens anywhere without a network.
+
+    It shows metrics with intervals, reliability, what referring the least certain bags would gain, how well
+    foreign data is noticed, and a table of bags to look into. Several PRED stand side by side; those of one
+    method with different seeds are also shown as mean and standard deviation. docs/report.md says how to read
+    each figure.
+    """
+    from miue.data.store import read_store
+    from miue.files import refuse_existing
+    from miue.predictions import read_predictions, read_tables
+    from miue.report.report import Resampling, write_report
+
+    folders = predictions or []
+    if bool(folders) == (bags is not None) or (instances is not None and bags is None):
+        raise ConfigError(
+            item="miue report",
+            wanted="folders of predictions, or --bags FILE with or without --instances FILE",
+            got="both or neither",
+            fix="give one of the two",
+        )
+    refuse_existing(out, overwrite=overwrite)
+    with _Bars(quiet) as track:
+        step, found = track("reading", len(folders) or 1), []
+        for folder in folders:
+            found.append((str(folder), read_predictions(folder)))
+            step(1)
+        if bags is not None:
+            found = [(str(bags), read_tables(bags, instances))]
+            step(1)
+        written = write_report(
+            out,
+            found,
+            names=name or [],
+            store=None if store is None else read_store(store),
+            title=title,
+            max_mb=max_mb,
+            resampling=Resampling(resamples, seed),
+            track=track,
+        )
+    for note in written.notes:
+        typer.echo(f"note: {note}")
+    typer.echo(f"{out}: {written.bytes / 1e6:.1f} MB, opens in any browser without a network")
+
+
+class _Bars:
+    """A bar with the time left for each thing that takes long."""
+
+    def __init__(self, quiet: bool) -> None:
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("time left"), TimeRemainingColumn())
+        self._progress = Progress(*columns, console=Console(stderr=True), disable=quiet)
+
+    def __enter__(self) -> Callable[[str, int], Callable[[int], None]]:
+        self._progress.start()
+        return self._track
+
+    def __exit__(self, *error: object) -> None:
+        self._progress.stop()
+
+    def _track(self, what: str, total: int) -> Callable[[int], None]:
+        task = self._progress.add_task(what, total=total)
+        return lambda done: self._progress.advance(task, done)

@@ -1,0 +1,112 @@
+"""What a page says of runs and bags, apart from instances: the data of its figures and its table of bags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from miue.evaluation.evaluate import LevelEvaluation
+from miue.report.details import Instances
+from miue.report.runs import Comparison, Run
+from miue.report.summaries import described_measures, level_summary, packed
+
+LEVELS = ("bags", "instances")
+Levels = Mapping[str, Sequence[LevelEvaluation | None]]
+
+
+def page_content(comparison: Comparison, levels: Levels) -> dict[str, Any]:
+    """Return everything but instances that the page's figures are drawn from, as JSON values.
+
+    Args:
+        comparison: runs on the same bags.
+        levels: the evaluation of the shared bags of every run, at each level.
+    """
+    tables = [getattr(run.predictions, level) for run in comparison.runs for level in LEVELS]
+    labels, sets = _known_of_bags(comparison)
+    set_names = list(dict.fromkeys(sets))
+    return {
+        "classes": list(comparison.class_names),
+        "measures": described_measures([table for table in tables if table]),
+        "runs": [{"title": run.title, "name": run.name} for run in comparison.runs],
+        "levels": {level: _summaries(comparison.shared, level, levels[level]) for level in LEVELS},
+        "bags": {
+            "id": [str(name) for name in comparison.bag_ids],
+            "label": packed(labels, "i2"),
+            "sets": set_names,
+            "set": packed(np.array([set_names.index(name) for name in sets]), "i2"),
+            "shared": packed(np.all([rows >= 0 for rows in comparison.rows], axis=0), "u1"),
+        },
+        "predictions": [_columns(run, rows) for run, rows in zip(comparison.runs, comparison.rows, strict=True)],
+    }
+
+
+def _summaries(runs: Sequence[Run], level: str, evaluations: Sequence[LevelEvaluation | None]) -> list[Any]:
+    tables = [getattr(run.predictions, level) for run in runs]
+    return [one and level_summary(table, one) for table, one in zip(tables, evaluations, strict=True)]
+
+
+def _known_of_bags(comparison: Comparison) -> tuple[Int64[np.ndarray, "B"], list[str]]:
+    """Return the label (−1 unknown) and the out-of-distribution set ("" none) of every bag."""
+    labels = np.full(len(comparison.bag_ids), -1, np.int64)
+    sets = np.full(len(comparison.bag_ids), "", object)
+    for run, rows in zip(comparison.runs, comparison.rows, strict=True):
+        table, there = run.predictions.bags, rows >= 0
+        known = there & table.labels.known[rows]
+        labels[known] = table.labels.values[rows[known]]
+        sets[there] = table.ood_sets[rows[there]]
+    return labels, [str(name) for name in sets]
+
+
+def _columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any]:
+    """Return a run's predictions of all bags; NaN where it lacks one."""
+    table, there = run.predictions.bags, rows >= 0
+    probabilities = np.where(there[:, None], table.probabilities[rows], np.nan)
+    measures = {name: np.where(there, values[rows], np.nan) for name, values in table.uncertainties().items()}
+    return {
+        "probabilities": packed(probabilities, "f4"),
+        "measures": {name: packed(values, "f4") for name, values in measures.items()},
+    }
+
+
+def overview(comparison: Comparison, instances: Instances | None) -> dict[str, str]:
+    """Return the counts at the head of the page."""
+    labels, sets = _known_of_bags(comparison)
+    foreign = np.array([name != "" for name in sets])
+    facts = {"bags": f"{len(labels):,}"}
+    for number, name in enumerate(comparison.class_names):
+        facts[f"in distribution, {name}"] = f"{int(((labels == number) & ~foreign).sum()):,}"
+    unknown = int(((labels < 0) & ~foreign).sum())
+    if unknown:
+        facts["in distribution, label unknown"] = f"{unknown:,}"
+    for name in sorted(set(sets) - {""}):
+        facts[f"out of distribution, {name}"] = f"{sets.count(name):,}"
+    if instances is not None:
+        sizes = np.bincount(instances.bag, minlength=len(labels))
+        facts["instances"] = f"{len(instances.bag):,}"
+        facts["instances of a bag"] = f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}"
+    return facts
+
+
+def facts_of(run: Run) -> dict[str, str]:
+    """Return what a run says of itself."""
+    bags, instances, about = run.predictions.bags, run.predictions.instances, run.predictions.about
+    return {
+        "read from": run.source,
+        "distribution": type(bags.distribution).__name__,
+        "bags": f"{len(bags):,}",
+        "instances": f"{len(instances):,}" if instances else "—, none predicted",
+        **{str(key): _readable(value) for key, value in about.items() if key != "classes"},
+    }
+
+
+def _readable(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list | tuple):
+        return ", ".join(_readable(one) for one in value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} = {_readable(one)}" for key, one in value.items()) or "none"
+    return str(value)

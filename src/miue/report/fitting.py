@@ -1,0 +1,128 @@
+"""Making a page small enough: fewer instances and pictures of each bag until it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from miue.bags import BagDataset
+from miue.errors import ConfigError
+from miue.report.details import Instances, all_instances, instance_details, telling_first
+from miue.report.page import render_page
+from miue.report.pictures import check_store, instance_strips, with_coords_of
+from miue.report.runs import Comparison
+
+DETAIL = ((20_000, 12), (5_000, 8), (1_000, 8), (300, 6), (100, 4), (40, 2), (10, 0), (0, 0))
+"""(instances, pictures) of each bag at most, tried in this order."""
+MEGABYTE = 1_000_000
+
+Track = Callable[[str, int], Callable[[int], None]]
+
+
+@dataclass(frozen=True)
+class Images:
+    """A store of image bags and the row of each bag in it."""
+
+    store: BagDataset
+    rows: Int64[np.ndarray, "B"]
+
+
+@dataclass(frozen=True)
+class Inside:
+    """What a reader may look into.
+
+    Attributes:
+        instances: of all bags.
+        place: of each instance in its bag, the most telling first.
+        bags: B.
+        images: where their pictures come from.
+        notes: what cannot be shown.
+    """
+
+    instances: Instances
+    place: Int64[np.ndarray, "N"]
+    bags: int
+    images: Images | None = None
+    notes: tuple[str, ...] = ()
+
+
+def look_inside(comparison: Comparison, store: BagDataset | None) -> Inside | None:
+    """Return the instances of the runs with pictures and positions of ``store``, or None where no run has any.
+
+    Raises:
+        DataError: an instance twice, or a store of other bags.
+    """
+    instances = all_instances(comparison)
+    if instances is None:
+        return None
+    inside = Inside(instances, telling_first(instances), len(comparison.bag_ids))
+    if store is None:
+        return inside
+    rows = check_store(comparison, instances, store)
+    inside = replace(inside, instances=with_coords_of(instances, store, rows))
+    if len(store.instance_shape) == 3:
+        return replace(inside, images=Images(store, rows))
+    return replace(inside, notes=("The store holds features, not images, so no picture of an instance is shown.",))
+
+
+def fitted_page(
+    page: Mapping[str, Any], content: Mapping[str, Any], inside: Inside | None, *, max_mb: float, track: Track
+) -> tuple[bytes, tuple[str, ...]]:
+    """Return the page with as many instances and pictures as fit into ``max_mb``, and its notes.
+
+    Raises:
+        ConfigError: it does not fit even without instances.
+    """
+    size = 0
+    for cap, pictures in DETAIL if inside is not None else DETAIL[-1:]:
+        notes, full = list(page["notes"]), dict(content)
+        if inside is not None:
+            full["instances"] = instance_details(inside.instances, inside.place, cap, inside.bags)
+            notes += [*inside.notes, *_left_out(inside, cap, max_mb)]
+        html = render_page({**page, "notes": notes}, full)
+        size = len(html)
+        if size <= max_mb * MEGABYTE and inside is not None and inside.images is not None:
+            notes += _fewer_pictures(pictures, max_mb)
+            if pictures:
+                full["pictures"] = _pictures(inside, inside.images, pictures, track)
+            html = render_page({**page, "notes": notes}, full)
+        if len(html) <= max_mb * MEGABYTE:
+            return html, tuple(notes)
+    bags, runs = len(content["bags"]["id"]), len(content["runs"])
+    raise ConfigError(
+        item="the report",
+        wanted=f"at most {max_mb:g} MB (--max-mb)",
+        got=f"{size / MEGABYTE:.1f} MB for {bags:,} bags and {runs} predictions without any instance",
+        fix=f"pass --max-mb {int(size / MEGABYTE) + 1}, or report fewer predictions at a time",
+    )
+
+
+def _pictures(inside: Inside, images: Images, per_bag: int, track: Track) -> dict[str, Any]:
+    step = track(f"pictures, {per_bag} of each bag", len(images.rows))
+    return instance_strips(inside.instances, inside.place, images.store, images.rows, per_bag=per_bag, step=step)
+
+
+def _left_out(inside: Inside, cap: int, max_mb: float) -> list[str]:
+    hidden = int((inside.place >= cap).sum())
+    if not hidden:
+        return []
+    bags = len(np.unique(inside.instances.bag[inside.place >= cap]))
+    return [
+        f"To stay below {max_mb:g} MB, at most {cap:,} instances of each bag are listed, the most uncertain and "
+        f"the most probable first: {hidden:,} of {len(inside.place):,} instances, of {bags:,} bags, are not. "
+        "Metrics, curves and distributions are of all of them. A higher --max-mb shows more."
+    ]
+
+
+def _fewer_pictures(pictures: int, max_mb: float) -> list[str]:
+    if pictures == DETAIL[0][1]:
+        return []
+    shown = f"at most {pictures} pictures" if pictures else "no pictures"
+    return [
+        f"To stay below {max_mb:g} MB, {shown} of each bag are shown instead of {DETAIL[0][1]}. "
+        "A higher --max-mb shows more."
+    ]

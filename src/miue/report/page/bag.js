@@ -1,0 +1,189 @@
+// One bag: every run's prediction of it, its instances as a map or as bars, and pictures.
+const IN_TABLE = 100; // instances listed as numbers
+
+function openBag(bag) {
+  table.open = bag;
+  drawBags();
+  const panel = byId("bag");
+  panel.hidden = false;
+  panel.replaceChildren(bagHead(bag), bagPredictions(bag), ...bagInstances(bag));
+  drawInstances();
+  panel.focus({ preventScroll: true });
+  panel.scrollIntoView({ block: "start" });
+}
+
+function closeBag() {
+  table.open = -1;
+  byId("bag").hidden = true;
+  drawBags();
+  byId("bags-search").focus();
+}
+
+function bagHead(bag) {
+  const truth = labels[bag] < 0 ? "label unknown" : `label: ${data.classes[labels[bag]]}`;
+  const origin = setName(bag) ? `out of distribution (${setName(bag)})` : "in distribution";
+  return element("div", { class: "bag-head" },
+    element("div", {}, element("h3", {}, `Bag ${data.bags.id[bag]}`), element("p", { class: "quiet" }, `${truth}; ${origin}`)),
+    element("button", { type: "button", onclick: closeBag }, "Close"));
+}
+
+function bagPredictions(bag) {
+  const names = measuresOf("bags");
+  const head = ["predictions", "predicted", ...data.classes.map((name) => `P(${name})`), ...names.map(named)];
+  const rows = data.runs.map((run, number) => {
+    const values = [...probabilitiesOf(number, bag), ...names.map((name) => measureOf(number, name)?.[bag] ?? NaN)];
+    return element("tr", {}, element("th", { scope: "row", class: "text whole" }, run.title), element("td", {}, className(predictedBy(number, bag))),
+      ...values.map((value) => element("td", {}, decimal(value))));
+  });
+  const lacking = data.runs.some((run, number) => names.some((name) => !Number.isFinite(measureOf(number, name)?.[bag] ?? NaN)));
+  const why = lacking ? element("p", { class: "quiet below" }, "—: these predictions lack this bag, or are of a kind that has no such measure (a point estimate has no evidence).") : null;
+  const numbers = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Predictions of this bag" },
+    element("table", {}, element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))), element("tbody", {}, ...rows)));
+  return element("div", {}, numbers, why);
+}
+
+function instancesOf(bag) { // {from, to, total} in the packed arrays
+  const starts = unpacked(data.instances.starts);
+  return { from: starts[bag], to: starts[bag + 1], total: unpacked(data.instances.total)[bag] };
+}
+
+function bagInstances(bag) {
+  if (!data.instances) return [element("p", { class: "missing" }, "— no predictions of instances")];
+  const { from, to, total } = instancesOf(bag);
+  if (to === from) {
+    const why = total ? `the ${count(total)} instances of this bag are not in this file: it would be larger than its limit` : "no prediction of any instance of this bag";
+    return [element("p", { class: "missing" }, "— " + why)];
+  }
+  const parts = [element("h3", {}, "Instances")];
+  if (to - from < total) {
+    parts.push(element("p", { class: "note" }, `${count(to - from)} of ${count(total)} instances are listed, the most uncertain and the most probable; ${count(total - to + from)} are not.`));
+  }
+  const runs = data.runs.map((run, number) => [number, run.title]).filter(([number]) => data.instances.runs[number]);
+  const choice = element("select", { id: "bag-run", onchange: drawInstances }, ...runs.map(([number, title]) => element("option", { value: number }, title)));
+  const chosen = byId("bags-run").value;
+  if (runs.some(([number]) => String(number) === chosen)) choice.value = chosen;
+  const controls = element("div", { class: "controls" }, element("label", {}, "Predictions ", choice));
+  if (data.instances.x) {
+    const shown = [["uncertainty", "uncertainty"], ["probability", probabilityName(bag)]].map(([value, text]) => element("option", { value }, text));
+    controls.append(element("label", {}, "Colour ", element("select", { id: "bag-colour", onchange: drawInstances }, ...shown)));
+  }
+  const plot = element("div", { class: data.instances.x ? "plot map" : "plot", id: "bag-plot", role: "img", "aria-labelledby": "bag-caption" });
+  parts.push(controls, element("figure", {}, plot, element("figcaption", { id: "bag-caption" })), ...bagPictures(bag));
+  parts.push(element("details", {}, element("summary", {}, "Instances as numbers"), element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Instances as numbers" }, element("table", { id: "bag-instances" }))));
+  return parts;
+}
+
+function classInQuestion(bag, run) {
+  return classCount === 2 ? 1 : Math.max(0, predictedBy(run, bag));
+}
+
+function probabilityName(bag) {
+  const run = Number(byId("bag-run")?.value ?? byId("bags-run").value);
+  return `probability of ${data.classes[classInQuestion(bag, run)]}`;
+}
+
+function drawInstances() {
+  const bag = table.open;
+  if (bag < 0 || !byId("bag-plot")) return;
+  const run = Number(byId("bag-run").value);
+  const { from, to } = instancesOf(bag);
+  const part = (packed) => Array.from(unpacked(packed).subarray(from, to));
+  const shown = {
+    position: part(data.instances.position),
+    label: part(data.instances.label),
+    foreign: part(data.instances.foreign),
+    probability: part(data.instances.runs[run].probability),
+    uncertainty: part(data.instances.runs[run].uncertainty),
+  };
+  const names = { probability: probabilityName(bag), uncertainty: named(data.instances.measures[run]) };
+  if (data.instances.x) drawMap(shown, part(data.instances.x), part(data.instances.y), names);
+  else drawBars(shown, names);
+  drawInstanceTable(shown, names);
+}
+
+function instanceKind(shown, place) {
+  if (shown.foreign[place]) return "out of distribution";
+  return shown.label[place] < 0 ? "label unknown" : data.classes[shown.label[place]];
+}
+
+function instanceColour(shown, place) {
+  if (shown.foreign[place]) return colour("foreign-1");
+  return shown.label[place] > 0 ? colour(shown.label[place] === 1 ? "inside" : "foreign-" + (1 + (shown.label[place] % 5))) : colour("bar");
+}
+
+function drawBars(shown, names) {
+  const x = shown.position.map((position) => position + 1);
+  const hover = shown.position.map((position, place) =>
+    `instance ${position + 1}<br>${plain(names.probability)}: ${decimal(shown.probability[place])}<br>${plain(names.uncertainty)}: ${decimal(shown.uncertainty[place])}<br>${plain(instanceKind(shown, place))}`);
+  const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { color: x.map((_, place) => instanceColour(shown, place)) }, showlegend: false };
+  drawPlot("bag-plot", [{ ...bars, y: shown.probability }, { ...bars, y: shown.uncertainty, yaxis: "y2" }], {
+    xaxis: axis("instance", { anchor: "y2", nticks: Math.min(24, x.length), tickformat: "d" }),
+    yaxis: axis(plain(names.probability), { domain: [0.56, 1], range: [0, 1] }),
+    yaxis2: axis(plain(names.uncertainty), { domain: [0, 0.44], rangemode: "tozero" }),
+    bargap: 0.25,
+  });
+  const kinds = [...new Set(shown.position.map((_, place) => instanceKind(shown, place)))].join(", ");
+  byId("bag-caption").textContent = `Above, how probable each instance is by itself; below, how uncertain the model is of it. An instance that is high above and low below is what the model points at. Here: ${kinds}. ${classCount === 2 ? `Grey bars are ${data.classes[0]} or of unknown label, blue ones ${data.classes[1]}, red ones out of distribution.` : "Bars are coloured by their label, grey where it is unknown or the first class."}`;
+}
+
+function drawMap(shown, x, y, names) {
+  const by = byId("bag-colour").value;
+  const values = shown[by];
+  const step = Math.min(gridStep(x), gridStep(y));
+  const wide = Math.round((Math.max(...x) - Math.min(...x)) / step) + 1, high = Math.round((Math.max(...y) - Math.min(...y)) / step) + 1;
+  const scale = { colorscale: "Viridis", colorbar: { title: { text: plain(names[by]), side: "right" }, thickness: 14 } };
+  if (by === "probability") Object.assign(scale, { zmin: 0, zmax: 1, cmin: 0, cmax: 1 });
+  const square = { xaxis: axis("x, level-0 pixels", { constrain: "domain" }), yaxis: axis("y", { autorange: "reversed", scaleanchor: "x", constrain: "domain" }) };
+  if (wide * high <= 250000) {
+    const left = Math.min(...x), top = Math.min(...y);
+    const z = Array.from({ length: high }, () => new Array(wide).fill(null));
+    values.forEach((value, place) => { z[Math.round((y[place] - top) / step)][Math.round((x[place] - left) / step)] = value; });
+    const { zmin, zmax, colorscale, colorbar } = scale;
+    drawPlot("bag-plot", [{ type: "heatmap", z, x0: left, dx: step, y0: top, dy: step, zmin, zmax, colorscale, colorbar, hoverongaps: false, hovertemplate: "x %{x}, y %{y}: %{z:.3f}<extra></extra>" }], square);
+  } else {
+    const { cmin, cmax, colorscale, colorbar } = scale;
+    drawPlot("bag-plot", [{ mode: "markers", x, y, marker: { color: values, size: 5, symbol: "square", cmin, cmax, colorscale, colorbar }, hovertemplate: "x %{x}, y %{y}: %{marker.color:.3f}<extra></extra>" }], square);
+  }
+  byId("bag-caption").textContent = `Each square is an instance where it lies in its slide; yellow is a high ${names[by]}, violet a low one, on the scale at the right. Empty places hold no instance that is listed here. Values are as predicted, not ranked or smoothed.`;
+}
+
+function gridStep(values) { // the smallest distance between two different coordinates
+  const distinct = [...new Set(values)].sort((a, b) => a - b);
+  let step = Infinity;
+  for (let place = 1; place < distinct.length; place++) step = Math.min(step, distinct[place] - distinct[place - 1]);
+  return step === Infinity ? 1 : step;
+}
+
+function bagPictures(bag) {
+  if (!data.pictures || !data.pictures.pictures[bag]) return [];
+  const { width, height, positions, pictures } = data.pictures;
+  const size = 80 / Math.max(width, height);
+  const { from, to } = instancesOf(bag);
+  const all = Array.from(unpacked(data.instances.position).subarray(from, to));
+  const run = data.instances.runs.findIndex((one) => one !== null);
+  const items = positions[bag].map((position, place) => {
+    const picture = element("span", { class: "picture", role: "img", "aria-label": `instance ${position + 1}` });
+    Object.assign(picture.style, {
+      width: `${width * size}px`, height: `${height * size}px`, backgroundImage: `url("${pictures[bag]}")`,
+      backgroundSize: `${width * size * positions[bag].length}px ${height * size}px`, backgroundPosition: `${-place * width * size}px 0`,
+    });
+    const at = from + all.indexOf(position);
+    const { probability, uncertainty } = data.instances.runs[run];
+    const shown = { label: [unpacked(data.instances.label)[at]], foreign: [unpacked(data.instances.foreign)[at]] };
+    const tone = shown.foreign[0] ? "foreign" : shown.label[0] > 0 ? "positive" : null;
+    return element("li", {}, picture, `${position + 1}: p ${decimal(unpacked(probability)[at])}`, element("br"), `u ${decimal(unpacked(uncertainty)[at])}`, element("br"), element("span", { class: tone }, instanceKind(shown, 0)));
+  });
+  const more = all.length - items.length;
+  const note = `Pictures of ${count(items.length)} instances${more > 0 ? `, the most uncertain and the most probable (${count(more)} more have none here)` : ""}; p is the ${probabilityName(bag)}, u the ${named(data.instances.measures[run])} by ${data.runs[run].title}.`;
+  return [element("ul", { class: "strip" }, ...items), element("p", { class: "quiet" }, note)];
+}
+
+function drawInstanceTable(shown, names) {
+  const order = shown.position.map((_, place) => place).sort((a, b) => shown.uncertainty[b] - shown.uncertainty[a]);
+  const head = ["instance", "label", names.probability, names.uncertainty].map((text) => element("th", { scope: "col" }, text));
+  const rows = order.slice(0, IN_TABLE).map((place) => element("tr", {},
+    element("th", { scope: "row" }, String(shown.position[place] + 1)), element("td", {}, instanceKind(shown, place)),
+    element("td", {}, decimal(shown.probability[place])), element("td", {}, decimal(shown.uncertainty[place]))));
+  const most = order.length > IN_TABLE ? element("caption", {}, `The ${IN_TABLE} most uncertain of ${count(order.length)}`) : null;
+  byId("bag-instances").replaceChildren(...(most ? [most] : []), element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
+}

@@ -1,0 +1,140 @@
+// The table of bags: sorted, searched, filtered, a page at a time.
+const ROWS = 25;
+const table = { sort: "uncertainty", falling: true, page: 0, open: -1 };
+
+const COLUMNS = [
+  { key: "id", text: "bag", words: true, of: (bag) => data.bags.id[bag] },
+  { key: "size", text: "instances", of: (bag) => (bagSizes ? bagSizes[bag] : NaN) },
+  { key: "set", text: "set", words: true, of: (bag) => setName(bag) || "in distribution" },
+  { key: "label", text: "label", words: true, of: (bag) => (labels[bag] < 0 ? "— unknown" : data.classes[labels[bag]]) },
+  { key: "predicted", text: "predicted", words: true, of: (bag, run) => className(predictedBy(run, bag)) },
+  { key: "probability", text: "probability", of: (bag, run) => Math.max(...probabilitiesOf(run, bag)) },
+  { key: "uncertainty", text: "uncertainty", of: (bag, run) => chosenMeasure(run)?.[bag] ?? NaN },
+  { key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) },
+];
+const FILTERS = {
+  all: ["all bags", () => true],
+  wrong: ["predicted wrongly", (bag, run) => outcome(bag, run) === "wrong"],
+  right: ["predicted rightly", (bag, run) => outcome(bag, run) === "right"],
+  inside: ["in distribution", (bag) => setName(bag) === ""],
+  foreign: ["out of distribution", (bag) => setName(bag) !== ""],
+  unlabelled: ["without a label", (bag) => labels[bag] < 0],
+  lacking: ["lacked by some predictions", (bag) => !shared[bag]],
+  referred: ["referred by the slider above", (bag) => referredNow.has(bag)],
+};
+const bagSizes = data.instances ? unpacked(data.instances.total) : null;
+let referredNow = new Set();
+
+function className(number) {
+  return number < 0 ? "— not predicted" : data.classes[number];
+}
+
+function outcome(bag, run) {
+  const predicted = predictedBy(run, bag);
+  if (predicted < 0) return "— not predicted";
+  if (setName(bag) !== "") return "— foreign";
+  return labels[bag] < 0 ? "— no label" : predicted === labels[bag] ? "right" : "wrong";
+}
+
+function chosenMeasure(run) {
+  return measureOf(run, byId("bags-measure").value);
+}
+
+function matchingBags() {
+  const run = Number(byId("bags-run").value);
+  const wanted = byId("bags-search").value.trim().toLowerCase();
+  const passes = FILTERS[byId("bags-filter").value][1];
+  const words = COLUMNS.filter((column) => column.words);
+  const found = [];
+  for (let bag = 0; bag < bagCount; bag++) {
+    if (passes(bag, run) && (!wanted || words.some((column) => column.of(bag, run).toLowerCase().includes(wanted)))) found.push(bag);
+  }
+  const column = COLUMNS.find((one) => one.key === table.sort);
+  const keys = new Map(found.map((bag) => [bag, column.of(bag, run)]));
+  const order = new Intl.Collator("en", { numeric: true });
+  return found.sort((a, b) => {
+    const one = keys.get(a), other = keys.get(b);
+    if (column.words) return (table.falling ? -1 : 1) * order.compare(one, other) || a - b;
+    if (Number.isNaN(one) || Number.isNaN(other)) return Number.isNaN(one) - Number.isNaN(other) || a - b; // missing last
+    return (table.falling ? other - one : one - other) || a - b;
+  });
+}
+
+function drawBags() {
+  const run = Number(byId("bags-run").value);
+  const bags = matchingBags();
+  const pages = Math.max(1, Math.ceil(bags.length / ROWS));
+  table.page = Math.min(table.page, pages - 1);
+  byId("bags-table").tHead.replaceChildren(element("tr", {}, ...COLUMNS.map(headCell)));
+  byId("bags-table").tBodies[0].replaceChildren(...bags.slice(table.page * ROWS, (table.page + 1) * ROWS).map((bag) => bagRow(bag, run)));
+  byId("bags-count").textContent = `${count(bags.length)} of ${count(bagCount)} bags` + (bags.length ? "" : "; change the search or the choice under Show");
+  byId("bags-page").textContent = `page ${count(table.page + 1)} of ${count(pages)}`;
+  byId("bags-back").disabled = table.page === 0;
+  byId("bags-next").disabled = table.page === pages - 1;
+}
+
+function headCell(column) {
+  const sorted = table.sort === column.key;
+  const text = column.key === "uncertainty" ? named(byId("bags-measure").value) : column.text;
+  const sort = element("button", { type: "button", "data-key": column.key, onclick: () => sortBy(column) }, text, sorted ? (table.falling ? " ▼" : " ▲") : "");
+  return element("th", { scope: "col", class: column.words ? "text" : null, "aria-sort": sorted ? (table.falling ? "descending" : "ascending") : "none" }, sort);
+}
+
+function sortBy(column) {
+  table.falling = table.sort === column.key ? !table.falling : !column.words;
+  table.sort = column.key;
+  table.page = 0;
+  drawBags();
+  byId("bags-table").tHead.querySelector(`[data-key="${column.key}"]`).focus();
+}
+
+function bagRow(bag, run) {
+  const cells = COLUMNS.map((column) => {
+    const value = column.of(bag, run);
+    if (column.key === "id") {
+      const open = element("button", { type: "button", class: "link", title: value, onclick: () => openBag(bag) }, value);
+      return element("th", { scope: "row", class: "text" }, open);
+    }
+    const text = column.words ? value : column.key === "size" ? (Number.isNaN(value) ? "—" : count(value)) : decimal(value);
+    const tone = column.key === "outcome" && (value === "wrong" || value === "right") ? " " + value : "";
+    return element("td", { class: column.words ? "text" + tone : null, title: column.words ? value : null }, text);
+  });
+  return element("tr", { class: bag === table.open ? "open" : null }, ...cells);
+}
+
+function referredChanged() {
+  referredNow = new Set(referred(Number(byId("coverage-run").value)));
+  if (byId("bags-filter").value === "referred") drawBags();
+}
+
+function showReferred() {
+  const run = byId("coverage-run").value;
+  byId("bags-run").value = run;
+  fillBagMeasures(coverageMeasure("bags", Number(run)));
+  byId("bags-filter").value = "referred";
+  byId("bags-search").value = "";
+  Object.assign(table, { sort: "uncertainty", falling: true, page: 0 });
+  drawBags();
+  byId("bags").scrollIntoView();
+  byId("bags-filter").focus({ preventScroll: true });
+}
+
+function fillBagMeasures(chosen) {
+  const run = Number(byId("bags-run").value);
+  const names = Object.keys(data.predictions[run].measures);
+  const kept = names.includes(byId("bags-measure").value) ? byId("bags-measure").value : data.levels.bags[run].defaults.ood;
+  fillSelect("bags-measure", names.map((name) => [name, named(name)]), chosen ?? kept);
+}
+
+function startBags() {
+  const again = () => { table.page = 0; drawBags(); };
+  const possible = Object.entries(FILTERS).filter(([key]) => key !== "lacking" || shared.includes(0));
+  fillSelect("bags-filter", possible.map(([key, [text]]) => [key, text]), "all", again);
+  fillSelect("bags-run", runOptions, 0, () => { fillBagMeasures(); again(); });
+  fillBagMeasures();
+  byId("bags-measure").onchange = again;
+  byId("bags-search").addEventListener("input", again);
+  byId("bags-back").addEventListener("click", () => { table.page -= 1; drawBags(); });
+  byId("bags-next").addEventListener("click", () => { table.page += 1; drawBags(); });
+  drawBags();
+}

@@ -1,0 +1,302 @@
+"""Predictions side by side: named, checked against each other, and set on the same bags."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int64
+
+from miue.bags import Labels
+from miue.distributions import Dirichlet, Draws, PredictiveDistribution
+from miue.distributions.categorical import Categorical
+from miue.errors import DataError
+from miue.predictions import Predictions, PredictionTable
+
+OF_ONE_TRAINING = {"seed", "epochs", "best_epoch", "criterion", "version", "store", "split"}  # not of the method
+LISTED = 5  # bags named in a note
+
+
+@dataclass(frozen=True)
+class Run:
+    """Predictions of one trained model.
+
+    Attributes:
+        name: of the method; runs of one name are its seeds.
+        seed: of the training, "" where unknown.
+        source: the folder or file that they were read from.
+        predictions: of bags and, perhaps, of instances.
+    """
+
+    name: str
+    seed: str
+    source: str
+    predictions: Predictions
+
+    @property
+    def title(self) -> str:
+        """Name and seed."""
+        return f"{self.name}, seed {self.seed}" if self.seed else self.name
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Runs whose predictions may be set side by side.
+
+    Attributes:
+        runs: each with the truth that is known of its bags from any of them.
+        shared: the same, restricted to the bags that all of them have; metrics and figures are of these.
+        bag_ids: every bag of any run, in order of first appearance.
+        rows: for each run the row of each bag in its table, −1 where it lacks the bag.
+        class_names: name of each class.
+        notes: what a reader should know of what is missing or was made equal.
+    """
+
+    runs: tuple[Run, ...]
+    shared: tuple[Run, ...]
+    bag_ids: np.ndarray
+    rows: tuple[Int64[np.ndarray, "B"], ...]
+    class_names: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def named_runs(found: Sequence[tuple[str, Predictions]], names: Sequence[str] = ()) -> tuple[Run, ...]:
+    """Return a run for each (source, predictions), named after what made it, or as ``names`` say.
+
+    Runs that look the same but for the seed share their name; the source is added where a seed would be
+    twice under one name, or where something else differs.
+    """
+    sources = [source for source, _ in found]
+    titles = list(names) or [_made_by(p.about) or source for source, p in found]
+    seeds = ["" if p.about.get("seed") is None else str(p.about["seed"]) for _, p in found]
+    if not names:
+        kinds = [(t, _what_stays(p.about)) for t, (_, p) in zip(titles, found, strict=True)]
+        of_title: dict[str, set[str]] = {}
+        for title, kind in kinds:
+            of_title.setdefault(title, set()).add(kind)
+        seeds_of = Counter(zip(titles, seeds, strict=True))
+        unclear = {title for (title, _), count in seeds_of.items() if count > 1}
+        unclear |= {title for title, different in of_title.items() if len(different) > 1}
+        titles = [f"{t} ({s})" if t in unclear else t for t, s in zip(titles, sources, strict=True)]
+    twice = Counter(zip(titles, seeds, strict=True))
+    for (title, seed), count in twice.items():
+        if count > 1:
+            raise DataError(
+                item=f"predictions named {title!r}",
+                wanted="different seeds under one name",
+                got=f"{count} with {f'seed {seed}' if seed else 'no seed'}",
+                fix="leave out a double, or pass a different --name for each",
+            )
+    return tuple(Run(t, s, f[0], f[1]) for t, s, f in zip(titles, seeds, found, strict=True))
+
+
+def _made_by(about: Mapping[str, Any]) -> str:
+    options = about.get("options")
+    changed = [f"{key}={value}" for key, value in options.items()] if isinstance(options, Mapping) else []
+    return ", ".join([" ".join(str(about[key]) for key in ("network", "method") if about.get(key)), *changed])
+
+
+def _what_stays(about: Mapping[str, Any]) -> str:
+    return str(sorted((key, str(value)) for key, value in about.items() if key not in OF_ONE_TRAINING))
+
+
+def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
+    """Return the runs set on the same bags.
+
+    Args:
+        runs: at least one.
+        class_names: of a store; else those that the predictions carry, else the class indices.
+
+    Raises:
+        DataError: different classes, a bag with two labels, or no bag that all runs have.
+    """
+    classes = _class_names(runs, class_names)
+    bag_ids = np.array(
+        list(dict.fromkeys(str(one) for run in runs for one in run.predictions.bags.bag_ids)), object
+    )
+    rows = tuple(_rows_of(run.predictions.bags, bag_ids) for run in runs)
+    known, notes = _known_truth(runs, bag_ids, rows)
+    runs = [
+        replace(run, predictions=_with_truth(run.predictions, known, r)) for run, r in zip(runs, rows, strict=True)
+    ]
+    everywhere = np.all([r >= 0 for r in rows], axis=0)
+    notes += _notes_on_bags(runs, bag_ids, rows, everywhere)
+    shared = [replace(run, predictions=_only(run.predictions, set(bag_ids[everywhere].tolist()))) for run in runs]
+    return Comparison(
+        tuple(runs),
+        tuple(shared) if not everywhere.all() else tuple(runs),
+        bag_ids,
+        rows,
+        classes,
+        tuple(notes + _notes_on_content(runs)),
+    )
+
+
+def _class_names(runs: Sequence[Run], given: Sequence[str]) -> tuple[str, ...]:
+    first = runs[0]
+    count = first.predictions.bags.distribution.num_classes
+    tables = [(run, table) for run in runs for table in (run.predictions.bags, run.predictions.instances) if table]
+    for run, table in tables:
+        if table.distribution.num_classes != count:
+            raise DataError(
+                item=f"predictions {run.source!r}",
+                wanted=f"{count} classes, as {first.source!r} has",
+                got=f"{table.distribution.num_classes}",
+                fix="report predictions of the same classes together, the others by themselves",
+            )
+    named = [(run, tuple(map(str, run.predictions.about["classes"]))) for run in runs if _has_names(run, count)]
+    for run, names in named:
+        if names != named[0][1]:
+            raise DataError(
+                item=f"predictions {run.source!r}",
+                wanted=f"the classes {', '.join(named[0][1])}, as {named[0][0].source!r} has",
+                got=", ".join(names),
+                fix="report predictions of the same classes together, the others by themselves",
+            )
+    if len(given) == count and not named:
+        return tuple(given)
+    return named[0][1] if named else tuple(f"class {c}" for c in range(count))
+
+
+def _has_names(run: Run, count: int) -> bool:
+    names = run.predictions.about.get("classes")
+    return isinstance(names, list) and len(names) == count
+
+
+def _rows_of(table: PredictionTable, bag_ids: np.ndarray) -> Int64[np.ndarray, "B"]:
+    row_of = {str(name): row for row, name in enumerate(table.bag_ids)}
+    return np.array([row_of.get(name, -1) for name in bag_ids], np.int64)
+
+
+@dataclass(frozen=True)
+class _Truth:
+    labels: Labels
+    is_ood: np.ndarray
+    ood_sets: np.ndarray
+
+
+def _known_truth(
+    runs: Sequence[Run], bag_ids: np.ndarray, rows: Sequence[Int64[np.ndarray, "B"]]
+) -> tuple[_Truth, list[str]]:
+    """Return what any run knows of each bag; runs that know less are listed in notes."""
+    count, notes = len(bag_ids), []
+    values, known, sets = np.zeros(count, np.int64), np.zeros(count, bool), np.full(count, "", object)
+    for run, row in zip(runs, rows, strict=True):
+        table, there = run.predictions.bags, row >= 0
+        labelled = there & table.labels.known[row]
+        labels = table.labels.values[row]
+        conflict = np.flatnonzero(labelled & known & (labels != values))
+        if len(conflict):
+            raise DataError(
+                item=f"bag {bag_ids[conflict[0]]!r} of predictions {run.source!r}",
+                wanted=f"label {values[conflict[0]]}, as other predictions have it",
+                got=f"{labels[conflict[0]]} (and {len(conflict) - 1} more bags like it)",
+                fix="correct the labels, or report these predictions by themselves",
+            )
+        values, known = np.where(labelled, labels, values), known | labelled
+        foreign = there & table.is_ood[row] & (sets == "")
+        sets[foreign] = table.ood_sets[row[foreign]]
+    for run, row in zip(runs, rows, strict=True):
+        table, there = run.predictions.bags, row >= 0
+        fewer = int((there & known & ~table.labels.known[row]).sum())
+        fewer_ood = int((there & (sets != "") & ~table.is_ood[row]).sum())
+        for number, what in ((fewer, "labels"), (fewer_ood, "out-of-distribution marks")):
+            if number:
+                notes.append(
+                    f"{run.title} lacks the {what} of {number:,} bags; those of the other predictions are used."
+                )
+    return _Truth(Labels(values, known), sets != "", sets), notes
+
+
+def _with_truth(predictions: Predictions, truth: _Truth, rows: Int64[np.ndarray, "B"]) -> Predictions:
+    there = np.flatnonzero(rows >= 0)
+    bag_of_row = np.empty(len(there), np.int64)
+    bag_of_row[rows[there]] = there
+    table = replace(
+        predictions.bags,
+        labels=truth.labels[bag_of_row],
+        is_ood=truth.is_ood[bag_of_row],
+        ood_sets=truth.ood_sets[bag_of_row],
+    )
+    return replace(predictions, bags=table)
+
+
+def _notes_on_bags(
+    runs: Sequence[Run], bag_ids: np.ndarray, rows: Sequence[Int64[np.ndarray, "B"]], everywhere: np.ndarray
+) -> list[str]:
+    if not everywhere.any():
+        raise DataError(
+            item=f"predictions {', '.join(repr(run.source) for run in runs)}",
+            wanted="bags that all of them have",
+            got="none in common",
+            fix="predict the same store with each model, or make one report each",
+        )
+    notes = []
+    for run, row in zip(runs, rows, strict=True):
+        lacking = bag_ids[row < 0]
+        if len(lacking):
+            named = ", ".join(lacking[:LISTED]) + (
+                f" and {len(lacking) - LISTED:,} more" if len(lacking) > LISTED else ""
+            )
+            notes.append(f"{run.title} lacks {len(lacking):,} of {len(bag_ids):,} bags: {named}.")
+    if notes:
+        notes.append(
+            f"Metrics and figures are of the {int(everywhere.sum()):,} bags that all predictions have; "
+            "the table of bags shows every bag."
+        )
+    return notes
+
+
+def _notes_on_content(runs: Sequence[Run]) -> list[str]:
+    notes = []
+    if not any(run.predictions.bags.labels.known.any() for run in runs):
+        notes.append(
+            "No bag has a label, so nothing can be said about errors: metrics of the class, the reliability "
+            "diagram and the error in the risk–coverage figure are missing. Fill the column 'label' of the bag "
+            "table to see them."
+        )
+    if not any(run.predictions.bags.is_ood.any() for run in runs):
+        notes.append(
+            "No bag is marked as out of distribution (column 'is_ood'), so detection of foreign data is missing."
+        )
+    for run in runs:
+        table = run.predictions.instances
+        if table is None:
+            notes.append(f"{run.title} has no predictions of instances.")
+        elif not table.labels.known.any():
+            notes.append(f"{run.title} has no labels of instances, so their errors are unknown.")
+    return notes
+
+
+def _only(predictions: Predictions, names: set[str]) -> Predictions:
+    def kept(table: PredictionTable) -> PredictionTable:
+        return rows_of_table(table, np.flatnonzero([str(one) in names for one in table.bag_ids]))
+
+    instances = predictions.instances
+    return replace(predictions, bags=kept(predictions.bags), instances=kept(instances) if instances else None)
+
+
+def rows_of_table(table: PredictionTable, rows: Int64[np.ndarray, "m"]) -> PredictionTable:
+    """Return the given rows of a table."""
+    return PredictionTable(
+        _rows_of_distribution(table.distribution, torch.from_numpy(rows)),
+        table.bag_ids[rows],
+        table.labels[rows],
+        table.is_ood[rows],
+        table.ood_sets[rows],
+        None if table.instance is None else table.instance[rows],
+        {name: values[rows] for name, values in table.scores.items()},
+        None if table.coords is None else table.coords[rows],
+    )
+
+
+def _rows_of_distribution(distribution: PredictiveDistribution, rows: torch.Tensor) -> PredictiveDistribution:
+    if isinstance(distribution, Dirichlet):
+        return Dirichlet(distribution.alpha[rows])
+    if isinstance(distribution, Draws):
+        return Draws(distribution.probabilities[rows], distribution.expected_entropy()[rows])
+    return Categorical(distribution.probabilities[rows])

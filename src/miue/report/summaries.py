@@ -1,0 +1,125 @@
+"""What the figures of a report show of each run, small enough to be carried in a page."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+from miue.evaluation.evaluate import LevelEvaluation, default_measures
+from miue.evaluation.metrics import ECE_BINS
+from miue.measures import MEASURES
+from miue.predictions import PredictionTable
+
+HISTOGRAM_BINS = 40
+CURVE_POINTS = 200
+
+
+def packed(values: Shaped[np.ndarray, "*shape"], kind: str) -> dict[str, str]:
+    """Return an array as base64 of little-endian numbers: "f4", "i4", "i2" or "u1"."""
+    raw = np.ascontiguousarray(values, dtype=np.dtype(kind).newbyteorder("<")).tobytes()
+    return {"kind": kind, "base64": base64.b64encode(raw).decode("ascii")}
+
+
+def described_measures(tables: list[PredictionTable]) -> dict[str, dict[str, str]]:
+    """Return kind and description of every measure and score of the tables, by name."""
+    found: dict[str, dict[str, str]] = {}
+    for table in tables:
+        for name in table.uncertainties():
+            measure = MEASURES.get(name)
+            found[name] = {
+                "kind": f"{measure.kind} uncertainty" if measure else "score",
+                "text": measure.describes if measure else "a score given with the predictions",
+            }
+    return found
+
+
+def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
+    """Return what the figures show of one level: default measures, reliability, distributions, risk–coverage."""
+    confidence, ood = default_measures(table)
+    return {
+        "defaults": {"confidence": confidence, "ood": ood},
+        "reliability": _reliability(table),
+        "distributions": _distributions(table, evaluation),
+        "coverage": _risk_coverage(table),
+    }
+
+
+def _reliability(table: PredictionTable) -> dict[str, Any]:
+    """Return mean confidence, accuracy and count of each bin that holds items, as the calibration error has it."""
+    inside = table.labels.known & ~table.is_ood
+    if not inside.any():
+        return {"reason": "no labelled item in distribution"}
+    probabilities, labels = table.probabilities[inside], table.labels.values[inside]
+    confidence, correct = probabilities.max(1), probabilities.argmax(1) == labels
+    bin_of = np.clip(np.ceil(confidence * ECE_BINS).astype(int) - 1, 0, ECE_BINS - 1)
+    count = np.bincount(bin_of, minlength=ECE_BINS)
+    used = np.flatnonzero(count)
+    mean = np.bincount(bin_of, confidence, minlength=ECE_BINS)[used] / count[used]
+    accuracy = np.bincount(bin_of, correct, minlength=ECE_BINS)[used] / count[used]
+    centre = (used + 0.5) / ECE_BINS
+    return {
+        "centre": _short(centre),
+        "confidence": _short(mean),
+        "accuracy": _short(accuracy),
+        "count": count[used].tolist(),
+    }
+
+
+def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
+    """Return, by measure, the histogram of every set of items and how well the measure tells it from the rest."""
+    sets = {"in distribution": ~table.is_ood} if (~table.is_ood).any() else {}
+    names = sorted({str(name) for name in table.ood_sets if name})
+    found: dict[str, Any] = {}
+    for measure, values in table.uncertainties().items():
+        low, high = float(values.min()), float(values.max())
+        edges = np.linspace(low, high if high > low else low + 1e-9, HISTOGRAM_BINS + 1)
+        groups = []
+        for name, chosen in [*sets.items(), *((name, table.ood_sets == name) for name in names)]:
+            share = np.histogram(values[chosen], edges)[0] / chosen.sum()
+            separation = evaluation.by_measure[measure].get(name)
+            groups.append(
+                {
+                    "name": name,
+                    "foreign": separation is not None,
+                    "count": int(chosen.sum()),
+                    "share": _short(share),
+                    "median": float(np.median(values[chosen])),
+                    "auroc": separation and separation.auroc.value,
+                    "reason": separation.auroc.reason if separation else "",
+                }
+            )
+        found[measure] = {"edges": _short(edges), "groups": groups}
+    return found
+
+
+def _risk_coverage(table: PredictionTable) -> dict[str, Any]:
+    """Return, by measure, (count kept, errors among them, threshold) as more and more items are kept.
+
+    Items of the same uncertainty are kept together.
+    """
+    inside = table.labels.known & ~table.is_ood
+    if not inside.any():
+        return {"reason": "no labelled item in distribution"}
+    wrong = table.probabilities[inside].argmax(1) != table.labels.values[inside]
+    found: dict[str, Any] = {}
+    for measure, uncertainty in table.uncertainties().items():
+        order = np.argsort(uncertainty[inside], kind="stable")
+        values = uncertainty[inside][order]
+        ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
+        targets = np.linspace(0, len(values) - 1, CURVE_POINTS)
+        ends = ends[np.unique(np.searchsorted(ends, targets))]
+        errors = wrong[order].cumsum()[ends]
+        found[measure] = {
+            "kept": (ends + 1).tolist(),
+            "errors": errors.tolist(),
+            "threshold": _short(values[ends]),
+        }
+    return found
+
+
+def _short(values: Any) -> list[float]:
+    """Return numbers with six digits, which is what a screen can show."""
+    return [float(f"{value:.6g}") for value in np.asarray(values, np.float64).tolist()]

@@ -1,0 +1,121 @@
+"""Bootstrap intervals: every resample against an evaluation of the bags that it drew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from miue.bags import Labels
+from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
+from miue.evaluation import bootstrap
+from miue.evaluation.bootstrap import bootstrap_intervals, resampled_metrics
+from miue.evaluation.evaluate import evaluate_level
+from miue.predictions import PredictionTable
+
+
+def made_table(classes: int = 2, bags: int = 23, per_bag: int = 7, ties: bool = False) -> PredictionTable:
+    random = np.random.default_rng(5)
+    count = bags * per_bag
+    alpha = random.gamma(1.3, size=(count, classes)) + 1
+    if ties:
+        alpha = np.round(alpha, 0)
+    of_bag = np.repeat(np.arange(bags), per_bag)
+    is_ood = np.repeat(random.random(bags) < 0.4, per_bag)
+    sets = np.where(is_ood, np.where(of_bag % 2 == 0, "even", "odd"), "").astype(object)
+    labels = Labels(random.integers(classes, size=count), random.random(count) < 0.8)
+    names = np.array([f"bag {b}" for b in of_bag], object)
+    return PredictionTable(Dirichlet(torch.from_numpy(alpha)), names, labels, is_ood, sets)
+
+
+def drawn_again(table: PredictionTable, seed: int, number: int) -> PredictionTable:
+    names, bag_of = np.unique(table.bag_ids.astype(str), return_inverse=True)
+    drawn = np.random.default_rng([seed, number]).integers(len(names), size=len(names))
+    rows = np.concatenate([np.flatnonzero(bag_of == bag) for bag in drawn])
+    distribution: PredictiveDistribution
+    if isinstance(table.distribution, Dirichlet):
+        distribution = Dirichlet(table.distribution.alpha[torch.from_numpy(rows)])
+    else:
+        distribution = Categorical(table.distribution.probabilities[torch.from_numpy(rows)])
+    return PredictionTable(
+        distribution, table.bag_ids[rows], table.labels[rows], table.is_ood[rows], table.ood_sets[rows]
+    )
+
+
+def values_of(table: PredictionTable) -> dict[str, float]:
+    level = evaluate_level(table)
+    metrics = {**level.metrics, "confidence": level.confidence.auroc}
+    metrics.update({f"ood {name}": one.auroc for name, one in level.ood.items()})
+    return {name: np.nan if one.value is None else one.value for name, one in metrics.items()}
+
+
+@pytest.mark.parametrize(
+    ("classes", "per_bag", "ties"), [(2, 7, False), (2, 7, True), (3, 5, False), (2, 1, False)]
+)
+def test_a_resample_has_the_metrics_of_the_bags_it_drew(
+    classes: int, per_bag: int, ties: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = made_table(classes, per_bag=per_bag, ties=ties)
+    monkeypatch.setattr(bootstrap, "CELLS_AT_ONCE", 3 * len(table))
+    found = resampled_metrics(table, resamples=11, seed=3)
+    for number in range(11):
+        wanted = values_of(drawn_again(table, 3, number))
+        if not {"ood even", "ood odd"} <= set(wanted):
+            del wanted["ue"]  # a resample without a set has no mean over all sets
+            assert np.isnan(found["ue"][number])
+        for name, value in wanted.items():
+            assert found[name][number] == pytest.approx(value, abs=1e-12, nan_ok=True), name
+    assert set(found) == set(values_of(table))
+
+
+def test_instances_of_a_bag_stay_together() -> None:
+    table = made_table(bags=2, per_bag=50)
+    halves = PredictionTable(
+        Categorical(torch.tensor([[0.9, 0.1]]).repeat(100, 1)),
+        table.bag_ids,
+        Labels(np.repeat([0, 1], 50), np.ones(100, bool)),
+        np.zeros(100, bool),
+        np.full(100, "", object),
+    )
+    accuracies = resampled_metrics(halves, resamples=200, seed=0)["accuracy"]
+    assert set(accuracies.tolist()) == {0.0, 0.5, 1.0}  # instances drawn one by one would spread near a half
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    random, covered = np.random.default_rng(0), 0
+    for trial in range(200):
+        right = random.random(60) < 0.7
+        table = PredictionTable(
+            Categorical(torch.tensor([[0.8, 0.2]], dtype=torch.float64).repeat(60, 1)),
+            np.array([str(i) for i in range(60)], object),
+            Labels(np.where(right, 0, 1), np.ones(60, bool)),
+            np.zeros(60, bool),
+            np.full(60, "", object),
+        )
+        interval = bootstrap_intervals(table, resamples=200, seed=trial)["accuracy"]
+        assert interval.low is not None
+        assert interval.high is not None
+        covered += interval.low <= 0.7 <= interval.high
+    assert 0.88 <= covered / 200 <= 0.99
+
+
+def test_the_seed_decides_and_the_chunk_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = made_table()
+    first = bootstrap_intervals(table, resamples=50, seed=1)
+    assert first == bootstrap_intervals(table, resamples=50, seed=1)
+    assert first != bootstrap_intervals(table, resamples=50, seed=2)
+    monkeypatch.setattr(bootstrap, "CELLS_AT_ONCE", 1)
+    other = bootstrap_intervals(table, resamples=50, seed=1)
+    assert [one.low for one in other.values()] == pytest.approx([one.low for one in first.values()])
+
+
+def test_an_undefined_metric_has_no_interval_but_a_reason() -> None:
+    table = made_table()
+    unlabelled = PredictionTable(
+        table.distribution, table.bag_ids, Labels.unknown(len(table)), table.is_ood, table.ood_sets
+    )
+    intervals = bootstrap_intervals(unlabelled, resamples=20)
+    assert intervals["accuracy"].low is None
+    assert intervals["accuracy"].reason == "defined in only 0 of 20 resamples"
+    assert intervals["aurc"].low is None
+    assert intervals["ood even"].low is not None

@@ -1,0 +1,275 @@
+"""The report in a real browser: nothing goes wrong, nothing is fetched, and its controls do what they say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_predictions import NASTY, chromium, made_predictions, on_a_slide, unlabelled, without_evidence
+
+from miue.evaluation.evaluate import default_measures
+from miue.predictions import Predictions
+from miue.report.report import Resampling, write_report
+
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+    where = chromium()
+    if where is None:
+        pytest.skip("needs an installed chromium or google-chrome")
+    with playwright.sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=where, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Opened:
+    """A report in a page of the browser, with everything that it asked for and complained about."""
+
+    def __init__(self, browser: Any, path: Path, width: int = 1200, scheme: str = "light") -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.page = self.context.new_page()
+        self.asked: list[str] = []
+        self.complaints: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.goto(path.as_uri())
+        self.page.wait_for_selector("html[data-ready=yes]", timeout=60_000)
+
+    def text(self, selector: str) -> str:
+        return str(self.page.inner_text(selector))
+
+    def column(self, number: int) -> list[str]:
+        return [
+            str(t) for t in self.page.locator(f"#bags-table tbody tr > :nth-child({number})").all_inner_texts()
+        ]
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("report") / "report.html"
+    found = [(f"place_{seed}", made_predictions(120, seed=seed, about=about(seed))) for seed in (1, 2)]
+    write_report(out, [*found, ("soft", softmax())], resampling=Resampling(20))
+    return out
+
+
+def about(seed: int) -> dict[str, Any]:
+    return {"network": "attention", "method": "mirel", "seed": seed, "classes": ["no", "yes"]}
+
+
+def softmax() -> Predictions:
+    return without_evidence(made_predictions(120, seed=7, about={"method": "softmax", "classes": ["no", "yes"]}))
+
+
+@pytest.fixture
+def opened(browser: Any, report: Path) -> Iterator[Opened]:
+    shown = Opened(browser, report)
+    yield shown
+    shown.context.close()
+    assert shown.complaints == []
+    assert shown.asked
+    assert all(url.startswith(("file:", "data:", "blob:")) for url in shown.asked)
+
+
+def kept_and_errors(predictions: Predictions, share: float) -> tuple[int, int, int]:
+    """(kept, errors among them, foreign bags referred) of the most certain share of labelled bags."""
+    table = predictions.bags
+    uncertainty = table.uncertainties()[default_measures(table)[0]]
+    inside = np.flatnonzero(table.labels.known & ~table.is_ood)
+    order = inside[np.argsort(uncertainty[inside])]
+    kept = order[: round(share * len(order))]
+    wrong = int((table.predicted[kept] != table.labels.values[kept]).sum())
+    return len(kept), wrong, int((uncertainty[table.is_ood] > uncertainty[kept].max()).sum())
+
+
+def test_every_figure_is_drawn_without_a_complaint_or_a_request(opened: Opened) -> None:
+    for name in ("reliability", "coverage", "distributions"):
+        assert opened.page.locator(f"#{name}-plot svg.main-svg").count() >= 1
+        assert opened.page.locator(f"#{name}-plot .trace").count() >= 2
+    assert opened.page.evaluate("document.fonts.size") == 0
+
+
+@pytest.mark.parametrize("share", [0.8, 0.45])
+@pytest.mark.parametrize("run", [0, 2])
+def test_the_slider_shows_the_error_among_the_kept_and_who_is_referred(
+    opened: Opened, share: float, run: int
+) -> None:
+    predictions = [made_predictions(120, seed=1), None, softmax()][run]
+    assert predictions is not None
+    opened.page.select_option("#coverage-run", str(run))
+    opened.page.evaluate(
+        "share => { const s = document.getElementById('coverage-slider'); s.value = 100 * share;"
+        " s.dispatchEvent(new Event('input')); }",
+        share,
+    )
+    kept, wrong, foreign = kept_and_errors(predictions, share)
+    assert opened.text("#coverage-kept") == f"{kept} of 80"
+    assert opened.text("#coverage-referred") == str(80 - kept)
+    assert opened.text("#coverage-error") == f"{100 * wrong / kept:.2f} %"
+    assert f"cats: {foreign} of 40 out-of-distribution bags are referred" in opened.text("#coverage-list")
+    assert opened.page.locator("#coverage-list .chips button").count() == min(40, 80 - kept)
+    opened.page.click("#coverage-list > button")
+    assert opened.text("#bags-count") == f"{80 - kept + foreign} of 120 bags"
+
+
+def test_the_slider_moves_by_key(opened: Opened) -> None:
+    before = opened.text("#coverage-kept")
+    opened.page.focus("#coverage-slider")
+    for _ in range(5):
+        opened.page.keyboard.press("ArrowLeft")
+    assert opened.text("#coverage-share") == "75.0 %"
+    assert opened.text("#coverage-kept") != before
+
+
+def test_a_heading_sorts_by_mouse_and_by_key(opened: Opened) -> None:
+    opened.page.click("#bags-table [data-key=probability]")
+    falling = [float(value) for value in opened.column(6)]
+    assert len(falling) == 25
+    assert falling == sorted(falling, reverse=True)
+    opened.page.keyboard.press("Enter")  # the heading kept the focus
+    rising = [float(value) for value in opened.column(6)]
+    assert rising == sorted(rising)
+    assert rising[0] < falling[-1]
+    assert opened.page.get_attribute("#bags-table th:nth-child(6)", "aria-sort") == "ascending"
+    opened.page.click("#bags-table [data-key=id]")
+    assert opened.column(1) == [f"bag {number:04d}" for number in range(25)]
+    opened.page.click("#bags-next")
+    assert opened.column(1)[0] == "bag 0025"
+
+
+def test_the_search_and_the_choice_filter(opened: Opened) -> None:
+    opened.page.fill("#bags-search", "0017")
+    assert opened.column(1) == ["bag 0017"]
+    opened.page.fill("#bags-search", "cats")
+    assert opened.text("#bags-count") == "40 of 120 bags"
+    opened.page.fill("#bags-search", "nothing of that name")
+    assert opened.text("#bags-count").startswith("0 of 120 bags; change the search")
+    opened.page.fill("#bags-search", "")
+    table = made_predictions(120, seed=1).bags
+    wrong = int(((table.predicted != table.labels.values) & table.labels.known & ~table.is_ood).sum())
+    opened.page.select_option("#bags-filter", "wrong")
+    assert opened.text("#bags-count") == f"{wrong} of 120 bags"
+    assert set(opened.column(8)) == {"wrong"}
+
+
+def test_a_bag_opens_with_every_prediction_and_its_instances(opened: Opened) -> None:
+    opened.page.fill("#bags-search", "bag 0017")
+    opened.page.locator("#bags-table tbody button").focus()
+    opened.page.keyboard.press("Enter")
+    assert "Bag bag 0017" in opened.text("#bag h3")
+    assert "attention mirel, seed 2" in opened.text("#bag table")
+    assert "no such measure" in opened.text("#bag")  # a softmax has no vacuity
+    assert opened.page.locator("#bag-plot .point path").count() == 10
+    opened.page.click("#bag summary")
+    shown = [float(value) for value in opened.page.locator("#bag-instances td:nth-child(3)").all_inner_texts()]
+    instances = made_predictions(120, seed=1).instances
+    assert instances is not None
+    assert sorted(shown) == pytest.approx(np.sort(instances.probabilities[85:90, 1]), abs=6e-4)
+    opened.page.click("#bag .bag-head button")
+    assert not opened.page.is_visible("#bag")
+
+
+def test_measures_and_levels_can_be_chosen(opened: Opened) -> None:
+    opened.page.select_option("#distributions-level", "instances")
+    opened.page.select_option("#distributions-measure", "entropy")
+    assert "entropy of the expected class probabilities" in opened.text("#distributions-measure-text")
+    assert "600" not in opened.text("#distributions-table")
+    assert "400" in opened.text("#distributions-table")
+    assert "200" in opened.text("#distributions-table")
+    opened.page.select_option("#distributions-run", "2")  # a softmax has an entropy too
+    assert opened.page.input_value("#distributions-measure") == "entropy"
+    opened.page.select_option("#coverage-level", "instances")
+    assert opened.text("#coverage-kept") == "320 of 400"
+    opened.page.select_option("#reliability-level", "instances")
+
+
+def test_what_is_missing_shows_its_reason(browser: Any, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    bare = unlabelled(made_predictions())
+    write_report(out, [("bare", Predictions(bare.bags, None))], resampling=Resampling(20))
+    shown = Opened(browser, out)
+    assert shown.text("#reliability-missing") == "— bare: no labelled item in distribution"
+    assert shown.text("#coverage-error") == "— no labels"
+    assert shown.text("#coverage-kept") == "24 of 30"
+    shown.page.locator("#bags-table tbody button").first.click()
+    assert "— no predictions of instances" in shown.text("#bag")
+    assert shown.complaints == []
+    shown.context.close()
+
+
+def test_no_text_becomes_code(browser: Any, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    about = {"network": NASTY, "method": "%{x}", "classes": [NASTY, "<img src=x onerror=alert(1)>"]}
+    write_report(
+        out,
+        [("x", made_predictions(name=NASTY, ood_set=NASTY, about=about))],
+        resampling=Resampling(20),
+        title=NASTY,
+    )
+    shown = Opened(browser, out)
+    shown.page.locator("#bags-table tbody button").first.click()
+    shown.page.wait_for_selector("#bag-plot .point path")
+    assert shown.page.title() == NASTY
+    assert shown.page.locator("img, b").count() == 0
+    assert NASTY in shown.text("#bag h3")
+    legend = str(shown.page.locator("#distributions-plot .legendtext").nth(1).text_content())
+    assert "<b>" in legend
+    assert shown.complaints == []
+    shown.context.close()
+
+
+def test_a_map_is_drawn_where_coordinates_are_known(browser: Any, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    write_report(out, [("x", on_a_slide(made_predictions(per_bag=12)))], resampling=Resampling(20))
+    shown = Opened(browser, out)
+    shown.page.locator("#bags-table tbody button").first.click()
+    assert shown.page.locator("#bag-plot .hm image").count() == 1
+    shown.page.select_option("#bag-colour", "probability")
+    z = shown.page.evaluate("document.getElementById('bag-plot').data[0].z")
+    assert np.array(z, float).shape == (3, 4)
+    assert shown.complaints == []
+    shown.context.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 360])
+def test_it_fits_wide_and_narrow_and_text_stands_out(browser: Any, report: Path, width: int, scheme: str) -> None:
+    shown = Opened(browser, report, width, scheme)
+    shown.page.locator("#bags-table tbody button").first.click()
+    shown.page.wait_for_selector("#bag-plot .point path")
+    assert shown.page.evaluate("document.documentElement.scrollWidth") <= width
+    for ink in ("ink", "quiet", "accent", "wrong", "right"):
+        for paper in ("card", "page"):
+            assert contrast(shown, ink, paper) >= 4.5, (ink, paper)
+    shown.context.close()
+
+
+def contrast(shown: Opened, ink: str, paper: str) -> float:
+    """Contrast ratio of two colours of the style sheet (WCAG 2.1)."""
+    luminances = []
+    for name in (ink, paper):
+        read = "name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim()"
+        digits = re.fullmatch(r"#([0-9a-f]{6})", shown.page.evaluate(read, name))
+        assert digits is not None
+        channels = np.array([int(digits[1][i : i + 2], 16) / 255 for i in (0, 2, 4)])
+        linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        luminances.append(float(linear @ [0.2126, 0.7152, 0.0722]))
+    return (max(luminances) + 0.05) / (min(luminances) + 0.05)
+
+
+def test_every_control_has_a_name(opened: Opened) -> None:
+    unnamed = opened.page.evaluate(
+        "[...document.querySelectorAll('select, input, button')].filter(e => !e.labels?.length &&"
+        " !e.textContent.trim() && !e.ariaLabel).map(e => e.id)"
+    )
+    assert unnamed == []
+    for role in opened.page.locator("[role=img], [role=region]").all():
+        assert role.get_attribute("aria-label") or role.get_attribute("aria-labelledby")

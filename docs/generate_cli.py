@@ -24,6 +24,7 @@ COMMANDS = (
     ("inspect",),
     ("paper", "list"),
     ("paper", "run"),
+    ("paper", "figure"),
     ("paper", "distances"),
     ("paper", "table"),
     ("paper", "seeds"),

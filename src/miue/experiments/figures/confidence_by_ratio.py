@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from miue.experiments.figures.drawn import Cell, Drawn, plain
 from miue.experiments.figures.ood_sweep import CONFIDENCE, RATIOS, STRENGTH, OodSweep, sweep_of
@@ -122,5 +123,7 @@ def _densities(axes: Any, sweep: OodSweep, level: str, score: str, source: str) 
     )
     if score == STRENGTH:
         axes.set_xscale("log")
+        for set_formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
+            set_formatter(LogFormatter(labelOnlyBase=False, minor_thresholds=(1.5, 0.6)))
     axes.legend(frameon=False, fontsize=8)
     plain(axes)

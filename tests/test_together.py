@@ -66,20 +66,19 @@ def assert_same(alone: list[Method], together: list[Method], tolerance: float) -
             )
 
 
-@pytest.mark.parametrize("network", NETWORKS)
 @pytest.mark.parametrize(
-    ("method", "options"),
+    ("network", "method", "options"),
     [
-        ("deterministic", {}),
-        ("mirel", {}),
-        ("mirel", {"method.strategy": "weighted-loss", "method.routing": "through-estimator"}),
-        ("i-edl", {"method.fisher_coefficient": 0.1}),
+        *((network, "mirel", {}) for network in NETWORKS),
+        ("attention", "deterministic", {}),
+        ("max", "deterministic", {}),
+        ("dsmil", "mirel", {"method.strategy": "weighted-loss", "method.routing": "through-estimator"}),
+        ("gated-attention", "i-edl", {"method.fisher_coefficient": 0.1}),
     ],
-    ids=["deterministic", "mirel", "mirel-L2-through-estimator", "i-edl"],
 )
 def test_members_end_where_each_ends_alone(network: str, method: str, options: dict[str, float]) -> None:
     bags, validation = double_bags(43), double_bags(20, seed=2)
-    settings = {"max_epochs": 7, "learning_rate": 3e-3, "lr_patience": 1, "stop_patience": 2}
+    settings = {"max_epochs": 5, "learning_rate": 3e-3, "lr_patience": 1, "stop_patience": 2}
     alone, together = (methods_of(bags, network, method, **options) for _ in range(2))
     expected = [fit(m, bags, validation, c, QUIET) for m, c in zip(alone, configs(**settings), strict=True)]
     found = fit_together(together, bags, validation, configs(**settings), ALL_QUIET)

@@ -17,11 +17,11 @@ LAYERS = [
     {"methods", "config", "training", "predictions", "prediction", "model", "distance_scores"},
     {"data"},
     {"evaluation"},
-    {"report"},
+    {"report", "export"},
     {"api", "demo", "experiments", "inspection", "cli", "__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-NO_NETWORKS = ("evaluation", "report", "predictions", "measures", "distributions")
+NO_NETWORKS = ("evaluation", "report", "export", "predictions", "measures", "distributions")
 
 
 def imports() -> list[tuple[Path, str, str]]:

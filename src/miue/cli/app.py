@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from miue.cli.export import export_app
 from miue.cli.options import parse_settings
 from miue.cli.paper import paper_app
 from miue.errors import ConfigError, unknown_name
@@ -28,6 +29,7 @@ app = typer.Typer(
 data_app = typer.Typer(help="Make bag stores.", no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(data_app, name="data")
 app.add_typer(paper_app, name="paper")
+app.add_typer(export_app, name="export")
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]

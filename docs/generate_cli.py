@@ -15,6 +15,7 @@ COMMANDS = (
     (),
     ("demo",),
     ("data", "make"),
+    ("data", "tile"),
     ("train",),
     ("predict",),
     ("evaluate",),

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "miue"
 
 LAYERS = [
     {"errors", "files", "seeds"},
-    {"segments", "bags", "tables"},
+    {"segments", "bags", "tables", "slides"},
     {"encoders", "networks"},
     {"evidence", "distributions", "measures", "distances"},
     {"methods", "config", "training", "predictions", "prediction", "model", "distance_scores"},

@@ -23,9 +23,9 @@ from miue.errors import ConfigError, DataError, StorageError
 from miue.export.geojson import Selection, regions, squares, write_geojson
 from miue.export.heatmap import Slide, heatmap_figure, layers_of, painted
 from miue.export.patches import class_names, file_names, grid_step, patches_by_slide
-from miue.export.slide_files import bounds_origin, find_slide, open_slide
 from miue.export.worklist import BETWEEN, FAR, FEW, UNSURE, Limits, worklist
 from miue.predictions import Predictions, PredictionTable, read_predictions
+from miue.slides import bounds_origin, find_slide, open_slide
 
 STEP = 512
 GRID = np.array([[x, y] for y in range(0, 3 * STEP, STEP) for x in range(0, 5 * STEP, STEP)], np.int64)
@@ -79,7 +79,7 @@ def run(*words: object) -> Any:
 
 
 def test_the_grid_step_is_the_common_one_even_where_pieces_of_tissue_have_grids_of_their_own() -> None:
-    pieces = np.concatenate([GRID, GRID[:3] + np.array([STEP * 5 + 13, 0])])
+    pieces = np.concatenate([GRID, GRID[:3] + np.array([STEP * 4 + 13, 0])])
     assert grid_step(pieces) == STEP
     assert grid_step(GRID[::-1]) == STEP
     assert grid_step(np.array([[0, 0], [STEP, STEP]])) is None
@@ -186,6 +186,21 @@ def test_the_bounds_of_a_slide_are_read_where_it_states_them() -> None:
 
     assert bounds_origin(Mirax()) == (120, 4000)
     assert bounds_origin(Plain()) == (0, 0)
+
+
+def test_the_bounds_of_a_slide_are_subtracted(
+    saved: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slides = saved.parent / "slides"
+    slides.mkdir()
+    for name in ("007.svs", "b.svs"):
+        (slides / name).symlink_to(shared_data / "CMU-1-Small-Region.svs")
+    monkeypatch.setattr("miue.slides.bounds_origin", lambda slide: (7, 1000))
+    result = run("geojson", saved, "--out", saved.parent / "out", "--slides", slides, "--quiet")
+    assert result.exit_code == 0, result.output
+    content = json.loads((saved.parent / "out" / "b.geojson").read_text("utf-8"))
+    assert content["features"][0]["geometry"]["coordinates"][0][0] == [70, 1]
+    assert content["miue"]["bounds_subtracted"] == [7, 1000]
 
 
 def test_a_failed_export_leaves_no_file(tmp_path: Path) -> None:
@@ -301,6 +316,12 @@ def test_the_limits_of_a_worklist_are_those_given() -> None:
     assert sum(FAR in row["reason"] for row in rows) == 12
     with pytest.raises(ConfigError, match="limits"):
         Limits(probability=1.5)
+
+
+def test_slides_of_the_same_reasons_are_ordered_by_entropy() -> None:
+    p = torch.tensor([[0.3, 0.7], [0.5, 0.5], [0.05, 0.95], [0.2, 0.8], [0.4, 0.6]], dtype=torch.float64)
+    rows = worklist(Predictions(table(Categorical(p), list("abcde")), None)).rows
+    assert [row["slide"] for row in rows] == list("beadc")
 
 
 def test_a_worklist_says_what_it_cannot_judge() -> None:

@@ -14,6 +14,7 @@ from rich.console import Console
 from miue.cli.export import export_app
 from miue.cli.options import parse_settings
 from miue.cli.paper import paper_app
+from miue.cli.tile import data_tile
 from miue.errors import ConfigError, unknown_name
 
 app = typer.Typer(
@@ -26,7 +27,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-data_app = typer.Typer(help="Make bag stores.", no_args_is_help=True, rich_markup_mode=None)
+data_app = typer.Typer(
+    help="Make bag stores; cut slides into patches.", no_args_is_help=True, rich_markup_mode=None
+)
+data_app.command("tile")(data_tile)
 app.add_typer(data_app, name="data")
 app.add_typer(paper_app, name="paper")
 app.add_typer(export_app, name="export")

@@ -241,7 +241,7 @@ def parse_bounds(text: str | None, slides: Path | None) -> tuple[int, int]:
 def slide_origin(folder: Path, name: str, skipped: list[str] | None) -> tuple[int, int] | None:
     """Return the slide's bounds-x and bounds-y; None, and why in ``skipped``, where it cannot be read."""
     from miue.errors import StorageError
-    from miue.export.slide_files import bounds_origin, find_slide, open_slide
+    from miue.slides import bounds_origin, find_slide, open_slide
 
     try:
         with open_slide(find_slide(folder, name)) as slide:
@@ -257,7 +257,7 @@ def slide_picture(folder: Path, name: str, skipped: list[str] | None) -> Any:
     """Return the slide's picture; None, and why in ``skipped``, where it cannot be read."""
     from miue.errors import StorageError
     from miue.export.heatmap import LONGEST, Slide
-    from miue.export.slide_files import find_slide, microns_per_pixel, open_slide, thumbnail
+    from miue.slides import find_slide, microns_per_pixel, open_slide, thumbnail
 
     try:
         with open_slide(find_slide(folder, name)) as slide:

@@ -85,9 +85,9 @@ def regions(patches: Patches, selection: Selection, origin: tuple[int, int] = (0
         polygons = shapely.get_parts(shapely.union_all(boxes))
         centres = shapely.points(low + patches.size / 2)
         of_centre, of_polygon = shapely.STRtree(polygons).query(centres, predicate="within")
-        members = rows[of_centre]
-        for place, polygon in enumerate(polygons):
-            inside = members[of_polygon == place]
+        members = rows[of_centre[np.argsort(of_polygon, kind="stable")]]
+        ends = np.cumsum(np.bincount(of_polygon, minlength=len(polygons)))
+        for polygon, inside in zip(polygons, np.split(members, ends[:-1]), strict=True):
             values = _region_measurements(patches, inside, number, selection.class_names, polygon.area)
             yield _feature("annotation", _rings(polygon), number, selection.class_names, values)
 

@@ -27,6 +27,22 @@ PatchSize = Annotated[
 SkipBad = Annotated[
     bool, typer.Option("--skip-bad", help="Go on after a slide that fails, and list it at the end.")
 ]
+Classes = Annotated[
+    list[str] | None,
+    typer.Option("--class", help="Only this class, by name or number; may be repeated. Else all classes."),
+]
+Threshold = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=1, help="Keep patches whose (chosen) class is at least so probable; else the predicted class."
+    ),
+]
+Merge = Annotated[bool, typer.Option("--merge", help="Unite neighbouring patches of one class into regions.")]
+Bounded = Annotated[
+    Path | None,
+    typer.Option(help="Folder of slides: their OpenSlide bounds-x/y are subtracted, as QuPath shows them."),
+]
+Bounds = Annotated[str | None, typer.Option(metavar="X,Y", help="Subtract these instead.")]
 
 
 @export_app.command("geojson")
@@ -34,26 +50,11 @@ def export_geojson(
     given: Given,
     out: Out,
     patch_size: PatchSize = None,
-    class_name: Annotated[
-        list[str] | None,
-        typer.Option("--class", help="Only this class, by name or number; may be repeated. Else all classes."),
-    ] = None,
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Keep patches whose (chosen) class is at least so probable; else the predicted class.",
-        ),
-    ] = None,
-    merge: Annotated[
-        bool, typer.Option("--merge", help="Unite neighbouring patches of one class into regions.")
-    ] = False,
-    slides: Annotated[
-        Path | None,
-        typer.Option(help="Folder of slides: their OpenSlide bounds-x/y are subtracted, as QuPath shows them."),
-    ] = None,
-    bounds: Annotated[str | None, typer.Option(metavar="X,Y", help="Subtract these instead.")] = None,
+    class_name: Classes = None,
+    threshold: Threshold = None,
+    merge: Merge = False,
+    slides: Bounded = None,
+    bounds: Bounds = None,
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -72,7 +73,7 @@ def export_geojson(
     from miue.predictions import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
-    origin_given = parse_bounds(bounds, slides)
+    fixed = parse_bounds(bounds, slides)
     predictions = read_predictions(given)
     names = class_names(predictions)
     chosen = sorted({class_number(names, name) for name in class_name or names})
@@ -85,12 +86,9 @@ def export_geojson(
         for patches in track(
             every, "Writing GeoJSON", total=len(files), disable=quiet, console=Console(stderr=True)
         ):
-            origin = origin_given
-            if slides is not None and (found := slide_origin(slides, patches.slide, skipped)) is None:
+            origin = fixed if slides is None else slide_origin(slides, patches.slide, skipped)
+            if origin is None:
                 continue
-            if slides is not None:
-                assert found is not None
-                origin = found
             about = {
                 "slide": patches.slide,
                 "patch_size_level0": patches.size,
@@ -199,7 +197,7 @@ def export_worklist(
 
 
 def worklist_table(rows: list[dict[str, Any]]) -> Any:
-    """Return the rows as a rich table."""
+    """Return the rows as a rich table; the numbers behind the reasons are in the file."""
     from rich.table import Table
 
     table = Table("", "slide", "look", "predicted", "probability", "patches", "reason")
@@ -213,7 +211,7 @@ def worklist_table(rows: list[dict[str, Any]]) -> Any:
             f"{row['probability']:.2f}",
             count,
         ]
-        table.add_row(*cells, row["reason"].replace("; ", "\n"))
+        table.add_row(*cells, "\n".join(part.split(" (")[0] for part in row["reason"].split("; ")))
     return table
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from miue.errors import DataError, unknown_name
+from miue.measures import MEASURES
 from miue.predictions import SCORE_PREFIX, Predictions
 
 GIVEN, FROM_GRID = "given", "step of the grid of coords"
@@ -61,7 +62,7 @@ def patches_by_slide(
         )
     coords, probabilities = table.coords, table.probabilities
     uncertainties = {
-        (SCORE_PREFIX if name in table.scores else "") + name: np.asarray(values, np.float64)
+        (SCORE_PREFIX if name not in MEASURES else "") + name: np.asarray(values, np.float64)
         for name, values in table.uncertainties().items()
     }
     ids, places = np.unique(table.bag_ids.astype(str), return_inverse=True)

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "miue"
 
 LAYERS = [
     {"errors", "files", "seeds"},
-    {"segments", "bags", "tables"},
+    {"segments", "bags", "tables", "slides"},
     {"encoders", "networks"},
     {"evidence", "distributions", "measures", "distances", "decisions"},
     {
@@ -26,11 +26,20 @@ LAYERS = [
     },
     {"data"},
     {"evaluation"},
-    {"report"},
+    {"report", "export"},
     {"api", "demo", "experiments", "inspection", "cli", "__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-NO_NETWORKS = ("evaluation", "report", "predictions", "calibration", "decisions", "measures", "distributions")
+NO_NETWORKS = (
+    "evaluation",
+    "report",
+    "export",
+    "predictions",
+    "calibration",
+    "decisions",
+    "measures",
+    "distributions",
+)
 
 
 def imports() -> list[tuple[Path, str, str]]:

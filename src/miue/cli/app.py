@@ -13,9 +13,11 @@ import typer
 from rich.console import Console
 
 from miue.cli.calibrate import calibrate, decide
+from miue.cli.export import export_app
 from miue.cli.options import parse_settings
 from miue.cli.paper import paper_app
 from miue.cli.report import report
+from miue.cli.tile import data_tile
 from miue.errors import ConfigError, unknown_name
 
 app = typer.Typer(
@@ -28,9 +30,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-data_app = typer.Typer(help="Make bag stores.", no_args_is_help=True, rich_markup_mode=None)
+data_app = typer.Typer(
+    help="Make bag stores; cut slides into patches.", no_args_is_help=True, rich_markup_mode=None
+)
+data_app.command("tile")(data_tile)
 app.add_typer(data_app, name="data")
 app.add_typer(paper_app, name="paper")
+app.add_typer(export_app, name="export")
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]

@@ -1,0 +1,208 @@
+"""Slides cut into patches: tissue found, a grid laid over it, each patch encoded, written as TRIDENT lays it out.
+
+``features`` (N, D) float32 and ``coords`` (N, 2) int64, the top left corners in level-0 pixels, whose attribute
+``patch_size_level0`` is the step of the grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64, UInt8
+
+from miue.errors import ConfigError, DataError, StorageError
+from miue.files import atomic_file
+from miue.slides import microns_per_pixel, open_slide, thumbnail
+
+LONGEST = 2048  # pixels of the longer side of the picture in which tissue is sought
+LEAST_SATURATION = 0.05  # a slide of glass alone has noise, which Otsu's threshold would split in two
+Encode = Callable[[UInt8[np.ndarray, "height width 3"]], Float32[np.ndarray, "D"]]
+Follow = Callable[[Int64[np.ndarray, "n 2"]], Iterator[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How slides are cut.
+
+    Attributes:
+        patch_px: side of a patch, in pixels at ``magnification``.
+        magnification: such as 20 for 20×, about 0.5 µm per pixel.
+        tissue: least share of a patch that is tissue, above 0 up to 1.
+    """
+
+    patch_px: int = 256
+    magnification: float = 20.0
+    tissue: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.patch_px < 8 or self.magnification <= 0 or not 0 < self.tissue <= 1:
+            raise ConfigError(
+                item="the tiling",
+                wanted="patches of at least 8 pixels, a magnification above 0, a share of tissue above 0 up to 1",
+                got=str(asdict(self)),
+                fix="correct the option",
+            )
+
+
+def tile_slide(path: Path, out: Path, tiling: Tiling, encode: Encode, encoder: str, follow: Follow = iter) -> int:
+    """Cut the slide at ``path``, encode its patches and write them to ``out``; return how many there are.
+
+    Args:
+        path: a slide that OpenSlide reads.
+        out: the .h5 file.
+        tiling: size, magnification and share of tissue.
+        encode: features of one patch.
+        encoder: its name, kept in the file.
+        follow: yields the corners it is given, and may show how far it is.
+
+    Raises:
+        StorageError: a slide that cannot be read, or a file that cannot be written.
+        DataError: no tissue, an unknown magnification, or one below what is asked for.
+    """
+    with open_slide(path) as slide:
+        of_slide = level0_magnification(slide, path)
+        if tiling.magnification > of_slide * 1.01:
+            raise DataError(
+                item=f"slide {str(path)!r}",
+                wanted=f"a slide scanned at {tiling.magnification:g}× or more",
+                got=f"{of_slide:g}×",
+                fix=f"pass --magnification {of_slide:g} or less",
+            )
+        step = round(tiling.patch_px * of_slide / tiling.magnification)
+        coords = tissue_grid(tissue_mask(thumbnail(slide, LONGEST)), tuple(slide.dimensions), step, tiling.tissue)
+        if not len(coords):
+            raise DataError(
+                item=f"slide {str(path)!r}",
+                wanted=f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
+                got="none",
+                fix="look at the slide; lower --tissue or --patch-px, or pass --skip-bad",
+            )
+        features = np.stack(
+            [encode(read_patch(slide, int(x), int(y), step, tiling.patch_px)) for x, y in follow(coords)]
+        )
+        attributes = {
+            "patch_size": tiling.patch_px,
+            "patch_size_level0": step,
+            "level0_magnification": of_slide,
+            "target_magnification": tiling.magnification,
+            "overlap": 0,
+            "level0_width": slide.dimensions[0],
+            "level0_height": slide.dimensions[1],
+            "name": path.stem,
+            "tissue": tiling.tissue,
+        }
+    _write(out, features, coords, attributes, encoder)
+    return len(coords)
+
+
+def level0_magnification(slide: Any, path: Path) -> float:
+    """Return the magnification a slide was scanned at: what it states, else 10 µm over its pixel width.
+
+    Raises:
+        DataError: it states neither.
+    """
+    try:
+        stated = float(slide.properties["openslide.objective-power"])
+    except (KeyError, ValueError):
+        stated = 0.0
+    microns = microns_per_pixel(slide)
+    if stated <= 0 and microns is None:
+        raise DataError(
+            item=f"slide {str(path)!r}",
+            wanted="a stated magnification or pixel width",
+            got="neither",
+            fix="convert it to a format that states them",
+        )
+    return stated if stated > 0 or microns is None else 10 / microns
+
+
+def tissue_mask(picture: UInt8[np.ndarray, "height width 3"]) -> Bool[np.ndarray, "height width"]:
+    """Return where the picture is more saturated than Otsu's threshold, and than glass ever is."""
+    from skimage.color import rgb2hsv
+    from skimage.filters import median, threshold_otsu
+
+    saturation = median(rgb2hsv(picture)[..., 1])
+    if saturation.min() == saturation.max():
+        return np.full(saturation.shape, bool(saturation.max() > LEAST_SATURATION))
+    mask: np.ndarray = saturation > max(threshold_otsu(saturation), LEAST_SATURATION)
+    return mask
+
+
+def tissue_grid(
+    mask: Bool[np.ndarray, "height width"], size: tuple[int, int], step: int, least: float
+) -> Int64[np.ndarray, "n 2"]:
+    """Return the top left corners, row by row, of the grid's whole patches that are tissue enough.
+
+    Args:
+        mask: tissue over the whole slide.
+        size: width and height of the slide in level-0 pixels.
+        step: side of a patch in level-0 pixels.
+        least: least share of tissue.
+    """
+    width, height = size
+    x, y = np.arange(0, width - step + 1, step), np.arange(0, height - step + 1, step)
+    summed = np.pad(mask.astype(np.int64).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    left, right = _pixels(x, step, mask.shape[1] / width, mask.shape[1])
+    top, bottom = _pixels(y, step, mask.shape[0] / height, mask.shape[0])
+    inside = summed[np.ix_(bottom, right)] - summed[np.ix_(top, right)]
+    inside = inside - summed[np.ix_(bottom, left)] + summed[np.ix_(top, left)]
+    share = inside / ((bottom - top)[:, None] * (right - left)[None])
+    rows, columns = np.nonzero(share >= least)
+    return np.stack([x[columns], y[rows]], 1).astype(np.int64)
+
+
+def read_patch(slide: Any, x: int, y: int, step: int, patch_px: int) -> UInt8[np.ndarray, "height width 3"]:
+    """Return the patch of ``step`` level-0 pixels at (x, y), read where it costs least, ``patch_px`` wide."""
+    from PIL import Image
+
+    level = slide.get_best_level_for_downsample(step / patch_px * 1.001)
+    side = max(1, round(step / slide.level_downsamples[level]))
+    read = slide.read_region((x, y), level, (side, side))
+    whole = Image.new("RGB", read.size, "white")
+    whole.paste(read, mask=read.getchannel("A"))  # what was not scanned is glass
+    if side != patch_px:
+        whole = whole.resize((patch_px, patch_px), Image.Resampling.BOX)
+    return np.asarray(whole)
+
+
+def matches(out: Path, tiling: Tiling, encoder: str) -> bool:
+    """Return whether ``out`` was written with this tiling and encoder.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    import h5py
+
+    try:
+        with h5py.File(out, "r") as file:
+            found = file["coords"].attrs
+            same = (int(found["patch_size"]), float(found["target_magnification"]), float(found["tissue"]))
+            wanted = (tiling.patch_px, float(tiling.magnification), float(tiling.tissue))
+            return same == wanted and str(file["features"].attrs["encoder"]) == encoder
+    except (OSError, KeyError, ValueError) as error:
+        raise StorageError(
+            item=f"{str(out)!r}",
+            wanted="a file of features as this command writes it",
+            got=str(error),
+            fix="remove it, or pass --overwrite",
+        ) from error
+
+
+def _pixels(begin: np.ndarray, step: int, scale: float, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return first and last pixel of the mask of each patch, at least one pixel."""
+    first = np.minimum(np.floor(begin * scale + 0.5).astype(int), most - 1)
+    return first, np.clip(np.floor((begin + step) * scale + 0.5).astype(int), first + 1, most)
+
+
+def _write(path: Path, features: np.ndarray, coords: np.ndarray, attributes: dict[str, Any], encoder: str) -> None:
+    import h5py
+
+    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
+        file.create_dataset("features", data=features)
+        file.create_dataset("coords", data=coords)
+        file["features"].attrs.update(encoder=encoder, name=path.stem)
+        file["coords"].attrs.update(attributes)

@@ -1,0 +1,165 @@
+"""The patches of each slide as predictions tell them: where they lie, how large they are, what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from miue.errors import DataError, unknown_name
+from miue.measures import MEASURES
+from miue.predictions import SCORE_PREFIX, Predictions
+
+GIVEN, FROM_GRID = "given", "step of the grid of coords"
+
+
+@dataclass(frozen=True)
+class Patches:
+    """The n patches of one slide.
+
+    Attributes:
+        slide: the slide's id.
+        coords: top left corner of each patch in level-0 pixels.
+        size: side of a patch in level-0 pixels.
+        size_from: how the side is known.
+        probabilities: expected class probabilities.
+        uncertainties: measures and scores by column name, higher where less certain.
+    """
+
+    slide: str
+    coords: Int64[np.ndarray, "n 2"]
+    size: int
+    size_from: str
+    probabilities: Float64[np.ndarray, "n C"]
+    uncertainties: dict[str, Float64[np.ndarray, "n"]]
+
+    def __len__(self) -> int:
+        return len(self.coords)
+
+
+def patches_by_slide(
+    predictions: Predictions, patch_size: int | None = None, skipped: list[str] | None = None
+) -> Iterator[Patches]:
+    """Yield the patches of each slide, in the order of the bags.
+
+    Args:
+        predictions: of bags and instances, with coords.
+        patch_size: side of a patch in level-0 pixels; None takes each slide's own grid step.
+        skipped: takes why a slide was left out, instead of an error for the first such slide.
+
+    Raises:
+        DataError: no instances, no coords, or a slide whose patch size cannot be told from its coords.
+    """
+    table = predictions.instances
+    if table is None or table.coords is None:
+        raise DataError(
+            item="the predictions",
+            wanted="instances with a position: columns x and y in level-0 pixels",
+            got="no instances" if table is None else "instances without x and y",
+            fix="predict from bags that carry coords, or add the columns to the instance table",
+        )
+    coords, probabilities = table.coords, table.probabilities
+    uncertainties = {
+        (SCORE_PREFIX if name not in MEASURES else "") + name: np.asarray(values, np.float64)
+        for name, values in table.uncertainties().items()
+    }
+    ids, places = np.unique(table.bag_ids.astype(str), return_inverse=True)
+    order = np.argsort(places, kind="stable")
+    parts = dict(zip(ids, np.split(order, np.cumsum(np.bincount(places))[:-1]), strict=True))
+    for slide in predictions.bags.bag_ids.astype(str):
+        if slide not in parts:  # a bag without a row in the instance table has nothing to draw
+            continue
+        rows = parts[slide]
+        step = patch_size or grid_step(coords[rows])
+        if step is None:
+            error = _unknown_size(str(slide), len(rows))
+            if skipped is None:
+                raise error
+            skipped.append(str(error))
+            continue
+        yield Patches(
+            slide=str(slide),
+            coords=coords[rows],
+            size=step,
+            size_from=GIVEN if patch_size else FROM_GRID,
+            probabilities=probabilities[rows],
+            uncertainties={name: values[rows] for name, values in uncertainties.items()},
+        )
+
+
+def grid_step(coords: Int64[np.ndarray, "n 2"]) -> int | None:
+    """Return the most common distance between neighbours of one row or column; None where there are none.
+
+    The most common, not the smallest: pieces of tissue may each have a grid of their own. Patches that
+    overlap are further apart than nothing but nearer than their side, so their step is what tiles the slide.
+
+    >>> grid_step(np.array([[0, 0], [512, 0], [1536, 0], [0, 512]]))
+    512
+    >>> grid_step(np.array([[0, 0]])) is None
+    True
+    """
+    steps = []
+    for along, across in ((0, 1), (1, 0)):
+        ordered = coords[np.lexsort((coords[:, along], coords[:, across]))]
+        difference = np.diff(ordered, axis=0)
+        steps.append(difference[(difference[:, across] == 0) & (difference[:, along] > 0), along])
+    values, counts = np.unique(np.concatenate(steps), return_counts=True)
+    return int(values[counts.argmax()]) if len(values) else None
+
+
+def class_names(predictions: Predictions) -> list[str]:
+    """Return a name for every class: those the model was trained with, else "class 0", "class 1", …"""
+    count = predictions.bags.distribution.num_classes
+    known = predictions.about.get("classes", [])
+    names = [str(name) for name in known] if len(known) == count else [str(c) for c in range(count)]
+    return [f"class {name}" if name.isdigit() else name for name in names]
+
+
+def class_number(names: list[str], name: str) -> int:
+    """Return the number of the class called ``name``, or numbered so.
+
+    Raises:
+        ConfigError: no such class.
+    """
+    if name in names:
+        return names.index(name)
+    if name.isdigit() and int(name) < len(names):
+        return int(name)
+    raise unknown_name("class", name, names)
+
+
+def file_names(slides: list[str], suffix: str) -> dict[str, str]:
+    """Return a file name for each slide: its id, with "_" for what no file name should hold.
+
+    Raises:
+        DataError: two slides would share a file.
+
+    >>> file_names(["a/../b", "007"], ".png")
+    {'a/../b': 'a_.._b.png', '007': '007.png'}
+    """
+    names: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for slide in slides:
+        safe = "".join(c if c.isalnum() or c in " ._-+()" else "_" for c in slide).lstrip(". ") or "_"
+        name = safe + suffix
+        if name.lower() in taken:
+            raise DataError(
+                item=f"slides {taken[name.lower()]!r} and {slide!r}",
+                wanted="ids that differ as file names",
+                got=f"{name!r} for both",
+                fix="rename one of them in the tables",
+            )
+        taken[name.lower()] = slide
+        names[slide] = name
+    return names
+
+
+def _unknown_size(slide: str, count: int) -> DataError:
+    return DataError(
+        item=f"slide {slide!r}",
+        wanted="two patches of one row or column, to tell the patch size from",
+        got=f"{count} patches, no two so" if count > 1 else "one patch",
+        fix="pass --patch-size with the side of a patch in level-0 pixels",
+    )

@@ -1,0 +1,204 @@
+"""Slides cut into patches: tissue, size and place as asked for, on a real slide and on made ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import openslide
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from miue.cli.app import app
+from miue.data.colour_texture import NAME, WIDTH, colour_texture
+from miue.data.slide_tiles import Tiling, level0_magnification, read_patch, tile_slide, tissue_grid, tissue_mask
+from miue.errors import ConfigError, DataError, StorageError
+
+
+def run(*words: object) -> Any:
+    return CliRunner().invoke(app, ["data", "tile", *map(str, words), "--quiet"])
+
+
+@pytest.fixture
+def slide(shared_data: Path) -> Path:
+    return shared_data / "CMU-1-Small-Region.svs"
+
+
+@pytest.fixture
+def glass(tmp_path: Path) -> Path:
+    """A slide without tissue: noise that is hardly coloured, in a tiled TIFF that states 20×'s pixel width."""
+    random = np.random.default_rng(0)
+    pixels = (238 + random.integers(0, 5, (512, 512, 3))).astype(np.uint8)
+    import tifffile
+
+    path = tmp_path / "glass.tif"
+    tifffile.imwrite(
+        path, pixels, tile=(256, 256), photometric="rgb", resolution=(20000, 20000), resolutionunit="CENTIMETER"
+    )
+    return path
+
+
+def test_a_real_slide_is_cut_as_asked_and_laid_out_as_trident_does(slide: Path, tmp_path: Path) -> None:
+    result = run(slide, "--out", tmp_path, "--patch-px", 128, "--magnification", 10)
+    assert result.exit_code == 0, result.output
+    with h5py.File(tmp_path / "CMU-1-Small-Region.h5") as file:
+        features, coords = file["features"][:], file["coords"][:]
+        attributes = dict(file["coords"].attrs)
+        assert file["features"].attrs["encoder"] == NAME
+    assert attributes["patch_size"] == 128
+    assert attributes["patch_size_level0"] == 256  # the slide is scanned at 20×
+    assert attributes["level0_magnification"] == 20
+    assert (attributes["level0_width"], attributes["level0_height"]) == (2220, 2967)
+    assert features.shape == (len(coords), WIDTH)
+    assert (features.dtype, coords.dtype) == (np.float32, np.int64)
+    assert np.isfinite(features).all()
+    assert (coords % 256 == 0).all()
+    assert (coords + 256 <= (2220, 2967)).all()
+    assert 20 < len(coords) < 8 * 11
+    with openslide.OpenSlide(str(slide)) as opened:
+        x, y = map(int, coords[7])
+        region = opened.read_region((x, y), 0, (256, 256)).convert("RGB")
+        by_hand = np.asarray(region.resize((128, 128), Image.Resampling.BOX))
+    assert features[7] == pytest.approx(colour_texture(by_hand))
+
+
+def test_patches_are_tissue_and_what_is_left_out_is_glass(slide: Path, tmp_path: Path) -> None:
+    tile_slide(
+        slide,
+        tmp_path / "a.h5",
+        Tiling(patch_px=128),
+        lambda p: p.std(2).mean(keepdims=True).astype(np.float32).ravel(),
+        "saturation",
+    )
+    with h5py.File(tmp_path / "a.h5") as file, openslide.OpenSlide(str(slide)) as opened:
+        kept = {
+            tuple(map(int, c)): float(v) for c, v in zip(file["coords"][:], file["features"][:, 0], strict=True)
+        }
+        left_out = [
+            float(np.asarray(opened.read_region((x, y), 0, (128, 128)).convert("RGB")).std(2).mean())
+            for y in range(0, 2967 - 127, 128)
+            for x in range(0, 2220 - 127, 128)
+            if (x, y) not in kept
+        ]
+    assert np.median(list(kept.values())) > 5 * np.median(left_out)
+    assert min(kept.values()) > np.median(left_out)
+
+
+def test_a_grid_keeps_the_patches_that_are_tissue_enough() -> None:
+    mask = np.zeros((10, 20), bool)
+    mask[0:2, 0:5] = True  # in level-0 pixels 8 × 20
+    assert tissue_grid(mask, (80, 40), 8, 1.0).tolist() == [[0, 0], [8, 0]]
+    assert tissue_grid(mask, (80, 40), 8, 0.5).tolist() == [[0, 0], [8, 0], [16, 0]]
+    assert tissue_grid(mask, (80, 40), 80, 0.01).tolist() == []  # no whole patch
+
+
+@pytest.mark.parametrize("step", [7, 16, 23])
+def test_the_share_of_tissue_is_that_of_its_pixels(step: int) -> None:
+    mask = np.random.default_rng(0).random((61, 83)) < 0.5
+    wanted = [
+        [x, y]
+        for y in range(0, 61 - step + 1, step)
+        for x in range(0, 83 - step + 1, step)
+        if mask[y : y + step, x : x + step].mean() >= 0.5
+    ]
+    assert tissue_grid(mask, (83, 61), step, 0.5).tolist() == wanted
+
+
+def test_tissue_is_what_is_coloured_and_glass_is_not() -> None:
+    picture = np.full((40, 40, 3), 240, np.uint8)
+    assert not tissue_mask(picture).any()
+    picture[10:30, 10:30] = (180, 60, 140)
+    mask = tissue_mask(picture)
+    assert mask[12:28, 12:28].all()
+    assert not mask[:8].any()
+
+
+class Pyramid:
+    """A slide of two levels, transparent where nothing was scanned."""
+
+    level_downsamples = (1.0, 4.0)
+
+    def __init__(self) -> None:
+        self.levels: list[int] = []
+
+    def get_best_level_for_downsample(self, downsample: float) -> int:
+        return int(downsample >= 4)
+
+    def read_region(self, _: tuple[int, int], level: int, size: tuple[int, int]) -> Image.Image:
+        self.levels.append(level)
+        return Image.new("RGBA", size, (10, 20, 30, 0))
+
+
+def test_patches_are_read_from_the_nearest_level_and_unscanned_parts_are_white() -> None:
+    slide = Pyramid()
+    assert read_patch(slide, 0, 0, 1024, 256).shape == (256, 256, 3)
+    assert read_patch(slide, 0, 0, 512, 256).shape == (256, 256, 3)
+    assert slide.levels == [1, 0]
+    assert (read_patch(slide, 0, 0, 64, 64) == 255).all()
+
+
+def test_the_magnification_is_the_stated_one_else_that_of_the_pixel_width() -> None:
+    class Made:
+        def __init__(self, **properties: str) -> None:
+            self.properties = {f"openslide.{k.replace('_', '-')}": v for k, v in properties.items()}
+
+    assert level0_magnification(Made(objective_power="40", mpp_x="0.5"), Path("a")) == 40
+    assert level0_magnification(Made(mpp_x="0.25"), Path("a")) == 40
+    with pytest.raises(DataError, match="neither"):
+        level0_magnification(Made(), Path("a"))
+
+
+def test_the_encoder_is_deterministic_and_tells_colour_and_texture_apart() -> None:
+    random = np.random.default_rng(0)
+    flat = np.full((32, 32, 3), 120, np.uint8)
+    rough = random.integers(60, 180, (32, 32, 3)).astype(np.uint8)
+    assert np.array_equal(colour_texture(rough), colour_texture(rough.copy()))
+    assert colour_texture(rough)[:3] == pytest.approx(rough.reshape(-1, 3).mean(0) / 255, rel=1e-5)
+    assert colour_texture(rough)[3:6] == pytest.approx(rough.reshape(-1, 3).std(0) / 255, rel=1e-5)
+    assert colour_texture(rough)[12] > 10 * colour_texture(flat)[12] + 0.01  # edges
+    assert colour_texture(rough)[14:].sum() == pytest.approx(1)  # a histogram
+
+
+def test_slides_without_tissue_or_that_cannot_be_opened_are_listed_and_not_fatal(
+    slide: Path, glass: Path, tmp_path: Path
+) -> None:
+    broken = tmp_path / "broken.svs"
+    broken.write_bytes(slide.read_bytes()[:9000])
+    out = tmp_path / "out"
+    error = run(glass, "--out", out).exception
+    assert isinstance(error, DataError)
+    assert "tissue" in str(error)
+    assert isinstance(run(broken, "--out", out).exception, StorageError)
+    result = run(glass, broken, slide, "--out", out, "--skip-bad")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("left out") == 2
+    assert [file.name for file in out.iterdir()] == ["CMU-1-Small-Region.h5"]
+    assert isinstance(run(glass, "--out", tmp_path / "none", "--skip-bad").exception, DataError)
+
+
+def test_slides_cut_before_are_left_as_they_are_unless_cut_otherwise(slide: Path, tmp_path: Path) -> None:
+    words = (slide, "--out", tmp_path, "--magnification", 5)
+    assert run(*words).exit_code == 0
+    target = tmp_path / "CMU-1-Small-Region.h5"
+    before = target.stat().st_mtime_ns
+    result = run(*words)
+    assert "1 were there already" in result.output
+    assert target.stat().st_mtime_ns == before
+    assert isinstance(run(*words, "--patch-px", 128).exception, StorageError)
+    assert run(*words, "--patch-px", 128, "--overwrite").exit_code == 0
+    target.write_bytes(b"not a file of features")
+    error = run(*words).exception
+    assert isinstance(error, StorageError)
+    assert "--overwrite" in str(error)
+
+
+def test_what_cannot_be_asked_for_is_refused(slide: Path, tmp_path: Path) -> None:
+    error = run(slide, "--out", tmp_path, "--magnification", 40).exception
+    assert isinstance(error, DataError)
+    assert "20×" in str(error)
+    assert isinstance(run(slide, slide, "--out", tmp_path).exception, DataError)
+    with pytest.raises(ConfigError, match="tissue"):
+        Tiling(tissue=0.0)

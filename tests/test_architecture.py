@@ -27,7 +27,7 @@ LAYERS = [
     {"data"},
     {"evaluation"},
     {"report", "export"},
-    {"api", "demo", "experiments", "inspection", "cli", "__init__", "__main__"},
+    {"api", "plan", "run_folder", "demo", "experiments", "inspection", "cli", "__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 NO_NETWORKS = (

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from miue.bags import BagDataset, LabelSequence
 from miue.config import (
-    DataContract,
-    ModelConfig,
     Option,
-    TrainingConfig,
     build_method,
     member_seeds,
-    model_config,
-    training_config,
 )
 from miue.distance_scores import fit_distances
 from miue.distances import FeatureDistance
-from miue.errors import ConfigError, DataError, unknown_name
-from miue.files import read_json, refuse_existing, write_json
+from miue.errors import DataError, unknown_name
 from miue.methods import Method
 from miue.model import Model
-from miue.training.fit import Run, TrainingSummary, check_labels, fit
+from miue.plan import Plan
+from miue.run_folder import IfExists, open_run
+from miue.training.fit import Run, TrainingSummary, fit
 from miue.training.together import can_train_together, fit_together, is_faster_together, torch_device
 
-IfExists = Literal["refuse", "resume", "overwrite"]
 MEMBERS = ("auto", "together", "in-turn")
 DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md
 
@@ -78,11 +72,11 @@ def train(
         StorageError: ``out`` is taken.
     """
     dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
-    plan = _Plan.of(dataset, validation, network, method, encoder, options or {}, settings or {})
+    plan = Plan.of(dataset, validation, network, method, encoder, options or {}, settings or {})
     trained = build_method(plan.what, plan.contract, plan.how.seed)
     folder = None if out is None else Path(out)
     if folder is not None:
-        _open_run(folder, if_exists, plan.description())
+        open_run(folder, if_exists, plan.description())
         if (folder / "config.json").exists():
             return Model.load(folder)
     run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device)
@@ -131,81 +125,52 @@ def train_seeds(
         ConfigError, DataError, StorageError: as ``train`` does; members cannot be trained together.
     """
     given = (validation, network, method, encoder, options or {})
-    plans = [_Plan.of(bags, *given, {**(settings or {}), "seed": seed}) for seed in seeds]
+    plans = [Plan.of(bags, *given, {**(settings or {}), "seed": seed}) for seed in seeds]
     methods = [build_method(plan.what, plan.contract, plan.how.seed) for plan in plans]
     folders = [None if out is None else Path(out) / str(seed) for seed in seeds]
-    done: dict[int, Model] = {}
-    for number, (plan, folder) in enumerate(zip(plans, folders, strict=True)):
-        if folder is not None:
-            _open_run(folder, if_exists, plan.description())
-            if (folder / "config.json").exists():
-                done[number] = Model.load(folder)
+    done = {
+        number: model for number, model in enumerate(_open_runs(plans, folders, if_exists)) if model is not None
+    }
     left = [number for number in range(len(plans)) if number not in done]
-    built = [methods[number] for number in left]
-    summaries: list[list[TrainingSummary]] = []
-    runs = [Run(folders[n], resume=if_exists == "resume", progress=progress, accelerator=device) for n in left]
+    runs = {n: Run(folders[n], if_exists == "resume", progress, device) for n in left}
     shared = None if out is None else Path(out) / "together"
-    same_bags = len({plan.fingerprints() for plan in plans}) == 1  # not where a share is held out by seed
-    single = all(len(one.members()) == 1 for one in built)
-    if same_bags and single and _goes_together(built, plans[0].train, runs, members, shared):
-        configs = [plans[n].how for n in left]
-        found = fit_together(built, plans[0].train, plans[0].validation, configs, runs, shared)
-        summaries = [[summary] for summary in found]
-    for number, trained, run, position in zip(left, built, runs, range(len(left)), strict=True):
-        plan = plans[number]
-        how_it_went = summaries[position] if summaries else _fit_members(trained, plan, run, members)
+    summaries = _fit_seeds(
+        [methods[n] for n in left], [plans[n] for n in left], list(runs.values()), members, shared
+    )
+    for number in left:
+        trained, plan = methods[number], plans[number]
+        how_it_went = summaries.pop(0) if summaries else _fit_members(trained, plan, runs[number], members)
         done[number] = _finished(trained, plan, how_it_went, distances, folders[number])
     if shared is not None:
         shutil.rmtree(shared, ignore_errors=True)
     return [done[number] for number in range(len(plans))]
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """All that decides what a training learns."""
-
-    train: BagDataset
-    validation: BagDataset
-    what: ModelConfig
-    how: TrainingConfig
-    contract: DataContract
-
-    @classmethod
-    def of(
-        cls,
-        dataset: BagDataset,
-        validation: BagDataset | None,
-        network: str,
-        method: str,
-        encoder: str,
-        options: Mapping[str, Option],
-        settings: Mapping[str, Any],
-    ) -> _Plan:
-        """Return the plan that names, options and settings describe."""
-        how = training_config(settings)
-        training_bags, validation_bags = training_sets(dataset, validation, how)
-        shape = dataset.instance_shape
-        what = model_config(network=network, method=method, encoder=encoder, instance_shape=shape, options=options)
-        names = dataset.class_names or tuple(str(c) for c in range(dataset.num_classes))
-        contract = DataContract(instance_shape=shape, class_names=names)
-        return cls(training_bags, validation_bags, what, how, contract)
-
-    def description(self) -> dict[str, Any]:
-        """Return all that must be the same for a run to be resumed."""
-        return {
-            "model": self.what.model_dump(mode="json"),
-            "training": self.how.model_dump(mode="json"),
-            "contract": self.contract.model_dump(mode="json"),
-            "training_bags": self.fingerprints()[0],
-            "validation_bags": self.fingerprints()[1],
-        }
-
-    def fingerprints(self) -> tuple[str, str]:
-        """Return what tells training and validation bags from others."""
-        return fingerprint(self.train), fingerprint(self.validation)
+def _open_runs(
+    plans: Sequence[Plan], folders: Sequence[Path | None], if_exists: IfExists
+) -> Iterator[Model | None]:
+    """Open the folder of each run and yield the model that it holds already."""
+    for plan, folder in zip(plans, folders, strict=True):
+        if folder is not None:
+            open_run(folder, if_exists, plan.description())
+        finished = folder is not None and (folder / "config.json").exists()
+        yield Model.load(folder) if finished and folder is not None else None
 
 
-def _fit_members(method: Method, plan: _Plan, run: Run, how_members: str) -> list[TrainingSummary]:
+def _fit_seeds(
+    methods: Sequence[Method], plans: Sequence[Plan], runs: Sequence[Run], members: str, shared: Path | None
+) -> list[list[TrainingSummary]]:
+    """Train all in one program where that goes and is wanted; return nothing where each goes by itself."""
+    same_bags = len({plan.fingerprints() for plan in plans}) == 1  # not where a share is held out by seed
+    single = all(len(method.members()) == 1 for method in methods)
+    if not (same_bags and single and _goes_together(methods, plans[0].train, runs, members, shared)):
+        return []
+    configs = [plan.how for plan in plans]
+    found = fit_together(methods, plans[0].train, plans[0].validation, configs, runs, shared)
+    return [[summary] for summary in found]
+
+
+def _fit_members(method: Method, plan: Plan, run: Run, how_members: str) -> list[TrainingSummary]:
     """Train each member; an ensemble's have folders of their own."""
     members = method.members()
     seeds = member_seeds(method, plan.how.seed)
@@ -239,7 +204,7 @@ def _goes_together(
 
 def _finished(
     trained: Method,
-    plan: _Plan,
+    plan: Plan,
     summaries: Sequence[TrainingSummary],
     distances: Sequence[str],
     folder: Path | None,
@@ -274,79 +239,3 @@ def _fitted_distances(
             raise
         about["without distances"] = str(error)
         return {}
-
-
-def training_sets(
-    dataset: BagDataset, validation: BagDataset | None, config: TrainingConfig
-) -> tuple[BagDataset, BagDataset]:
-    """Return training and validation bags: as given, by split, or a stratified share held out.
-
-    Raises:
-        DataError: a bag without a label, one class only, or a class too small to hold out from.
-    """
-    bags = dataset.split("train") if "train" in dataset.splits else dataset
-    if validation is None and "validation" in dataset.splits:
-        validation = dataset.split("validation")
-    check_labels(bags, "training", classes_wanted=2)
-    if validation is not None:
-        return bags, validation
-    from sklearn.model_selection import train_test_split
-
-    classes, counts = np.unique(bags.labels.values, return_counts=True)
-    if counts.min() < 2:
-        raise DataError(
-            item=f"class {classes[counts.argmin()]} of the training set",
-            wanted="at least 2 bags, one to learn from and one to validate on",
-            got=str(counts.min()),
-            fix="add bags of this class, or pass validation bags",
-        )
-    held = max(len(classes), round(config.validation_fraction * len(bags)))
-    kept, held_out = train_test_split(
-        np.arange(len(bags)), test_size=held, stratify=bags.labels.values, random_state=config.seed
-    )
-    return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
-
-
-def fingerprint(bags: BagDataset) -> str:
-    """Return what tells one set of bags from another: a digest of ids, sizes and labels."""
-    digest = hashlib.sha256("\0".join(bags.ids).encode())
-    digest.update(bags.sizes.tobytes())
-    digest.update(bags.labels.values.tobytes())
-    return digest.hexdigest()[:16]
-
-
-def _open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> None:
-    """Make the run's folder, or check that the one to resume is the same run."""
-    path = folder / "run.json"
-    if if_exists == "resume" and path.exists():
-        before = read_json(path, what="run")
-        changed = [key for key in description if before.get(key) != description[key]]
-        if changed:
-            raise ConfigError(
-                item=f"run {str(folder)!r}",
-                wanted=f"the same {changed[0]} as when it was started",
-                got=f"{description[changed[0]]} instead of {before.get(changed[0])}",
-                fix="resume with the options it was started with, or start anew with --overwrite",
-            )
-        return
-    refuse_existing(folder, overwrite=if_exists == "overwrite")
-    if folder.exists() and if_exists == "overwrite":
-        _clear(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, description)
-
-
-def _clear(folder: Path) -> None:
-    """Remove the files of a run, and nothing else that may lie beside them."""
-    files = (
-        "config.json",
-        "model.safetensors",
-        "distances.safetensors",
-        "calibration.json",
-        "log.csv",
-        "run.json",
-    )
-    for name in files:
-        (folder / name).unlink(missing_ok=True)
-    for name in ("checkpoints", "members", "together"):
-        shutil.rmtree(folder / name, ignore_errors=True)

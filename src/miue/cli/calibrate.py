@@ -207,8 +207,8 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     Raises:
         DataError: bags that the model was trained on, or none that are known not to be.
     """
-    from miue.api import fingerprint
     from miue.files import read_json
+    from miue.plan import fingerprint
 
     marks = read_json(run / "run.json", what="run") if (run / "run.json").exists() else {}
     training, held_out = _training_sets(marks, bags)
@@ -233,9 +233,9 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
 
 def _training_sets(marks: dict[str, Any], bags: BagDataset) -> tuple[BagDataset | None, BagDataset | None]:
     """Return the bags that the run trained on and those it held out, where they are among ``bags``."""
-    from miue.api import fingerprint, training_sets
     from miue.config import training_config
     from miue.errors import MiueError
+    from miue.plan import fingerprint, training_sets
 
     if "training" not in marks:
         return None, None

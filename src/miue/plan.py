@@ -1,0 +1,99 @@
+"""What a training learns from and with, settled before it begins."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from miue.bags import BagDataset
+from miue.config import DataContract, ModelConfig, Option, TrainingConfig, model_config, training_config
+from miue.errors import DataError
+from miue.training.fit import check_labels
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides what a training learns."""
+
+    train: BagDataset
+    validation: BagDataset
+    what: ModelConfig
+    how: TrainingConfig
+    contract: DataContract
+
+    @classmethod
+    def of(
+        cls,
+        dataset: BagDataset,
+        validation: BagDataset | None,
+        network: str,
+        method: str,
+        encoder: str,
+        options: Mapping[str, Option],
+        settings: Mapping[str, Any],
+    ) -> Plan:
+        """Return the plan that names, options and settings describe."""
+        how = training_config(settings)
+        training_bags, validation_bags = training_sets(dataset, validation, how)
+        shape = dataset.instance_shape
+        what = model_config(network=network, method=method, encoder=encoder, instance_shape=shape, options=options)
+        names = dataset.class_names or tuple(str(c) for c in range(dataset.num_classes))
+        contract = DataContract(instance_shape=shape, class_names=names)
+        return cls(training_bags, validation_bags, what, how, contract)
+
+    def description(self) -> dict[str, Any]:
+        """Return all that must be the same for a run to be resumed."""
+        return {
+            "model": self.what.model_dump(mode="json"),
+            "training": self.how.model_dump(mode="json"),
+            "contract": self.contract.model_dump(mode="json"),
+            "training_bags": self.fingerprints()[0],
+            "validation_bags": self.fingerprints()[1],
+        }
+
+    def fingerprints(self) -> tuple[str, str]:
+        """Return what tells training and validation bags from others."""
+        return fingerprint(self.train), fingerprint(self.validation)
+
+
+def training_sets(
+    dataset: BagDataset, validation: BagDataset | None, config: TrainingConfig
+) -> tuple[BagDataset, BagDataset]:
+    """Return training and validation bags: as given, by split, or a stratified share held out.
+
+    Raises:
+        DataError: a bag without a label, one class only, or a class too small to hold out from.
+    """
+    bags = dataset.split("train") if "train" in dataset.splits else dataset
+    if validation is None and "validation" in dataset.splits:
+        validation = dataset.split("validation")
+    check_labels(bags, "training", classes_wanted=2)
+    if validation is not None:
+        return bags, validation
+    from sklearn.model_selection import train_test_split
+
+    classes, counts = np.unique(bags.labels.values, return_counts=True)
+    if counts.min() < 2:
+        raise DataError(
+            item=f"class {classes[counts.argmin()]} of the training set",
+            wanted="at least 2 bags, one to learn from and one to validate on",
+            got=str(counts.min()),
+            fix="add bags of this class, or pass validation bags",
+        )
+    held = max(len(classes), round(config.validation_fraction * len(bags)))
+    kept, held_out = train_test_split(
+        np.arange(len(bags)), test_size=held, stratify=bags.labels.values, random_state=config.seed
+    )
+    return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
+
+
+def fingerprint(bags: BagDataset) -> str:
+    """Return what tells one set of bags from another: a digest of ids, sizes and labels."""
+    digest = hashlib.sha256("\0".join(bags.ids).encode())
+    digest.update(bags.sizes.tobytes())
+    digest.update(bags.labels.values.tobytes())
+    return digest.hexdigest()[:16]

@@ -191,7 +191,7 @@ def test_a_feature_that_is_not_finite_is_named_by_bag_and_row(value: float, tmp_
     with pytest.raises(DataError, match=message):
         BagDataset.from_arrays([np.ones((1, 3)), broken], ids=["slide_1", "slide_2"])
     data = BagDataset.from_arrays([np.ones((1, 3)), np.ones((4, 3))], ids=["slide_1", "slide_2"])
-    data.instances[3, 1] = value
+    np.asarray(data.instances)[3, 1] = value
     with pytest.raises(DataError, match=message):
         data.batch([0, 1])
     with pytest.raises(DataError, match=message):

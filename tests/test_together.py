@@ -39,7 +39,7 @@ def methods_of(
 
 def double_bags(count: int, seed: int = 0) -> BagDataset:
     bags = separable_bags(count, seed=seed)
-    return replace(bags, instances=bags.instances.astype(np.float64))
+    return replace(bags, instances=np.asarray(bags.instances, np.float64))
 
 
 def configs(**settings: float) -> list[TrainingConfig]:

@@ -12,18 +12,17 @@ import numpy as np
 from torch import Tensor
 
 from miue.bags import BagDataset, LabelSequence
-from miue.config import (
-    Option,
-    build_method,
-    member_seeds,
-)
+from miue.config import Option, build_method, member_seeds
+from miue.data.splits import write_splits
 from miue.distance_scores import fit_distances
 from miue.distances import FeatureDistance
 from miue.errors import DataError, unknown_name
 from miue.methods import Method
 from miue.model import Model
 from miue.plan import Plan
+from miue.prediction import BATCH_INSTANCES
 from miue.run_folder import IfExists, open_run
+from miue.training.batches import ordered_batches
 from miue.training.fit import Run, TrainingSummary, fit
 from miue.training.together import can_train_together, fit_together, is_faster_together, torch_device
 
@@ -73,12 +72,13 @@ def train(
     """
     dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
     plan = Plan.of(dataset, validation, network, method, encoder, options or {}, settings or {})
-    trained = build_method(plan.what, plan.contract, plan.how.seed)
+    trained = _begin(plan)
     folder = None if out is None else Path(out)
     if folder is not None:
         open_run(folder, if_exists, plan.description())
         if (folder / "config.json").exists():
             return Model.load(folder)
+        write_splits(folder / "splits.csv", plan.splits(), dataset)
     run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device)
     summaries = _fit_members(trained, plan, run, members)
     return _finished(trained, plan, summaries, distances, folder)
@@ -126,12 +126,16 @@ def train_seeds(
     """
     given = (validation, network, method, encoder, options or {})
     plans = [Plan.of(bags, *given, {**(settings or {}), "seed": seed}) for seed in seeds]
-    methods = [build_method(plan.what, plan.contract, plan.how.seed) for plan in plans]
+    methods = [_begin(plan) for plan in plans]
     folders = [None if out is None else Path(out) / str(seed) for seed in seeds]
     done = {
         number: model for number, model in enumerate(_open_runs(plans, folders, if_exists)) if model is not None
     }
     left = [number for number in range(len(plans)) if number not in done]
+    for number in left:
+        folder = folders[number]
+        if folder is not None:
+            write_splits(folder / "splits.csv", plans[number].splits(), bags)
     runs = {n: Run(folders[n], if_exists == "resume", progress, device) for n in left}
     shared = None if out is None else Path(out) / "together"
     summaries = _fit_seeds(
@@ -144,6 +148,16 @@ def train_seeds(
     if shared is not None:
         shutil.rmtree(shared, ignore_errors=True)
     return [done[number] for number in range(len(plans))]
+
+
+def _begin(plan: Plan) -> Method:
+    """Return the method with fresh weights, its encoders knowing what their inputs look like."""
+    method = build_method(plan.what, plan.contract, plan.how.seed)
+    for member in method.members():
+        member.network.encoder.learn_inputs(
+            batch.instances for batch in ordered_batches(plan.train, BATCH_INSTANCES)
+        )
+    return method
 
 
 def _open_runs(

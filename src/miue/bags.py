@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -97,9 +97,28 @@ class Labels:
         return Labels(self.values[index], self.known[index])
 
 
+@runtime_checkable
+class InstanceArray(Protocol):
+    """What all instances of a dataset are read from, a span at a time: an array, or files behind one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(M, D) or (M, H, W, channels)."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of the instances."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, span: Any) -> Any: ...
+
+    def __array__(self, dtype: Any = None) -> np.ndarray: ...
+
+
 @dataclass(frozen=True)
 class BagDataset:
-    """Bags over one array of instances, which may be memory-mapped; subsets share that array.
+    """Bags over one array of instances, memory-mapped or read from files; subsets share that array.
 
     Attributes:
         instances: all instances, bag after bag: features (M, D) or images (M, H, W, channels).
@@ -114,9 +133,11 @@ class BagDataset:
         instance_is_ood: whether each of the M instances is out of distribution.
         coords: position of each of the M instances in level-0 pixels, where they have one.
         class_names: name of each class.
+        patients: whose each bag is, where that is known.
+        patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
     """
 
-    instances: Shaped[np.ndarray, "M *shape"]
+    instances: InstanceArray
     starts: Int64[np.ndarray, "B"]
     sizes: Int64[np.ndarray, "B"]
     ids: tuple[str, ...]
@@ -128,6 +149,8 @@ class BagDataset:
     instance_is_ood: Bool[np.ndarray, "M"]
     coords: Int64[np.ndarray, "M 2"] | None = None
     class_names: tuple[str, ...] = field(default=())
+    patients: tuple[str, ...] | None = None
+    patch_sizes: Int64[np.ndarray, "B"] | None = None
 
     @classmethod
     def from_arrays(
@@ -212,6 +235,8 @@ class BagDataset:
             is_ood=self.is_ood[chosen],
             splits=tuple(self.splits[i] for i in chosen),
             ood_sets=tuple(self.ood_sets[i] for i in chosen),
+            patients=None if self.patients is None else tuple(self.patients[i] for i in chosen),
+            patch_sizes=None if self.patch_sizes is None else self.patch_sizes[chosen],
         )
 
     def split(self, name: str) -> BagDataset:

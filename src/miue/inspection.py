@@ -7,28 +7,44 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.markup import escape
 from rich.table import Table
 
+from miue.bags import BagDataset
+from miue.data.bag_file_list import describe_bag_files
 from miue.errors import StorageError
 from miue.files import read_json
+from miue.readers.long_table import is_long_table
 
 
-def describe(path: Path) -> dict[str, Any]:
-    """Return what is in the folder ``path``, as JSON values.
+def describe(
+    path: Path, *, microns_per_pixel: float | None = None, read: bool = False, progress: bool = False
+) -> dict[str, Any]:
+    """Return what is at ``path``, as JSON values.
+
+    Args:
+        path: a store, run, predictions, a folder of bag files, or a long table.
+        microns_per_pixel: of level 0, for bag files whose coords are in µm.
+        read: read every feature: find those that are not finite, verify a packed store's checksums.
+        progress: show a bar.
 
     Raises:
-        StorageError: neither a store, a run, nor predictions.
+        StorageError: none of these.
     """
     if (path / "store.json").exists():
-        return _describe_store(path)
+        return _describe_store(path, read)
     if (path / "run.json").exists() or (path / "config.json").exists():
         return _describe_run(path)
     if (path / "bags.csv").exists():
         return _describe_predictions(path)
+    if is_long_table(path):
+        return _describe_table(path)
+    if path.is_dir():
+        return describe_bag_files(path, microns_per_pixel=microns_per_pixel, read=read, progress=progress)
     raise StorageError(
         item=f"{str(path)!r}",
-        wanted="a bag store (store.json), a run (run.json or config.json) or predictions (bags.csv)",
-        got="none of them" if path.is_dir() else "no such folder",
+        wanted="a bag store, a run, predictions, a folder of bag files or a table of instances",
+        got="a file of another kind" if path.exists() else "no such folder or file",
         fix="check the path",
     )
 
@@ -51,6 +67,31 @@ def description_table(description: dict[str, Any]) -> Table:
     return table
 
 
+def bag_file_table(bags: list[dict[str, Any]]) -> Table:
+    """Return what bag files hold as one row each, those with a problem last; what to know of them below."""
+    table = Table(title_justify="left", caption_justify="left")
+    table.add_column("bag", overflow="fold", min_width=12)
+    for name in ("format", "N", "D", "dtype", "coords", "patch", "ok"):
+        table.add_column(name, justify="right" if name in ("N", "D", "patch") else "left")
+    said = []
+    for bag in sorted(bags, key=lambda one: bool(one["problems"])):
+        table.add_row(
+            escape(bag["bag"]),
+            bag["format"],
+            f"{bag['instances']:,}",
+            " × ".join(map(str, bag["shape"])),
+            bag["dtype"],
+            "no" if bag["coords"] == "none" else "yes",
+            "" if bag["patch size"] is None else str(bag["patch size"]),
+            "no" if bag["problems"] else "yes",
+            style="red" if bag["problems"] else None,
+        )
+        said += [f"{bag['bag']}: {text}" for text in (*bag["problems"], *bag["notes"])]
+    units = "Coords and patch (side of a patch) are in level-0 pixels."
+    table.caption = escape("\n".join([units, *said]))
+    return table
+
+
 def _show(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
@@ -63,30 +104,36 @@ def _show(value: Any) -> str:
     return str(value)
 
 
-def _describe_store(path: Path) -> dict[str, Any]:
+def _describe_table(path: Path) -> dict[str, Any]:
+    from miue.data.bag_table import open_table
+
+    bags = open_table(path)
+    return {"kind": "long table", "path": str(path), **_facts_of(bags), "split": _splits_of(bags)}
+
+
+def _describe_store(path: Path, read: bool) -> dict[str, Any]:
     from miue.data.store import read_store, read_store_summary
 
     summary, bags = read_store_summary(path), read_store(path)
-    splits = []
-    for split in dict.fromkeys(bags.splits):
-        part = bags.subset([i for i, name in enumerate(bags.splits) if name == split])
-        inside = part.labels.known & ~part.is_ood
-        counts = np.bincount(part.labels.values[inside], minlength=bags.num_classes)
-        record: dict[str, Any] = {
-            "split": split or "(none)",
-            "bags": len(part),
-            "instances": int(part.sizes.sum()),
-        }
-        record.update({f"class {name}": int(n) for name, n in zip(bags.class_names, counts, strict=True)})
-        record["unlabelled"] = int((~part.labels.known & ~part.is_ood).sum())
-        for name in sorted(set(part.ood_sets) - {""}):
-            record[f"OOD {name}"] = part.ood_sets.count(name)
-        splits.append(record)
-    return {
+    description = {
         "kind": "bag store",
         "path": str(path),
-        "instance shape": list(bags.instance_shape),
         "dtype": summary["dtype"],
+        **_facts_of(bags),
+        "split": _splits_of(bags),
+        "made by": summary["made_by"],
+    }
+    if read:
+        from miue.data.pack import verify
+
+        changed = verify(path)
+        description["checksums"] = f"differ for {', '.join(changed)}" if changed else "agree"
+    return description
+
+
+def _facts_of(bags: BagDataset) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "instance shape": list(bags.instance_shape),
         "bags": len(bags),
         "instances": int(bags.sizes.sum()),
         "bag sizes": {
@@ -95,9 +142,30 @@ def _describe_store(path: Path) -> dict[str, Any]:
             "max": int(bags.sizes.max()),
         },
         "instance labels": "known" if bags.instance_labels.known.any() else "not known",
-        "split": splits,
-        "made by": summary["made_by"],
     }
+    if bags.patients is not None:
+        facts["patients"] = len(set(bags.patients))
+    return facts
+
+
+def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
+    splits = []
+    for split in dict.fromkeys(bags.splits):
+        part = bags.subset([i for i, name in enumerate(bags.splits) if name == split])
+        inside = part.labels.known & ~part.is_ood
+        names = bags.class_names or tuple(str(c) for c in range(bags.num_classes))
+        counts = np.bincount(part.labels.values[inside], minlength=len(names))
+        record: dict[str, Any] = {
+            "split": split or "(none)",
+            "bags": len(part),
+            "instances": int(part.sizes.sum()),
+        }
+        record.update({f"class {name}": int(n) for name, n in zip(names, counts, strict=True)})
+        record["unlabelled"] = int((~part.labels.known & ~part.is_ood).sum())
+        for name in sorted(set(part.ood_sets) - {""}):
+            record[f"OOD {name}"] = part.ood_sets.count(name)
+        splits.append(record)
+    return splits
 
 
 def _describe_run(path: Path) -> dict[str, Any]:

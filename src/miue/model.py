@@ -24,7 +24,7 @@ from miue.distances import DISTANCES, FeatureDistance
 from miue.errors import ModelError, StorageError, unknown_name
 from miue.files import atomic_file, atomic_folder, check_format, read_json, write_json
 from miue.methods import Method
-from miue.prediction import predict
+from miue.prediction import OnBad, predict
 from miue.predictions import Predictions
 from miue.training.checkpoint import weights_of
 
@@ -60,6 +60,7 @@ class Model:
         seed: int = 0,
         progress: bool = False,
         device: str = "auto",
+        on_bad: OnBad | None = None,
     ) -> Predictions:
         """Predict bags and their instances, and decide on each bag if calibrated; labels are not needed.
 
@@ -69,6 +70,7 @@ class Model:
             seed: of the draws, where the method draws.
             progress: show a bar with the time left.
             device: "auto", "cpu", "cuda".
+            on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
 
         Raises:
             ModelError: instances of another shape than the model was trained on.
@@ -85,6 +87,7 @@ class Model:
             device=device,
             scores=partial(distance_scores, self.distances) if self.distances else None,
             about=self.summary(),
+            on_bad=on_bad,
         )
         return predictions if self.calibration is None else decide(predictions, self.calibration)
 

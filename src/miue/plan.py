@@ -11,6 +11,8 @@ import numpy as np
 
 from miue.bags import BagDataset
 from miue.config import DataContract, ModelConfig, Option, TrainingConfig, model_config, training_config
+from miue.data.splits import Splits
+from miue.data.splits import held_out as hold_out
 from miue.errors import DataError
 from miue.training.fit import check_labels
 
@@ -55,6 +57,11 @@ class Plan:
             "validation_bags": self.fingerprints()[1],
         }
 
+    def splits(self) -> Splits:
+        """Return which bags are trained on and which are validated on."""
+        parts = {"train": self.train, "validation": self.validation}
+        return Splits("the run", ({name: split for split, part in parts.items() for name in part.ids},))
+
     def fingerprints(self) -> tuple[str, str]:
         """Return what tells training and validation bags from others."""
         return fingerprint(self.train), fingerprint(self.validation)
@@ -63,7 +70,7 @@ class Plan:
 def training_sets(
     dataset: BagDataset, validation: BagDataset | None, config: TrainingConfig
 ) -> tuple[BagDataset, BagDataset]:
-    """Return training and validation bags: as given, by split, or a stratified share held out.
+    """Return training and validation bags: as given, by split, or a stratified share of whole patients held out.
 
     Raises:
         DataError: a bag without a label, one class only, or a class too small to hold out from.
@@ -74,8 +81,6 @@ def training_sets(
     check_labels(bags, "training", classes_wanted=2)
     if validation is not None:
         return bags, validation
-    from sklearn.model_selection import train_test_split
-
     classes, counts = np.unique(bags.labels.values, return_counts=True)
     if counts.min() < 2:
         raise DataError(
@@ -84,6 +89,11 @@ def training_sets(
             got=str(counts.min()),
             fix="add bags of this class, or pass validation bags",
         )
+    if bags.patients is not None:
+        kept, held_out = hold_out(bags.labels.values, bags.patients, config.validation_fraction, config.seed)
+        return bags.subset(kept), bags.subset(held_out)
+    from sklearn.model_selection import train_test_split
+
     held = max(len(classes), round(config.validation_fraction * len(bags)))
     kept, held_out = train_test_split(
         np.arange(len(bags)), test_size=held, stratify=bags.labels.values, random_state=config.seed

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import Tensor
 
 from miue.bags import BagBatch, BagDataset
 from miue.distributions import Draws, PredictiveDistribution
+from miue.errors import DataError, MiueError
 from miue.methods import BatchPrediction, Method
 from miue.predictions import Predictions, PredictionTable
+from miue.progress import bar
 from miue.seeds import seed_of
 from miue.segments import Segments
-from miue.training.batches import ordered_batches
+from miue.training.batches import READ_AHEAD, ordered_batches, read_ahead
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
 CHUNK_IMAGES = 128  # images encoded at once: their activations stay in a CPU's cache
@@ -26,6 +27,10 @@ CHUNK_FEATURES = 8192  # feature vectors encoded at once
 
 Scorer = Callable[[Tensor, Segments], tuple[dict[str, Tensor], dict[str, Tensor]]]
 """(features (N, D), segments) → named scores of bags (B,) and of instances (N,)."""
+
+
+OnBad = Callable[[str, MiueError], None]
+"""Told the id of a bag that cannot be read, and why."""
 
 
 def predict(
@@ -38,6 +43,7 @@ def predict(
     device: str = "auto",
     scores: Scorer | None = None,
     about: Mapping[str, Any] | None = None,
+    on_bad: OnBad | None = None,
 ) -> Predictions:
     """Return the predictions of ``method`` for every bag and instance.
 
@@ -50,6 +56,7 @@ def predict(
         device: "auto" for an accelerator where there is one, or a device name.
         scores: further scores of bags and instances, made of the first network's features.
         about: what made the predictions.
+        on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
 
     Raises:
         ConfigError: an instance estimator that the method or its network does not have.
@@ -60,9 +67,15 @@ def predict(
     was_training, was_on = method.training, next(method.parameters()).device
     method.eval().to(target)
     try:
-        parts = list(_run(method, bags, chosen, seed, target, progress, scores))
+        parts = list(_run(method, bags, chosen, seed, target, progress, scores, on_bad))
     finally:
         method.train(was_training).to(was_on)
+    if on_bad is not None:
+        bags = bags.subset(np.concatenate([part.positions for part in parts]) if parts else [])
+    if not parts:
+        raise DataError(
+            item="the bags", wanted="at least one that can be read", got="none", fix="see the list above"
+        )
     return Predictions(
         _bag_table(bags, _concatenated([part.bags for part in parts]), _joined([p.bag_scores for p in parts])),
         _instance_table(
@@ -81,8 +94,9 @@ def encode_in_chunks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> F
 
 
 class _Part(NamedTuple):
-    """Predictions and further scores of one batch."""
+    """Predictions and further scores of one batch, and which bags it holds."""
 
+    positions: np.ndarray
     bags: PredictiveDistribution
     instances: PredictiveDistribution
     bag_scores: dict[str, Tensor]
@@ -97,13 +111,19 @@ def _run(
     device: torch.device,
     progress: bool,
     scores: Scorer | None,
+    on_bad: OnBad | None,
 ) -> Iterator[_Part]:
-    batches: Iterable[BagBatch] = ordered_batches(bags, BATCH_INSTANCES)
+    batches = ordered_batches(bags, BATCH_INSTANCES)
+    read = partial(_read, bags, on_bad)
     devices = [device] if device.type == "cuda" else []
     first = method.members()[0]
-    with _bar(progress) as bar, torch.inference_mode(), torch.random.fork_rng(devices=devices):
-        task = bar.add_task("predicting", total=len(bags))
-        for number, batch in enumerate(batches):
+    with bar("bags", shown=progress) as shown, torch.inference_mode(), torch.random.fork_rng(devices=devices):
+        task = shown.add_task("predicting", total=len(bags))
+        ahead = 0 if batches.in_memory else READ_AHEAD
+        for number, (kept, batch) in enumerate(read_ahead(read, batches.groups, ahead)):
+            shown.advance(task, len(batches.groups[number]))
+            if batch is None:
+                continue
             moved = batch.to(device)
             draws, scored = [], None
             for one in method.passes(seed_of(seed, number)):
@@ -114,8 +134,22 @@ def _run(
                     scored = scores(features, moved.segments)
             if scores is not None and scored is None:
                 scored = scores(encode_in_chunks(first, moved.instances), moved.segments)
-            yield _Part(*(draws[0] if len(draws) == 1 else _mean(draws)), *(scored or ({}, {})))
-            bar.advance(task, moved.segments.num_bags)
+            yield _Part(kept, *(draws[0] if len(draws) == 1 else _mean(draws)), *(scored or ({}, {})))
+
+
+def _read(bags: BagDataset, on_bad: OnBad | None, group: np.ndarray) -> tuple[np.ndarray, BagBatch | None]:
+    """Return the bags of a group packed, without those that cannot be read where ``on_bad`` is told of them."""
+    try:
+        return group, bags.batch(group)
+    except MiueError as error:
+        if on_bad is None:
+            raise
+        if len(group) == 1:
+            on_bad(bags.ids[group[0]], error)
+            return group[:0], None
+    parts = [_read(bags, on_bad, group[i : i + 1]) for i in range(len(group))]
+    kept = np.concatenate([positions for positions, _ in parts])
+    return kept, bags.batch(kept) if len(kept) else None
 
 
 def _mean(draws: list[BatchPrediction]) -> BatchPrediction:
@@ -128,18 +162,6 @@ def _joined(parts: list[dict[str, Tensor]]) -> dict[str, np.ndarray]:
 
 def _concatenated(parts: list[PredictiveDistribution]) -> PredictiveDistribution:
     return type(parts[0]).concatenate(parts)
-
-
-def _bar(shown: bool) -> Progress:
-    return Progress(
-        TextColumn("[bold]{task.description}[/]"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("bags, time left"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not shown,
-    )
 
 
 def _accelerator() -> str:
@@ -156,6 +178,8 @@ def _bag_table(
         is_ood=bags.is_ood,
         ood_sets=np.array(bags.ood_sets, object),
         scores=scores,
+        patients=None if bags.patients is None else np.array(bags.patients, object),
+        patch_sizes=bags.patch_sizes,
     )
 
 

@@ -1,8 +1,10 @@
 """Predictions: a distribution per bag and per instance beside what is known of them, as plain tables.
 
 bags.csv              bag_id, label, is_ood, ood_set, alpha_0 … (or p_0 …), predicted, measures, score_…,
-                      and where a calibration was applied decision, reason, label_set, calibrated_…
+                      patient and patch_size where known, and where a calibration was applied decision,
+                      reason, label_set, calibrated_…
 instances.csv[.gz]    the same with bag_id, instance
+patients.csv          one row per patient, where any has several bags; made of bags.csv and not read back
 predictions.json      what made them; not needed to read them
 
 Any tool can write such tables: only bag_id and alpha_0 … or p_0 … (for two classes p_1 is enough) must
@@ -48,6 +50,8 @@ class PredictionTable:
         scores: further named uncertainties, higher where less certain.
         coords: position of each instance in level-0 pixels, where known.
         decisions: what was decided of each bag, where a calibration was applied.
+        patients: whose each bag is, where known.
+        patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
     """
 
     distribution: PredictiveDistribution
@@ -59,6 +63,8 @@ class PredictionTable:
     scores: Mapping[str, Float64[np.ndarray, "n"]] = field(default_factory=dict)
     coords: Int64[np.ndarray, "n 2"] | None = None
     decisions: Decisions | None = None
+    patients: np.ndarray | None = None
+    patch_sizes: Int64[np.ndarray, "n"] | None = None
 
     def __len__(self) -> int:
         return len(self.bag_ids)
@@ -84,6 +90,10 @@ class PredictionTable:
 
         dirichlet = isinstance(self.distribution, Dirichlet)
         columns: dict[str, Any] = {"bag_id": pa.array(self.bag_ids, pa.string())}
+        if self.patients is not None:
+            columns["patient"] = pa.array(self.patients, pa.string())
+        if self.patch_sizes is not None:
+            columns["patch_size"] = self.patch_sizes
         if self.instance is not None:
             columns["instance"] = self.instance
         if self.coords is not None:
@@ -125,6 +135,12 @@ class Predictions:
     instances: PredictionTable | None
     about: Mapping[str, Any] = field(default_factory=dict)
 
+    def by_patient(self) -> PredictionTable | None:
+        """Return one prediction per patient, None where no patient has several bags."""
+        from miue.patients import by_patient
+
+        return by_patient(self.bags)
+
     def save(self, path: Path | str, *, overwrite: bool = False) -> None:
         """Write the tables to the folder ``path``, whole or not at all.
 
@@ -136,6 +152,9 @@ class Predictions:
             if self.instances is not None:
                 large = len(self.instances) >= COMPRESSED_FROM
                 _write_csv(folder / ("instances.csv.gz" if large else "instances.csv"), self.instances)
+            of_patients = self.by_patient()
+            if of_patients is not None:
+                _write_csv(folder / "patients.csv", of_patients, id_column="patient")
             summary = {
                 "format": FORMAT,
                 "version": VERSION,
@@ -235,9 +254,20 @@ def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> Predict
     coords = None
     if instance is not None and {"x", "y"} <= set(columns):
         coords = np.stack([_numbers(columns[a], a, name).astype(np.int64) for a in "xy"], 1)
-    decisions = _decisions(columns, name, distribution.num_classes)
     return PredictionTable(
-        distribution, columns["bag_id"], labels, is_ood, ood_sets, instance, scores, coords, decisions
+        distribution=distribution,
+        bag_ids=columns["bag_id"],
+        labels=labels,
+        is_ood=is_ood,
+        ood_sets=ood_sets,
+        instance=instance,
+        scores=scores,
+        coords=coords,
+        decisions=_decisions(columns, name, distribution.num_classes),
+        patients=columns.get("patient"),
+        patch_sizes=_numbers(columns["patch_size"], "patch_size", name).astype(np.int64)
+        if "patch_size" in columns
+        else None,
     )
 
 
@@ -347,11 +377,12 @@ def _numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, 
     return numbers
 
 
-def _write_csv(path: Path, table: PredictionTable) -> None:
+def _write_csv(path: Path, table: PredictionTable, id_column: str = "bag_id") -> None:
     import pyarrow as pa
     from pyarrow import csv
 
     compression = "gzip" if path.suffix == ".gz" else None
     options = csv.WriteOptions(quoting_style="needed")
     with atomic_file(path) as temporary, pa.output_stream(str(temporary), compression=compression) as stream:
-        csv.write_csv(table.to_arrow(), stream, options)
+        written = table.to_arrow()
+        csv.write_csv(written.rename_columns([id_column, *written.column_names[1:]]), stream, options)

@@ -42,6 +42,7 @@ def _clear(folder: Path) -> None:
         "calibration.json",
         "log.csv",
         "run.json",
+        "splits.csv",
     )
     for name in files:
         (folder / name).unlink(missing_ok=True)

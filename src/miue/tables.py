@@ -53,7 +53,7 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
     return {name: _column(table.column(name)) for name in header}
 
 
-_TEXT = {"bag_id", "label", "is_ood", "ood_set", "decision", "reason", "label_set"}
+_TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "label_set"}
 
 
 def _column(column: Any) -> np.ndarray:

@@ -13,10 +13,13 @@ import typer
 from rich.console import Console
 
 from miue.cli.calibrate import calibrate, decide
+from miue.cli.cross_validate import cross_validate
 from miue.cli.export import export_app
 from miue.cli.options import parse_settings
+from miue.cli.pack import data_pack, data_split
 from miue.cli.paper import paper_app
 from miue.cli.report import report
+from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.cli.tile import data_tile
 from miue.errors import ConfigError, unknown_name
 
@@ -31,9 +34,13 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 data_app = typer.Typer(
-    help="Make bag stores; cut slides into patches.", no_args_is_help=True, rich_markup_mode=None
+    help="Make and pack bag stores; cut slides into patches; draw splits.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 data_app.command("tile")(data_tile)
+data_app.command("pack")(data_pack)
+data_app.command("split")(data_split)
 app.add_typer(data_app, name="data")
 app.add_typer(paper_app, name="paper")
 app.add_typer(export_app, name="export")
@@ -44,10 +51,12 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 
-SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags")
+SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags")
 NEED_FILES = {
     "mnist-bags": "mnist.npz or MNIST's idx files",
     "cifar10-bags": "cifar10.npz or CIFAR-10's binary files",
+    "musk1-bags": "musk.npz",
+    "musk2-bags": "musk.npz",
 }
 
 
@@ -72,7 +81,8 @@ def data_make(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")],
     out: Out,
     source: Annotated[
-        Path | None, typer.Option(help="Folder with the image files (mnist-bags, cifar10-bags).")
+        Path | None,
+        typer.Option(help="Folder with the data's files (mnist-bags, cifar10-bags, musk1-bags, musk2-bags)."),
     ] = None,
     ood: Annotated[
         list[str] | None,
@@ -84,7 +94,7 @@ def data_make(
     split: Annotated[list[str] | None, typer.Option(help="Only these splits: train, validation, test.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make a bag store: digits-bags and gaussian-bags without files, mnist-bags and cifar10-bags from --source."""
+    """Make a bag store: digits-bags and gaussian-bags without files, the others from --source."""
     from miue.data.store import write_store
     from miue.files import refuse_existing
 
@@ -110,6 +120,10 @@ def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, spl
                 got="no --source",
                 fix="pass --source FOLDER",
             )
+        if name.startswith("musk"):
+            from miue.data.musk_bags import musk_bags
+
+            return musk_bags(source, int(name[4]))
         if name == "mnist-bags":
             from miue.data.mnist_bags import mnist_bags
 
@@ -134,9 +148,11 @@ def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, spl
 
 
 @app.command()
+@takes_bags
 def train(
-    store: Annotated[Path, typer.Argument(help="Bag store with labelled bags.")],
+    bags: Annotated[Path, typer.Argument(help=BAGS_HELP)],
     out: Out,
+    source: Source,
     network: Annotated[str, typer.Option(help="mean, max, attention, gated-attention or dsmil.")] = "attention",
     method: Annotated[
         str, typer.Option(help="mirel, i-edl, edl, deterministic, deep-ensemble, mc-dropout or bayes-mil.")
@@ -169,20 +185,26 @@ def train(
 ) -> None:
     """Train a network with an uncertainty method; the run's folder becomes the model.
 
-    Uses the store's train and validation splits; without a validation split, a stratified fifth of the
-    bags is held out. Every epoch is checkpointed; --resume continues to the same weights.
+    Uses the train and validation splits of the bags. Without any, a folder or a table is split by patient and
+    class, and of a store a fifth is held out to validate on; the run's splits.csv says which bag was what.
+    Every epoch is checkpointed; --resume continues to the same weights.
+    Example: miue train features_uni_v2 --labels labels.csv --out run
     """
     from miue.api import DEFAULT_DISTANCES
     from miue.api import train as train_model
-    from miue.data.store import read_store
 
     options, settings = parse_settings(setting or [], {"seed": seed})
     if resume and overwrite:
         raise ConfigError(
             item="--resume with --overwrite", wanted="one of the two", got="both", fix="leave one out"
         )
+    in_files = not (bags / "store.json").exists()
+    opened = open_bags(bags, source, progress=not quiet, default_split=in_files, check_values=in_files)
+    say_left_out(opened)
+    if opened.note:
+        typer.echo(opened.note)
     model = train_model(
-        read_store(store),
+        opened.bags,
         network=network,
         method=method,
         encoder=encoder,
@@ -203,12 +225,15 @@ def train(
 
 
 @app.command()
+@takes_bags
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a trained model.")],
-    store: Annotated[Path, typer.Argument(help="Bag store; labels are not needed.")],
+    bags: Annotated[Path, typer.Argument(help=BAGS_HELP + " Labels are not needed.")],
     out: Out,
+    source: Source,
     split: Annotated[
-        str | None, typer.Option(help="Split to predict; else test where there is one, else all bags.")
+        str | None,
+        typer.Option(help="Split to predict, or all; else test where there is one, else what was not trained on."),
     ] = None,
     estimator: Annotated[
         str | None,
@@ -219,25 +244,59 @@ def predict(
     quiet: Quiet = False,
     device: Device = "auto",
 ) -> None:
-    """Predict bags and instances with their uncertainty, as plain tables."""
-    from miue.data.store import read_store
+    """Predict bags and instances with their uncertainty, as plain tables.
+
+    Patients with several bags get a table of their own. Bags that the model learned from are left out where
+    the run tells which these are, unless --split all is given.
+    Example: miue predict run new_features --out predictions
+    """
     from miue.files import refuse_existing
     from miue.model import Model
 
     refuse_existing(out, overwrite=overwrite)
-    model, bags = Model.load(run), read_store(store)
-    if split is not None or "test" in bags.splits:
-        bags = bags.split(split or "test")
+    model = Model.load(run)
+    opened = open_bags(bags, source, progress=not quiet)
+    say_left_out(opened)
+    chosen = _bags_to_predict(opened.bags, split, run / "splits.csv")
+    failed: list[str] = []
     predictions = model.predict(
-        bags,
+        chosen,
         estimator=estimator,
         seed=seed,
         progress=not quiet,
         device="cuda" if device == "gpu" else device,
+        on_bad=(lambda name, error: failed.append(f"{name}: {error}")) if source.skip_bad else None,
     )
-    about = {"store": str(store), "split": " ".join(sorted(set(bags.splits))) or "all bags"}
+    for one in failed:
+        typer.echo(f"left out: {one}", err=True)
+    about = {"bags": str(bags), "split": " ".join(sorted(set(chosen.splits))).strip() or "all bags"}
     replace(predictions, about={**predictions.about, **about}).save(out, overwrite=overwrite)
-    typer.echo(f"{len(bags):,} bags with {len(bags.positions):,} instances predicted: {out}")
+    instances = 0 if predictions.instances is None else len(predictions.instances)
+    typer.echo(f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}")
+
+
+def _bags_to_predict(bags: Any, split: str | None, of_run: Path) -> Any:
+    """Return the bags of the split asked for, or the test bags, or those that the model did not learn from."""
+    if split == "all":
+        return bags
+    if split is not None or "test" in bags.splits:
+        return bags.split(split or "test")
+    from miue.data.splits import read_splits
+
+    if any(bags.splits) or not of_run.exists():
+        return bags
+    learned = {name for name, part in read_splits(of_run).folds[0].items() if part in ("train", "validation")}
+    unseen = [row for row, name in enumerate(bags.ids) if name not in learned]
+    if not unseen:
+        raise ConfigError(
+            item="the bags to predict",
+            wanted="bags that the model did not learn from",
+            got=f"{len(bags)} bags, all of which it was trained or validated on",
+            fix="pass --split all to predict them all the same",
+        )
+    if len(unseen) < len(bags):
+        typer.echo(f"left out: {len(bags) - len(unseen):,} bags that the model learned from", err=True)
+    return bags.subset(unseen)
 
 
 @app.command()
@@ -283,18 +342,33 @@ def evaluate(
 
 @app.command()
 def inspect(
-    path: Annotated[Path, typer.Argument(help="Bag store, run or predictions.")], as_json: AsJson = False
+    path: Annotated[Path, typer.Argument(help="Folder of feature files, store, run, predictions, or long table.")],
+    as_json: AsJson = False,
+    read: Annotated[
+        bool, typer.Option("--read", help="Read every feature: find NaN and infinity, verify a packed store.")
+    ] = False,
+    mpp: Annotated[float | None, typer.Option(help="µm per level-0 pixel, for coords in µm (STAMP).")] = None,
+    quiet: Quiet = False,
 ) -> None:
-    """Show what a folder holds: a bag store, a trained model, or predictions."""
+    """Show what a folder holds; of feature files each bag: format, N, D, type, coords, patch size, problems.
+
+    Example: miue inspect features_uni_v2 --read
+    """
     from miue.inspection import describe, description_table
 
-    description = describe(path)
+    description = describe(path, microns_per_pixel=mpp, read=read, progress=not quiet)
     if as_json:
         typer.echo(json.dumps(description, indent=2))
-    else:
-        Console().print(description_table(description))
+        return
+    bags = description.pop("bag", None)
+    if bags is not None:
+        from miue.inspection import bag_file_table
+
+        Console().print(bag_file_table(bags))
+    Console().print(description_table(description))
 
 
+app.command("cross-validate")(cross_validate)
 app.command()(calibrate)
 app.command()(decide)
 app.command()(report)

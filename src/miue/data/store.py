@@ -1,9 +1,12 @@
 """The bag store: one folder, readable tables and memory-mapped arrays, no pickle.
 
 store.json           format, version, shapes, class names, how it was made
-bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label is an unknown one
+bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label is an unknown one;
+                     patient and patch_size (side of a patch in level-0 pixels) where known
 instances.npy        features (M, D) or uint8 images (M, H, W, channels), bag after bag
 instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, coords.npy    where known
+checksums.csv        SHA-256 of each bag's instances, in stores that were packed from files
+left_out.csv         bags that were left out when files were packed, with the reason
 """
 
 from __future__ import annotations
@@ -51,25 +54,31 @@ def write_store(
             end += size
         out.flush()
         del out
-        _write_bag_table(folder / "bags.csv", dataset)
-        if dataset.instance_labels.known.any():
-            np.save(folder / "instance_labels.npy", dataset.instance_labels.values[positions])
-            np.save(folder / "instance_labelled.npy", dataset.instance_labels.known[positions])
-        if dataset.instance_is_ood.any():
-            np.save(folder / "instance_is_ood.npy", dataset.instance_is_ood[positions])
-        if dataset.coords is not None:
-            np.save(folder / "coords.npy", dataset.coords[positions])
-        summary = {
-            "format": FORMAT,
-            "version": VERSION,
-            "bags": len(dataset),
-            "instances": len(positions),
-            "instance_shape": list(dataset.instance_shape),
-            "dtype": str(dataset.instances.dtype),
-            "class_names": list(dataset.class_names) or [str(c) for c in range(dataset.num_classes)],
-            "made_by": made_by or {},
-        }
-        write_json(folder / "store.json", summary)
+        write_tables(folder, dataset, made_by or {})
+
+
+def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> None:
+    """Write all of a store but instances.npy; store.json, which makes it one, comes last."""
+    positions = dataset.positions
+    _write_bag_table(folder / "bags.csv", dataset)
+    if dataset.instance_labels.known.any():
+        np.save(folder / "instance_labels.npy", dataset.instance_labels.values[positions])
+        np.save(folder / "instance_labelled.npy", dataset.instance_labels.known[positions])
+    if dataset.instance_is_ood.any():
+        np.save(folder / "instance_is_ood.npy", dataset.instance_is_ood[positions])
+    if dataset.coords is not None:
+        np.save(folder / "coords.npy", dataset.coords[positions])
+    summary = {
+        "format": FORMAT,
+        "version": VERSION,
+        "bags": len(dataset),
+        "instances": len(positions),
+        "instance_shape": list(dataset.instance_shape),
+        "dtype": str(dataset.instances.dtype),
+        "class_names": list(dataset.class_names) or [str(c) for c in range(dataset.num_classes)],
+        "made_by": made_by,
+    }
+    write_json(folder / "store.json", summary)
 
 
 def read_store(path: Path) -> BagDataset:
@@ -81,7 +90,8 @@ def read_store(path: Path) -> BagDataset:
     """
     summary = read_store_summary(path)
     instances = _load(path / "instances.npy")
-    ids, sizes, labels, is_ood, splits, ood_sets = _read_bag_table(path / "bags.csv")
+    table = _read_bag_table(path / "bags.csv")
+    sizes = table["sizes"]
     total = int(sizes.sum())
     if len(instances) != total:
         raise StorageError(
@@ -98,16 +108,11 @@ def read_store(path: Path) -> BagDataset:
     return BagDataset(
         instances=instances,
         starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
-        sizes=sizes,
-        ids=ids,
-        labels=labels,
-        is_ood=is_ood,
-        splits=splits,
-        ood_sets=ood_sets,
         instance_labels=instance_labels,
         instance_is_ood=_load(path / "instance_is_ood.npy", total) if has_ood else np.zeros(total, bool),
         coords=_load(path / "coords.npy", total) if has_coords else None,
         class_names=tuple(summary["class_names"]),
+        **table,
     )
 
 
@@ -133,14 +138,18 @@ def read_store_summary(path: Path) -> dict[str, Any]:
 def _write_bag_table(path: Path, dataset: BagDataset) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(COLUMNS)
+        further = {"patient": dataset.patients, "patch_size": dataset.patch_sizes}
+        known = {name: values for name, values in further.items() if values is not None}
+        writer.writerow((*COLUMNS, *known))
         for i, name in enumerate(dataset.ids):
             label = int(dataset.labels.values[i]) if dataset.labels.known[i] else ""
             ood = str(bool(dataset.is_ood[i])).lower()
-            writer.writerow((name, dataset.sizes[i], label, ood, dataset.splits[i], dataset.ood_sets[i]))
+            row = (name, dataset.sizes[i], label, ood, dataset.splits[i], dataset.ood_sets[i])
+            writer.writerow((*row, *(values[i] for values in known.values())))
 
 
-def _read_bag_table(path: Path) -> tuple[tuple[str, ...], np.ndarray, Labels, np.ndarray, Any, Any]:
+def _read_bag_table(path: Path) -> dict[str, Any]:
+    """Return the fields of a dataset that bags.csv tells, by name."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = list(csv.DictReader(file))
@@ -161,6 +170,9 @@ def _read_bag_table(path: Path) -> tuple[tuple[str, ...], np.ndarray, Labels, np
     try:
         sizes = np.array([int(row["size"]) for row in rows], np.int64)
         labels = Labels.of([int(row["label"]) if row["label"] else None for row in rows])
+        patch_sizes = (
+            np.array([int(row["patch_size"]) for row in rows], np.int64) if "patch_size" in rows[0] else None
+        )
     except ValueError as error:
         raise DataError(
             item=f"bag table {str(path)!r}",
@@ -174,15 +186,16 @@ def _read_bag_table(path: Path) -> tuple[tuple[str, ...], np.ndarray, Labels, np
         raise DataError(
             item=f"bag {repeated!r} of {str(path)!r}", wanted="a unique id", got="two lines", fix="rename one"
         )
-    is_ood = np.array([row["is_ood"].lower() == "true" for row in rows])
-    return (
-        ids,
-        sizes,
-        labels,
-        is_ood,
-        tuple(row["split"] for row in rows),
-        tuple(row["ood_set"] for row in rows),
-    )
+    return {
+        "ids": ids,
+        "sizes": sizes,
+        "labels": labels,
+        "is_ood": np.array([row["is_ood"].lower() == "true" for row in rows]),
+        "splits": tuple(row["split"] for row in rows),
+        "ood_sets": tuple(row["ood_set"] for row in rows),
+        "patients": tuple(row["patient"] for row in rows) if "patient" in rows[0] else None,
+        "patch_sizes": patch_sizes,
+    }
 
 
 def _load(path: Path, rows: int | None = None) -> np.ndarray:

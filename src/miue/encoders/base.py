@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from jaxtyping import Float
@@ -20,6 +20,9 @@ class Encoder(nn.Module, ABC):
     """
 
     out_features: int
+
+    def learn_inputs(self, batches: Iterable[Tensor]) -> None:
+        """Learn what inputs look like from all training instances, once before training; nothing by default."""
 
     @abstractmethod
     def forward(self, instances: Float[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -18,9 +21,15 @@ class MLP(Encoder):
         instance_shape: (number of input features,).
         width: number of features D.
         dropout: dropout rate after each linear layer.
+        standardise: bring each input feature to mean 0 and standard deviation 1 over the training instances.
     """
 
-    def __init__(self, instance_shape: tuple[int, ...], *, width: int = 512, dropout: float = 0.0) -> None:
+    centre: Tensor
+    spread: Tensor
+
+    def __init__(
+        self, instance_shape: tuple[int, ...], *, width: int = 512, dropout: float = 0.0, standardise: bool = False
+    ) -> None:
         super().__init__()
         if len(instance_shape) != 1:
             raise ModelError(
@@ -38,8 +47,30 @@ class MLP(Encoder):
             nn.ReLU(),
         )
         self.out_features = width
+        self.standardise = standardise
+        if standardise:
+            self.register_buffer("centre", torch.zeros(instance_shape[0]))
+            self.register_buffer("spread", torch.ones(instance_shape[0]))
+
+    def learn_inputs(self, batches: Iterable[Tensor]) -> None:
+        """Learn mean and standard deviation of each feature, where inputs are standardised.
+
+        Batches are merged by the sums of squares about their means, so that nothing cancels.
+        """
+        if not self.standardise:
+            return
+        count, mean, squares = 0, torch.zeros(len(self.centre)).double(), torch.zeros(len(self.centre)).double()
+        for batch in batches:
+            rows = batch.double()
+            total, difference = count + len(rows), rows.mean(0) - mean
+            squares += (rows - rows.mean(0)).square().sum(0) + difference.square() * (count * len(rows) / total)
+            mean, count = mean + difference * (len(rows) / total), total
+        deviation = (squares / max(1, count)).sqrt()
+        self.centre.copy_(mean)
+        self.spread.copy_(torch.where(deviation > 0, deviation, 1.0))
 
     def forward(self, instances: Float[Tensor, "N inputs"]) -> Float[Tensor, "N D"]:
         """Return the features of each instance."""
-        features: Tensor = self.layers(instances)
+        given = (instances - self.centre) / self.spread if self.standardise else instances
+        features: Tensor = self.layers(given)
         return features

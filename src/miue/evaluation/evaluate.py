@@ -54,11 +54,12 @@ class LevelEvaluation:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Evaluation of bags and, where they were predicted, of instances; of decisions, where there are any."""
+    """Evaluation of bags and, where they were predicted, of instances; of decisions and patients, if any."""
 
     bags: LevelEvaluation
     instances: LevelEvaluation | None
     decisions: DecisionEvaluation | None = None
+    patients: LevelEvaluation | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; an undefined metric is null with its reason beside it."""
@@ -66,6 +67,7 @@ class Evaluation:
             "bags": _plain(asdict(self.bags)),
             "instances": self.instances and _plain(asdict(self.instances)),
             "decisions": self.decisions and _plain(asdict(self.decisions)),
+            "patients": self.patients and _plain(asdict(self.patients)),
         }
 
 
@@ -80,10 +82,12 @@ def evaluate(predictions: Predictions) -> Evaluation:
     Reference: Liu & Ji 2024, Section sec-exp-setup, "Evaluation".
     """
     instances, decisions = predictions.instances, predictions.bags.decisions
+    patients = predictions.by_patient()
     return Evaluation(
         evaluate_level(predictions.bags),
         evaluate_level(instances) if instances else None,
         evaluate_decisions(predictions.bags, decisions) if decisions else None,
+        evaluate_level(patients) if patients else None,
     )
 
 

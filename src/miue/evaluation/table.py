@@ -38,10 +38,12 @@ IN_PERCENT = {"accuracy", "auroc", "ece", "aurc", "ue"}
 
 def evaluation_table(evaluation: Evaluation) -> Table:
     """Return metrics as rows and levels as columns; shares in percent, "—" with its reason where undefined."""
-    levels = [evaluation.bags, *([evaluation.instances] if evaluation.instances else [])]
+    named = {"bags": evaluation.bags, "instances": evaluation.instances, "patients": evaluation.patients}
+    present = {name: level for name, level in named.items() if level is not None}
+    levels = list(present.values())
     table = Table(title="Evaluation", title_justify="left", caption_justify="left")
     table.add_column("metric")
-    for name, level in zip(("bags", "instances"), levels, strict=False):
+    for name, level in present.items():
         table.add_column(f"{name} ({level.count:,})", justify="right")
     reasons: list[str] = []
     for rows in zip(*(_rows(level) for level in levels), strict=True):

@@ -12,7 +12,7 @@ from miue.errors import DataError, unknown_name
 from miue.measures import MEASURES
 from miue.predictions import SCORE_PREFIX, Predictions
 
-GIVEN, FROM_GRID = "given", "step of the grid of coords"
+GIVEN, FROM_FILE, FROM_GRID = "given", "told by the features' file", "step of the grid of coords"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def patches_by_slide(
 
     Args:
         predictions: of bags and instances, with coords.
-        patch_size: side of a patch in level-0 pixels; None takes each slide's own grid step.
+        patch_size: side of a patch in level-0 pixels; None takes what the slide's file told, else its grid step.
         skipped: takes why a slide was left out, instead of an error for the first such slide.
 
     Raises:
@@ -68,11 +68,13 @@ def patches_by_slide(
     ids, places = np.unique(table.bag_ids.astype(str), return_inverse=True)
     order = np.argsort(places, kind="stable")
     parts = dict(zip(ids, np.split(order, np.cumsum(np.bincount(places))[:-1]), strict=True))
-    for slide in predictions.bags.bag_ids.astype(str):
+    told = predictions.bags.patch_sizes
+    for row, slide in enumerate(predictions.bags.bag_ids.astype(str)):
         if slide not in parts:  # a bag without a row in the instance table has nothing to draw
             continue
         rows = parts[slide]
-        step = patch_size or grid_step(coords[rows])
+        of_file = 0 if told is None else int(told[row])
+        step = patch_size or of_file or grid_step(coords[rows])
         if step is None:
             error = _unknown_size(str(slide), len(rows))
             if skipped is None:
@@ -83,7 +85,7 @@ def patches_by_slide(
             slide=str(slide),
             coords=coords[rows],
             size=step,
-            size_from=GIVEN if patch_size else FROM_GRID,
+            size_from=GIVEN if patch_size else FROM_FILE if of_file else FROM_GRID,
             probabilities=probabilities[rows],
             uncertainties={name: values[rows] for name, values in uncertainties.items()},
         )

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
 from miue.bags import BagBatch, BagDataset
 from miue.seeds import seed_of
+
+READ_AHEAD = 2  # batches
+Group = TypeVar("Group")
+Batch = TypeVar("Batch")
 
 
 class PackedBatches:
@@ -26,8 +33,32 @@ class PackedBatches:
         return len(self.groups)
 
     def __iter__(self) -> Iterator[BagBatch]:
-        for group in self.groups:
-            yield self.dataset.batch(group)
+        """Yield the batches in order; from files or disk, the next two are read while one is used."""
+        return read_ahead(self.dataset.batch, self.groups, 0 if self.in_memory else READ_AHEAD)
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether reading a batch waits for nothing but memory."""
+        return type(self.dataset.instances) is np.ndarray
+
+
+def read_ahead(read: Callable[[Group], Batch], groups: Iterable[Group], ahead: int) -> Iterator[Batch]:
+    """Yield what ``read`` returns for each group, ``ahead`` of them being read by a thread of their own."""
+    if not ahead:
+        yield from map(read, groups)
+        return
+    waiting: deque[Future[Batch]] = deque()
+    with ThreadPoolExecutor(1, "reading") as pool:
+        try:
+            for group in groups:
+                waiting.append(pool.submit(read, group))
+                if len(waiting) > ahead:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def shuffled_batches(dataset: BagDataset, bags_per_batch: int, *, seed: int, epoch: int) -> PackedBatches:

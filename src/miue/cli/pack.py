@@ -1,0 +1,91 @@
+"""``miue data pack`` and ``miue data split``: from files and tables to a store, and to splits."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
+
+Bags = Annotated[Path, typer.Argument(help=BAGS_HELP)]
+
+
+@takes_bags
+def data_pack(
+    bags: Bags,
+    out: Annotated[Path, typer.Option(help="Store to write.")],
+    source: Source,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+) -> None:
+    """Pack a folder of feature files, with its label table, into one memory-mapped store.
+
+    The files' format is found by looking. Where labels are told and no splits, bags are split by patient and
+    class into train, validation and test. An interrupted run goes on with the same command; everything
+    written is read back and compared.
+    Example: miue data pack features_uni_v2 --labels labels.csv --out store
+    """
+    from miue.data.pack import pack
+    from miue.files import refuse_existing
+
+    refuse_existing(out, overwrite=overwrite)
+    opened = open_bags(bags, source, progress=not quiet, default_split=True)
+    packed = pack(
+        opened.bags,
+        out,
+        made_by={"command": shlex.join(["miue", *sys.argv[1:]]), "folder": str(bags)},
+        left_out=opened.left_out,
+        skip_bad=source.skip_bad,
+        overwrite=overwrite,
+        progress=not quiet,
+    )
+    for one in packed.left_out:
+        if one.is_bad:
+            typer.echo(f"left out: {one.bag}: {one.reason}", err=True)
+    missing = len(packed.left_out)
+    listed = f"; {missing:,} left out, listed in {out / 'left_out.csv'}" if missing else ""
+    already = f" ({packed.resumed:,} by an earlier run)" if packed.resumed else ""
+    typer.echo(f"{packed.bags:,} bags{already} with {packed.instances:,} instances packed: {out}{listed}")
+    if opened.note:
+        typer.echo(opened.note)
+
+
+@takes_bags
+def data_split(
+    bags: Bags,
+    out: Annotated[Path, typer.Option(help="CSV to write: bag_id, patient, label, fold_0, …")],
+    source: Source,
+    folds: Annotated[
+        int, typer.Option(min=1, help="Folds, each bag tested once; 1 for a single split into three.")
+    ] = 1,
+    test: Annotated[float, typer.Option(min=0.02, max=0.5, help="Share tested on, with --folds 1.")] = 0.2,
+    validation: Annotated[
+        float, typer.Option(min=0.02, max=0.5, help="Share of the other bags that is validated on.")
+    ] = 0.15,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 42,
+) -> None:
+    """Draw train, validation and test bags: no patient in two of them, classes alike in all.
+
+    Use them with --splits FILE --fold K of train, predict and pack, or with cross-validate.
+    Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
+    """
+    from miue.data.splits import make_folds, make_split, write_splits
+
+    opened = open_bags(bags, source, progress=False)
+    data = opened.bags
+    if folds == 1:
+        drawn = make_split(data, test=test, validation=validation, seed=seed)
+    else:
+        drawn = make_folds(data, folds, validation=validation, seed=seed)
+    write_splits(out, drawn, data)
+    say_left_out(opened)
+    assigned = drawn.assign(data)
+    counts = ", ".join(f"{name} {assigned.splits.count(name):,}" for name in ("train", "validation", "test"))
+    patients = f" of {len(set(data.patients)):,} patients" if data.patients else ""
+    typer.echo(
+        f"{len(drawn)} fold{'s' if len(drawn) > 1 else ''} of {len(data):,} bags{patients}: {out} ({counts})"
+    )

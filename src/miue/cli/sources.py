@@ -1,0 +1,135 @@
+"""Bags as a command takes them: a store, a folder of bag files with a label table, or a long table."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from miue.errors import ConfigError
+
+BAGS_HELP = "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays), or long table (CSV, Parquet)."
+
+
+@dataclass(frozen=True)
+class Source:
+    """What is told of the bags beside where they lie."""
+
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="Label table of a folder (CLAM, Patho-Bench, MIREL, STAMP); ids are text."),
+    ] = None
+    label_column: Annotated[str | None, typer.Option(help="Column of the label; found by name.")] = None
+    id_column: Annotated[str | None, typer.Option(help="Column of the bag's name; found by name.")] = None
+    patient_column: Annotated[
+        str | None, typer.Option(help="Column of the patient (case_id, patient_id, PATIENT); found by name.")
+    ] = None
+    slide_table: Annotated[
+        Path | None, typer.Option(help="STAMP's table PATIENT, FILENAME, where --labels has one row per patient.")
+    ] = None
+    classes: Annotated[
+        str | None, typer.Option(help="Classes in order, with commas; the first is the negative one.")
+    ] = None
+    splits: Annotated[
+        str | None,
+        typer.Option(help="Splits (CLAM splits_k.csv, Patho-Bench, MIREL .npz, 'miue data split'), or none."),
+    ] = None
+    fold: Annotated[int, typer.Option(min=0, help="Which fold of the splits.")] = 0
+    instance_labels: Annotated[
+        Path | None, typer.Option(help="Table bag_id, instance, instance_label, for evaluation alone.")
+    ] = None
+    mpp: Annotated[
+        float | None, typer.Option(help="µm per level-0 pixel, for files whose coords are in µm (STAMP).")
+    ] = None
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Go on without bags that cannot be used, and list them.")
+    ] = False
+
+
+def takes_bags(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that has a parameter ``source`` the options of ``Source`` in its place."""
+    hints = get_type_hints(Source, include_extras=True)
+    options = [
+        inspect.Parameter(
+            one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name]
+        )
+        for one in fields(Source)
+    ]
+    own = inspect.signature(command, eval_str=True)
+
+    @wraps(command)
+    def wrapped(**given: Any) -> None:
+        told = {one.name: given.pop(one.name) for one in fields(Source)}
+        command(**given, source=Source(**told))
+
+    kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own.parameters.values() if p.name != "source"]
+    wrapped.__signature__ = own.replace(parameters=[*kept, *options])  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in [*kept, *options]}
+    return wrapped
+
+
+def open_bags(
+    path: Path, source: Source, *, progress: bool, default_split: bool = False, check_values: bool = False
+) -> Any:
+    """Return the bags at ``path`` and what was left out, as an ``OpenedBags``.
+
+    Args:
+        path: store, folder or table.
+        source: what is told of them.
+        progress: show a bar.
+        check_values: read all features that lie in files once, to find what is not finite.
+        default_split: draw a split by patient and class where none is told, unless "none" is asked for.
+
+    Raises:
+        ConfigError: an option that does not fit what lies at ``path``.
+        DataError, StorageError: bags that cannot be used.
+    """
+    from miue.data.opening import open_source
+    from miue.data.splits import read_splits
+
+    folder_only = {"labels": source.labels, "slide_table": source.slide_table, "mpp": source.mpp}
+    given = [name for name, value in folder_only.items() if value is not None]
+    if given and not (path.is_dir() and not (path / "store.json").exists()):
+        raise ConfigError(
+            item=f"--{given[0].replace('_', '-')}",
+            wanted="a folder of feature files beside it",
+            got=f"{str(path)!r}, which tells its labels itself"
+            if path.exists()
+            else f"{str(path)!r}, which is not there",
+            fix="leave it out, or give the folder",
+        )
+    opened = open_source(
+        path,
+        labels=source.labels,
+        columns={
+            "id_column": source.id_column,
+            "label_column": source.label_column,
+            "patient_column": source.patient_column,
+            "slide_table": source.slide_table,
+        },
+        classes=[name.strip() for name in source.classes.split(",")] if source.classes else (),
+        splits=None if source.splits in (None, "none") else read_splits(Path(source.splits)),
+        fold=source.fold,
+        instance_labels=source.instance_labels,
+        microns_per_pixel=source.mpp,
+        skip_bad=source.skip_bad,
+        progress=progress,
+    )
+    if check_values:
+        opened = opened.with_values_checked(skip_bad=source.skip_bad, progress=progress)
+    return opened.with_default_split() if default_split and source.splits is None else opened
+
+
+def say_left_out(opened: Any) -> None:
+    """Write which bags were left out and why to the standard error."""
+    for one in opened.left_out:
+        if one.is_bad:
+            typer.echo(f"left out: {one.bag}: {one.reason}", err=True)
+    unlisted = sum(not one.is_bad for one in opened.left_out)
+    if unlisted:
+        typer.echo(f"left out: {unlisted:,} files that the label table does not list", err=True)

@@ -1,0 +1,257 @@
+"""Folds times seeds: each run trained and evaluated on its test bags; mean, deviation and interval of all."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from miue.api import DEFAULT_DISTANCES, train
+from miue.bags import BagDataset
+from miue.config import Option
+from miue.data.splits import Splits, write_splits
+from miue.errors import ConfigError
+from miue.evaluation import Evaluation, evaluate
+from miue.files import atomic_file, read_json, write_json
+from miue.plan import fingerprint
+from miue.predictions import read_predictions
+from miue.progress import bar
+
+CONFIDENCE = 0.95
+UNBOUNDED = ("nll", "brier")  # every other metric is a share; the interval ends where a metric's range does
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What each run trains: the arguments of ``miue.train`` that are the same for all."""
+
+    network: str = "attention"
+    method: str = "mirel"
+    encoder: str = "auto"
+    options: Mapping[str, Option] | None = None
+    settings: Mapping[str, Any] | None = None
+    distances: Sequence[str] = DEFAULT_DISTANCES
+    device: str = "auto"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One metric of one run, None where it is undefined."""
+
+    fold: int
+    seed: int
+    level: str
+    metric: str
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One metric over all runs in which it is defined.
+
+    Attributes:
+        level: "bags", "instances" or "patients".
+        metric: its name.
+        runs: in which it is defined.
+        mean: over these.
+        std: standard deviation over these, None for one run.
+        low: lower end of the 95 % interval of the mean, None where it cannot be told.
+        high: upper end.
+    """
+
+    level: str
+    metric: str
+    runs: int
+    mean: float
+    std: float | None
+    low: float | None
+    high: float | None
+
+
+def cross_validate(
+    bags: BagDataset,
+    splits: Splits,
+    seeds: Sequence[int],
+    out: Path,
+    recipe: Recipe,
+    *,
+    jobs: int = 1,
+    progress: bool = True,
+) -> list[Summary]:
+    """Train on every fold with every seed, evaluate on its test bags, and return mean, deviation and interval.
+
+    Each run is written to ``out/fold_<k>/seed_<s>`` as it ends; what is there is not run again. The folder also
+    gets splits.csv, runs.csv (every number) and summary.csv.
+
+    Args:
+        bags: labelled.
+        splits: folds, each with test bags.
+        seeds: one run each for every fold.
+        out: folder, new or of the same cross-validation.
+        recipe: what is trained.
+        jobs: runs at a time, in processes of their own.
+        progress: show a bar with the time left.
+
+    Raises:
+        ConfigError: ``out`` holds another cross-validation.
+        DataError: a fold that cannot be trained or tested on.
+    """
+    folds = [splits.assign(bags, fold) for fold in range(len(splits))]
+    for fold in folds:
+        fold.split("test")
+    _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": _plain(recipe)})
+    write_splits(out / "splits.csv", splits, bags)
+    todo = [(k, seed) for seed in seeds for k in range(len(folds)) if not _evaluation(out, k, seed).exists()]
+    with bar("runs", shown=progress) as shown:
+        task = shown.add_task("cross-validating", total=len(todo))
+        for _ in _run_all(folds, todo, out, recipe, jobs):
+            shown.advance(task)
+    values = [value for seed in seeds for k in range(len(folds)) for value in _values(out, k, seed)]
+    _write(out / "runs.csv", values)
+    summaries = summarise(values, _test_share(folds))
+    _write(out / "summary.csv", summaries)
+    return summaries
+
+
+def summarise(values: Sequence[Value], test_share: float) -> list[Summary]:
+    """Return mean, standard deviation and a 95 % interval of every metric.
+
+    The interval is that of the corrected resampled t-test: folds share training bags, so that the variance of
+    their mean is (1/k + test/train) s², not s²/k. Seeds are averaged within a fold first. Of a single fold the
+    interval is over seeds, and tells nothing of other test bags.
+
+    Reference: Nadeau & Bengio 2003, "Inference for the Generalization Error", Section 3.
+
+    Args:
+        values: of all runs.
+        test_share: test bags of a fold over its training bags.
+    """
+    from scipy.stats import t
+
+    summaries = []
+    for level, metric in dict.fromkeys((value.level, value.metric) for value in values):
+        defined = [v for v in values if (v.level, v.metric) == (level, metric) and v.value is not None]
+        if not defined:
+            continue
+        numbers = np.array([v.value for v in defined], float)
+        folds = sorted({v.fold for v in defined})
+        means = np.array([np.mean([v.value for v in defined if v.fold == k]) for k in folds])
+        groups, share = (means, test_share) if len(folds) > 1 else (numbers, 0.0)
+        low = high = None
+        if len(groups) > 1:
+            scale = np.sqrt((1 / len(groups) + share) * groups.var(ddof=1))
+            half = t.ppf(0.5 + CONFIDENCE / 2, len(groups) - 1) * scale
+            low, high = max(0.0, float(groups.mean() - half)), float(groups.mean() + half)
+            high = high if metric in UNBOUNDED else min(1.0, high)
+        std = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
+        summaries.append(Summary(level, metric, len(numbers), float(groups.mean()), std, low, high))
+    return summaries
+
+
+def metrics_of(evaluation: Evaluation) -> Iterator[tuple[str, str, float | None]]:
+    """Yield level, name and value of every metric; Conf. and OOD of the measures that the paper uses."""
+    levels = {"bags": evaluation.bags, "instances": evaluation.instances, "patients": evaluation.patients}
+    for name, level in levels.items():
+        if level is None:
+            continue
+        for metric, one in level.metrics.items():
+            yield name, metric, one.value
+        yield name, "confidence_auroc", level.confidence.auroc.value
+        for ood_set, separation in level.ood.items():
+            yield name, f"ood_{ood_set}_auroc", separation.auroc.value
+
+
+def _run_all(
+    folds: Sequence[BagDataset], todo: Sequence[tuple[int, int]], out: Path, recipe: Recipe, jobs: int
+) -> Iterator[None]:
+    """Do every run, several at a time; each writes its own folder."""
+    if jobs == 1 or len(todo) < 2:
+        for k, seed in todo:
+            _run(folds[k], k, seed, out, recipe)
+            yield
+        return
+    from joblib import Parallel, delayed
+
+    work = (delayed(_run)(folds[k], k, seed, out, recipe) for k, seed in todo)
+    yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(work)
+
+
+def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe) -> None:
+    folder = out / f"fold_{fold}" / f"seed_{seed}"
+    model = train(
+        bags,
+        network=recipe.network,
+        method=recipe.method,
+        encoder=recipe.encoder,
+        options=recipe.options,
+        distances=recipe.distances,
+        settings={**(recipe.settings or {}), "seed": seed},
+        out=folder / "run",
+        if_exists="resume",
+        progress=False,
+        device=recipe.device,
+    )
+    predictions = model.predict(bags.split("test"), device="cuda" if recipe.device == "gpu" else recipe.device)
+    predictions.save(folder / "predictions", overwrite=True)
+    found = evaluate(read_predictions(folder / "predictions"))
+    rows = [{"level": level, "metric": metric, "value": value} for level, metric, value in metrics_of(found)]
+    write_json(_evaluation(out, fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
+
+
+def _evaluation(out: Path, fold: int, seed: int) -> Path:
+    return out / f"fold_{fold}" / f"seed_{seed}" / "metrics.json"
+
+
+def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
+    content = read_json(_evaluation(out, fold, seed), what="metrics of a run")
+    for row in content["metrics"]:
+        yield Value(fold, seed, row["level"], row["metric"], row["value"])
+
+
+def _open(out: Path, description: dict[str, Any]) -> None:
+    """Make the folder, or check that it is one of the same cross-validation."""
+    path = out / "cross_validation.json"
+    if path.exists():
+        before = read_json(path, what="cross-validation")
+        changed = [key for key, value in description.items() if before.get(key) != value]
+        if changed:
+            raise ConfigError(
+                item=f"cross-validation {str(out)!r}",
+                wanted=f"the same {changed[0]} as when it was begun",
+                got=f"{description[changed[0]]} instead of {before.get(changed[0])}",
+                fix="choose another --out, or go on with what it was begun with",
+            )
+        return
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(path, description)
+
+
+def _digest(folds: Sequence[BagDataset]) -> str:
+    return hashlib.sha256("\n".join(" ".join(fold.splits) for fold in folds).encode()).hexdigest()[:16]
+
+
+def _plain(recipe: Recipe) -> dict[str, Any]:
+    plain = asdict(recipe)
+    del plain["device"]
+    return {
+        **plain,
+        "distances": list(recipe.distances),
+        "options": recipe.options or {},
+        "settings": recipe.settings or {},
+    }
+
+
+def _test_share(folds: Sequence[BagDataset]) -> float:
+    return float(np.mean([fold.splits.count("test") / fold.splits.count("train") for fold in folds]))
+
+
+def _write(path: Path, rows: Sequence[Value] | Sequence[Summary]) -> None:
+    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(asdict(rows[0])))
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)

@@ -1,0 +1,102 @@
+"""What each file of a folder holds, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from miue.bags import check_bag
+from miue.errors import MiueError
+from miue.progress import tracked
+from miue.readers import Contents, contents_of, read_rows
+from miue.readers.discovery import bag_files
+from miue.readers.hdf5 import patch_size_beside
+
+ROWS_AT_ONCE = 65_536
+
+
+def describe_bag_files(
+    folder: Path, *, microns_per_pixel: float | None = None, read: bool = False, progress: bool = False
+) -> dict[str, Any]:
+    """Return what each bag of ``folder`` holds, and what is wrong with it, as JSON values.
+
+    Args:
+        folder: bag files of any kind.
+        microns_per_pixel: of level 0, for coords in µm.
+        read: read all features too, to find those that are not finite.
+        progress: show a bar.
+
+    Raises:
+        DataError: no such folder, or no bag files in it.
+    """
+    found = [
+        _described(path, microns_per_pixel, read)
+        for path in tracked(bag_files(folder), "reading" if read else "opening", shown=progress)
+    ]
+    for name, what in (("shape", "features of shape"), ("encoder", "features of the encoder")):
+        usual = Counter(str(one[name]) for one in found if one["instances"]).most_common(1)
+        for one in found:
+            if one["instances"] and str(one[name]) != usual[0][0]:
+                one["problems"].append(
+                    f"{what} {one[name] or 'unknown'}, most bags have {usual[0][0] or 'unknown'}"
+                )
+    usable = [one for one in found if one["instances"] and not one["problems"]]
+    sizes = [one["instances"] for one in usable]
+    return {
+        "kind": "bag files",
+        "path": str(folder),
+        "formats": dict(Counter(one["format"] for one in found if one["format"])),
+        "encoders": dict(Counter(one["encoder"] for one in found if one["encoder"])),
+        "bags": len(found),
+        "usable": len(usable),
+        "instances": int(np.sum(sizes)),
+        "bag sizes": {"min": min(sizes), "median": float(np.median(sizes)), "max": max(sizes)} if sizes else {},
+        "features read": "all" if read else "none; --read looks for values that are not finite",
+        "bag": found,
+    }
+
+
+def _described(path: Path, microns_per_pixel: float | None, read: bool) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "bag": path.stem,
+        "file": path.name,
+        "format": "",
+        "encoder": "",
+        "instances": 0,
+        "shape": [],
+        "dtype": "",
+        "coords": "none",
+        "patch size": None,
+        "notes": [],
+        "problems": [],
+    }
+    try:
+        contents = contents_of(path, microns_per_pixel)
+        described |= {
+            "format": contents.format,
+            "encoder": contents.extractor,
+            "instances": contents.size,
+            "shape": list(contents.instance_shape),
+            "dtype": str(contents.dtype),
+            "coords": "none" if contents.coords is None else "level-0 pixels",
+            "patch size": contents.patch_size,
+            "notes": list(contents.notes),
+        }
+        if contents.patch_size is None and contents.format == "CLAM":
+            described["patch size"] = patch_size_beside(path)
+        if not contents.size:
+            described["problems"].append("no instance (a slide without tissue?)")
+        elif read:
+            _read_all(contents)
+    except MiueError as error:
+        described["problems"].append(f"expected {error.wanted}, got {error.got}")
+    return described
+
+
+def _read_all(contents: Contents) -> None:
+    for start in range(0, contents.size, ROWS_AT_ONCE):
+        rows = read_rows(contents.path, start, min(start + ROWS_AT_ONCE, contents.size))
+        check_bag(contents.id, rows, contents.instance_shape)

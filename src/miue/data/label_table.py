@@ -1,0 +1,269 @@
+"""Tables of labels as CLAM, Patho-Bench, MIREL and STAMP write them; every id is text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from miue.errors import DataError, StorageError, unknown_name
+
+BAG_COLUMNS = ("slide_id", "bag_id", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id", "id")
+PATIENT_COLUMNS = ("case_id", "patient_id", "patient", "case", "submitter_id")
+LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
+UNKNOWN = ("", "na", "n/a", "nan", "none", "null", "unknown")
+FOLD = re.compile(r"fold_(\d+)")
+ENDINGS = re.compile(
+    r"\.(h5|hdf5|pt|pth|npy|npz|safetensors|svs|tiff?|ndpi|mrxs|czi|scn|svslide|vms|vmu|bif|qptiff|dcm|jpe?g|png)$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """What a table tells of bags, one row each.
+
+    Attributes:
+        source: the file, for messages.
+        ids: name of each bag.
+        labels: its class as the table writes it, "" where unknown.
+        patients: whose bag it is; the bag's own name where the table does not say.
+        folds: "train", "validation", "test" or "" of each bag, for each ``fold_k`` of the table.
+    """
+
+    source: str
+    ids: tuple[str, ...]
+    labels: tuple[str, ...]
+    patients: tuple[str, ...]
+    folds: Mapping[int, tuple[str, ...]]
+
+    @property
+    def has_patients(self) -> bool:
+        """Whether a patient has a name other than that of the bag."""
+        return self.patients != self.ids
+
+    def class_names(self, order: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the classes in the order given, else sorted; numbers by value.
+
+        Raises:
+            DataError: an order that leaves a class of the table out, or fewer than two classes.
+        """
+        present = {label for label in self.labels if label}
+        numeric = all(_is_number(label) for label in present)
+        found = sorted(present, key=float) if numeric else sorted(present)
+        if order:
+            for name in order:
+                if list(order).count(name) > 1:
+                    raise unknown_name("class given twice,", name, found)
+            for name in found:
+                if name not in order:
+                    raise DataError(
+                        item=f"label {name!r} of {self.source!r}",
+                        wanted=f"one of the classes given: {', '.join(order)}",
+                        got=f"{self.labels.count(name)} bags of this class",
+                        fix="add it to --classes, or take these bags out of the table",
+                    )
+            found = list(order)
+        if len(found) < 2:
+            raise DataError(
+                item=f"label table {self.source!r}",
+                wanted="at least two classes",
+                got=", ".join(found) or "no label",
+                fix="check the label column",
+            )
+        return tuple(found)
+
+
+def key_of(name: str) -> str:
+    """Return what tells a bag from others: its name without the ending of a file.
+
+    >>> key_of("007.svs"), key_of("TCGA-01.d2f4.h5")
+    ('007', 'TCGA-01.d2f4')
+    """
+    return ENDINGS.sub("", name.strip())
+
+
+def read_label_table(
+    path: Path,
+    *,
+    id_column: str | None = None,
+    label_column: str | None = None,
+    patient_column: str | None = None,
+    slide_table: Path | None = None,
+) -> LabelTable:
+    """Return the labels of the table at ``path``; its columns are found by their names unless given.
+
+    Args:
+        path: CSV, or text with tabs or semicolons between columns.
+        id_column: the names of the bags.
+        label_column: their classes.
+        patient_column: whose they are.
+        slide_table: STAMP's second table, PATIENT and FILENAME, where ``path`` has one row per patient.
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: columns that are not found, an empty or a repeated id, a patient without slides.
+        ConfigError: a column that does not exist.
+    """
+    columns = read_text_columns(path)
+    bags = _chosen(columns, id_column, BAG_COLUMNS, "id")
+    patients = _chosen(columns, patient_column, PATIENT_COLUMNS, "patient")
+    labels = _chosen(columns, label_column, LABEL_COLUMNS, "label") or _only_other(path, columns, bags, patients)
+    folds = {int(m[1]): name for name in columns if (m := FOLD.fullmatch(name.lower()))}
+    if "split" in columns and not folds:
+        folds = {0: "split"}
+    if slide_table is not None:
+        if patients is None:
+            raise _no_column(path, "patient", PATIENT_COLUMNS, columns)
+        columns = _joined(path, columns, patients, slide_table)
+        bags, patients = BAG_COLUMNS[0], PATIENT_COLUMNS[0]
+    if bags is None:
+        bags = patients
+    if bags is None:
+        raise _no_column(path, "id", BAG_COLUMNS, columns)
+    ids = tuple(key_of(name) for name in columns[bags])
+    _check_ids(path, ids)
+    whose = ids if patients is None else tuple(name.strip() for name in columns[patients])
+    return LabelTable(
+        source=str(path),
+        ids=ids,
+        labels=tuple("" if text.strip().lower() in UNKNOWN else text.strip() for text in columns[labels]),
+        patients=tuple(patient or bag for patient, bag in zip(whose, ids, strict=True)),
+        folds={fold: tuple(map(split_name, columns[name])) for fold, name in sorted(folds.items())},
+    )
+
+
+def split_name(text: str) -> str:
+    """Return "train", "validation", "test" or "" for what tables call them.
+
+    Raises:
+        ConfigError: another word.
+    """
+    word = text.strip().lower()
+    known = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "test": "test"}
+    known |= {"validation": "validation", "testing": "test", "calibration": "calibration", "": "", "nan": ""}
+    if word not in known:
+        raise unknown_name("split", text, ("train", "val", "test"))
+    return known[word]
+
+
+def read_text_columns(path: Path) -> dict[str, list[str]]:
+    """Return every column of a table as text, so that ids keep their zeros.
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: no row.
+    """
+    import pyarrow as pa
+    from pyarrow import csv
+
+    try:
+        with path.open(encoding="utf-8-sig") as file:
+            first = file.readline()
+        separator = max(("\t", ";", ","), key=first.count)
+        options = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
+        with csv.open_csv(str(path), parse_options=options) as stream:
+            names = stream.schema.names
+        as_text = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
+        table = csv.read_csv(str(path), parse_options=options, convert_options=as_text)
+    except (OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
+        raise StorageError(
+            item=f"table {str(path)!r}",
+            wanted="a readable table with one header line",
+            got="no such file" if isinstance(error, FileNotFoundError) else str(error).split("\n")[0],
+            fix="check the path and the file",
+        ) from error
+    if not len(table):
+        raise DataError(item=f"table {str(path)!r}", wanted="at least one row", got="none", fix="check the file")
+    return {name: table.column(name).to_pylist() for name in names}
+
+
+def _chosen(columns: Iterable[str], given: str | None, known: Sequence[str], what: str) -> str | None:
+    """Return the column given, else the first of the known names that is there."""
+    if given is not None:
+        if given not in columns:
+            raise unknown_name(f"{what} column", given, columns)
+        return given
+    lower = {name.strip().lower(): name for name in columns}
+    return next((lower[name] for name in known if name in lower), None)
+
+
+def _only_other(path: Path, columns: Mapping[str, list[str]], *taken: str | None) -> str:
+    """Return the one column that is neither id, patient, fold nor index: the task of Patho-Bench."""
+    others = [name for name in columns if name and name not in taken and not FOLD.fullmatch(name.lower())]
+    others = [name for name in others if name.lower() not in ("split", "index") and not name.startswith("Unnamed")]
+    if len(others) == 1:
+        return others[0]
+    raise _no_column(path, "label", LABEL_COLUMNS, others)
+
+
+def _joined(
+    path: Path, columns: Mapping[str, list[str]], patients: str, slide_table: Path
+) -> dict[str, list[str]]:
+    """Return one row per slide: what the table says of its patient."""
+    slides = read_text_columns(slide_table)
+    whose = _chosen(slides, None, PATIENT_COLUMNS, "patient")
+    files = _chosen(slides, None, BAG_COLUMNS, "id")
+    if whose is None or files is None:
+        what, known = ("patient", PATIENT_COLUMNS) if whose is None else ("id", BAG_COLUMNS)
+        raise _no_column(slide_table, what, known, slides)
+    row_of = {patient: row for row, patient in enumerate(columns[patients])}
+    if len(row_of) < len(columns[patients]):
+        twice = next(p for p in columns[patients] if columns[patients].count(p) > 1)
+        raise DataError(
+            item=f"patient {twice!r} of {str(path)!r}",
+            wanted="one row per patient",
+            got="several",
+            fix="keep one of them",
+        )
+    kept = [
+        (slide, row_of[patient])
+        for slide, patient in zip(slides[files], slides[whose], strict=True)
+        if patient in row_of
+    ]
+    without = sorted(set(columns[patients]) - set(slides[whose]))
+    if without:
+        raise DataError(
+            item=f"patient {without[0]!r} of {str(path)!r}",
+            wanted=f"a slide in {str(slide_table)!r}",
+            got=f"none, for {len(without)} patients",
+            fix="add their slides, or take them out of the table",
+        )
+    joined = {name: [values[row] for _, row in kept] for name, values in columns.items()}
+    joined[PATIENT_COLUMNS[0]] = [columns[patients][row] for _, row in kept]
+    joined[BAG_COLUMNS[0]] = [slide for slide, _ in kept]
+    return joined
+
+
+def _check_ids(path: Path, ids: Sequence[str]) -> None:
+    names, counts = np.unique(np.array(ids, object).astype(str), return_counts=True)
+    if "" in ids or counts.max() > 1:
+        empty = "" in ids
+        raise DataError(
+            item=f"table {str(path)!r}, row {ids.index('') + 1}"
+            if empty
+            else f"bag {str(names[counts.argmax()])!r} of {str(path)!r}",
+            wanted="the name of a bag" if empty else "one row",
+            got="nothing" if empty else f"{counts.max()} rows",
+            fix="fill the cell" if empty else "keep one of them; a patient's slides need names of their own",
+        )
+
+
+def _no_column(path: Path, what: str, known: Sequence[str], columns: Iterable[str]) -> DataError:
+    return DataError(
+        item=f"table {str(path)!r}",
+        wanted=f"a column for the {what}, such as {', '.join(known[:3])}",
+        got=f"columns {', '.join(columns)}",
+        fix=f"pass --{what}-column NAME",
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,299 @@
+"""Which bags are trained, validated and tested on: read, made by patient and class, checked, saved."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from miue.bags import BagDataset
+from miue.data.label_table import FOLD, UNKNOWN, key_of, read_text_columns, split_name
+from miue.errors import DataError, StorageError, unknown_name
+from miue.files import atomic_file
+from miue.seeds import seed_of
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Folds, each an assignment of bags, or of patients, to splits.
+
+    Attributes:
+        source: where they come from, for messages.
+        folds: for each fold, the split of each name; names that are not there belong to none.
+        of_patients: whether the names are those of patients.
+    """
+
+    source: str
+    folds: tuple[Mapping[str, str], ...]
+    of_patients: bool = False
+
+    def __len__(self) -> int:
+        return len(self.folds)
+
+    def assign(self, bags: BagDataset, fold: int = 0) -> BagDataset:
+        """Return ``bags`` with the splits of one fold.
+
+        Raises:
+            DataError: no such fold, a name without a bag, a patient in two splits, an empty split or a
+                class that a split has no bag of.
+        """
+        if not 0 <= fold < len(self):
+            raise DataError(
+                item=f"fold {fold} of {self.source!r}",
+                wanted=f"a number from 0 to {len(self) - 1}",
+                got=str(fold),
+                fix="choose another --fold",
+            )
+        chosen = {key_of(name): split for name, split in self.folds[fold].items()}
+        by_bag = [key_of(name) for name in bags.ids]
+        names = [key_of(name) for name in patients_of(bags)] if self.of_patients else by_bag
+        strangers = sorted(set(chosen) - set(names))
+        if strangers:
+            kind = "patient" if self.of_patients else "bag"
+            raise DataError(
+                item=f"{kind} {strangers[0]!r} of {self.source!r}",
+                wanted=f"a {kind} of the data",
+                got=f"no such one, and {len(strangers) - 1} more" if strangers[1:] else "no such one",
+                fix="add their features, or take them out of the splits",
+            )
+        assigned = replace(bags, splits=tuple(chosen.get(name, "") for name in names))
+        check_splits(assigned, self.source)
+        return assigned
+
+
+def patients_of(bags: BagDataset) -> tuple[str, ...]:
+    """Return whose each bag is: its own name where no patient is known."""
+    return bags.ids if bags.patients is None else bags.patients
+
+
+def check_splits(bags: BagDataset, source: str) -> None:
+    """Raise unless no patient is in two splits and every split can be used.
+
+    Raises:
+        DataError: a patient in two splits, no bag to train on, or a split without a class that others have.
+    """
+    seen: dict[str, str] = {}
+    for patient, split in zip(patients_of(bags), bags.splits, strict=True):
+        if split and seen.setdefault(patient, split) != split:
+            raise DataError(
+                item=f"patient {patient!r} in {source!r}",
+                wanted="all bags of a patient in one split",
+                got=f"{seen[patient]} and {split}",
+                fix="move them into one, or make splits with 'miue data split'",
+            )
+    if "train" not in bags.splits:
+        raise DataError(item=f"splits of {source!r}", wanted="bags to train on", got="none", fix="check the file")
+    known = bags.labels.known & ~bags.is_ood
+    classes = set(np.unique(bags.labels.values[known]).tolist())
+    for split in [name for name in SPLITS if name in bags.splits]:
+        inside = known & (np.array(bags.splits) == split)
+        missing = sorted(classes - set(bags.labels.values[inside].tolist()))
+        if missing and inside.any():
+            name = bags.class_names[missing[0]] if bags.class_names else str(missing[0])
+            raise DataError(
+                item=f"{split} bags of {source!r}",
+                wanted="at least one bag of each class",
+                got=f"none of class {name!r}",
+                fix="choose other splits, or fewer folds",
+            )
+
+
+def make_folds(bags: BagDataset, count: int, *, validation: float = 0.15, seed: int = 42) -> Splits:
+    """Return ``count`` folds, each bag tested once; no patient in two splits, classes alike in all.
+
+    Out-of-distribution bags are tested on in every fold that does not learn from their patient.
+
+    Args:
+        bags: with labels; bags without one are in no split.
+        count: folds, at least two.
+        validation: share of the bags outside the test split that is validated on.
+        seed: of the draw.
+
+    Raises:
+        DataError: a class with too few patients.
+    """
+    labelled = np.flatnonzero(bags.labels.known & ~bags.is_ood)
+    labels, groups = bags.labels.values[labelled], np.array(patients_of(bags), object)[labelled]
+    _check_patients(bags, labels, groups, count)
+    folds = []
+    for number, (rest, tested) in enumerate(_group_folds(labels, groups, count, seed)):
+        kept, validated = held_out(labels[rest], groups[rest].tolist(), validation, seed_of(seed, number))
+        names = {"train": labelled[rest[kept]], "validation": labelled[rest[validated]], "test": labelled[tested]}
+        fold = {bags.ids[bag]: split for split, chosen in names.items() for bag in chosen}
+        folds.append(fold | _foreign_bags(bags, fold))
+    return Splits(f"{count} folds made with seed {seed}", tuple(folds))
+
+
+def make_split(bags: BagDataset, *, test: float = 0.2, validation: float = 0.15, seed: int = 42) -> Splits:
+    """Return one fold in which a share of about ``test`` of the bags is tested on, as ``make_folds`` draws it."""
+    folds = make_folds(bags, max(2, round(1 / test)), validation=validation, seed=seed)
+    return Splits(f"a split made with seed {seed}", folds.folds[:1])
+
+
+def held_out(
+    labels: np.ndarray, patients: Sequence[str], share: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions kept and held out: about ``share`` of the bags, whole patients, classes alike."""
+    groups = np.array(patients, object)
+    fewest = min(len(set(groups[labels == c].tolist())) for c in np.unique(labels))
+    return next(_group_folds(labels, groups, max(2, min(round(1 / share), fewest)), seed))
+
+
+def _group_folds(
+    labels: np.ndarray, groups: np.ndarray, count: int, seed: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    yield from StratifiedGroupKFold(count, shuffle=True, random_state=seed % 2**32).split(labels, labels, groups)
+
+
+def _foreign_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
+    """Return the out-of-distribution bags as test bags, but for those of a patient who is learned from."""
+    learned = {p for p, name in zip(patients_of(bags), bags.ids, strict=True) if fold.get(name, "test") != "test"}
+    return {bags.ids[b]: "test" for b in np.flatnonzero(bags.is_ood) if patients_of(bags)[b] not in learned}
+
+
+def _check_patients(bags: BagDataset, labels: np.ndarray, groups: np.ndarray, count: int) -> None:
+    """Raise unless every class has a patient for each fold and two more to learn from and validate on."""
+    for c in range(bags.num_classes):
+        patients = len(set(groups[labels == c].tolist()))
+        if patients < max(count, 3):
+            name = bags.class_names[c] if bags.class_names else str(c)
+            raise DataError(
+                item=f"class {name!r}",
+                wanted=f"bags of at least {max(count, 3)} patients for {count} folds",
+                got=f"{patients}",
+                fix="ask for fewer folds, or add patients of this class",
+            )
+
+
+def read_splits(path: Path) -> Splits:
+    """Return the splits at ``path``, of any of the kinds in use.
+
+    This tool's and Patho-Bench's: a table with one row per bag and columns ``fold_0``, …; CLAM's: columns
+    ``train``, ``val`` and ``test`` with ids below them, or one row per bag with truth values, in one file or a
+    folder with ``splits_0.csv``, …; MIREL's: an .npz with ``train_patients``, ``val_patients``, ``test_patients``.
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: none of these kinds, or a bag in two splits.
+    """
+    if path.is_dir():
+        return _from_folder(path)
+    if path.suffix.lower() == ".npz":
+        return Splits(str(path), (_from_npz(path),), of_patients=True)
+    columns = read_text_columns(path)
+    folds = {int(match[1]): name for name in columns if (match := FOLD.fullmatch(name.lower()))}
+    if folds or "split" in columns:
+        names = columns[_id_column(path, columns)]
+        chosen = [columns[name] for _, name in sorted(folds.items())] or [columns["split"]]
+        return Splits(str(path), tuple(_by_name(path, names, list(map(split_name, fold))) for fold in chosen))
+    return Splits(str(path), (_from_clam(path, columns),))
+
+
+def write_splits(path: Path, splits: Splits, bags: BagDataset) -> None:
+    """Write ``splits`` as a table with one row per bag: bag_id, patient, label, fold_0, …"""
+    names = patients_of(bags)
+    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["bag_id", "patient", "label", *(f"fold_{k}" for k in range(len(splits)))])
+        for row, name in enumerate(bags.ids):
+            known = bool(bags.labels.known[row])
+            label = bags.class_names[bags.labels.values[row]] if known and bags.class_names else ""
+            looked_up = names[row] if splits.of_patients else name
+            writer.writerow([name, names[row], label, *(fold.get(looked_up, "") for fold in splits.folds)])
+
+
+def _from_folder(folder: Path) -> Splits:
+    numbered = [(int(m[1]), p) for p in folder.iterdir() if (m := re.fullmatch(r"splits_(\d+)\.csv", p.name))]
+    if not numbered:
+        raise StorageError(
+            item=f"{str(folder)!r}",
+            wanted="splits_0.csv, splits_1.csv, … as CLAM writes them",
+            got="none of them",
+            fix="check the path",
+        )
+    files = [path for _, path in sorted(numbered)]
+    return Splits(str(folder), tuple(_from_clam(path, read_text_columns(path)) for path in files))
+
+
+def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
+    lower = {name.strip().lower(): name for name in columns}
+    present = {split_name(word): lower[word] for word in ("train", "val", "validation", "test") if word in lower}
+    if "train" not in present:
+        raise DataError(
+            item=f"splits {str(path)!r}",
+            wanted="columns train, val, test (CLAM), or fold_0, … with the id of a bag (Patho-Bench)",
+            got=f"columns {', '.join(columns)}",
+            fix="name the columns so",
+        )
+    values = {split: columns[name] for split, name in present.items()}
+    truth = {"true", "false"}
+    if all(text.strip().lower() in truth for column in values.values() for text in column):
+        index = next(name for name in columns if name not in present.values())
+        pairs = [
+            (name, split)
+            for row, name in enumerate(columns[index])
+            for split, column in values.items()
+            if column[row].strip().lower() == "true"
+        ]
+    else:
+        pairs = [
+            (t, split) for split, column in values.items() for t in column if t.strip().lower() not in UNKNOWN
+        ]
+    return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
+
+
+def _from_npz(path: Path) -> dict[str, str]:
+    parts = {"train": "train_patients", "validation": "val_patients", "test": "test_patients"}
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            found = {split: arrays[name].astype(str).tolist() for split, name in parts.items() if name in arrays}
+    except (OSError, ValueError, EOFError) as error:
+        raise StorageError(
+            item=f"splits {str(path)!r}",
+            wanted="an .npz of texts, without pickled objects",
+            got=str(error).split("\n")[0],
+            fix="save the names as arrays of text: np.array(names, dtype=str)",
+        ) from error
+    if "train" not in found:
+        raise unknown_name("array", "train_patients", list(parts.values()))
+    pairs = [(name, split) for split, names in found.items() for name in names]
+    return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
+
+
+def _by_name(path: Path, names: Sequence[str], splits: Sequence[str]) -> dict[str, str]:
+    assigned: dict[str, str] = {}
+    for name, split in zip(map(key_of, names), splits, strict=True):
+        if not split:
+            continue
+        if name in assigned:
+            raise DataError(
+                item=f"{name!r} in splits {str(path)!r}",
+                wanted="one split",
+                got=f"{assigned[name]} and {split}" if assigned[name] != split else f"{split} twice",
+                fix="keep it in one",
+            )
+        assigned[name] = split
+    return assigned
+
+
+def _id_column(path: Path, columns: Mapping[str, list[str]]) -> str:
+    from miue.data.label_table import BAG_COLUMNS, PATIENT_COLUMNS
+
+    lower = {name.strip().lower(): name for name in columns}
+    for name in (*BAG_COLUMNS, *PATIENT_COLUMNS):
+        if name in lower:
+            return lower[name]
+    raise DataError(
+        item=f"splits {str(path)!r}",
+        wanted=f"a column with the id of the bag, such as {BAG_COLUMNS[0]}",
+        got=f"columns {', '.join(columns)}",
+        fix="name it so",
+    )

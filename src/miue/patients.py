@@ -1,0 +1,52 @@
+"""From the predictions of bags to those of patients who have several."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from miue.bags import Labels
+from miue.distributions import Draws
+from miue.predictions import PredictionTable
+
+
+def by_patient(bags: PredictionTable) -> PredictionTable | None:
+    """Return one prediction per patient, or None where no patient has more than one bag.
+
+    A patient's probabilities are the mean over the bags, data uncertainty is the mean of theirs, and what is
+    left of the entropy of the mean is model uncertainty: it holds that of the bags, and how much they disagree.
+    Scores are means. A patient has a label where all bags with a label have the same one, and is out of
+    distribution where all bags are.
+
+    Args:
+        bags: predictions of bags that tell their patients.
+    """
+    if bags.patients is None:
+        return None
+    names, first, of_bag = np.unique(bags.patients.astype(str), return_index=True, return_inverse=True)
+    if len(names) == len(bags):
+        return None
+    counts = np.bincount(of_bag)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return np.bincount(of_bag, values) / counts
+
+    probabilities = np.stack([mean(column) for column in bags.probabilities.T.astype(np.float64)], 1)
+    data = mean(bags.distribution.expected_entropy().double().numpy())
+    is_ood = np.bincount(of_bag, bags.is_ood) == counts
+    return PredictionTable(
+        distribution=Draws(torch.from_numpy(probabilities), torch.from_numpy(data)),
+        bag_ids=names.astype(object),
+        labels=_shared_labels(bags.labels, of_bag, len(names)),
+        is_ood=is_ood,
+        ood_sets=np.where(is_ood, bags.ood_sets[first], "").astype(object),
+        scores={name: mean(values) for name, values in bags.scores.items()},
+    )
+
+
+def _shared_labels(labels: Labels, of_bag: np.ndarray, count: int) -> Labels:
+    highest, lowest = np.full(count, -1, np.int64), np.full(count, np.iinfo(np.int64).max)
+    np.maximum.at(highest, of_bag[labels.known], labels.values[labels.known])
+    np.minimum.at(lowest, of_bag[labels.known], labels.values[labels.known])
+    known = highest == lowest
+    return Labels(np.where(known, highest, 0), known)

@@ -1,0 +1,32 @@
+"""Progress with the time left, on the screen and never in the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+Item = TypeVar("Item")
+
+
+def bar(unit: str, *, shown: bool) -> Progress:
+    """Return a bar that counts ``unit`` and tells the time left."""
+    return Progress(
+        TextColumn("[bold]{task.description}[/]"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn(f"{unit}, time left"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=not shown,
+    )
+
+
+def tracked(
+    items: Sequence[Item] | Iterable[Item], doing: str, *, shown: bool, total: int | None = None
+) -> Iterator[Item]:
+    """Yield ``items`` while a bar tells how far it is."""
+    with bar("bags", shown=shown) as progress:
+        yield from progress.track(items, description=doing, total=total)

@@ -1,0 +1,80 @@
+"""Files of torch: a tensor, a NumPy array, or a dictionary of them; nothing but numbers is ever loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+from zipfile import is_zipfile
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from miue.readers.base import OpenFile, bag_error
+from miue.readers.names import coords_name, features_name
+
+
+@contextmanager
+def open_torch(path: Path) -> Iterator[OpenFile]:
+    """Open a .pt file by torch's loader of weights, which runs no code; NumPy's arrays are allowed besides.
+
+    Raises:
+        DataError: truncated, or holding anything but tensors and arrays.
+    """
+    try:
+        with torch.serialization.safe_globals(_numpy_parts()):
+            content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+    except UnpicklingError as error:
+        raise bag_error(
+            path,
+            "a tensor, a NumPy array or a dictionary of them",
+            "a pickle that would run code or build other objects; nothing of it was loaded",
+            "do not open this file with other tools unless you trust its author; extract the features again",
+        ) from error
+    except (OSError, RuntimeError, EOFError, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise bag_error(path, "a whole file of torch", str(error).split("\n")[0]) from error
+    yield _opened(path, content)
+
+
+def _opened(path: Path, content: Any) -> OpenFile:
+    if isinstance(content, (Tensor, np.ndarray)):
+        return OpenFile(format="torch", features=_array(path, content))
+    if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
+        raise bag_error(path, "a tensor, or a dictionary with one named 'features'", type(content).__name__)
+    arrays = {name: part for name, part in content.items() if isinstance(part, (Tensor, np.ndarray))}
+    features = _array(path, arrays[features_name(path, arrays)])
+    where = coords_name(arrays)
+    coords = None if where is None else _array(path, arrays[where])
+    if coords is not None and (coords.ndim != 2 or coords.shape[1] != 2 or not np.isfinite(coords).all()):
+        raise bag_error(path, "finite coords (n, 2)", f"shape {coords.shape}")
+    return OpenFile(format="torch", features=features, coords=coords)
+
+
+def _array(path: Path, part: Tensor | np.ndarray) -> np.ndarray:
+    if isinstance(part, Tensor):
+        if part.layout != torch.strided:
+            raise bag_error(path, "a dense tensor", f"layout {part.layout}")
+        plain = part.detach().float() if part.dtype == torch.bfloat16 else part.detach()
+        return plain.numpy()
+    if part.dtype.kind not in "fiub":
+        raise bag_error(path, "an array of numbers", f"type {part.dtype}")
+    return part
+
+
+def _numpy_parts() -> list[Any]:
+    """Return what a pickled array of numbers is made of, under the names that NumPy 1 and 2 give it."""
+    from numpy._core.multiarray import _reconstruct
+
+    kinds = {
+        type(np.dtype(name)) for name in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")
+    }
+    return [
+        np.ndarray,
+        np.dtype,
+        (_reconstruct, "numpy.core.multiarray._reconstruct"),
+        (_reconstruct, "numpy._core.multiarray._reconstruct"),
+        *kinds,
+    ]

@@ -1,0 +1,404 @@
+"""From a folder of files and a table to bags, to a store, and to patients."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import made_files
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import miue
+from miue.bags import BagDataset
+from miue.cli.app import app
+from miue.data import bag_folder
+from miue.data import pack as packing
+from miue.data.bag_folder import open_folder
+from miue.data.bag_table import open_table
+from miue.data.label_table import read_label_table
+from miue.data.opening import open_source
+from miue.data.pack import pack, verify
+from miue.errors import DataError, MiueError
+from miue.readers.long_table import read_long_table
+
+
+def run(*arguments: Any, code: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        if code and isinstance(result.exception, MiueError):
+            return str(result.exception)
+        raise result.exception
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+@pytest.fixture
+def slides(tmp_path: Path) -> tuple[Path, Path]:
+    return made_files.slides(tmp_path / "job")
+
+
+def test_a_folder_and_a_table_become_bags(slides: tuple[Path, Path]) -> None:
+    folder, labels = slides
+    table = read_label_table(labels)
+    opened = open_folder(folder, table)
+    bags = opened.bags
+    assert bags.ids == table.ids and bags.patients == table.patients
+    assert bags.class_names == ("normal", "tumor")
+    assert [bags.class_names[label] for label in bags.labels.values] == list(table.labels)
+    assert bags.patch_sizes is not None and set(bags.patch_sizes.tolist()) == {1024}
+    for row in (0, 5, len(bags) - 1):
+        path = folder / f"{bags.ids[row]}.h5"
+        batch = bags.batch([row])
+        assert np.array_equal(batch.instances.numpy(), miue.readers.read_rows(path, 0, 99))
+    swapped = open_folder(folder, table, classes=["tumor", "normal"]).bags
+    assert np.array_equal(swapped.labels.values, 1 - bags.labels.values)
+
+
+def test_what_a_table_does_not_list_is_left_out_and_said(slides: tuple[Path, Path]) -> None:
+    folder, labels = slides
+    made_files.trident(folder, "extra", made_files.features_of(3))
+    opened = open_folder(folder, read_label_table(labels))
+    assert "extra" not in opened.bags.ids
+    assert [(one.bag, one.is_bad) for one in opened.left_out] == [("extra", False)]
+    assert "extra" in open_folder(folder).bags.ids
+
+
+def test_an_id_that_lost_its_zeros_is_recognised(slides: tuple[Path, Path]) -> None:
+    folder, labels = slides
+    labels.write_text(labels.read_text().replace("02,0020,", "02,20.0,"))
+    with pytest.raises(DataError, match=r"there is '0020': did the id lose its zeros or gain a '\.0'"):
+        open_folder(folder, read_label_table(labels))
+    left = open_folder(folder, read_label_table(labels), skip_bad=True).left_out
+    assert [one.bag for one in left] == ["20.0", "0020"]
+
+
+def bad_files(folder: Path) -> None:
+    made_files.trident(folder, "empty", np.zeros((0, 6), np.float32))
+    made_files.trident(folder, "wide", made_files.features_of(5, width=8))
+    made_files.trident(folder, "cut", made_files.features_of(500)).write_bytes(b"\x89HDF\r\n\x1a\n cut")
+    made_files.stamp(folder, "other", made_files.features_of(5))
+
+
+def test_one_bad_slide_does_not_stop_the_others(slides: tuple[Path, Path]) -> None:
+    folder, _ = slides
+    count = len(open_folder(folder).bags)
+    bad_files(folder)
+    with pytest.raises(DataError, match="got 4 that cannot .*pass --skip-bad"):
+        open_folder(folder)
+    opened = open_folder(folder, skip_bad=True)
+    assert len(opened.bags) == count
+    reasons = {one.bag: one.reason for one in opened.left_out}
+    assert "without tissue" in reasons["empty"] and "(8,)" in reasons["wide"]
+    assert "whole HDF5 file" in reasons["cut"] and "'ctranspath'" in reasons["other"]
+
+
+def test_inspect_lists_each_bag(slides: tuple[Path, Path]) -> None:
+    folder, _ = slides
+    bad_files(folder)
+    broken = made_files.features_of(5)
+    broken[2, 1] = np.nan
+    made_files.trident(folder, "nan", broken)
+    before = json.loads(run("inspect", folder, "--json", "--quiet"))
+    after = json.loads(run("inspect", folder, "--json", "--quiet", "--read"))
+    assert after["usable"] == before["usable"] - 1
+    by_id = {one["bag"]: one for one in after["bag"]}
+    assert by_id["0000"]["format"] == "TRIDENT" and by_id["0000"]["patch size"] == 1024
+    assert by_id["0000"]["problems"] == [] and by_id["0000"]["encoder"] == "uni_v1"
+    assert "NaN or infinity in 1 of 5 rows" in by_id["nan"]["problems"][0]
+    assert {name for name, one in by_id.items() if one["problems"]} == {"empty", "wide", "cut", "other", "nan"}
+    shown = run("inspect", folder, "--quiet")
+    assert "empty: no instance (a slide without tissue?)" in shown
+    assert all(name in shown for name in by_id)
+
+
+def test_packing_keeps_every_number(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    said = run("data", "pack", folder, "--labels", labels, "--out", tmp_path / "store", "--quiet")
+    stored = miue.read_store(tmp_path / "store")
+    bags = open_folder(folder, read_label_table(labels)).bags
+    assert f"{len(bags)} bags with {bags.sizes.sum()} instances packed" in said and "split by patient" in said
+    assert stored.ids == bags.ids and stored.patients == bags.patients and stored.class_names == bags.class_names
+    assert np.array_equal(np.asarray(stored.instances), np.asarray(bags.instances))
+    assert stored.coords is not None and bags.coords is not None and np.array_equal(stored.coords, bags.coords)
+    assert stored.patch_sizes is not None and set(stored.patch_sizes.tolist()) == {1024}
+    assert set(stored.splits) == {"train", "validation", "test"}
+    assert verify(tmp_path / "store") == []
+    assert not list(tmp_path.glob(".*packing"))
+    with (tmp_path / "store" / "instances.npy").open("r+b") as file:
+        file.seek(-8, 2)
+        file.write(b"\0" * 8)
+    assert verify(tmp_path / "store") == [stored.ids[-1]]
+
+
+def test_float16_stays_float16(tmp_path: Path) -> None:
+    for name in "ab":
+        made_files.stamp(tmp_path / "features", name, made_files.features_of(4))
+    run("data", "pack", tmp_path / "features", "--out", tmp_path / "store", "--quiet")
+    assert miue.read_store(tmp_path / "store").instances.dtype == np.float16
+    made_files.trident(tmp_path / "features", "c", made_files.features_of(4), patch_size_level0="None")
+    with pytest.raises(DataError, match="of 'ctranspath' as in 2 files"):
+        open_folder(tmp_path / "features")
+
+
+def test_a_killed_packing_goes_on_where_it_stopped(
+    slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = open_folder(slides[0]).bags
+    read, seen = packing._read, []
+
+    def stops(dataset: BagDataset, bag: int) -> Any:
+        seen.append(bag)
+        if bag == 7 and len(seen) < 20:
+            raise KeyboardInterrupt
+        return read(dataset, bag)
+
+    monkeypatch.setattr(packing, "_read", stops)
+    with pytest.raises(KeyboardInterrupt):
+        pack(bags, tmp_path / "store")
+    work = tmp_path / ".store.packing"
+    assert work.is_dir() and not (tmp_path / "store").exists()
+    with (work / "instances.npy").open("ab") as file:
+        file.write(b"half a bag")
+    with (work / "checksums.csv").open("ab") as file:
+        file.write(b"7,")
+    seen.extend(range(20))
+    packed = pack(bags, tmp_path / "store")
+    assert packed.resumed == 7 and packed.bags == len(bags)
+    assert np.array_equal(np.asarray(miue.read_store(tmp_path / "store").instances), np.asarray(bags.instances))
+    assert verify(tmp_path / "store") == [] and not work.exists()
+
+
+def test_what_was_damaged_meanwhile_is_packed_again(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    bags = open_folder(slides[0]).bags
+    pack(bags, tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            pack(bags, tmp_path / "store")
+    with (tmp_path / ".store.packing" / "instances.npy").open("r+b") as file:
+        file.seek(-9, 2)
+        file.write(b"\7")
+    packed = pack(bags, tmp_path / "store")
+    assert packed.resumed == len(bags) - 1
+    for name in ("instances.npy", "bags.csv", "checksums.csv"):
+        assert (tmp_path / "store" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_packing_of_other_files_begins_anew(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    bags = open_folder(slides[0]).bags
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            pack(bags, tmp_path / "store")
+    changed = made_files.features_of(int(bags.sizes[0]), seed=99)
+    made_files.trident(slides[0], bags.ids[0], changed)
+    packed = pack(open_folder(slides[0]).bags, tmp_path / "store")
+    assert packed.resumed == 0
+    assert np.array_equal(miue.read_store(tmp_path / "store").instances[: len(changed)], changed)
+
+
+def test_a_bag_with_nan_is_left_out_of_the_store_where_asked(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    broken = made_files.features_of(5)
+    broken[2, 1] = np.nan
+    made_files.trident(folder, "0020", broken)
+    with pytest.raises(DataError, match="bag '0020', row 2: expected finite features"):
+        pack(open_folder(folder).bags, tmp_path / "store")
+    run("data", "pack", folder, "--labels", labels, "--out", tmp_path / "store", "--skip-bad", "--quiet")
+    stored = miue.read_store(tmp_path / "store")
+    assert "0020" not in stored.ids and len(stored) == len(open_folder(folder).bags) - 1
+    assert "0020" in (tmp_path / "store" / "left_out.csv").read_text()
+    whole = open_folder(folder).bags
+    row = whole.ids.index(stored.ids[-1])
+    assert np.array_equal(stored.batch([len(stored) - 1]).instances, whole.batch([row]).instances)
+
+
+def test_a_folder_is_trained_on_and_predicted_directly(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    options = ["--quiet", "--distance", "none", "--set", "max_epochs=2", "--set", "encoder.width=8"]
+    run("train", folder, "--labels", labels, "--out", tmp_path / "run", *options)
+    lines = (tmp_path / "run" / "splits.csv").read_text().splitlines()
+    learned = {line.split(",")[0] for line in lines[1:] if line.endswith(("train", "validation"))}
+    patient_of = dict(zip(*(lambda t: (t.ids, t.patients))(read_label_table(labels)), strict=True))
+    made_files.trident(folder, "new", made_files.features_of(4))
+    run("predict", tmp_path / "run", folder, "--out", tmp_path / "p", "--quiet")
+    predicted = miue.read_predictions(tmp_path / "p").bags
+    every = open_folder(folder).bags
+    assert set(predicted.bag_ids) == set(every.ids) - learned and "new" in predicted.bag_ids
+    tested = set(predicted.bag_ids) - {"new"}
+    assert not {patient_of[bag] for bag in tested} & {patient_of[bag] for bag in learned}
+    run("predict", tmp_path / "run", folder, "--out", tmp_path / "all", "--split", "all", "--quiet")
+    assert list(miue.read_predictions(tmp_path / "all").bags.bag_ids) == list(every.ids)
+
+
+def test_a_slide_that_cannot_be_read_does_not_stop_a_prediction(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    model = miue.train(
+        open_folder(folder, read_label_table(labels)).bags,
+        settings={"max_epochs": 1},
+        options={"encoder.width": 8},
+        progress=False,
+        out=tmp_path / "run",
+    )
+    wanted = model.predict(open_folder(folder).bags)
+    broken = made_files.features_of(5)
+    broken[2, 1] = np.nan
+    made_files.trident(folder, "0020", broken)
+    message = run(
+        "predict", tmp_path / "run", folder, "--out", tmp_path / "p", "--split", "all", "--quiet", code=2
+    )
+    assert "bag '0020', row 2" in message
+    said = run(
+        "predict", tmp_path / "run", folder, "--out", tmp_path / "p", "--split", "all", "--quiet", "--skip-bad"
+    )
+    assert "left out: 0020: bag '0020', row 2" in said
+    found = miue.read_predictions(tmp_path / "p").bags
+    kept = wanted.bags.bag_ids != "0020"
+    assert list(found.bag_ids) == list(wanted.bags.bag_ids[kept])
+    np.testing.assert_allclose(found.probabilities, wanted.bags.probabilities[kept], rtol=1e-5)
+
+
+def test_patients_get_the_mean_of_their_slides(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    bags = open_folder(folder, read_label_table(labels)).bags
+    model = miue.train(
+        bags, settings={"max_epochs": 1}, options={"encoder.width": 8}, progress=False, distances=["knn"]
+    )
+    predictions = model.predict(bags)
+    predictions.save(tmp_path / "p")
+    patients = predictions.by_patient()
+    assert patients is not None and len(patients) == 20
+    assert (tmp_path / "p" / "patients.csv").read_text().startswith('"patient","label"')
+    read = miue.read_predictions(tmp_path / "p").by_patient()
+    assert read is not None
+    np.testing.assert_allclose(read.probabilities, patients.probabilities, rtol=1e-6)
+    assert bags.patients is not None
+    for row, name in enumerate(patients.bag_ids):
+        mine = np.array(bags.patients) == name
+        np.testing.assert_allclose(
+            patients.probabilities[row], predictions.bags.probabilities[mine].mean(0), rtol=1e-6
+        )
+        scores = predictions.bags.uncertainties()
+        found = {measure: values[row] for measure, values in patients.uncertainties().items()}
+        assert found["expected_entropy"] == pytest.approx(scores["expected_entropy"][mine].mean())
+        assert found["mutual_information"] == pytest.approx(found["entropy"] - found["expected_entropy"], abs=1e-9)
+        assert found["knn_mean"] == pytest.approx(scores["knn_mean"][mine].mean())
+        assert patients.labels.values[row] == bags.labels.values[mine][0]
+    evaluation = miue.evaluate(predictions)
+    assert evaluation.patients is not None and evaluation.patients.count == 20
+    assert model.predict(open_folder(folder).bags).by_patient() is None
+
+
+LONG = """bag_id,f1,f2,label,instance_label,patient,x,y
+b,1,2,pos,pos,p,0,0
+0a,3,4,neg,,p2,0,512
+b,5,6,pos,neg,p,512,0
+0a,7,8,neg,neg,p2,512,512
+"""
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "tsv", "parquet"])
+def test_long_tables_are_read(tmp_path: Path, kind: str) -> None:
+    import gzip
+
+    path = tmp_path / f"t.{kind}"
+    if kind == "parquet":
+        from io import BytesIO
+
+        from pyarrow import csv, parquet
+
+        parquet.write_table(csv.read_csv(BytesIO(LONG.encode())), path)
+    elif kind == "csv.gz":
+        path.write_bytes(gzip.compress(LONG.encode()))
+    else:
+        path.write_text(LONG.replace(",", "\t") if kind == "tsv" else LONG)
+    bags = open_table(path)
+    assert bags.ids == ("b", "0a") and bags.patients == ("p", "p2")
+    assert np.array_equal(np.asarray(bags.instances), np.array([[1, 2], [5, 6], [3, 4], [7, 8]], np.float32))
+    assert bags.labels.values.tolist() == [1, 0] and bags.class_names == ("neg", "pos")
+    assert bags.instance_labels.values.tolist() == [1, 0, 0, 0]
+    assert bags.instance_labels.known.tolist() == [True, True, False, True]
+    assert bags.coords is not None and bags.coords.tolist() == [[0, 0], [512, 0], [0, 512], [512, 512]]
+    run("data", "pack", path, "--out", tmp_path / "store", "--quiet")
+    assert np.array_equal(np.asarray(miue.read_store(tmp_path / "store").instances), np.asarray(bags.instances))
+    assert "long table" in run("inspect", path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (("pos,neg,p,", "neg,neg,p,"), "row 3, column 'label': expected 'pos', as in the other rows of this bag"),
+        (("5,6", "5,"), "row 3, column 'f2': expected a finite number"),
+        (("5,6", "5,six"), "CSV conversion error to float"),
+        (("0a,7", ",7"), "row 4: expected a bag_id, got nothing"),
+        (("bag_id", "bag"), "a column 'bag_id' and columns of features"),
+        (("pos,pos", "pos,positive"), "instance_label 'positive': expected one of neg, pos"),
+    ],
+)
+def test_long_tables_that_cannot_be_used_are_named(tmp_path: Path, changes: tuple[str, str], message: str) -> None:
+    (tmp_path / "t.csv").write_text(LONG.replace(*changes, 1))
+    with pytest.raises(MiueError, match=message):
+        open_table(tmp_path / "t.csv")
+
+
+def test_a_table_is_read_in_parts_into_any_array(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    values, bag = random.normal(size=(20_000, 3)).astype(np.float32), random.integers(0, 50, 20_000)
+    rows = [f"b{b},{','.join(map(repr, map(float, row)))}" for b, row in zip(bag, values, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["bag_id,f0,f1,f2", *rows]) + "\n")
+    made: list[np.ndarray] = []
+
+    def allocate(shape: tuple[int, int]) -> np.ndarray:
+        made.append(np.lib.format.open_memmap(tmp_path / "a.npy", "w+", np.float32, shape))
+        return made[0]
+
+    table = read_long_table(tmp_path / "t.csv", allocate=allocate)
+    order = list(dict.fromkeys(f"b{b}" for b in bag))
+    assert list(table.ids) == order
+    expected = np.concatenate([values[bag == int(name[1:])] for name in order])
+    assert np.array_equal(np.asarray(made[0]), expected)
+
+
+def test_instance_labels_come_from_a_table_of_their_own(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    (tmp_path / "patches.csv").write_text(
+        "bag_id,instance,instance_label\n0000,0,tumor\n0000,2,normal\n9999,0,tumor\n"
+    )
+    bags = open_source(folder, labels=labels, instance_labels=tmp_path / "patches.csv").bags
+    first = slice(int(bags.starts[0]), int(bags.starts[0] + bags.sizes[0]))
+    assert bags.ids[0] == "0000"
+    assert bags.instance_labels.values[first][[0, 2]].tolist() == [1, 0]
+    assert bags.instance_labels.known[first].tolist() == [True, False, True]
+    assert bags.instance_labels.known.sum() == 2
+    (tmp_path / "patches.csv").write_text("bag_id,instance,instance_label\n0000,3,tumor\n")
+    with pytest.raises(DataError, match="bag '0000' of .*: expected instances from 0 to 2, got 3"):
+        open_source(folder, labels=labels, instance_labels=tmp_path / "patches.csv")
+
+
+def test_folds_of_the_label_table_are_used(slides: tuple[Path, Path]) -> None:
+    folder, labels = slides
+    lines = labels.read_text().splitlines()
+    patients = sorted({line.split(",")[0] for line in lines[1:]})
+    parts = {p: ("train", "train", "val", "test")[n // 2 % 4] for n, p in enumerate(patients)}
+    other = {p: {"train": "test", "val": "val", "test": "train"}[part] for p, part in parts.items()}
+    rows = [f"{line},{parts[line[: line.index(',')]]},{other[line[: line.index(',')]]}" for line in lines[1:]]
+    labels.write_text("\n".join([lines[0] + ",fold_0,fold_1", *rows]) + "\n")
+    first = open_source(folder, labels=labels).bags
+    second = open_source(folder, labels=labels, fold=1).bags
+    swap = {"train": "test", "validation": "validation", "test": "train"}
+    assert first.splits.count("train") > first.splits.count("test") > 0
+    assert second.splits == tuple(swap[split] for split in first.splits)
+
+
+def test_clam_features_take_their_patch_size_from_the_patches(tmp_path: Path) -> None:
+    made_files.clam(tmp_path, "a", made_files.features_of(7))
+    made_files.clam_patches(tmp_path, "a", 7, 256, 2.0)
+    bags = bag_folder.open_folder(tmp_path).bags
+    assert bags.patch_sizes is not None and bags.patch_sizes.tolist() == [512]
+    shutil.rmtree(tmp_path / "patches")
+    bags = bag_folder.open_folder(tmp_path).bags
+    assert bags.patch_sizes is not None and bags.patch_sizes.tolist() == [0]

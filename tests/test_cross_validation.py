@@ -1,0 +1,172 @@
+"""Folds times seeds: what is run, what is kept, and the interval of the mean."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_bags import separable_bags
+from scipy import stats
+from typer.testing import CliRunner
+
+import miue
+from miue.cli.app import app
+from miue.cross_validation import Recipe, Value, cross_validate, summarise
+from miue.data.splits import make_folds
+from miue.encoders import MLP
+from miue.errors import ConfigError
+
+QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
+
+
+def values(*runs: tuple[int, int, float | None]) -> list[Value]:
+    return [Value(fold, seed, "bags", "accuracy", value) for fold, seed, value in runs]
+
+
+def test_every_fold_and_seed_is_run_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bags = separable_bags(24)
+    splits = make_folds(bags, 3)
+    out = tmp_path / "cv"
+    found = cross_validate(bags, splits, [1, 2], out, QUICK, progress=False)
+    accuracy = next(one for one in found if (one.level, one.metric) == ("bags", "accuracy"))
+    assert accuracy.runs == 6
+    per_run = []
+    for fold in range(3):
+        tested = splits.assign(bags, fold).split("test")
+        for seed in (1, 2):
+            folder = out / f"fold_{fold}" / f"seed_{seed}"
+            predictions = miue.read_predictions(folder / "predictions")
+            assert list(predictions.bags.bag_ids) == list(tested.ids)
+            per_run.append(miue.evaluate(predictions).bags.metrics["accuracy"].value)
+            assert miue.Model.load(folder / "run").about["seed"] == seed
+    assert accuracy.mean == pytest.approx(np.mean(per_run))
+    assert accuracy.std == pytest.approx(np.std(per_run, ddof=1))
+    with (out / "runs.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if (row["level"], row["metric"]) == ("bags", "accuracy")]
+    assert {(row["fold"], row["seed"]) for row in rows} == {(str(k), str(s)) for k in range(3) for s in (1, 2)}
+
+    monkeypatch.setattr("miue.cross_validation._run", lambda *_: pytest.fail("ran again"))
+    assert cross_validate(bags, splits, [1, 2], out, QUICK, progress=False) == found
+
+
+def test_a_killed_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bags = separable_bags(24)
+    splits = make_folds(bags, 2)
+    wanted = cross_validate(bags, splits, [1], tmp_path / "whole", QUICK, progress=False)
+    with monkeypatch.context() as patch:
+        patch.setattr("miue.cross_validation.evaluate", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            cross_validate(bags, splits, [1], tmp_path / "cv", QUICK, progress=False)
+    assert cross_validate(bags, splits, [1], tmp_path / "cv", QUICK, progress=False) == wanted
+
+
+def test_another_cross_validation_is_not_mixed_in(tmp_path: Path) -> None:
+    bags = separable_bags(24)
+    cross_validate(bags, make_folds(bags, 2), [1], tmp_path, QUICK, progress=False)
+    with pytest.raises(ConfigError, match="expected the same splits as when it was begun"):
+        cross_validate(bags, make_folds(bags, 2, seed=1), [1], tmp_path, QUICK, progress=False)
+    with pytest.raises(ConfigError, match="expected the same recipe as when it was begun"):
+        cross_validate(bags, make_folds(bags, 2), [1], tmp_path, Recipe(), progress=False)
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_as_one(tmp_path: Path) -> None:
+    bags = separable_bags(24)
+    splits = make_folds(bags, 2)
+    alone = cross_validate(bags, splits, [1], tmp_path / "one", QUICK, progress=False)
+    assert cross_validate(bags, splits, [1], tmp_path / "two", QUICK, jobs=2, progress=False) == alone
+
+
+def test_the_interval_is_that_of_the_corrected_t_test() -> None:
+    given = values((0, 1, 0.8), (0, 2, 0.9), (1, 1, 0.7), (1, 2, 0.6), (2, 1, 0.9), (2, 2, 0.8))
+    (found,) = summarise(given, test_share=0.5)
+    means = np.array([0.85, 0.65, 0.85])
+    half = stats.t.ppf(0.975, 2) * np.sqrt((1 / 3 + 0.5) * means.var(ddof=1))
+    assert found.mean == pytest.approx(means.mean())
+    assert found.low == pytest.approx(max(0, means.mean() - half)) and found.high == pytest.approx(1.0)
+    (narrow,) = summarise([Value(*v) for v in [(0, 1, "bags", "nll", 2.0), (1, 1, "bags", "nll", 3.0)]], 0.25)
+    half = stats.t.ppf(0.975, 1) * np.sqrt((1 / 2 + 0.25) * 0.5)
+    assert narrow.high == pytest.approx(2.5 + half)
+
+
+def test_the_corrected_interval_covers_where_the_plain_one_does_not() -> None:
+    """Fold means that share their training bags: correlated by test/(test + train), as the correction assumes."""
+    random = np.random.default_rng(0)
+    folds, rho = 10, 0.1
+    covered = plain = 0
+    for _ in range(2000):
+        means = 0.5 + 0.01 * (np.sqrt(rho) * random.normal() + np.sqrt(1 - rho) * random.normal(size=folds))
+        (found,) = summarise(values(*((k, 1, float(v)) for k, v in enumerate(means))), rho / (1 - rho))
+        assert found.low is not None and found.high is not None
+        covered += found.low <= 0.5 <= found.high
+        plain += abs(means.mean() - 0.5) <= stats.t.ppf(0.975, folds - 1) * means.std(ddof=1) / np.sqrt(folds)
+    assert covered / 2000 == pytest.approx(0.95, abs=0.02)
+    assert plain / 2000 < 0.88
+
+
+def test_of_one_fold_the_interval_is_over_seeds_and_of_one_run_there_is_none() -> None:
+    (seeds,) = summarise(values((0, 1, 0.8), (0, 2, 0.9)), 0.5)
+    assert seeds.low is not None and seeds.std == pytest.approx(np.std([0.8, 0.9], ddof=1))
+    (single,) = summarise(values((0, 1, 0.8)), 0.5)
+    assert (single.std, single.low, single.high) == (None, None, None)
+
+
+def test_an_undefined_value_is_left_out_and_counted() -> None:
+    (found,) = summarise(values((0, 1, 0.8), (1, 1, None), (2, 1, 0.6)), 0.5)
+    assert found.runs == 2 and found.mean == pytest.approx(0.7)
+    assert summarise(values((0, 1, None)), 0.5) == []
+
+
+def test_the_command(tmp_path: Path) -> None:
+    miue.write_store(tmp_path / "store", separable_bags(24))
+    command = [
+        "cross-validate",
+        str(tmp_path / "store"),
+        "--folds",
+        "2",
+        "--seeds",
+        "3,4",
+        "--out",
+        str(tmp_path / "cv"),
+    ]
+    options = ["--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none", "--quiet"]
+    result = CliRunner().invoke(app, [*command, *options])
+    assert result.exit_code == 0, result.output
+    assert "2 folds × 2 seeds" in result.output and "accuracy" in result.output
+    assert json.loads((tmp_path / "cv" / "fold_1" / "seed_4" / "metrics.json").read_text())["seed"] == 4
+    again = CliRunner().invoke(app, [*command[:4], "--seeds", "3,3", "--out", str(tmp_path / "x"), *options])
+    assert isinstance(again.exception, ConfigError) and "different whole numbers" in str(again.exception)
+
+
+def test_inputs_are_standardised_over_the_training_instances() -> None:
+    import torch
+
+    random = np.random.default_rng(0)
+    instances = torch.from_numpy((random.normal(size=(1000, 3)) * [1, 50, 0] + [1e4, 7, 3]).astype(np.float32))
+    encoder = MLP((3,), width=4, standardise=True)
+    encoder.learn_inputs(instances.split(77))
+    np.testing.assert_allclose(encoder.centre, instances.double().mean(0), rtol=1e-6)
+    deviation = instances.double().std(0, correction=0)
+    np.testing.assert_allclose(encoder.spread, torch.where(deviation > 0, deviation, 1.0), rtol=1e-5)
+    plain = MLP((3,), width=4)
+    plain.load_state_dict({k: v for k, v in encoder.state_dict().items() if k.startswith("layers")})
+    standardised = (instances - encoder.centre) / encoder.spread
+    assert torch.allclose(encoder(instances), plain(standardised))
+
+
+def test_what_inputs_look_like_is_learned_from_the_training_bags_alone_and_saved(tmp_path: Path) -> None:
+    bags = make_folds(separable_bags(24), 2).assign(separable_bags(24))
+    options = {"encoder.width": 4, "encoder.standardise": True}
+    settings = {"max_epochs": 1}
+    model = miue.train(
+        bags, options=options, settings=settings, progress=False, out=tmp_path / "run", distances=()
+    )
+    training = bags.split("train")
+    rows = np.asarray(training.instances)[training.positions]
+    centre = model.method.members()[0].network.encoder.centre
+    np.testing.assert_allclose(centre, rows.mean(0), rtol=1e-4, atol=1e-6)
+    loaded = miue.Model.load(tmp_path / "run").predict(bags.split("test")).bags.probabilities
+    np.testing.assert_allclose(loaded, model.predict(bags.split("test")).bags.probabilities)

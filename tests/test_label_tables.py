@@ -1,0 +1,132 @@
+"""Label tables of CLAM, Patho-Bench, MIREL and STAMP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from miue.data.label_table import LabelTable, key_of, read_label_table, read_text_columns
+from miue.errors import ConfigError, DataError, StorageError
+
+
+def table(tmp_path: Path, text: str, name: str = "labels.csv") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+def test_a_table_of_clam(tmp_path: Path) -> None:
+    found = read_label_table(
+        table(tmp_path, "case_id,slide_id,label\n007,0070,tumor\n007,0071,normal\n08,080,normal\n")
+    )
+    assert found.ids == ("0070", "0071", "080")
+    assert found.patients == ("007", "007", "08")
+    assert found.labels == ("tumor", "normal", "normal")
+    assert found.class_names() == ("normal", "tumor") and found.has_patients
+
+
+def test_a_table_of_patho_bench_has_its_task_and_folds(tmp_path: Path) -> None:
+    text = "case_id\tslide_id\tidh_status\tfold_0\tfold_1\na\ta1\t1\ttrain\ttest\nb\tb1\t0\ttest\ttrain\n"
+    found = read_label_table(table(tmp_path, text, "k=all.tsv"))
+    assert found.labels == ("1", "0")
+    assert found.folds == {0: ("train", "test"), 1: ("test", "train")}
+
+
+def test_a_table_of_mirel(tmp_path: Path) -> None:
+    found = read_label_table(table(tmp_path, "patient_id,pathology_id,label\n1,1_a,0\n1,1_b,1\n"))
+    assert (found.ids, found.patients, found.labels) == (("1_a", "1_b"), ("1", "1"), ("0", "1"))
+
+
+def test_the_two_tables_of_stamp(tmp_path: Path) -> None:
+    clinical = table(tmp_path, "PATIENT,isMSIH\n01,MSIH\n02,nonMSIH\n", "clini.csv")
+    slides = table(tmp_path, "PATIENT,FILENAME\n01,01_a.h5\n01,01_b.h5\n02,02_a.h5\n03,03_a.h5\n", "slide.csv")
+    found = read_label_table(clinical, slide_table=slides)
+    assert found.ids == ("01_a", "01_b", "02_a")
+    assert found.patients == ("01", "01", "02") and found.labels == ("MSIH", "MSIH", "nonMSIH")
+
+
+def test_a_patient_without_slides_is_named(tmp_path: Path) -> None:
+    clinical = table(tmp_path, "PATIENT,label\n01,a\n02,b\n", "clini.csv")
+    with pytest.raises(DataError, match="patient '02' of .*: expected a slide in .*, got none, for 1 patients"):
+        read_label_table(clinical, slide_table=table(tmp_path, "PATIENT,FILENAME\n01,01_a\n", "slide.csv"))
+
+
+def test_a_patient_twice_in_the_clinical_table_is_named(tmp_path: Path) -> None:
+    clinical = table(tmp_path, "PATIENT,label\n01,a\n01,b\n", "clini.csv")
+    with pytest.raises(DataError, match="patient '01' of .*: expected one row per patient"):
+        read_label_table(clinical, slide_table=table(tmp_path, "PATIENT,FILENAME\n01,01_a\n", "slide.csv"))
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_separators_are_found_and_everything_is_text(tmp_path: Path, separator: str) -> None:
+    rows = [["slide_id", "label"], ["000123", "1"], ["1e5", "0"], ["12.0", "0"]]
+    path = table(tmp_path, "\n".join(separator.join(row) for row in rows) + "\n")
+    assert read_label_table(path).ids == ("000123", "1e5", "12.0")
+
+
+def test_a_byte_order_mark_and_windows_lines_are_no_part_of_a_name(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes("\ufeffslide_id,label\r\na,x\r\nb,y\r\n".encode())
+    assert read_label_table(tmp_path / "t.csv").labels == ("x", "y")
+
+
+def test_endings_of_files_are_no_part_of_an_id(tmp_path: Path) -> None:
+    found = read_label_table(table(tmp_path, "slide_id,label\na.svs,x\nb.1.h5,y\n"))
+    assert found.ids == ("a", "b.1")
+    assert key_of("TCGA-3C-AALI-01Z.F6E9A5DF") == "TCGA-3C-AALI-01Z.F6E9A5DF"
+
+
+@pytest.mark.parametrize("text", ["", "NA", "nan", "None", "unknown"])
+def test_a_missing_label_is_an_unknown_one(tmp_path: Path, text: str) -> None:
+    found = read_label_table(table(tmp_path, f"slide_id,label\na,x\nb,{text}\nc,y\n"))
+    assert found.labels == ("x", "", "y") and found.class_names() == ("x", "y")
+
+
+def test_columns_may_be_given(tmp_path: Path) -> None:
+    path = table(tmp_path, "name,grade,stage,who\na,low,1,p\nb,high,2,p\n")
+    found = read_label_table(path, id_column="name", label_column="grade", patient_column="who")
+    assert (found.ids, found.labels, found.patients) == (("a", "b"), ("low", "high"), ("p", "p"))
+    with pytest.raises(ConfigError, match="label column 'grad'.* did you mean 'grade'"):
+        read_label_table(path, id_column="name", label_column="grad")
+
+
+def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"a column for the label, .* got columns grade, stage; pass --label-column"
+    ):
+        read_label_table(table(tmp_path, "slide_id,grade,stage\na,1,2\n"))
+    with pytest.raises(DataError, match=r"a column for the id, such as slide_id"):
+        read_label_table(table(tmp_path, "name,label\na,1\n"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slide_id,label\na,x\na,y\n", "bag 'a' of .*: expected one row, got 2 rows"),
+        ("slide_id,label\na,x\na.svs,y\n", "bag 'a' of .*: expected one row, got 2 rows"),
+        ("slide_id,label\na,x\n,y\n", "row 2: expected the name of a bag, got nothing"),
+        ("slide_id,label\n", "expected at least one row"),
+    ],
+)
+def test_rows_that_cannot_be_used_are_named(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_label_table(table(tmp_path, text))
+
+
+def test_classes_have_the_order_given_and_none_is_lost() -> None:
+    given = LabelTable("t", ("a", "b", "c"), ("10", "9", ""), ("a", "b", "c"), {})
+    assert given.class_names() == ("9", "10")
+    assert given.class_names(["10", "9", "8"]) == ("10", "9", "8")
+    with pytest.raises(DataError, match="label '10' of 't': expected one of the classes given: 9"):
+        given.class_names(["9"])
+    with pytest.raises(ConfigError, match="class given twice, '9'"):
+        given.class_names(["9", "9", "10"])
+    with pytest.raises(DataError, match="at least two classes, got x"):
+        LabelTable("t", ("a",), ("x",), ("a",), {}).class_names()
+
+
+def test_an_unreadable_table_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="no such file"):
+        read_text_columns(tmp_path / "none.csv")
+    with pytest.raises(StorageError, match="a readable table"):
+        read_text_columns(table(tmp_path, "a,b\n1,2,3\n"))

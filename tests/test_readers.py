@@ -1,0 +1,298 @@
+"""Files of other tools: what is found in them, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import h5py
+import made_files
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save_file
+
+from miue.data.file_instances import FileInstances
+from miue.errors import DataError
+from miue.readers import READERS, contents_of, read_rows
+from miue.readers.discovery import bag_files
+from miue.readers.hdf5 import patch_size_beside
+
+FEATURES = made_files.features_of(7)
+
+
+def test_clam_features_have_coords_and_no_patch_size_of_their_own(tmp_path: Path) -> None:
+    path = made_files.clam(tmp_path, "slide_1", FEATURES)
+    found = contents_of(path)
+    assert (found.format, found.id, found.size, found.instance_shape) == ("CLAM", "slide_1", 7, (6,))
+    assert found.dtype == np.float32 and found.patch_size is None and found.extractor == ""
+    assert found.coords is not None and np.array_equal(found.coords, made_files.grid(7, 512))
+    assert np.array_equal(read_rows(path, 0, 7), FEATURES)
+    assert np.array_equal(read_rows(path, 2, 5), FEATURES[2:5])
+
+
+def test_the_side_of_a_clam_patch_is_that_of_level_0(tmp_path: Path) -> None:
+    path = made_files.clam(tmp_path, "slide_1", FEATURES)
+    assert patch_size_beside(path) is None
+    made_files.clam_patches(tmp_path, "slide_1", 7, 256, 4.0)
+    assert patch_size_beside(path) == 1024
+
+
+def test_positions_without_features_are_named_as_such(tmp_path: Path) -> None:
+    path = made_files.clam_patches(tmp_path, "slide_1", 7, 256, 4.0)
+    with pytest.raises(DataError, match="got positions of patches alone; extract features first"):
+        contents_of(path)
+
+
+def test_the_grid_of_trident_is_that_of_level_0(tmp_path: Path) -> None:
+    found = contents_of(made_files.trident(tmp_path, "s", FEATURES))
+    assert (found.format, found.patch_size, found.extractor) == ("TRIDENT", 1024, "uni_v1")
+    unknown = contents_of(made_files.trident(tmp_path, "t", FEATURES, patch_size_level0="None"))
+    assert unknown.format == "TRIDENT" and unknown.patch_size is None
+
+
+def test_coords_of_stamp_become_pixels_where_their_width_is_told(tmp_path: Path) -> None:
+    path = made_files.stamp(tmp_path, "s", FEATURES)
+    found = contents_of(path)
+    assert found.format == "STAMP" and found.dtype == np.float16 and found.extractor == "ctranspath"
+    assert found.coords is None and "pass --mpp" in found.notes[0]
+    told = contents_of(path, microns_per_pixel=0.25)
+    assert told.patch_size == 1024
+    assert told.coords is not None and np.array_equal(told.coords, made_files.grid(7, 1024))
+    assert np.array_equal(read_rows(path, 1, 3), FEATURES.astype(np.float16)[1:3])
+
+
+def test_a_pickled_numpy_array_is_read(tmp_path: Path) -> None:
+    path = made_files.trident_pt(tmp_path, "s", FEATURES)
+    assert contents_of(path).size == 7
+    assert np.array_equal(read_rows(path, 0, 7), FEATURES)
+
+
+def test_a_pickle_of_numpy_1_is_read(tmp_path: Path) -> None:
+    torch.save(FEATURES, tmp_path / "new.pt")
+    with zipfile.ZipFile(tmp_path / "new.pt") as new, zipfile.ZipFile(tmp_path / "old.pt", "w") as old:
+        for name in new.namelist():
+            old.writestr(name, new.read(name).replace(b"numpy._core.multiarray", b"numpy.core.multiarray"))
+    assert np.array_equal(read_rows(tmp_path / "old.pt", 0, 7), FEATURES)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "half", "bfloat16", "legacy", "dictionary", "leading one", "double"])
+def test_tensors_are_read(tmp_path: Path, kind: str) -> None:
+    tensor = torch.from_numpy(FEATURES)
+    made: dict[str, Any] = {
+        "tensor": tensor,
+        "half": tensor.half(),
+        "bfloat16": tensor.bfloat16(),
+        "legacy": tensor,
+        "dictionary": {"feats": tensor, "coords": torch.zeros(7, 2, dtype=torch.int64), "name": "s"},
+        "leading one": tensor[None],
+        "double": tensor.double(),
+    }
+    path = tmp_path / "s.pt"
+    torch.save(made[kind], path, _use_new_zipfile_serialization=kind != "legacy")
+    rows = read_rows(path, 0, 7)
+    assert rows.dtype == (np.float16 if kind == "half" else np.float32)
+    expected = {"half": tensor.half(), "bfloat16": tensor.bfloat16().float()}.get(kind, tensor)
+    assert np.array_equal(rows, expected.numpy())
+    assert contents_of(path).dtype == rows.dtype
+    assert (contents_of(path).coords is not None) == (kind == "dictionary")
+
+
+class RunsCode:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (os.environ["MADE_BY_PICKLE"],)
+
+
+@pytest.mark.parametrize("how", ["torch", "plain pickle", "in a dictionary", "object array"])
+def test_a_pickle_that_would_run_code_is_refused_and_runs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    trace, path = tmp_path / "trace", tmp_path / "s.pt"
+    monkeypatch.setenv("MADE_BY_PICKLE", str(trace))
+    if how == "plain pickle":
+        path.write_bytes(pickle.dumps(RunsCode(), protocol=2))
+    else:
+        made = {"torch": RunsCode(), "in a dictionary": {"features": torch.ones(2, 2), "x": RunsCode()}}
+        torch.save(made.get(how, np.array([RunsCode()], object)), path)
+    with pytest.raises(DataError, match="would run code or build other objects; nothing of it was loaded"):
+        contents_of(path)
+    assert not trace.exists()
+    # the same pickle does run where pickles are trusted: the test could fail
+    content = torch.load(path, weights_only=False) if how != "plain pickle" else pickle.loads(path.read_bytes())
+    assert trace.exists(), content
+
+
+@pytest.mark.parametrize("kind", ["npy", "npz", "npz of one", "safetensors", "leading one", "int"])
+def test_arrays_are_read(tmp_path: Path, kind: str) -> None:
+    coords = made_files.grid(7, 512)
+    if kind == "npz":
+        np.savez_compressed(path := tmp_path / "s.npz", feats=FEATURES, coords=coords)
+    elif kind == "npz of one":
+        np.savez(path := tmp_path / "s.npz", anything=FEATURES)
+    elif kind == "safetensors":
+        save_file({"features": FEATURES, "coords": coords}, path := tmp_path / "s.safetensors")
+    else:
+        array = {"leading one": FEATURES[None], "int": FEATURES.astype(np.int64)}.get(kind, FEATURES)
+        np.save(path := tmp_path / "s.npy", array)
+    expected = FEATURES.astype(np.int64).astype(np.float32) if kind == "int" else FEATURES
+    assert np.array_equal(read_rows(path, 1, 4), expected[1:4])
+    found = contents_of(path)
+    assert found.size == 7 and found.instance_shape == (6,) and found.dtype == np.float32
+    if kind in ("npz", "safetensors"):
+        assert found.coords is not None and np.array_equal(found.coords, coords)
+
+
+def test_the_crops_of_a_video_are_averaged_and_that_is_said(tmp_path: Path) -> None:
+    clips = np.random.default_rng(0).normal(size=(5, 10, 6)).astype(np.float32)
+    np.save(tmp_path / "v.npy", clips)
+    found = contents_of(tmp_path / "v.npy")
+    assert (found.size, found.instance_shape) == (5, (6,))
+    assert found.notes == ("the 10 crops of each clip are averaged",)
+    np.testing.assert_allclose(read_rows(tmp_path / "v.npy", 0, 5), clips.mean(1), rtol=1e-6)
+
+
+def test_images_keep_their_bytes(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (5, 8, 8, 3)).astype(np.uint8)
+    np.save(tmp_path / "colour.npy", images)
+    np.save(tmp_path / "grey.npy", images[..., 0])
+    assert contents_of(tmp_path / "colour.npy").instance_shape == (8, 8, 3)
+    assert contents_of(tmp_path / "grey.npy").instance_shape == (8, 8, 1)
+    assert np.array_equal(read_rows(tmp_path / "grey.npy", 0, 5), images[..., :1])
+
+
+@pytest.mark.parametrize("shape", [(0, 6), (0,)])
+def test_a_slide_without_tissue_is_a_valid_file(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    path = tmp_path / "s.h5"
+    with h5py.File(path, "w") as file:
+        file["features"], file["coords"] = np.zeros(shape, np.float32), np.zeros((0, 2), np.int64)
+    assert contents_of(path).size == 0
+    assert len(read_rows(path, 0, 0)) == 0
+
+
+def broken_h5(path: Path, kind: str) -> str:
+    """Write a file that cannot be used; return what the message must say."""
+    if kind == "truncated":
+        made_files.trident(path.parent, path.stem, made_files.features_of(500))
+        path.write_bytes(path.read_bytes()[:-2000])
+        return "expected a whole HDF5 file, got .*truncated"
+    if kind == "not HDF5":
+        path.write_bytes(b"not at all")
+        return "expected a whole HDF5 file"
+    outside = path.parent / "outside.bin"
+    outside.write_bytes(b"\0" * 4 * 12)
+    with h5py.File(path, "w") as file:
+        if kind == "other names":
+            file["data"], file["more"] = FEATURES, FEATURES
+            return "named 'features' or 'feats', got names data, more"
+        if kind == "lengths":
+            file["features"], file["coords"] = FEATURES, made_files.grid(5, 1)
+            return "as many coords as features, got 5 coords, 7 features"
+        if kind == "text":
+            file["features"] = np.array([b"a", b"b"])
+            return "features that are numbers"
+        if kind == "vector":
+            file["features"] = FEATURES[0]
+            return "one vector of 6 numbers; give the features of patches"
+        if kind == "coords NaN":
+            file["features"], file["coords"] = FEATURES, np.full((7, 2), np.nan)
+            return "expected finite coords"
+        if kind == "link":
+            file["features"] = h5py.ExternalLink("elsewhere.h5", "/features")
+            return "a link to elsewhere"
+        if kind == "external":
+            file.create_dataset("features", (2, 6), "f4", external=[(str(outside), 0, 48)])
+            return "data that lies in other files"
+        if kind == "group":
+            file.create_group("features")
+            return "'features' to be an array, got a group"
+        assert kind == "bomb"
+        file.create_dataset("features", (10**9, 1024), "f4", chunks=(1, 1024), compression="gzip")
+        return "an array that its file can hold, got 4,096,000,000,000 bytes"
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "truncated",
+        "not HDF5",
+        "other names",
+        "lengths",
+        "text",
+        "vector",
+        "coords NaN",
+        "link",
+        "external",
+        "group",
+        "bomb",
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "slide_7.h5"
+    message = broken_h5(path, kind)
+    with pytest.raises(DataError, match=r"bag file '.*slide_7\.h5': .*" + message):
+        contents_of(path)
+
+
+@pytest.mark.parametrize("suffix", sorted(READERS))
+def test_damaged_files_of_every_kind_are_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"slide_7{suffix}"
+    path.write_bytes(b"\x93NUMPY\x01\x00 damaged")
+    with pytest.raises(DataError, match=r"bag file '.*slide_7"):
+        contents_of(path)
+
+
+def test_an_archive_that_claims_too_much_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "s.npz", features=np.zeros((20_000_000, 1), np.uint8))
+    with zipfile.ZipFile(tmp_path / "s.npz") as archive:
+        content = archive.read("features.npy")
+    claim = content.replace(b"(20000000, 1)", b"(2000000000000, 1)".ljust(13))[:128]
+    with zipfile.ZipFile(tmp_path / "t.npz", "w") as archive:
+        archive.writestr("features.npy", claim)
+    with pytest.raises(DataError, match="an array that its file can hold"):
+        contents_of(tmp_path / "t.npz")
+
+
+def test_bag_files_are_found_where_tools_put_them(tmp_path: Path) -> None:
+    made_files.clam(tmp_path / "clam", "a", FEATURES)
+    made_files.clam_patches(tmp_path / "clam", "a", 7, 256, 1)
+    assert bag_files(tmp_path / "clam") == [tmp_path / "clam" / "h5_files" / "a.h5"]
+    job = tmp_path / "trident" / "20x_256px_0px_overlap"
+    made_files.trident(job / "features_uni_v1", "a", FEATURES)
+    made_files.clam_patches(job, "a", 7, 256, 1)
+    assert bag_files(tmp_path / "trident") == [job / "features_uni_v1" / "a.h5"]
+    made_files.trident(job / "features_conch", "a", FEATURES)
+    with pytest.raises(DataError, match="several such folders: .*features_conch, .*features_uni_v1"):
+        bag_files(tmp_path / "trident")
+    with pytest.raises(DataError, match="no such folder"):
+        bag_files(tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="got none; check the path"):
+        bag_files(tmp_path / "empty")
+
+
+def test_one_id_in_two_files_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", FEATURES)
+    torch.save(torch.from_numpy(FEATURES), tmp_path / "a.pt")
+    with pytest.raises(DataError, match=r"bag 'a': expected one file of this name, got a\.npy and a\.pt"):
+        bag_files(tmp_path)
+
+
+def test_instances_in_files_are_like_one_array(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    sizes = np.array([3, 1, 5, 2])
+    paths = []
+    for number, size in enumerate(sizes):
+        np.save(path := tmp_path / f"{number}.npy", random.normal(size=(size, 4)).astype(np.float32))
+        paths.append(path)
+    whole = np.concatenate([np.load(path) for path in paths])
+    lazy = FileInstances(paths, sizes, (4,), np.dtype(np.float32))
+    assert lazy.shape == whole.shape and len(lazy) == 11
+    for start in range(12):
+        for stop in range(start, 12):
+            assert np.array_equal(lazy[start:stop], whole[start:stop])
+    assert np.array_equal(np.asarray(lazy), whole)
+    with pytest.raises(TypeError, match="slices of consecutive"):
+        lazy[np.array([1, 2])]

@@ -1,0 +1,174 @@
+"""Splits: by patient and class, read, written, and refused where they leak."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from miue.bags import BagDataset
+from miue.data.splits import Splits, check_splits, make_folds, make_split, patients_of, read_splits, write_splits
+from miue.errors import ConfigError, DataError, StorageError
+
+NAMES = tuple("abcdef")
+
+
+def patients(count: int = 30, slides: int = 2, seed: int = 0) -> BagDataset:
+    """Bags of ``count`` patients with up to ``slides`` each, a third of them positive."""
+    random = np.random.default_rng(seed)
+    whose = [p for p in range(count) for _ in range(random.integers(1, slides + 1))]
+    data = BagDataset.from_arrays(
+        [np.ones((1, 2))] * len(whose),
+        [int(p % 3 == 0) for p in whose],
+        ids=[f"s{row}" for row in range(len(whose))],
+        class_names=["normal", "tumor"],
+    )
+    return replace(data, patients=tuple(f"p{p}" for p in whose))
+
+
+def six(splits: tuple[str, ...] = ("",) * 6) -> BagDataset:
+    data = BagDataset.from_arrays([np.ones((1, 2))] * 6, [0, 1, 0, 1, 0, 1], ids=NAMES)
+    return replace(data, splits=splits, patients=("p", "q", "r", "s", "t", "u"))
+
+
+@settings(max_examples=20, deadline=None)
+@given(count=st.integers(15, 60), slides=st.integers(1, 4), folds=st.integers(2, 5), seed=st.integers(0, 9))
+def test_no_patient_is_in_two_splits_and_every_bag_is_tested_once(
+    count: int, slides: int, folds: int, seed: int
+) -> None:
+    data = patients(count, slides, seed)
+    made = make_folds(data, folds, seed=seed)
+    tested = []
+    for fold in range(folds):
+        assigned = made.assign(data, fold)  # raises where a patient is in two splits or a class is missing
+        for name in ("train", "validation", "test"):
+            mine = {p for p, s in zip(patients_of(data), assigned.splits, strict=True) if s == name}
+            others = {p for p, s in zip(patients_of(data), assigned.splits, strict=True) if s != name}
+            assert mine and not mine & others
+        tested += [name for name, split in zip(data.ids, assigned.splits, strict=True) if split == "test"]
+    assert sorted(tested) == sorted(data.ids)
+
+
+def test_classes_are_alike_in_all_splits() -> None:
+    data = patients(90, 1)
+    assigned = make_split(data).assign(data)
+    for name, share in (("train", 0.69), ("validation", 0.11), ("test", 0.2)):
+        inside = np.array(assigned.splits) == name
+        assert inside.mean() == pytest.approx(share, abs=0.03)
+        assert data.labels.values[inside].mean() == pytest.approx(1 / 3, abs=0.06)
+
+
+def test_the_same_seed_draws_the_same_and_another_one_other_splits() -> None:
+    data = patients()
+    assert make_split(data, seed=1) == make_split(data, seed=1)
+    assert make_split(data, seed=1).folds != make_split(data, seed=2).folds
+
+
+def test_a_class_with_too_few_patients_is_named() -> None:
+    with pytest.raises(
+        DataError, match="class 'tumor': expected bags of at least 11 patients for 11 folds, got 10"
+    ):
+        make_folds(patients(30), 11)
+
+
+def test_bags_without_a_label_are_in_no_split() -> None:
+    data = patients()
+    data = replace(data, labels=replace(data.labels, known=np.arange(len(data)) != 3))
+    assert make_split(data).assign(data).splits[3] == ""
+
+
+def test_splits_are_written_and_read_back(tmp_path: Path) -> None:
+    data = patients()
+    made = make_folds(data, 3)
+    write_splits(tmp_path / "splits.csv", made, data)
+    assert read_splits(tmp_path / "splits.csv").folds == made.folds
+    first = (tmp_path / "splits.csv").read_text().splitlines()[:2]
+    assert first[0] == "bag_id,patient,label,fold_0,fold_1,fold_2"
+    assert first[1].startswith("s0,p0,tumor,")
+
+
+def test_splits_of_clam_are_read(tmp_path: Path) -> None:
+    (tmp_path / "splits_0.csv").write_text(",train,val,test\n0,a,c,e\n1,b,d,f\n")
+    (tmp_path / "splits_1.csv").write_text(",train,val,test\n0,c,a,b\n1,d,,\n2,e,,\n3,f,,\n")
+    one = read_splits(tmp_path / "splits_0.csv")
+    assert one.assign(six()).splits == ("train", "train", "validation", "validation", "test", "test")
+    both = read_splits(tmp_path)
+    assert len(both) == 2
+    assert both.folds[1] == {
+        "c": "train",
+        "d": "train",
+        "e": "train",
+        "f": "train",
+        "a": "validation",
+        "b": "test",
+    }
+
+
+def test_splits_of_clam_as_truth_values_are_read(tmp_path: Path) -> None:
+    rows = [f"{n},{k < 2},{2 <= k < 4},{k >= 4}" for k, n in enumerate(NAMES)]
+    (tmp_path / "splits_0_bool.csv").write_text("\n".join([",train,val,test", *rows]) + "\n")
+    found = read_splits(tmp_path / "splits_0_bool.csv").assign(six())
+    assert found.splits == ("train", "train", "validation", "validation", "test", "test")
+
+
+def test_splits_of_mirel_are_those_of_patients(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "s.npz",
+        train_patients=np.array(["p", "q"]),
+        val_patients=np.array(["r", "s"]),
+        test_patients=np.array(["t", "u"]),
+    )
+    found = read_splits(tmp_path / "s.npz")
+    assert found.assign(six()).splits == ("train", "train", "validation", "validation", "test", "test")
+    np.savez(tmp_path / "o.npz", train_patients=np.array(["p", 1], object))
+    with pytest.raises(StorageError, match="without pickled objects"):
+        read_splits(tmp_path / "o.npz")
+
+
+def test_a_patient_in_two_splits_is_refused() -> None:
+    data = replace(six(), patients=("p", "q", "r", "s", "p", "u"))
+    splits = Splits("given", ({"a": "train", "b": "train", "e": "test", "f": "test"},))
+    with pytest.raises(
+        DataError, match="patient 'p' in 'given': expected all bags of a patient in one split, got train and test"
+    ):
+        splits.assign(data)
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        (("test",) * 6, "expected bags to train on, got none"),
+        (
+            ("train", "train", "test", "", "", ""),
+            "test bags of 'x': expected at least one bag of each class, got none of class '1'",
+        ),
+    ],
+)
+def test_splits_that_cannot_be_used_are_refused_before_training(splits: tuple[str, ...], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        check_splits(six(splits), "x")
+
+
+def test_names_without_a_bag_and_bags_twice_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="bag 'z' of 'x': expected a bag of the data, got no such one"):
+        Splits("x", ({"a": "train", "z": "test"},)).assign(six())
+    (tmp_path / "splits_0.csv").write_text("train,val,test\na,a,b\n")
+    with pytest.raises(DataError, match="'a' in splits .*: expected one split, got train and validation"):
+        read_splits(tmp_path / "splits_0.csv")
+    with pytest.raises(DataError, match="fold 2 of 'x': expected a number from 0 to 0"):
+        Splits("x", ({"a": "train"},)).assign(six(), 2)
+
+
+def test_files_that_are_no_splits_are_named(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("slide_id,fold_0\na,trian\n")
+    with pytest.raises(ConfigError, match="split 'trian'.* did you mean 'train'"):
+        read_splits(tmp_path / "a.csv")
+    (tmp_path / "b.csv").write_text("x,y\n1,2\n")
+    with pytest.raises(DataError, match="columns train, val, test"):
+        read_splits(tmp_path / "b.csv")
+    with pytest.raises(StorageError, match=r"splits_0\.csv, splits_1\.csv"):
+        read_splits(tmp_path)

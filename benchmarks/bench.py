@@ -156,7 +156,7 @@ def looped_scores(
         with torch.inference_mode():
             for bag in range(len(bags)):
                 batch = bags.batch([bag])
-                output = method.predict(method.encode(batch.instances), batch.segments, "residual")
+                output = method.predict([method.encode(batch.instances)], batch.segments, "residual")
                 yield output.bags, output.instances
 
     return run

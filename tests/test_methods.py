@@ -49,7 +49,7 @@ def test_any_method_takes_any_network(method: str, network: str, classes: int) -
     gradients = [p.grad for p in model.network.parameters()]
     assert any(g is not None and g.abs().sum() > 0 for g in gradients)
     (one, *_) = model.passes(seed=0)
-    output = one.eval().predict(one.encode(batch.instances), batch.segments, "bag-of-one")
+    output = one.eval().predict([one.encode(batch.instances)], batch.segments, "bag-of-one")
     assert output.bags.probabilities.shape == (3, classes)
     assert output.instances.probabilities.shape == (8, classes)
     if len(model.members()) == 1:
@@ -141,10 +141,10 @@ def test_the_instance_prediction_of_mirel_is_t_raised_by_the_residual() -> None:
     h = model.encode(batch.instances)
     evidence_t = model.network(batch.instances, batch.segments).instance_logits.clamp(-10, 10).exp()
     expected = evidence_t ** (1 + model.residual(h)) + 1
-    predicted = model.predict(h, batch.segments, "residual").instances
+    predicted = model.predict([h], batch.segments, "residual").instances
     assert isinstance(predicted, Dirichlet)
     torch.testing.assert_close(predicted.alpha, expected)
-    of_one = model.predict(h, batch.segments, "bag-of-one").instances
+    of_one = model.predict([h], batch.segments, "bag-of-one").instances
     assert isinstance(of_one, Dirichlet)
     torch.testing.assert_close(of_one.alpha, evidence_t + 1)
 

@@ -46,17 +46,27 @@ def fit_distances(
     }
 
 
-def distance_scores(
-    distances: Mapping[str, FeatureDistance], features: Float[Tensor, "N D"], segments: Segments
-) -> tuple[dict[str, Float[Tensor, "B"]], dict[str, Float[Tensor, "N"]]]:
-    """Return scores of bags, "knn_mean" and "knn_high" (0.95 quantile) of their instances, and of instances."""
-    of_bags: dict[str, Tensor] = {}
-    of_instances: dict[str, Tensor] = {}
-    for name, distance in distances.items():
-        of_instances[name] = distance.score(features)
-        for kind, values in bag_distances(of_instances[name], segments).items():
-            of_bags[f"{name}_{kind}"] = values
-    return of_bags, of_instances
+class DistanceScores:
+    """Distances as scores of predictions: "knn" of instances, "knn_mean" and "knn_high" (0.95 quantile) of bags.
+
+    Args:
+        distances: by name.
+    """
+
+    def __init__(self, distances: Mapping[str, FeatureDistance]) -> None:
+        self.distances = distances
+
+    def of_instances(self, features: Float[Tensor, "N D"]) -> dict[str, Float[Tensor, "N"]]:
+        """Return each distance of each instance."""
+        return {name: distance.score(features) for name, distance in self.distances.items()}
+
+    def of_bags(self, scores: dict[str, Tensor], segments: Segments) -> dict[str, Float[Tensor, "B"]]:
+        """Return mean and high quantile of each distance over each bag."""
+        return {
+            f"{name}_{kind}": values
+            for name, distances in scores.items()
+            for kind, values in bag_distances(distances, segments).items()
+        }
 
 
 def _training_features(method: Method, bags: BagDataset, seed: int) -> tuple[Tensor, Tensor]:

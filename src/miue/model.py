@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from miue.bags import BagDataset
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
 from miue.config import DataContract, ModelConfig, build_method
-from miue.distance_scores import distance_scores
+from miue.distance_scores import DistanceScores
 from miue.distances import DISTANCES, FeatureDistance
 from miue.errors import ModelError, StorageError, unknown_name
 from miue.files import atomic_file, atomic_folder, check_format, read_json, write_json
@@ -85,7 +84,7 @@ class Model:
             seed=seed,
             progress=progress,
             device=device,
-            scores=partial(distance_scores, self.distances) if self.distances else None,
+            scores=DistanceScores(self.distances) if self.distances else None,
             about=self.summary(),
             on_bad=on_bad,
         )

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -24,9 +25,18 @@ from miue.training.batches import READ_AHEAD, ordered_batches, read_ahead
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
 CHUNK_IMAGES = 128  # images encoded at once: their activations stay in a CPU's cache
 CHUNK_FEATURES = 8192  # feature vectors encoded at once
+BLOCK_INSTANCES = 65_536  # instances whose features are held at once; of a larger bag only what is pooled is kept
 
-Scorer = Callable[[Tensor, Segments], tuple[dict[str, Tensor], dict[str, Tensor]]]
-"""(features (N, D), segments) → named scores of bags (B,) and of instances (N,)."""
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Further scores, made of the first network's features."""
+
+    def of_instances(self, features: Float[Tensor, "N D"]) -> dict[str, Float[Tensor, "N"]]:
+        """Return named scores of instances, each from its own features."""
+
+    def of_bags(self, scores: dict[str, Tensor], segments: Segments) -> dict[str, Float[Tensor, "B"]]:
+        """Return named scores of bags from those of all their instances."""
 
 
 OnBad = Callable[[str, MiueError], None]
@@ -54,7 +64,7 @@ def predict(
         seed: of the draws, where the method draws.
         progress: show a bar with the time left.
         device: "auto" for an accelerator where there is one, or a device name.
-        scores: further scores of bags and instances, made of the first network's features.
+        scores: makes further scores of bags and instances.
         about: what made the predictions.
         on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
 
@@ -125,16 +135,47 @@ def _run(
             if batch is None:
                 continue
             moved = batch.to(device)
-            draws, scored = [], None
+            draws, found = [], _Found(scores)
             for one in method.passes(seed_of(seed, number)):
-                features = encode_in_chunks(one, moved.instances)
-                output = one.predict(features, moved.segments, estimator)
+                follow = one is first and not found.complete and not one.encodes_at_random
+                blocks = (
+                    found.following(_blocks(one, moved.instances)) if follow else _blocks(one, moved.instances)
+                )
+                output = one.predict(blocks, moved.segments, estimator)
                 draws.append(BatchPrediction(output.bags.cpu(), output.instances.cpu()))
-                if scores is not None and one is first and scored is None and not one.encodes_at_random:
-                    scored = scores(features, moved.segments)
-            if scores is not None and scored is None:
-                scored = scores(encode_in_chunks(first, moved.instances), moved.segments)
-            yield _Part(kept, *(draws[0] if len(draws) == 1 else _mean(draws)), *(scored or ({}, {})))
+            if not found.complete:
+                deque(found.following(_blocks(first, moved.instances)), maxlen=0)
+            predicted = draws[0] if len(draws) == 1 else _mean(draws)
+            yield _Part(kept, *predicted, *found.of_bags_and_instances(moved.segments))
+
+
+def _blocks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Iterator[Float[Tensor, "n D"]]:
+    """Yield the features of all instances, a block at a time."""
+    for block in instances.split(BLOCK_INSTANCES):
+        yield encode_in_chunks(method, block)
+
+
+class _Found:
+    """Scores of one batch, made as its features go by."""
+
+    def __init__(self, scorer: Scorer | None) -> None:
+        self.scorer = scorer
+        self.complete = scorer is None
+        self._parts: list[dict[str, Tensor]] = []
+
+    def following(self, blocks: Iterator[Tensor]) -> Iterator[Tensor]:
+        """Yield the blocks, and score each."""
+        assert self.scorer is not None
+        for features in blocks:
+            self._parts.append(self.scorer.of_instances(features))
+            yield features
+        self.complete = True
+
+    def of_bags_and_instances(self, segments: Segments) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        if self.scorer is None:
+            return {}, {}
+        scores = {name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}
+        return self.scorer.of_bags(scores, segments), scores
 
 
 def _read(bags: BagDataset, on_bad: OnBad | None, group: np.ndarray) -> tuple[np.ndarray, BagBatch | None]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, NamedTuple
 
+import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
@@ -102,16 +103,33 @@ class Method(nn.Module, ABC):
         """Return the log of each bag's expected class probabilities, for validation."""
         return self.log_probabilities(self.scores(batch)[2].logits)
 
-    def predict(self, features: Float[Tensor, "N D"], segments: Segments, estimator: str) -> BatchPrediction:
-        """Predict bags and instances from features already encoded, in one pass."""
-        projection = self.network.project(features)
-        scores = self.network.score(projection, segments)
+    def predict(
+        self, blocks: Iterable[Float[Tensor, "_ D"]], segments: Segments, estimator: str
+    ) -> BatchPrediction:
+        """Predict bags and instances from features already encoded, in one pass.
+
+        Args:
+            blocks: the features of all instances in parts, so that those of a very large bag need not all be
+                held: only what is pooled of each instance is.
+            segments: bags of all instances.
+            estimator: one of ``estimators``.
+        """
+        projections: list[Projection] = []
+        instances: list[PredictiveDistribution] = []
+        for features in blocks:
+            projection = self.network.project(features)
+            projections.append(projection)
+            if estimator != ATTENTION:
+                alone = Segments(torch.tensor([len(features)], device=features.device)).singletons()
+                logits = self.network.score(projection, alone).logits
+                instances.append(self.instance_distribution(features, logits, estimator))
+        whole = projections[0] if len(projections) == 1 else tuple(map(torch.cat, zip(*projections, strict=True)))
+        scores = self.network.score(whole, segments)
         bags = self.distribution(scores.logits)
         if estimator == ATTENTION:
             assert scores.attention is not None
             return BatchPrediction(bags, attention_proxy(scores.attention, scores.logits, segments))
-        logits = self.network.score(projection, segments.singletons()).logits
-        return BatchPrediction(bags, self.instance_distribution(features, logits, estimator))
+        return BatchPrediction(bags, type(instances[0]).concatenate(instances))
 
     def check_estimator(self, estimator: str) -> None:
         """Raise unless instances can be predicted from ``estimator``.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar
 
 import torch
@@ -131,8 +131,11 @@ class BayesMIL(Deterministic):
         finally:
             self.sampling = False
 
-    def predict(self, features: Float[Tensor, "N D"], segments: Segments, estimator: str) -> BatchPrediction:
+    def predict(
+        self, blocks: Iterable[Float[Tensor, "_ D"]], segments: Segments, estimator: str
+    ) -> BatchPrediction:
         """Predict with one draw of weights and scores; an instance's probability is its attention a_k."""
+        features = torch.cat(list(blocks))
         logits, attention, _, _ = self._forward(features, segments, self.sampling)
         bags = self.distribution(logits)
         if estimator == ATTENTION:

@@ -8,10 +8,13 @@ from typing import ClassVar, NamedTuple
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from miue.bags import as_float
 from miue.encoders.base import Encoder
 from miue.segments import Segments
+
+ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
 
 Projection = tuple[Tensor, ...]
 """All that a network computes of each instance by itself, each part (N, …); its content is the network's."""
@@ -71,7 +74,19 @@ class MILNetwork(nn.Module, ABC):
         self.hidden = hidden
 
     def encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
-        """Return the features h of each instance."""
+        """Return the features h of each instance.
+
+        Very large batches are encoded in chunks; while gradients are wanted, what is between input and
+        features is computed again for the backward pass and not kept.
+        """
+        if instances.numel() <= ENCODED_AT_ONCE:
+            return self._encode(instances)
+        chunks = instances.split(max(1, ENCODED_AT_ONCE * len(instances) // instances.numel()))
+        if not torch.is_grad_enabled():
+            return torch.cat([self._encode(chunk) for chunk in chunks])
+        return torch.cat([checkpoint(self._encode, chunk, use_reentrant=False) for chunk in chunks])
+
+    def _encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         features: Tensor = self.encoder(as_float(instances))
         return features
 

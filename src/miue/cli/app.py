@@ -14,9 +14,11 @@ from rich.console import Console
 
 from miue.cli.calibrate import calibrate, decide
 from miue.cli.export import export_app
+from miue.cli.nuclei import nuclei_app
 from miue.cli.options import parse_settings
 from miue.cli.paper import paper_app
 from miue.cli.report import report
+from miue.cli.shift import data_shift
 from miue.cli.tile import data_tile
 from miue.errors import ConfigError, unknown_name
 
@@ -34,8 +36,10 @@ data_app = typer.Typer(
     help="Make bag stores; cut slides into patches.", no_args_is_help=True, rich_markup_mode=None
 )
 data_app.command("tile")(data_tile)
+data_app.command("shift")(data_shift)
 app.add_typer(data_app, name="data")
 app.add_typer(paper_app, name="paper")
+app.add_typer(nuclei_app, name="nuclei")
 app.add_typer(export_app, name="export")
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
@@ -44,10 +48,11 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 
-SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags")
+SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "nuclei-bags")
 NEED_FILES = {
     "mnist-bags": "mnist.npz or MNIST's idx files",
     "cifar10-bags": "cifar10.npz or CIFAR-10's binary files",
+    "nuclei-bags": "crchisto_nuclei27.npz",
 }
 
 
@@ -72,7 +77,7 @@ def data_make(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")],
     out: Out,
     source: Annotated[
-        Path | None, typer.Option(help="Folder with the image files (mnist-bags, cifar10-bags).")
+        Path | None, typer.Option(help="Folder with the image files (mnist-bags, cifar10-bags, nuclei-bags).")
     ] = None,
     ood: Annotated[
         list[str] | None,
@@ -84,7 +89,7 @@ def data_make(
     split: Annotated[list[str] | None, typer.Option(help="Only these splits: train, validation, test.")] = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Make a bag store: digits-bags and gaussian-bags without files, mnist-bags and cifar10-bags from --source."""
+    """Make a bag store: digits-bags and gaussian-bags without files, the others from --source."""
     from miue.data.store import write_store
     from miue.files import refuse_existing
 
@@ -110,6 +115,10 @@ def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, spl
                 got="no --source",
                 fix="pass --source FOLDER",
             )
+        if name == "nuclei-bags":
+            from miue.cli.nuclei import make_nuclei_bags
+
+            return make_nuclei_bags(source, ood, split)
         if name == "mnist-bags":
             from miue.data.mnist_bags import mnist_bags
 

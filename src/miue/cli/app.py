@@ -17,6 +17,7 @@ from miue.cli.export import export_app
 from miue.cli.nuclei import nuclei_app
 from miue.cli.options import parse_settings
 from miue.cli.paper import paper_app
+from miue.cli.patch_labels import data_patch_labels
 from miue.cli.report import report
 from miue.cli.shift import data_shift
 from miue.cli.tile import data_tile
@@ -37,6 +38,7 @@ data_app = typer.Typer(
 )
 data_app.command("tile")(data_tile)
 data_app.command("shift")(data_shift)
+data_app.command("patch-labels")(data_patch_labels)
 app.add_typer(data_app, name="data")
 app.add_typer(paper_app, name="paper")
 app.add_typer(nuclei_app, name="nuclei")

@@ -176,7 +176,7 @@ def _refuse_pickled_parts(path: Path) -> None:
         raise ModelError(
             item=f"encoder {str(path)!r}",
             wanted="an exported program whose parts are plain tensors",
-            got="pickled parts, which can run any code" if names else "an older or another format",
+            got="an older or another format" if len(names) < 2 else "pickled parts, which can run any code",
             fix="export it again with a current PyTorch, from plain parameters and buffers",
         )
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from miue.data.patch_encoders import PatchEncoder
-from miue.data.slide_tiles import Follow, Tiling, encoded_patches, read_patch, states, tiles_of
+from miue.data.slide_tiles import Follow, Tiling, encoded_patches, states, tiles_of
 from miue.data.stain_shifts import StainShift
 from miue.data.tile_files import Tiles, read_about, read_tiles, write_features
 from miue.errors import DataError, StorageError
@@ -66,12 +66,14 @@ def shift_slide(path: Path, out: Path, how: SlideShift, follow: Follow = iter) -
         tiles = (
             tiles_of(slide, path, how.tiles) if isinstance(how.tiles, Tiling) else _tiles_there(slide, path, how)
         )
-        features = encoded_patches(slide, tiles, how.encoder, lambda patches: how.shift(patches, random), follow)
-        if how.pictures:
-            chosen = tiles.coords[np.linspace(0, len(tiles.coords) - 1, how.pictures).round().astype(int)]
-            patches = np.stack([read_patch(slide, int(x), int(y), tiles.step, tiles.patch_px) for x, y in chosen])
-            picture = before_and_after(patches, how.shift(patches, random))
-            _write_picture(out.parent / "pictures" / f"{path.stem}.png", picture)
+        shown = _Shown(np.linspace(0, len(tiles.coords) - 1, how.pictures).round().astype(int))
+
+        def change(patches: np.ndarray) -> np.ndarray:
+            return shown.keep(patches, how.shift(patches, random))
+
+        features = encoded_patches(slide, tiles, how.encoder, change, follow)
+    if how.pictures:
+        _write_picture(out.parent / "pictures" / f"{path.stem}.png", before_and_after(*shown.patches()))
     write_features(out, features, tiles, how.about())
     return len(features)
 
@@ -102,6 +104,27 @@ def before_and_after(
     padding = ((0, 0), (0, GAP), (0, GAP), (0, 0))
     rows = [np.concatenate(list(np.pad(one, padding, constant_values=255)), 1) for one in (before, after)]
     return np.concatenate(rows, 0)
+
+
+class _Shown:
+    """Keeps some patches, by their place among all, as they pass by batch after batch."""
+
+    def __init__(self, places: np.ndarray) -> None:
+        self.places = places
+        self.passed = 0
+        self.kept: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def keep(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Keep those of this batch that are wanted, and return ``after``."""
+        here = self.places[(self.places >= self.passed) & (self.places < self.passed + len(before))]
+        self.kept += [(before[place], after[place]) for place in here - self.passed]
+        self.passed += len(before)
+        return after
+
+    def patches(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return those kept, before and after."""
+        before, after = zip(*self.kept, strict=True)
+        return np.stack(before), np.stack(after)
 
 
 def _tiles_there(slide: Any, path: Path, how: SlideShift) -> Tiles:

@@ -17,16 +17,16 @@ from torch import Tensor, nn
 from miue.data.patch_encoders import network_encoder, plain_encoder
 from miue.errors import ConfigError, MiueError, ModelError, StorageError
 
-SIDE, WIDTH = 11, 5
+SIDE, WIDTH = 11, 6
 
 
 class Means(nn.Module):
-    """Mean of each colour, the smallest value, and how many patches there are at once."""
+    """Mean of each colour, smallest value, number of patches at once, and red of the top right corner."""
 
     def forward(self, patches: Tensor) -> Tensor:
         means = patches.mean((2, 3))
         smallest = patches.flatten(1).amin(1, keepdim=True)
-        return torch.cat([means, smallest, torch.full_like(smallest, patches.shape[0])], 1)
+        return torch.cat([means, smallest, torch.full_like(smallest, patches.shape[0]), patches[:, :1, 0, -1]], 1)
 
 
 class Unpooled(nn.Module):
@@ -67,6 +67,7 @@ def test_a_network_is_given_normalised_batches_of_one_size(kind: str, tmp_path: 
     assert features[:, :3] == pytest.approx(scaled.mean((1, 2)), abs=1e-5)
     assert features[:, 3] == pytest.approx(scaled.min((1, 2, 3)), abs=1e-5)
     assert (features[:, 4] == 7).all()  # filled up, and cut again
+    assert features[:, 5] == pytest.approx(scaled[:, 0, -1, 0], abs=1e-5)
     plain = network_encoder(file, normalisation="none", batch=7, device="cpu").encode(patches)
     assert plain[:, :3] == pytest.approx(patches.mean((1, 2)) / 255, abs=1e-5)
     assert encoder.name == file.name

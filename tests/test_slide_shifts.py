@@ -131,7 +131,7 @@ def test_a_network_encodes_both_and_another_one_is_refused(slide: Path, tmp_path
     result = run("tile", slide, "--out", tmp_path / "tiles", *words, "--normalisation", "none")
     assert result.exit_code == 0, result.output
     features, _, about, _ = content(tmp_path / "tiles")
-    assert features.shape == (30, 5)  # the width is the network's
+    assert features.shape == (30, 6)  # the width is the network's
     assert about["encoder"] == "net.pt"
     assert len(about["encoder_sha256"]) == 64
     assert isinstance(run("tile", slide, "--out", tmp_path / "tiles", *words).exception, StorageError)

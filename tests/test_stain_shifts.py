@@ -45,6 +45,7 @@ def test_each_stain_of_an_image_is_scaled_and_raised_by_one_draw_within_the_rang
         assert np.abs(drawn).max() < span * 1.25  # bytes are rounded
         assert np.abs(drawn).max() > span * 0.8
         assert np.abs(drawn.mean()) < span * 0.25
+        assert np.abs(np.corrcoef(drawn.T)[0, 1]) < 0.5  # each stain by itself
     residual = after[..., :2] - (before[..., :2] * found[:, None, None, :, 0] + found[:, None, None, :, 1])
     assert np.abs(residual).max() < 0.15
     assert abs(np.corrcoef(scale.ravel(), offset.ravel())[0, 1]) < 0.4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,38 +42,52 @@ def data_patch_labels(
     so with --unannotated negative, and make sure that no annotation is missing.
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """
-    from rich.progress import track
-
-    from miue.data.annotations import Groups, find_annotation
-    from miue.data.patch_labels import Labelling, patch_labels, write_patch_labels
-    from miue.errors import ConfigError, StorageError, unknown_name
+    from miue.data.annotations import Groups
+    from miue.data.patch_labels import Labelling, write_patch_labels
+    from miue.errors import ConfigError, unknown_name
 
     if unannotated not in UNANNOTATED:
         raise unknown_name("treatment of slides without annotation", unannotated, UNANNOTATED)
     if not 0 < least <= 1:
         raise ConfigError(item="--least", wanted="a share above 0 up to 1", got=str(least), fix="write 0.2, say")
-    files = sorted(features.glob("*.h5"))
-    if not files:
-        raise StorageError(
-            item=f"{str(features)!r}", wanted="a folder of .h5 files", got="none in it", fix="check the folder"
-        )
     usual = Groups()
     groups = Groups(
         tuple(positive or usual.positive), tuple(exclude or usual.excluded), tuple(ignore or usual.ignored)
     )
     how = Labelling(annotations, least, groups, unannotated == "negative")
-    there = {file: find_annotation(annotations, file.stem) is not None for file in files}
-    chosen = [file for file in files if there[file] or unannotated != "skip"]
-    counts = [0, 0]
-
-    def labelled() -> Iterator[tuple[str, Any]]:
-        for file in track(chosen, "Slides", console=Console(stderr=True), disable=quiet):
-            labels = patch_labels(file, how)
-            counts[0] += len(labels)
-            counts[1] += int(labels.sum())
-            yield file.stem, labels
-
-    write_patch_labels(out, labelled())
-    without = sum(not one for one in there.values())
+    files, without = files_of(features, annotations, skip=unannotated == "skip")
+    counts = Counter[str]()
+    write_patch_labels(out, labelled(files, how, counts, quiet))
     left_out = f"; {without:,} slides without annotation: {unannotated}" if without else ""
-    typer.echo(f"{counts[1]:,} of {counts[0]:,} patches of {len(chosen):,} slides are tumour{left_out}: {out}")
+    tumour = f"{counts['tumour']:,} of {counts['patches']:,} patches"
+    typer.echo(f"{tumour} of {len(files):,} slides are tumour{left_out}: {out}")
+
+
+def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Path], int]:
+    """Return the files to label, and how many slides have no annotation; ``skip`` leaves these out.
+
+    Raises:
+        StorageError: no files, or no folder of annotations.
+    """
+    from miue.data.annotations import find_annotation
+    from miue.errors import StorageError
+
+    files = sorted(features.glob("*.h5"))
+    if not files:
+        raise StorageError(
+            item=f"{str(features)!r}", wanted="a folder of .h5 files", got="none in it", fix="check the folder"
+        )
+    annotated = [file for file in files if find_annotation(annotations, file.stem) is not None]
+    return annotated if skip else files, len(files) - len(annotated)
+
+
+def labelled(files: list[Path], how: Any, counts: Counter[str], quiet: bool) -> Iterator[tuple[str, Any]]:
+    """Yield each slide with the labels of its patches, and count them."""
+    from rich.progress import track
+
+    from miue.data.patch_labels import patch_labels
+
+    for file in track(files, "Slides", console=Console(stderr=True), disable=quiet):
+        labels = patch_labels(file, how)
+        counts.update(patches=len(labels), tumour=int(labels.sum()))
+        yield file.stem, labels

@@ -96,9 +96,7 @@ def for_each_slide(
         make: (slide, file, what follows the patches) → number of patches.
         made: (slide, file) → whether the file there is the one asked for.
         done: what happened to slides, for the last line.
-        skip_bad: go on after a slide that fails.
-        overwrite: make files again that are there.
-        quiet: show no progress.
+        skip_bad, overwrite, quiet: the options of these names.
 
     Raises:
         DataError: two slides of one name, or none was left.

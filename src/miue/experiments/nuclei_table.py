@@ -41,6 +41,10 @@ def _whole_repetitions(results: Path, method: str, seeds: Sequence[int]) -> dict
     return whole
 
 
+def _run(found: Folds) -> Folds:
+    return {method: repetitions for method, repetitions in found.items() if repetitions}
+
+
 def _bags(found: Folds) -> list[str]:
     tasks = {"accuracy": "accuracy", "AUC": "auroc", "NLL": "nll", "ECE": "ece"}
     lines = ["## Bags", "", f"| | repetitions | {' | '.join(tasks)} |", "| --- |" + " ---: |" * (1 + len(tasks))]
@@ -56,7 +60,7 @@ def _bags(found: Folds) -> list[str]:
 def _instances(found: Folds) -> list[str]:
     tasks = {"AUROC of the class": "auroc", "accuracy": "accuracy", "Conf.": "conf"}
     lines = ["## Instances", "", f"| | from | {' | '.join(tasks)} |", "| --- | --- |" + " ---: |" * len(tasks)]
-    for method, repetitions in found.items():
+    for method, repetitions in _run(found).items():
         for estimator in CONTENDERS[method].estimators:
             cells = [_cell(repetitions, estimator, "instance", task) for task in tasks.values()]
             lines.append(f"| {CONTENDERS[method].title} | {estimator} | {' | '.join(cells)} |")
@@ -68,7 +72,7 @@ def _shifts(found: Folds) -> list[str]:
     for level, distance in DISTANCES.items():
         lines += [f"## Shifted copies against the originals, {level}s: AUROC by score", ""]
         lines += [f"| | score | {' | '.join(ALL_SHIFTS)} |", "| --- | --- |" + " ---: |" * len(ALL_SHIFTS)]
-        for method, repetitions in found.items():
+        for method, repetitions in _run(found).items():
             estimator = CONTENDERS[method].estimators[0]
             scores = {DEFAULT: "the paper's", **{m: m for m in MEASURES}, distance: f"distance ({distance})"}
             for score, shown in scores.items():

@@ -189,4 +189,5 @@ def test_the_table_is_mean_over_folds_then_mean_and_deviation_over_whole_repetit
     assert shift.count("—") == 5
     assert shift.endswith("0.750 ± 0.000 |")
     assert "| MIREL | 0 | — | — |" in page
-    assert page.count("MIREL") == 1
+    assert page.count("MIREL") == 2
+    assert "; I-EDL 10 10 9 0 0;" in page

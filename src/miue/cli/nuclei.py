@@ -34,6 +34,7 @@ def nuclei_run(
 
     Ten folds a repetition; validation bags come from the other folds, and test bags select nothing. To use
     several cores, start it several times with different methods or seeds.
+
     Example: miue nuclei run --source data --method mirel --method deterministic
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -40,6 +40,7 @@ def data_patch_labels(
 
     Both outlines and coords count level-0 pixels. In CAMELYON16 slides without an annotation have no tumour: say
     so with --unannotated negative, and make sure that no annotation is missing.
+
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """
     from miue.data.annotations import Groups

@@ -37,6 +37,7 @@ def data_shift(
     blur: a Gaussian of 0.5, 1 or 2 pixels. hed: each stain of each patch scaled and raised by amounts within 0.02,
     0.05 or 0.2. With --tiles, patches are read where they lie in those files, and --patch-px, --magnification and
     --tissue do not count; without it, slides are cut as data tile cuts them. Use the encoder of the originals.
+
     Example: miue data shift slides/*.svs --kind hed --strength strong --tiles features --out features-hed-strong
     """
     from miue.data.slide_shifts import SlideShift, is_shifted_so, shift_slide

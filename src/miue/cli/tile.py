@@ -50,6 +50,7 @@ def data_tile(
     Tissue is what is more saturated than Otsu's threshold. Without --encoder, features are plain statistics, not
     learned: good for trying things out, not for results. Coords are level-0 pixels. Slides already cut the
     same way are left as they are, so an interrupted run goes on with the same command.
+
     Example: miue data tile slides/*.svs --out features --patch-px 256 --magnification 20
     """
     from miue.data.slide_tiles import Tiling, matches, tile_slide

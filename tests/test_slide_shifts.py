@@ -140,7 +140,12 @@ def test_a_network_encodes_both_and_another_one_is_refused(slide: Path, tmp_path
     assert "got 'net.pt'" in str(error)
     given = ("--tiles", tmp_path / "tiles", *network)
     assert isinstance(shift(slide, tmp_path / "out", *given).exception, DataError)  # normalised otherwise
-    assert shift(slide, tmp_path / "out", *given, "--normalisation", "none").exit_code == 0
+    words = (*given, "--normalisation", "none", "--pictures", 2)
+    assert shift(slide, tmp_path / "out", *words).exit_code == 0
+    picture = np.asarray(Image.open(tmp_path / "out" / "pictures" / "made.png"))
+    with openslide.OpenSlide(str(slide)) as opened:  # the last patch, of the last of four batches
+        last = np.asarray(opened.read_region((256, 320), 0, (64, 64)).convert("RGB"))
+    assert np.array_equal(picture[:64, 64 + GAP : -GAP], last)
     assert content(tmp_path / "out")[2]["encoder_sha256"] == about["encoder_sha256"]
 
 

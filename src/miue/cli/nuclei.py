@@ -53,7 +53,8 @@ def nuclei_run(
         shown = bar.add_task("nuclei", total=len(left))
         for task in left:
             bar.update(shown, description=f"{task.method}, seed {task.seed}, fold {task.fold}")
-            run_task(task, bags, results, device)
+            if missing([task], results):  # not done by another process meanwhile
+                run_task(task, bags, results, device)
             bar.advance(shown)
 
 

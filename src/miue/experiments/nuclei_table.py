@@ -73,7 +73,7 @@ def _bags(found: Folds) -> list[str]:
         estimator = CONTENDERS[method].estimators[0]
         cells = [_cell(repetitions, estimator, "bag", task) for task in tasks.values()]
         lines.append(f"| {CONTENDERS[method].title} | {len(repetitions)} | {' | '.join(cells)} |")
-    note = "Published: PMC10072016, Table 6, on 100 images of the same source, cut otherwise: near, not the same data."
+    note = "Published: PMC10072016, Table 6, on 100 images of the same source, cut otherwise: near, not the same."
     return [*lines, "", note, ""]
 
 

@@ -22,7 +22,7 @@ def nuclei_bags(source: Path) -> BagDataset:
     patient's; instance labels are known for every nucleus. There are no splits: 98 bags are few, and are best
     cross-validated.
 
-    Derived from CRCHistoPhenotypes (Sirinukunwattana et al. 2016), which has 100 images of 9 slides; this
+    Derived from CRCHistoPhenotypes (Sirinukunwattana et al. 2016), which has 100 images of 9 patients; this
     is a repackaging of it for a course, with 20,280 nuclei, 98 patients and no image it could be joined to.
 
     Args:

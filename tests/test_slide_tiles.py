@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from miue.cli.app import app
 from miue.data.colour_texture import NAME, WIDTH, colour_texture
+from miue.data.patch_encoders import PatchEncoder
 from miue.data.slide_tiles import Tiling, level0_magnification, read_patch, tile_slide, tissue_grid, tissue_mask
 from miue.errors import ConfigError, DataError, StorageError
 
@@ -70,8 +71,7 @@ def test_patches_are_tissue_and_what_is_left_out_is_glass(slide: Path, tmp_path:
         slide,
         tmp_path / "a.h5",
         Tiling(patch_px=128),
-        lambda p: p.std(2).mean(keepdims=True).astype(np.float32).ravel(),
-        "saturation",
+        PatchEncoder("saturation", lambda p: p.std(3).mean((1, 2)).astype(np.float32)[:, None], batch=7),
     )
     with h5py.File(tmp_path / "a.h5") as file, openslide.OpenSlide(str(slide)) as opened:
         kept = {

@@ -15,10 +15,13 @@ from rich.console import Console
 from miue.cli.calibrate import calibrate, decide
 from miue.cli.cross_validate import cross_validate
 from miue.cli.export import export_app
+from miue.cli.nuclei import nuclei_app
 from miue.cli.options import parse_settings
 from miue.cli.pack import data_pack, data_split
 from miue.cli.paper import paper_app
+from miue.cli.patch_labels import data_patch_labels
 from miue.cli.report import report
+from miue.cli.shift import data_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.cli.tile import data_tile
 from miue.errors import ConfigError, unknown_name
@@ -41,8 +44,11 @@ data_app = typer.Typer(
 data_app.command("tile")(data_tile)
 data_app.command("pack")(data_pack)
 data_app.command("split")(data_split)
+data_app.command("shift")(data_shift)
+data_app.command("patch-labels")(data_patch_labels)
 app.add_typer(data_app, name="data")
 app.add_typer(paper_app, name="paper")
+app.add_typer(nuclei_app, name="nuclei")
 app.add_typer(export_app, name="export")
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
@@ -51,12 +57,13 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 
-SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags")
+SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags", "nuclei-bags")
 NEED_FILES = {
     "mnist-bags": "mnist.npz or MNIST's idx files",
     "cifar10-bags": "cifar10.npz or CIFAR-10's binary files",
     "musk1-bags": "musk.npz",
     "musk2-bags": "musk.npz",
+    "nuclei-bags": "crchisto_nuclei27.npz",
 }
 
 
@@ -82,7 +89,7 @@ def data_make(
     out: Out,
     source: Annotated[
         Path | None,
-        typer.Option(help="Folder with the data's files (mnist-bags, cifar10-bags, musk1-bags, musk2-bags)."),
+        typer.Option(help="Folder with the data's files (all but digits-bags and gaussian-bags)."),
     ] = None,
     ood: Annotated[
         list[str] | None,
@@ -124,6 +131,10 @@ def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, spl
             from miue.data.musk_bags import musk_bags
 
             return musk_bags(source, int(name[4]))
+        if name == "nuclei-bags":
+            from miue.cli.nuclei import make_nuclei_bags
+
+            return make_nuclei_bags(source, ood, split)
         if name == "mnist-bags":
             from miue.data.mnist_bags import mnist_bags
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,34 +10,103 @@ import typer
 from rich.console import Console
 
 Slides = Annotated[list[Path], typer.Argument(metavar="SLIDE...", help="Slides that OpenSlide reads.")]
+Out = Annotated[Path, typer.Option(help="Folder to write, one .h5 per slide.")]
+PatchPx = Annotated[int, typer.Option(min=8, help="Side of a patch, in pixels at --magnification.")]
+Magnification = Annotated[float, typer.Option(help="20 for 20×, about 0.5 µm per pixel.")]
+Tissue = Annotated[float, typer.Option(help="Least share of a patch that is tissue.")]
+Encoder = Annotated[
+    Path | None,
+    typer.Option(
+        help="A network: TorchScript, or an exported program (.pt2). It is code: load only what you trust. "
+        "Without it, 24 plain statistics (colour-texture)."
+    ),
+]
+Normalisation = Annotated[
+    str, typer.Option(help="What the network takes: imagenet (mean and deviation of ImageNet) or none (0 to 1).")
+]
+Batch = Annotated[int, typer.Option(min=1, help="Patches that the network takes at once.")]
+Device = Annotated[str, typer.Option(help="Of the network: auto, cpu or gpu.")]
+SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on after a slide that fails, and list it.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make files again that are there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
 
 def data_tile(
     slides: Slides,
-    out: Annotated[Path, typer.Option(help="Folder to write, one .h5 per slide.")],
-    patch_px: Annotated[int, typer.Option(min=8, help="Side of a patch, in pixels at --magnification.")] = 256,
-    magnification: Annotated[float, typer.Option(help="20 for 20×, about 0.5 µm per pixel.")] = 20.0,
-    tissue: Annotated[float, typer.Option(help="Least share of a patch that is tissue.")] = 0.25,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Go on after a slide that fails or has no tissue, and list it.")
-    ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Cut slides again that are there.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    out: Out,
+    patch_px: PatchPx = 256,
+    magnification: Magnification = 20.0,
+    tissue: Tissue = 0.25,
+    encoder: Encoder = None,
+    normalisation: Normalisation = "imagenet",
+    batch: Batch = 64,
+    device: Device = "auto",
+    skip_bad: SkipBad = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
 ) -> None:
-    """Cut slides into patches of tissue with 24 plain colour and texture features, as .h5 in TRIDENT's layout.
+    """Cut slides into patches of tissue and encode them, as .h5 in TRIDENT's layout.
 
-    Tissue is what is more saturated than Otsu's threshold. The features (colour-texture) are statistics, not
+    Tissue is what is more saturated than Otsu's threshold. Without --encoder, features are plain statistics, not
     learned: good for trying things out, not for results. Coords are level-0 pixels. Slides already cut the
     same way are left as they are, so an interrupted run goes on with the same command.
+
     Example: miue data tile slides/*.svs --out features --patch-px 256 --magnification 20
+    """
+    from miue.data.slide_tiles import Tiling, matches, tile_slide
+
+    tiling = Tiling(patch_px, magnification, tissue)
+    chosen = encoder_of(encoder, normalisation, batch, device)
+    for_each_slide(
+        slides,
+        out,
+        lambda slide, target, follow: tile_slide(slide, target, tiling, chosen, follow),
+        lambda _, target: matches(target, tiling, chosen),
+        "cut into",
+        skip_bad=skip_bad,
+        overwrite=overwrite,
+        quiet=quiet,
+    )
+
+
+def encoder_of(path: Path | None, normalisation: str, batch: int, device: str) -> Any:
+    """Return the encoder that the options name."""
+    from miue.data.patch_encoders import network_encoder, plain_encoder
+
+    if path is None:
+        return plain_encoder()
+    return network_encoder(path, normalisation=normalisation, batch=batch, device=device)
+
+
+def for_each_slide(
+    slides: list[Path],
+    out: Path,
+    make: Callable[[Path, Path, Any], int],
+    made: Callable[[Path, Path], bool],
+    done: str,
+    *,
+    skip_bad: bool,
+    overwrite: bool,
+    quiet: bool,
+) -> None:
+    """Make a file of patches of each slide, leave those that are there, and say what came of it.
+
+    Args:
+        slides: of different names.
+        out: folder of the files.
+        make: (slide, file, what follows the patches) → number of patches.
+        made: (slide, file) → whether the file there is the one asked for.
+        done: what happened to slides, for the last line.
+        skip_bad, overwrite, quiet: the options of these names.
+
+    Raises:
+        DataError: two slides of one name, or none was left.
+        StorageError: a file that is there was made otherwise.
     """
     from rich.progress import Progress
 
-    from miue.data.colour_texture import NAME, colour_texture
-    from miue.data.slide_tiles import Tiling, tile_slide
     from miue.errors import DataError, MiueError
 
-    tiling = Tiling(patch_px, magnification, tissue)
     refuse_same_names(slides)
     failed: list[str] = []
     written = kept = patches = 0
@@ -51,10 +121,11 @@ def data_tile(
             target = out / f"{slide.stem}.h5"
             try:
                 if target.exists() and not overwrite:
-                    refuse_other(target, tiling)
+                    if not made(slide, target):
+                        raise _made_otherwise(target)
                     kept += 1
                     continue
-                patches += tile_slide(slide, target, tiling, colour_texture, NAME, follow)
+                patches += make(slide, target, follow)
                 written += 1
             except MiueError as error:
                 if not skip_bad:
@@ -65,7 +136,7 @@ def data_tile(
     if not written + kept:
         raise DataError(item="the slides", wanted="at least one with tissue", got="none", fix="see the list above")
     already = f", {kept:,} were there already" if kept else ""
-    typer.echo(f"{written:,} slides cut into {patches:,} patches{already}: {out}")
+    typer.echo(f"{written:,} slides {done} {patches:,} patches{already}: {out}")
 
 
 def refuse_same_names(slides: list[Path]) -> None:
@@ -86,20 +157,12 @@ def refuse_same_names(slides: list[Path]) -> None:
         )
 
 
-def refuse_other(target: Path, tiling: Any) -> None:
-    """Raise unless the file there was cut with this tiling.
-
-    Raises:
-        StorageError: it was not, or is no such file.
-    """
-    from miue.data.colour_texture import NAME
-    from miue.data.slide_tiles import matches
+def _made_otherwise(target: Path) -> Exception:
     from miue.errors import StorageError
 
-    if not matches(target, tiling, NAME):
-        raise StorageError(
-            item=f"{str(target)!r}",
-            wanted="features cut as asked for",
-            got="a file cut otherwise",
-            fix="choose another --out, or pass --overwrite",
-        )
+    return StorageError(
+        item=f"{str(target)!r}",
+        wanted="features made as asked for",
+        got="a file made otherwise",
+        fix="choose another --out, or pass --overwrite",
+    )

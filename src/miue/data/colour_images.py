@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
-import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from miue.data.drawing import Pool
+from miue.data.image_archives import open_archive, read_strips, reading
 from miue.errors import StorageError, unknown_name
 
 SIDE = 32
@@ -25,16 +19,6 @@ CIFAR_FILES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test
 CIFAR_PICKLED_FOLDER = "cifar-10-batches-py"
 SVHN_FILES = {"train": "train_32x32.mat", "test": "test_32x32.mat"}
 _CIFAR_RECORD = 1 + 3 * SIDE * SIDE
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    EOFError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
 
 
 def read_cifar10(source: Path, split: str) -> Pool:
@@ -118,7 +102,7 @@ def read_dtd(source: Path) -> Pool:
         images = np.stack([_resized(path) for path in paths])
         return Pool(images, np.unique([path.parent.name for path in paths], return_inverse=True)[1])
     if archive.exists():
-        with _opened(archive) as arrays:
+        with open_archive(archive) as arrays:
             return _checked(arrays["images"], arrays["labels"], DTD_CLASSES)
     raise _missing("dtd images", f"dtd/images/<class>/*.jpg or {ARCHIVES['dtd']}", source)
 
@@ -150,7 +134,7 @@ def read_foreign(source: Path, name: str) -> tuple[str, Pool]:
 
 def _cifar_records(path: Path) -> Pool:
     """Return the images of one binary file: records of a label and three planes of colour."""
-    with _reading(path):
+    with reading(path):
         content = np.frombuffer(path.read_bytes(), np.uint8)
         if len(content) % _CIFAR_RECORD:
             raise ValueError(f"{len(content)} bytes, not a multiple of {_CIFAR_RECORD}")
@@ -163,7 +147,7 @@ def _from_mat(path: Path) -> Pool:
     """Return the images of SVHN's Matlab file: X (32, 32, 3, m), y (m, 1), where 10 stands for the digit 0."""
     from scipy.io import loadmat
 
-    with _reading(path):
+    with reading(path):
         try:
             content = loadmat(path, variable_names=("X", "y"))
         except Exception as error:  # of many kinds: scipy stumbles wherever the damage is
@@ -178,25 +162,14 @@ def _from_mat(path: Path) -> Pool:
 
 def _from_archive(path: Path, split: str, name: str) -> Pool:
     """Return the images of an archive of WebP strips, each some 32×32 images below one another."""
-    with _opened(path) as arrays:
+    with open_archive(path) as arrays:
         if f"{split}_webp" not in arrays:
             raise ValueError(f"no {name} {split} images")
-        content = memoryview(arrays[f"{split}_webp"])
-        offsets = arrays[f"{split}_webp_offsets"]
-        strips = [_strip(content[start:end]) for start, end in pairwise(offsets)]
-        return _checked(np.concatenate(strips), arrays[f"{split}_labels"], 10)
-
-
-def _strip(content: memoryview) -> np.ndarray:
-    with Image.open(io.BytesIO(content)) as image:
-        strip = np.asarray(image.convert("RGB"))
-    if strip.shape[0] % SIDE or strip.shape[1] != SIDE:
-        raise ValueError(f"a strip of {strip.shape[0]}×{strip.shape[1]} pixels, not a column of {SIDE}×{SIDE}")
-    return strip.reshape(-1, SIDE, SIDE, 3)
+        return _checked(read_strips(arrays, split, SIDE), arrays[f"{split}_labels"], 10)
 
 
 def _resized(path: Path) -> np.ndarray:
-    with _reading(path), Image.open(path) as image:
+    with reading(path), Image.open(path) as image:
         return np.asarray(image.convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
 
 
@@ -208,24 +181,6 @@ def _checked(images: np.ndarray, labels: np.ndarray, num_classes: int) -> Pool:
     if labels.min() < 0 or labels.max() >= num_classes:
         raise ValueError(f"labels from {labels.min()} to {labels.max()}, beyond {num_classes} classes")
     return Pool(images, labels.astype(np.int64))
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """Return the arrays of an archive; opened here because numpy leaves a damaged one open."""
-    with _reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        yield arrays
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Raise what a damaged file makes its readers raise as a StorageError."""
-    try:
-        yield
-    except _UNREADABLE as error:
-        raise StorageError(
-            item=f"{str(path)!r}", wanted="a whole, readable file", got=str(error), fix="get the file again"
-        ) from error
 
 
 def _missing(item: str, wanted: str, source: Path) -> StorageError:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.bags import BagDataset
+from miue.bags import BagDataset, Labels
 from miue.errors import DataError
 
 NOISE_DEVIATION = 60.0  # grey levels of 255
@@ -35,19 +35,25 @@ def blended(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -
     return ((images.astype(np.uint16) + images[partner]) // 2).astype(np.uint8)
 
 
-SHIFTS: dict[str, Callable[[np.ndarray, np.random.Generator], np.ndarray]] = {
+ImageShift = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+"""(uint8 images (m, H, W, channels), what draws) → images of the same shape."""
+
+SHIFTS: dict[str, ImageShift] = {
     "rotation": rotated,
     "noise": noisy,
     "blend": blended,
 }
 
 
-def shifted_copies(bags: BagDataset, *, seed: int) -> BagDataset:
+def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShift] = SHIFTS) -> BagDataset:
     """Return the bags followed by a copy of them for each shift, marked as out of distribution by its name.
+
+    Labels stay: a shifted image shows what it showed.
 
     Args:
         bags: bags of uint8 images.
         seed: of the shifts.
+        shifts: functions by name.
 
     Raises:
         DataError: the instances are not uint8 images.
@@ -63,11 +69,19 @@ def shifted_copies(bags: BagDataset, *, seed: int) -> BagDataset:
     ids: list[str] = []
     sets: list[str] = []
     images = bags.instances[bags.positions]
-    for name in ("", *SHIFTS):
+    for name in ("", *shifts):
         random = np.random.default_rng((seed, len(arrays)))
-        changed = SHIFTS[name](images, random) if name else images
+        changed = shifts[name](images, random) if name else images
         arrays.extend(np.split(changed, bags.sizes.cumsum()[:-1]))
         ids.extend(f"{bag}_{name}" if name else bag for bag in bags.ids)
         sets.extend([name] * len(bags))
     made = BagDataset.from_arrays(arrays, ids=ids, is_ood=[bool(name) for name in sets])
-    return replace(made, ood_sets=tuple(sets), class_names=bags.class_names)
+    copies = 1 + len(shifts)
+    labels, instance_labels = bags.labels, bags.instance_labels[bags.positions]
+    return replace(
+        made,
+        ood_sets=tuple(sets),
+        class_names=bags.class_names,
+        labels=Labels(np.tile(labels.values, copies), np.tile(labels.known, copies)),
+        instance_labels=Labels(np.tile(instance_labels.values, copies), np.tile(instance_labels.known, copies)),
+    )

@@ -1,26 +1,25 @@
-"""Slides cut into patches: tissue found, a grid laid over it, each patch encoded, written as TRIDENT lays it out.
-
-``features`` (N, D) float32 and ``coords`` (N, 2) int64, the top left corners in level-0 pixels, whose attribute
-``patch_size_level0`` is the step of the grid.
-"""
+"""Slides cut into patches: tissue found, a grid laid over it, each patch read and encoded."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt8
 
-from miue.errors import ConfigError, DataError, StorageError
-from miue.files import atomic_file
+from miue.data.patch_encoders import PatchEncoder
+from miue.data.tile_files import Tiles, read_about, write_features
+from miue.errors import ConfigError, DataError
 from miue.slides import microns_per_pixel, open_slide, thumbnail
 
 LONGEST = 2048  # pixels of the longer side of the picture in which tissue is sought
 LEAST_SATURATION = 0.05  # a slide of glass alone has noise, which Otsu's threshold would split in two
-Encode = Callable[[UInt8[np.ndarray, "height width 3"]], Float32[np.ndarray, "D"]]
+Change = Callable[[np.ndarray], np.ndarray]
+"""(n, H, W, 3) bytes → the same."""
 Follow = Callable[[Int64[np.ndarray, "n 2"]], Iterator[np.ndarray]]
 
 
@@ -48,15 +47,77 @@ class Tiling:
             )
 
 
-def tile_slide(path: Path, out: Path, tiling: Tiling, encode: Encode, encoder: str, follow: Follow = iter) -> int:
+def tiles_of(slide: Any, path: Path, tiling: Tiling) -> Tiles:
+    """Return the patches of tissue of an opened slide.
+
+    Args:
+        slide: opened with OpenSlide.
+        path: its file, for messages.
+        tiling: size, magnification and share of tissue.
+
+    Raises:
+        DataError: no tissue, an unknown magnification, or one below what is asked for.
+    """
+    of_slide = level0_magnification(slide, path)
+    if tiling.magnification > of_slide * 1.01:
+        raise DataError(
+            item=f"slide {str(path)!r}",
+            wanted=f"a slide scanned at {tiling.magnification:g}× or more",
+            got=f"{of_slide:g}×",
+            fix=f"pass --magnification {of_slide:g} or less",
+        )
+    step = round(tiling.patch_px * of_slide / tiling.magnification)
+    coords = tissue_grid(tissue_mask(thumbnail(slide, LONGEST)), tuple(slide.dimensions), step, tiling.tissue)
+    if not len(coords):
+        raise DataError(
+            item=f"slide {str(path)!r}",
+            wanted=f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
+            got="none",
+            fix="look at the slide; lower --tissue or --patch-px, or pass --skip-bad",
+        )
+    about = {
+        "level0_magnification": of_slide,
+        "target_magnification": tiling.magnification,
+        "overlap": 0,
+        "level0_width": slide.dimensions[0],
+        "level0_height": slide.dimensions[1],
+        "name": path.stem,
+        "tissue": tiling.tissue,
+    }
+    return Tiles(coords, step, tiling.patch_px, about)
+
+
+def encoded_patches(
+    slide: Any, tiles: Tiles, encoder: PatchEncoder, change: Change | None = None, follow: Follow = iter
+) -> Float32[np.ndarray, "n D"]:
+    """Return the features of patches, read and encoded a batch at a time.
+
+    Args:
+        slide: opened with OpenSlide.
+        tiles: where they lie.
+        encoder: what makes features of them.
+        change: what is done to them before.
+        follow: yields the corners it is given, and may show how far it is.
+
+    Raises:
+        ModelError: the encoder does not take them.
+    """
+    corners = follow(tiles.coords)
+    parts = []
+    while chosen := list(islice(corners, encoder.batch)):
+        patches = np.stack([read_patch(slide, int(x), int(y), tiles.step, tiles.patch_px) for x, y in chosen])
+        parts.append(encoder.encode(patches if change is None else change(patches)))
+    return np.concatenate(parts)
+
+
+def tile_slide(path: Path, out: Path, tiling: Tiling, encoder: PatchEncoder, follow: Follow = iter) -> int:
     """Cut the slide at ``path``, encode its patches and write them to ``out``; return how many there are.
 
     Args:
         path: a slide that OpenSlide reads.
         out: the .h5 file.
         tiling: size, magnification and share of tissue.
-        encode: features of one patch.
-        encoder: its name, kept in the file.
+        encoder: what makes features of patches.
         follow: yields the corners it is given, and may show how far it is.
 
     Raises:
@@ -64,39 +125,10 @@ def tile_slide(path: Path, out: Path, tiling: Tiling, encode: Encode, encoder: s
         DataError: no tissue, an unknown magnification, or one below what is asked for.
     """
     with open_slide(path) as slide:
-        of_slide = level0_magnification(slide, path)
-        if tiling.magnification > of_slide * 1.01:
-            raise DataError(
-                item=f"slide {str(path)!r}",
-                wanted=f"a slide scanned at {tiling.magnification:g}× or more",
-                got=f"{of_slide:g}×",
-                fix=f"pass --magnification {of_slide:g} or less",
-            )
-        step = round(tiling.patch_px * of_slide / tiling.magnification)
-        coords = tissue_grid(tissue_mask(thumbnail(slide, LONGEST)), tuple(slide.dimensions), step, tiling.tissue)
-        if not len(coords):
-            raise DataError(
-                item=f"slide {str(path)!r}",
-                wanted=f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
-                got="none",
-                fix="look at the slide; lower --tissue or --patch-px, or pass --skip-bad",
-            )
-        features = np.stack(
-            [encode(read_patch(slide, int(x), int(y), step, tiling.patch_px)) for x, y in follow(coords)]
-        )
-        attributes = {
-            "patch_size": tiling.patch_px,
-            "patch_size_level0": step,
-            "level0_magnification": of_slide,
-            "target_magnification": tiling.magnification,
-            "overlap": 0,
-            "level0_width": slide.dimensions[0],
-            "level0_height": slide.dimensions[1],
-            "name": path.stem,
-            "tissue": tiling.tissue,
-        }
-    _write(out, features, coords, attributes, encoder)
-    return len(coords)
+        tiles = tiles_of(slide, path, tiling)
+        features = encoded_patches(slide, tiles, encoder, follow=follow)
+    write_features(out, features, tiles, {"encoder": encoder.name, **encoder.about})
+    return len(features)
 
 
 def level0_magnification(slide: Any, path: Path) -> float:
@@ -169,40 +201,24 @@ def read_patch(slide: Any, x: int, y: int, step: int, patch_px: int) -> UInt8[np
     return np.asarray(whole)
 
 
-def matches(out: Path, tiling: Tiling, encoder: str) -> bool:
+def matches(out: Path, tiling: Tiling, encoder: PatchEncoder) -> bool:
     """Return whether ``out`` was written with this tiling and encoder.
 
     Raises:
         StorageError: it cannot be read.
     """
-    import h5py
+    of_features, of_coords = read_about(out)
+    asked = {"patch_size": tiling.patch_px, "target_magnification": tiling.magnification, "tissue": tiling.tissue}
+    wanted = {"encoder": encoder.name, **encoder.about}
+    return states(of_coords, asked) and states(of_features, wanted)
 
-    try:
-        with h5py.File(out, "r") as file:
-            found = file["coords"].attrs
-            same = (int(found["patch_size"]), float(found["target_magnification"]), float(found["tissue"]))
-            wanted = (tiling.patch_px, float(tiling.magnification), float(tiling.tissue))
-            return same == wanted and str(file["features"].attrs["encoder"]) == encoder
-    except (OSError, KeyError, ValueError) as error:
-        raise StorageError(
-            item=f"{str(out)!r}",
-            wanted="a file of features as this command writes it",
-            got=str(error),
-            fix="remove it, or pass --overwrite",
-        ) from error
+
+def states(attributes: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether the attributes hold all that is wanted."""
+    return all(name in attributes and attributes[name] == value for name, value in wanted.items())
 
 
 def _pixels(begin: np.ndarray, step: int, scale: float, most: int) -> tuple[np.ndarray, np.ndarray]:
     """Return first and last pixel of the mask of each patch, at least one pixel."""
     first = np.minimum(np.floor(begin * scale + 0.5).astype(int), most - 1)
     return first, np.clip(np.floor((begin + step) * scale + 0.5).astype(int), first + 1, most)
-
-
-def _write(path: Path, features: np.ndarray, coords: np.ndarray, attributes: dict[str, Any], encoder: str) -> None:
-    import h5py
-
-    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
-        file.create_dataset("features", data=features)
-        file.create_dataset("coords", data=coords)
-        file["features"].attrs.update(encoder=encoder, name=path.stem)
-        file["coords"].attrs.update(attributes)

@@ -1,0 +1,75 @@
+"""Images in .npz archives, packed as lossless WebP strips: read with care, since the files come from anyone."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from miue.errors import StorageError
+
+_UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    EOFError,
+    NotImplementedError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise what a damaged file makes its readers raise as a StorageError."""
+    try:
+        yield
+    except _UNREADABLE as error:
+        raise StorageError(
+            item=f"{str(path)!r}", wanted="a whole, readable file", got=str(error), fix="get the file again"
+        ) from error
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[Any]:
+    """Yield the arrays of an archive; opened here because numpy leaves a damaged one open.
+
+    Raises:
+        StorageError: no such file, or one that is damaged.
+    """
+    with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        yield arrays
+
+
+def read_strips(arrays: Mapping[str, Any], name: str, side: int) -> UInt8[np.ndarray, "m side side 3"]:
+    """Return the images that ``<name>_webp`` holds: strips, each some images below one another.
+
+    Args:
+        arrays: ``<name>_webp`` (bytes) and ``<name>_webp_offsets`` (where each strip begins, and the end).
+        name: what the images are of.
+        side: pixels of a side.
+
+    Raises:
+        ValueError: a strip that is no column of such images.
+    """
+    content = memoryview(arrays[f"{name}_webp"])
+    strips = [_strip(content[start:end], side) for start, end in pairwise(arrays[f"{name}_webp_offsets"])]
+    return np.concatenate(strips)
+
+
+def _strip(content: memoryview, side: int) -> np.ndarray:
+    with Image.open(io.BytesIO(content)) as image:
+        strip = np.asarray(image.convert("RGB"))
+    if strip.shape[0] % side or strip.shape[1] != side:
+        raise ValueError(f"a strip of {strip.shape[0]}×{strip.shape[1]} pixels, not a column of {side}×{side}")
+    return strip.reshape(-1, side, side, 3)

@@ -1,0 +1,216 @@
+"""Outlines of tumour: which files are read, which refused, and which patches they make positive."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from shapely import box
+from typer.testing import CliRunner
+
+from miue.cli.app import app
+from miue.data.annotations import Groups, find_annotation, is_tumour, read_tumour, tumour_share
+from miue.errors import ConfigError, DataError, StorageError
+
+HEAD = '<?xml version="1.0"?>'
+Outline = list[tuple[float, float]]
+
+
+def square(x: float, y: float, side: float) -> Outline:
+    return [(x, y), (x + side, y), (x + side, y + side), (x, y + side)]
+
+
+def asap(path: Path, *drawn: tuple[str, Outline], kind: str = "Polygon") -> Path:
+    """Corners are written in reverse: their Order attribute counts, not their place."""
+    parts = []
+    for number, (group, outline) in enumerate(drawn):
+        corners = [f'<Coordinate Order="{i}" X="{x}" Y="{y}" />' for i, (x, y) in enumerate(outline)]
+        parts.append(
+            f'<Annotation Name="a{number}" Type="{kind}" PartOfGroup="{group}" Color="#F4FA58">'
+            f"<Coordinates>{''.join(reversed(corners))}</Coordinates></Annotation>"
+        )
+    groups = '<AnnotationGroups><Group Name="Tumor" PartOfGroup="None" /></AnnotationGroups>'
+    body = f"<ASAP_Annotations><Annotations>{''.join(parts)}</Annotations>{groups}</ASAP_Annotations>"
+    path.write_text(HEAD + body)
+    return path
+
+
+def feature(name: str | None, *rings: Outline, kind: str = "annotation") -> dict[str, Any]:
+    properties: dict[str, Any] = {"objectType": kind}
+    if name is not None:
+        properties["classification"] = {"name": name, "color": [200, 0, 0]}
+    closed = [[*ring, ring[0]] for ring in rings]
+    return {"type": "Feature", "properties": properties, "geometry": {"type": "Polygon", "coordinates": closed}}
+
+
+def qupath(path: Path, *features: dict[str, Any]) -> Path:
+    path.write_text(json.dumps({"type": "FeatureCollection", "features": list(features)}))
+    return path
+
+
+def test_outlines_of_tumour_are_united_and_what_is_excluded_is_cut_out(tmp_path: Path) -> None:
+    first, second, hole = square(0, 0, 10), square(5, 0, 10), square(2, 2, 4)
+    path = asap(tmp_path / "a.xml", ("_0", first), ("_1", second), ("_2", hole))
+    assert read_tumour(path).area == pytest.approx(150 - 16)
+    named = asap(tmp_path / "b.xml", ("Tumor", first), ("Exclusion", hole))
+    assert read_tumour(named).area == pytest.approx(100 - 16)
+    drawn = qupath(tmp_path / "c.geojson", feature("Tumor", first, hole), feature("Tumor", second))
+    assert read_tumour(drawn).area == pytest.approx(150 - 16 + 4)  # the second covers part of the hole
+
+
+def test_a_star_is_read_by_the_order_of_its_corners_and_outlines_that_cross_themselves_are_mended(
+    tmp_path: Path,
+) -> None:
+    bow = [(0.0, 0.0), (10.0, 10.0), (10.0, 0.0), (0.0, 10.0)]
+    assert read_tumour(asap(tmp_path / "a.xml", ("Tumor", bow))).area == pytest.approx(50)
+    assert read_tumour(qupath(tmp_path / "b.json", feature("tumor", bow))).area == pytest.approx(50)
+
+
+def test_dots_detections_and_ignored_groups_are_passed_over_and_unknown_groups_are_not(tmp_path: Path) -> None:
+    tumour = ("Tumor", square(0, 0, 10))
+    dot = asap(tmp_path / "dot.xml", tumour)
+    text = dot.read_text().replace(
+        "</Annotations>",
+        '<Annotation Name="d" Type="Dot" PartOfGroup="other"><Coordinates><Coordinate Order="0" X="1" Y="1"/>'
+        "</Coordinates></Annotation></Annotations>",
+    )
+    dot.write_text(text)
+    assert read_tumour(dot).area == pytest.approx(100)
+    cells = feature("Immune", square(0, 0, 2), kind="detection")
+    assert read_tumour(qupath(tmp_path / "c.geojson", feature("Tumor", tumour[1]), cells)).area == 100
+    tissue = qupath(tmp_path / "t.geojson", feature("Tumor", tumour[1]), feature("Tissue", square(0, 0, 90)))
+    with pytest.raises(DataError, match="got 'Tissue'; .* --ignore"):
+        read_tumour(tissue)
+    assert read_tumour(tissue, Groups(ignored=("tissue",))).area == 100
+    with pytest.raises(DataError, match="got ''"):
+        read_tumour(qupath(tmp_path / "n.geojson", feature(None, tumour[1])))
+    with pytest.raises(DataError, match="a polygon of tumour, got none"):
+        read_tumour(asap(tmp_path / "e.xml", ("_2", square(0, 0, 3))))
+
+
+@pytest.mark.parametrize(
+    "attack",
+    [
+        '<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;&a;&a;">]><x>&b;</x>',
+        '<!DOCTYPE x [<!ENTITY f SYSTEM "file:///etc/hostname">]><x>&f;</x>',
+        '<!DOCTYPE x SYSTEM "http://localhost:9/x.dtd"><x/>',
+    ],
+)
+def test_xml_that_declares_entities_or_a_document_type_is_refused(attack: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.xml"
+    path.write_text(HEAD + attack)
+    with pytest.raises(StorageError, match=r"without entities or document type, got (DTD|Entities)Forbidden"):
+        read_tumour(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.xml", "<ASAP_Annotations><Annotations>", "no element found"),
+        ("a.xml", '<a><Annotation Type="Polygon" PartOfGroup="_0"/></a>', "an outline of 0 corners"),
+        ("a.xml", '<a><Annotation><Coordinate X="1" Y="2"/></Annotation></a>', "Order"),
+        ("a.geojson", "{", "Expecting"),
+        ("a.geojson", "[1]", "'int'"),
+        ("a.geojson", "[" * 100_000, "recursion"),
+        ("a.geojson", '{"features": [{"geometry": {"type": "Polygon", "coordinates": [[1]]}}]}', "."),
+    ],
+)
+def test_damaged_annotations_are_named(name: str, text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(StorageError, match=rf"annotation '.*{name}': .*{said}"):
+        read_tumour(path)
+
+
+def test_a_corner_that_is_not_finite_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="not finite"):
+        read_tumour(asap(tmp_path / "a.xml", ("Tumor", [(0, 0), (float("nan"), 1), (2, 2)])))
+
+
+def test_shares_are_those_of_pixels_counted_one_by_one() -> None:
+    random = np.random.default_rng(0)
+    tumour = box(3, 4, 29, 17).union(box(31, 20, 36, 40)).difference(box(10, 6, 13, 12))
+    pixels = np.array([[tumour.contains(box(x, y, x + 1, y + 1)) for x in range(45)] for y in range(45)])
+    coords = random.integers(0, 45 - 7, (60, 2)).astype(np.int64)
+    counted = [pixels[y : y + 7, x : x + 7].mean() for x, y in coords]
+    assert tumour_share(tumour, coords, 7) == pytest.approx(counted, abs=1e-12)
+    assert max(counted) == 1
+    assert 0 < np.median(counted) < 1
+
+
+def test_a_patch_is_positive_from_a_fifth_of_its_area_on() -> None:
+    coords = np.array([[0, 0], [100, 0], [200, 0]], np.int64)
+    exactly, less = box(0, 0, 10, 2), box(100, 0, 110, 1.99)
+    share = tumour_share(exactly.union(less), coords, 10)
+    assert is_tumour(share).tolist() == [True, False, False]
+    assert is_tumour(np.array([3 * 0.1 - 0.1])).tolist() == [True]  # 0.2 but for rounding
+
+
+@pytest.fixture
+def tiled(tmp_path: Path) -> Path:
+    """Two slides of four patches of 256 pixels, read at half the size; "010" keeps its zero."""
+    folder = tmp_path / "features"
+    folder.mkdir()
+    for name in ("010", "normal_1"):
+        with h5py.File(folder / f"{name}.h5", "w") as file:
+            file["features"] = np.zeros((4, 2), np.float32)
+            file["coords"] = np.array([[0, 0], [256, 0], [0, 256], [256, 256]])
+            file["coords"].attrs.update(patch_size=128, patch_size_level0=256)
+    (tmp_path / "xml").mkdir()
+    asap(tmp_path / "xml" / "010.xml", ("Tumor", square(200, 0, 160)))
+    return tmp_path
+
+
+def label(tiled: Path, *words: object) -> Any:
+    given = [tiled / "features", "--annotations", tiled / "xml", "--out", tiled / "labels.csv", "--quiet", *words]
+    return CliRunner().invoke(app, ["data", "patch-labels", *map(str, given)])
+
+
+def rows(tiled: Path) -> list[tuple[str, ...]]:
+    with (tiled / "labels.csv").open(newline="") as file:
+        return [tuple(row) for row in csv.reader(file)]
+
+
+def test_patches_are_labelled_in_their_order_and_ids_stay_text(tiled: Path) -> None:
+    result = label(tiled, "--unannotated", "negative")
+    assert result.exit_code == 0, result.output
+    # 56 × 160 of 65,536 pixels are 14 %, 104 × 160 are 25 %
+    first = [("010", str(i), value) for i, value in enumerate("0100")]
+    second = [("normal_1", str(i), "0") for i in range(4)]
+    assert rows(tiled) == [("bag_id", "instance", "label"), *first, *second]
+    assert "1 of 8 patches of 2 slides are tumour; 1 slides without annotation: negative" in result.output
+    assert label(tiled, "--unannotated", "skip", "--least", "0.1").exit_code == 0
+    assert rows(tiled)[1:] == [("010", str(i), value) for i, value in enumerate("1100")]
+
+
+def test_a_slide_without_annotation_is_negative_only_if_asked_for(tiled: Path) -> None:
+    error = label(tiled).exception
+    assert isinstance(error, DataError)
+    assert "normal_1" in str(error)
+    assert "--unannotated negative" in str(error)
+    assert not (tiled / "labels.csv").exists()
+    assert isinstance(label(tiled, "--unannotated", "positive").exception, ConfigError)
+    assert isinstance(label(tiled, "--least", "0").exception, ConfigError)
+
+
+def test_what_cannot_be_labelled_is_named(tiled: Path) -> None:
+    qupath(tiled / "xml" / "010.geojson", feature("Tumor", square(0, 0, 9)))
+    error = label(tiled, "--unannotated", "skip").exception
+    assert isinstance(error, DataError)
+    assert "010.xml, 010.geojson" in str(error)
+    (tiled / "xml" / "010.xml").unlink()
+    with h5py.File(tiled / "features" / "010.h5", "a") as file:
+        del file["coords"].attrs["patch_size_level0"]
+    error = label(tiled, "--unannotated", "skip").exception
+    assert isinstance(error, DataError)
+    assert "patch_size_level0" in str(error)
+    with h5py.File(tiled / "features" / "010.h5", "a") as file:  # CLAM's way to say it
+        file["coords"].attrs["downsample"] = (2.0, 2.0)
+    assert label(tiled, "--unannotated", "skip").exit_code == 0
+    with pytest.raises(StorageError, match="--annotations"):
+        find_annotation(tiled / "none", "010")

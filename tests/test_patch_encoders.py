@@ -1,0 +1,158 @@
+"""Networks from files: what they are given, what they may return, and what is not loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from miue.data.patch_encoders import network_encoder, plain_encoder
+from miue.errors import ConfigError, MiueError, ModelError, StorageError
+
+SIDE, WIDTH = 11, 6
+
+
+class Means(nn.Module):
+    """Mean of each colour, smallest value, number of patches at once, and red of the top right corner."""
+
+    def forward(self, patches: Tensor) -> Tensor:
+        means = patches.mean((2, 3))
+        smallest = patches.flatten(1).amin(1, keepdim=True)
+        return torch.cat([means, smallest, torch.full_like(smallest, patches.shape[0]), patches[:, :1, 0, -1]], 1)
+
+
+class Unpooled(nn.Module):
+    def forward(self, patches: Tensor) -> Tensor:
+        return patches
+
+
+class Broken(nn.Module):
+    def forward(self, patches: Tensor) -> Tensor:
+        return patches.mean((2, 3)) / 0
+
+
+def scripted(network: nn.Module, path: Path) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.script(network).save(str(path))
+    return path
+
+
+def exported(network: nn.Module, path: Path, batch: int) -> Path:
+    torch.export.save(torch.export.export(network, (torch.zeros(batch, 3, SIDE, SIDE),)), path)
+    return path
+
+
+@pytest.fixture
+def patches() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (3, SIDE, SIDE, 3)).astype(np.uint8)
+
+
+@pytest.mark.parametrize("kind", ["scripted", "exported"])
+def test_a_network_is_given_normalised_batches_of_one_size(kind: str, tmp_path: Path, patches: np.ndarray) -> None:
+    file = scripted(Means(), tmp_path / "e.pt") if kind == "scripted" else exported(Means(), tmp_path / "e.pt2", 7)
+    encoder = network_encoder(file, normalisation="imagenet", batch=7, device="cpu")
+    features = encoder.encode(patches)
+    scaled = (patches / 255.0 - (0.485, 0.456, 0.406)) / (0.229, 0.224, 0.225)
+    assert features.shape == (3, WIDTH)
+    assert features.dtype == np.float32
+    assert features[:, :3] == pytest.approx(scaled.mean((1, 2)), abs=1e-5)
+    assert features[:, 3] == pytest.approx(scaled.min((1, 2, 3)), abs=1e-5)
+    assert (features[:, 4] == 7).all()  # filled up, and cut again
+    assert features[:, 5] == pytest.approx(scaled[:, 0, -1, 0], abs=1e-5)
+    plain = network_encoder(file, normalisation="none", batch=7, device="cpu").encode(patches)
+    assert plain[:, :3] == pytest.approx(patches.mean((1, 2)) / 255, abs=1e-5)
+    assert encoder.name == file.name
+    assert encoder.about["encoder_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert encoder.about["normalisation"] == "imagenet"
+
+
+def test_a_network_predicts_as_it_does_after_training(tmp_path: Path, patches: np.ndarray) -> None:
+    network = nn.Sequential(nn.BatchNorm2d(3), nn.Dropout(0.5), nn.AdaptiveAvgPool2d(1))
+    encoder = network_encoder(scripted(network.train(), tmp_path / "e.pt"), normalisation="none", device="cpu")
+    features = encoder.encode(patches)  # (64, 3, 1, 1) is taken for (64, 3)
+    assert features == pytest.approx(patches.mean((1, 2)) / 255, abs=1e-4)
+
+
+def test_what_is_no_network_or_no_features_is_named(tmp_path: Path, patches: np.ndarray) -> None:
+    weights = tmp_path / "weights.pt"
+    torch.save(Means().state_dict(), weights)
+    text = tmp_path / "text.pt2"
+    text.write_text("no archive")
+    for file in (weights, text):
+        with pytest.raises(ModelError, match="weights alone are no network"):
+            network_encoder(file, device="cpu")
+    with pytest.raises(ModelError, match=r"expected features \(4, D\), got \(4, 3, 11, 11\)"):
+        network_encoder(scripted(Unpooled(), tmp_path / "u.pt"), batch=4, device="cpu").encode(patches)
+    with pytest.raises(ModelError, match="NaN or infinity"):
+        network_encoder(scripted(Broken(), tmp_path / "b.pt"), device="cpu").encode(patches)
+    with pytest.raises(ModelError, match=r"takes float32 \(4, 3, 11, 11\).* --batch"):
+        network_encoder(exported(Means(), tmp_path / "m.pt2", 7), batch=4, device="cpu").encode(patches)
+    with pytest.raises(StorageError, match="check the path"):
+        network_encoder(tmp_path / "none.pt")
+    with pytest.raises(ConfigError, match="did you mean 'imagenet'"):
+        network_encoder(weights, normalisation="imagenett")
+
+
+def repacked(source: Path, target: Path, change: Any) -> Path:
+    """An archive whose weights config went through ``change``."""
+    with zipfile.ZipFile(source) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("_weights_config.json"):
+                content = json.dumps(change(json.loads(content))).encode()
+            new.writestr(name, content)
+    return target
+
+
+def test_exported_programs_with_pickled_parts_are_not_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = exported(nn.Sequential(nn.Flatten(), nn.Linear(3 * SIDE * SIDE, 2)), tmp_path / "whole.pt2", 2)
+    loaded: list[object] = []
+    load = torch.export.load
+    monkeypatch.setattr(torch.export, "load", lambda path: loaded.append(path) or load(path))  # type: ignore[func-returns-value]
+    network_encoder(whole, batch=2, device="cpu")
+    assert len(loaded) == 1
+
+    def pickled(config: dict[str, Any]) -> dict[str, Any]:
+        next(iter(config["config"].values()))["use_pickle"] = True
+        return config
+
+    def custom(config: dict[str, Any]) -> dict[str, Any]:
+        next(iter(config["config"].values()))["path_name"] = "opaque_obj_0"
+        return config
+
+    for number, change in enumerate((pickled, custom, lambda config: {"config": {"w": {}}})):
+        with pytest.raises(ModelError):
+            network_encoder(repacked(whole, tmp_path / f"{number}.pt2", change), batch=2, device="cpu")
+    legacy = tmp_path / "legacy.pt2"
+    with zipfile.ZipFile(whole) as old, zipfile.ZipFile(legacy, "w") as new:
+        for name in old.namelist():
+            if not name.endswith("_constants_config.json"):
+                new.writestr(name, old.read(name))
+    with pytest.raises(ModelError, match="older or another format"):
+        network_encoder(legacy, batch=2, device="cpu")
+    assert len(loaded) == 1
+
+
+def test_plain_statistics_need_no_file(patches: np.ndarray) -> None:
+    encoder = plain_encoder()
+    assert (encoder.name, encoder.encode(patches).shape, dict(encoder.about)) == ("colour-texture", (3, 24), {})
+
+
+def test_an_accelerator_that_is_not_there_is_not_taken_for_one(tmp_path: Path) -> None:
+    file = scripted(Means(), tmp_path / "e.pt")
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="got none"):
+            network_encoder(file, device="gpu")
+    with pytest.raises(MiueError, match="device 'tpu'"):
+        network_encoder(file, device="tpu")

@@ -1,0 +1,94 @@
+"""Blur and stain variation: what stays, what changes by how much, and that a strength is what it says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.ndimage import gaussian_filter
+from skimage.color import hed_from_rgb, rgb_from_hed
+
+from miue.data.stain_shifts import ALL_SHIFTS, BLUR_SIGMA, HED_RANGE, STRENGTHS, StainShift, blurred, stain_varied
+from miue.errors import ConfigError
+
+
+def stained(count: int = 5, side: int = 13, seed: int = 0) -> np.ndarray:
+    """Images made of haematoxylin and eosin, none of it so dense that a byte cannot hold it."""
+    random = np.random.default_rng(seed)
+    stains = random.uniform(0.05, 0.7, (count, side, side, 3)) * (1, 1, 0.2)
+    return np.round(255 * np.exp(-(stains @ rgb_from_hed))).astype(np.uint8)
+
+
+def stains_of(images: np.ndarray) -> np.ndarray:
+    return np.asarray(-np.log(np.maximum(images, 1) / 255.0) @ hed_from_rgb)
+
+
+def test_blur_is_a_gaussian_of_that_many_pixels() -> None:
+    images = stained()
+    for sigma in BLUR_SIGMA.values():
+        by_hand = [gaussian_filter(image.astype(float), (sigma, sigma, 0), mode="nearest") for image in images]
+        assert np.abs(blurred(images, sigma).astype(int) - np.round(by_hand)).max() <= 1
+    flat = np.full((2, 9, 9, 3), 77, np.uint8)
+    assert np.array_equal(blurred(flat, 2.0), flat)  # no dark rim
+    before = images.copy()
+    blurred(images, 2.0)
+    assert np.array_equal(images, before)
+
+
+def test_each_stain_of_an_image_is_scaled_and_raised_by_one_draw_within_the_range() -> None:
+    images, span = stained(40, 17), 0.1
+    before, after = stains_of(images), stains_of(stain_varied(images, span, np.random.default_rng(3)))
+    found = np.array(
+        [[np.polyfit(before[i, ..., s].ravel(), after[i, ..., s].ravel(), 1) for s in range(2)] for i in range(40)]
+    )
+    scale, offset = found[..., 0] - 1, found[..., 1]
+    for drawn in (scale, offset):
+        assert np.abs(drawn).max() < span * 1.25  # bytes are rounded
+        assert np.abs(drawn).max() > span * 0.8
+        assert np.abs(drawn.mean()) < span * 0.25
+        assert np.abs(np.corrcoef(drawn.T)[0, 1]) < 0.5  # each stain by itself
+    residual = after[..., :2] - (before[..., :2] * found[:, None, None, :, 0] + found[:, None, None, :, 1])
+    assert np.abs(residual).max() < 0.15
+    assert abs(np.corrcoef(scale.ravel(), offset.ravel())[0, 1]) < 0.4
+
+
+def test_a_variation_of_no_size_changes_nothing_and_a_seed_says_all() -> None:
+    images = stained(7)
+    images[0] = 255
+    assert np.abs(stain_varied(images, 0.0, np.random.default_rng(0)).astype(int) - images).max() <= 1
+    shift = StainShift("hed", "strong")
+    one, two, other = (shift(images, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    assert np.array_equal(one, two)
+    assert not np.array_equal(one, other)
+
+
+def test_what_is_drawn_does_not_depend_on_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, shift = stained(6), StainShift("hed", "light")
+    whole = shift(images, np.random.default_rng(5))
+    random = np.random.default_rng(5)
+    parts = [shift(part, random) for part in (images[:1], images[1:4], images[4:])]
+    assert np.array_equal(whole, np.concatenate(parts))
+    monkeypatch.setattr("miue.data.stain_shifts._PIXELS_AT_ONCE", 1)
+    assert np.array_equal(whole, shift(images, np.random.default_rng(5)))
+
+
+def test_strengths_grow_and_black_and_white_stay_bytes() -> None:
+    images = np.concatenate(
+        [stained(30), np.zeros((1, 13, 13, 3), np.uint8), np.full((1, 13, 13, 3), 255, np.uint8)]
+    )
+    for kind in ("blur", "hed"):
+        changed = [StainShift(kind, s)(images, np.random.default_rng(0)).astype(float) for s in STRENGTHS]
+        sizes = [np.abs(after - images).mean() for after in changed]
+        assert 1 < sizes[0] < sizes[1] < sizes[2]
+        if kind == "hed":
+            assert sizes[1] / sizes[0] == pytest.approx(0.05 / 0.02, rel=0.2)
+            assert sizes[2] / sizes[1] == pytest.approx(0.2 / 0.05, rel=0.2)
+    assert (HED_RANGE["light"], HED_RANGE["strong"]) == (0.05, 0.2)  # HED-light and HED-strong
+    assert list(ALL_SHIFTS) == [f"{kind}-{strength}" for kind in ("blur", "hed") for strength in STRENGTHS]
+    assert ALL_SHIFTS["blur-strong"].parameters == {"sigma_px": 2.0}
+
+
+def test_unknown_shifts_are_named() -> None:
+    with pytest.raises(ConfigError, match="strength 'stron': .* did you mean 'strong'"):
+        StainShift("hed", "stron")
+    with pytest.raises(ConfigError, match="shift 'noise'"):
+        StainShift("noise", "strong")

@@ -11,7 +11,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "miue"
 
 LAYERS = [
     {"errors", "files", "seeds"},
-    {"segments", "bags", "tables", "slides"},
+    {"segments", "bags", "grouping", "tables", "slides"},
     {"encoders", "networks"},
     {"evidence", "distributions", "measures", "distances", "decisions"},
     {
@@ -27,7 +27,7 @@ LAYERS = [
     {"data"},
     {"evaluation"},
     {"report", "export"},
-    {"api", "plan", "run_folder", "demo", "experiments", "inspection", "cli", "__init__", "__main__"},
+    {"api", "estimator", "plan", "run_folder", "demo", "experiments", "inspection", "cli", "__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 NO_NETWORKS = (

@@ -44,6 +44,10 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 
+NETWORK_HELP = (
+    "mean, max, attention, gated-attention or dsmil; with the extra 'torchmil' also torchmil-abmil, "
+    "torchmil-dsmil, torchmil-transmil and torchmil-clam-sb."
+)
 SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags")
 NEED_FILES = {
     "mnist-bags": "mnist.npz or MNIST's idx files",
@@ -137,7 +141,7 @@ def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, spl
 def train(
     store: Annotated[Path, typer.Argument(help="Bag store with labelled bags.")],
     out: Out,
-    network: Annotated[str, typer.Option(help="mean, max, attention, gated-attention or dsmil.")] = "attention",
+    network: Annotated[str, typer.Option(help=NETWORK_HELP)] = "attention",
     method: Annotated[
         str, typer.Option(help="mirel, i-edl, edl, deterministic, deep-ensemble, mc-dropout or bayes-mil.")
     ] = "mirel",

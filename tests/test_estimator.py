@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,9 @@ class RowsAsBags(MILUncertaintyClassifier):
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # a check casts infinity itself
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")  # y as a column
 def test_every_check_of_scikit_learn_passes_with_rows_as_bags() -> None:
-    results = check_estimator(RowsAsBags(settings=QUICK, options=SMALL, random_state=0), on_fail=None)
+    settings = {"max_epochs": 1, "learning_rate": 2e-2}
+    rows = RowsAsBags(settings=settings, options=SMALL, distances=(), random_state=0)
+    results = check_estimator(rows, on_fail=None)
     failed = [f"{r['check_name']}: {r['exception']}" for r in results if r["status"] == "failed"]
     skipped = [r["check_name"] for r in results if r["status"] == "skipped"]
     assert failed == []
@@ -147,9 +148,11 @@ def test_three_classes_with_the_negative_one_in_the_middle(arrays: list[np.ndarr
 
 def test_a_grid_search_over_options_and_settings(arrays: list[np.ndarray], labels: np.ndarray) -> None:
     grid = {"network": ["mean", "attention"], "settings__learning_rate": [1e-9, 1e-2]}
-    search = GridSearchCV(classifier(settings={**QUICK, "max_epochs": 15}), grid, cv=2).fit(arrays, labels)
+    search = GridSearchCV(classifier(settings={**QUICK, "max_epochs": 6}, distances=()), grid, cv=2).fit(
+        arrays, labels
+    )
     assert search.best_params_["settings__learning_rate"] == 1e-2
-    assert search.best_estimator_.settings["max_epochs"] == 15
+    assert search.best_estimator_.settings["max_epochs"] == 6
     assert len(set(search.cv_results_["mean_test_score"])) > 1
     nested = clone(classifier()).set_params(**{"options__network.hidden": 11})
     assert nested.get_params()["options__network.hidden"] == 11
@@ -186,11 +189,9 @@ def test_cross_validated_predictions_of_lists(arrays: list[np.ndarray], labels: 
     np.testing.assert_allclose(found.sum(1), 1)
 
 
-def test_a_fitted_classifier_pickles_and_its_model_is_saved_without(
+def test_the_fitted_model_is_saved_and_predicts_as_before(
     fitted: MILUncertaintyClassifier, arrays: list[np.ndarray], tmp_path: Path
 ) -> None:
-    copy = pickle.loads(pickle.dumps(fitted))
-    assert np.array_equal(copy.predict_proba(arrays), fitted.predict_proba(arrays))
     fitted.model_.save(tmp_path / "model")
     loaded = miue.Model.load(tmp_path / "model").predict(arrays)
     assert np.array_equal(loaded.bags.probabilities, fitted.predict_proba(arrays))

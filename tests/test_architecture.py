@@ -12,7 +12,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "miue"
 
 LAYERS = [
     {"errors", "files", "seeds", "progress"},
-    {"segments", "bags", "tables", "slides", "readers"},
+    {"segments", "bags", "grouping", "tables", "slides", "readers"},
     {"encoders", "networks"},
     {"evidence", "distributions", "measures", "distances", "decisions"},
     {
@@ -31,6 +31,7 @@ LAYERS = [
     {"report", "export"},
     {
         "api",
+        "estimator",
         "cross_validation",
         "plan",
         "run_folder",

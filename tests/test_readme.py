@@ -43,13 +43,13 @@ def test_every_command_line_of_the_readme_runs(tmp_path: Path, monkeypatch: pyte
         assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception}"
 
 
-def test_the_python_example_of_the_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    (example,) = blocks("python")
-    statements = [line for line in example.splitlines() if line and not line.startswith("#")]
-    assert len(statements) <= 10
     scope: dict[str, object] = {}
-    exec(compile(example, "README.md", "exec"), scope)
+    for example in blocks("python"):
+        statements = [line for line in example.splitlines() if line and not line.startswith("#")]
+        assert len(statements) <= 10
+        exec(compile(example, "README.md", "exec"), scope)
     predictions = scope["predictions"]
     assert isinstance(predictions, miue.Predictions)
     assert (tmp_path / "predictions" / "bags.csv").exists()

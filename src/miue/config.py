@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from miue.encoders import ENCODERS, default_encoder
 from miue.errors import ConfigError, MiueError, unknown_name
 from miue.methods import METHODS, Method
-from miue.networks import NETWORKS, initialise
+from miue.networks import NETWORKS, TORCHMIL_NETWORKS, initialise
 from miue.seeds import seed_of
 
 Option = bool | int | float | str | None
@@ -162,7 +162,11 @@ def member_seeds(method: Method, seed: int) -> list[int]:
     return [seed] if count == 1 else [seed_of(seed, i) for i in range(count)]
 
 
-_REGISTRIES: dict[str, Mapping[str, type]] = {"encoder": ENCODERS, "network": NETWORKS, "method": METHODS}
+_REGISTRIES: dict[str, Mapping[str, type]] = {
+    "encoder": ENCODERS,
+    "network": {**NETWORKS, **TORCHMIL_NETWORKS},
+    "method": METHODS,
+}
 _STRUCTURAL = {"self", "instance_shape", "encoder", "network", "num_classes"}
 
 

@@ -21,11 +21,11 @@ class MiueError(Exception):
         super().__init__(f"{item}: expected {wanted}, got {got}; {fix}")
 
 
-class DataError(MiueError):
+class DataError(MiueError, ValueError):
     """Bags, labels or tables that cannot be used as they are."""
 
 
-class ConfigError(MiueError):
+class ConfigError(MiueError, ValueError):
     """An option, name or combination that does not exist or does not fit."""
 
 

@@ -16,7 +16,7 @@ from miue.cli.calibrate import calibrate, decide
 from miue.cli.cross_validate import cross_validate
 from miue.cli.export import export_app
 from miue.cli.nuclei import nuclei_app
-from miue.cli.options import parse_settings
+from miue.cli.options import Encoder, Method, Network, parse_settings
 from miue.cli.pack import data_pack, data_split
 from miue.cli.paper import paper_app
 from miue.cli.patch_labels import data_patch_labels
@@ -164,11 +164,9 @@ def train(
     bags: Annotated[Path, typer.Argument(help=BAGS_HELP)],
     out: Out,
     source: Source,
-    network: Annotated[str, typer.Option(help="mean, max, attention, gated-attention or dsmil.")] = "attention",
-    method: Annotated[
-        str, typer.Option(help="mirel, i-edl, edl, deterministic, deep-ensemble, mc-dropout or bayes-mil.")
-    ] = "mirel",
-    encoder: Annotated[str, typer.Option(help="mlp, lenet, alexnet, compact, or auto.")] = "auto",
+    network: Network = "attention",
+    method: Method = "mirel",
+    encoder: Encoder = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of initial weights, bag order and dropout.")] = 42,
     setting: Annotated[
         list[str] | None,

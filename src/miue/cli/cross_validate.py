@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from miue.cli.options import parse_settings
+from miue.cli.options import Encoder, Method, Network, parse_settings
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 
 IN_PERCENT = ("accuracy", "auroc", "ece", "aurc", "ue")
@@ -21,11 +21,9 @@ def cross_validate(
     source: Source,
     folds: Annotated[int, typer.Option(min=2, help="Folds to draw where --splits tells none.")] = 5,
     seeds: Annotated[str, typer.Option(help="Seeds of each fold, with commas.")] = "42",
-    network: Annotated[str, typer.Option(help="mean, max, attention, gated-attention or dsmil.")] = "attention",
-    method: Annotated[
-        str, typer.Option(help="mirel, i-edl, edl, deterministic, deep-ensemble, mc-dropout or bayes-mil.")
-    ] = "mirel",
-    encoder: Annotated[str, typer.Option(help="mlp, lenet, alexnet, compact, or auto.")] = "auto",
+    network: Network = "attention",
+    method: Method = "mirel",
+    encoder: Encoder = "auto",
     setting: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for train; may be repeated.")
     ] = None,

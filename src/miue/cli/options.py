@@ -1,12 +1,25 @@
-"""Options given as KEY=VALUE."""
+"""Options that several commands share, and options given as KEY=VALUE."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from miue.errors import ConfigError
 
+Network = Annotated[
+    str,
+    typer.Option(
+        help="mean, max, attention, gated-attention or dsmil; with the extra 'torchmil' also torchmil-abmil, "
+        "torchmil-dsmil, torchmil-transmil and torchmil-clam-sb."
+    ),
+]
+Method = Annotated[
+    str, typer.Option(help="mirel, i-edl, edl, deterministic, deep-ensemble, mc-dropout or bayes-mil.")
+]
+Encoder = Annotated[str, typer.Option(help="mlp, lenet, alexnet, compact, or auto.")]
 Value = bool | int | float | str | None
 
 

@@ -9,6 +9,8 @@ from miue.networks.gated_attention import GatedAttentionNetwork
 from miue.networks.initialisation import initialise
 from miue.networks.max import MaxNetwork
 from miue.networks.mean import MeanNetwork
+from miue.networks.padded import PaddedNetwork
+from miue.networks.torchmil import TORCHMIL_NETWORKS
 
 NETWORKS: dict[str, type[MILNetwork]] = {
     "mean": MeanNetwork,
@@ -20,6 +22,7 @@ NETWORKS: dict[str, type[MILNetwork]] = {
 
 __all__ = [
     "NETWORKS",
+    "TORCHMIL_NETWORKS",
     "AttentionNetwork",
     "DualStreamNetwork",
     "GatedAttentionNetwork",
@@ -27,6 +30,7 @@ __all__ = [
     "MaxNetwork",
     "MeanNetwork",
     "NetworkOutput",
+    "PaddedNetwork",
     "Scores",
     "initialise",
 ]

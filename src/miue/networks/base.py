@@ -58,6 +58,10 @@ class MILNetwork(nn.Module, ABC):
 
     Reference: Liu & Ji 2024, Eq. eq1 and eq9.
 
+    Attributes:
+        has_attention: whether ``score`` gives attention.
+        reads_sizes: whether ``score`` looks at the values of bag sizes, which no vectorising transform allows.
+
     Args:
         encoder: f.
         num_classes: C.
@@ -66,6 +70,7 @@ class MILNetwork(nn.Module, ABC):
 
     encoder: Encoder
     has_attention: ClassVar[bool] = False
+    reads_sizes: ClassVar[bool] = False
 
     def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
         super().__init__()

@@ -13,7 +13,7 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
     """Draw the initial weights of every layer of ``module`` from ``generator``.
 
     Linear and Conv2d: U(±1/sqrt(fan-in)), biases too. Batch normalisation: weight U(0, 1), bias 0.
-    Conv1d (the bag head of DSMIL): N(0, 1), bias too.
+    Conv1d (the bag head of DSMIL): N(0, 1), bias too. Class tokens (of a transformer): N(0, 1).
 
     Reference: the published code of Liu & Ji 2024.
 
@@ -34,3 +34,5 @@ def initialise(module: nn.Module, generator: torch.Generator) -> None:
             layer.weight.normal_(0, 1, generator=generator)
             if layer.bias is not None:
                 layer.bias.normal_(0, 1, generator=generator)
+        elif isinstance(token := getattr(layer, "cls_token", None), nn.Parameter):
+            token.normal_(0, 1, generator=generator)

@@ -37,11 +37,12 @@ def can_train_together(members: Sequence[Method], bags: BagDataset) -> bool:
     """Return whether members can be trained together and end where they would have ended alone.
 
     A member that draws (dropout, Bayes-MIL) would draw other numbers, statistics of a batch would see the
-    filling, and bags above some hundred instances are pooled by a product per bag.
+    filling, bags above some hundred instances are pooled by a product per bag, and a network that pads bags
+    reads their sizes.
     """
     layers = list(members[0].modules())
     draws = members[0].learns_at_random or any(isinstance(la, _DropoutNd) and la.p > 0 for la in layers)
-    small = int(bags.sizes.max()) < MATMUL_FROM
+    small = int(bags.sizes.max()) < MATMUL_FROM and not members[0].network.reads_sizes
     return len(members) > 1 and small and not draws and not list(members[0].buffers())
 
 

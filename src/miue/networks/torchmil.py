@@ -1,0 +1,181 @@
+"""Networks of the library torchmil, with class logits for one logit, as networks of ours.
+
+Weights carry torchmil's names under ``model``. Options have torchmil's names. What is learned is the loss of the
+method alone: losses of torchmil's own, such as CLAM's clustering of instances, are not used.
+
+Reference: Castro-Macías et al. 2024, torchmil.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from miue.encoders.base import Encoder
+from miue.errors import ConfigError
+from miue.networks.base import MILNetwork
+from miue.networks.padded import PaddedNetwork
+
+Padded = tuple[Float[Tensor, "b C"], Float[Tensor, "b L K"] | None]
+
+
+class TorchmilABMIL(PaddedNetwork):
+    """torchmil's ABMIL: softmax attention, then a linear classifier.
+
+    Args:
+        encoder: f.
+        num_classes: C.
+        hidden: width of the attention.
+        gated: multiply the attention's hidden layer with a sigmoid gate.
+    """
+
+    has_attention: ClassVar[bool] = True
+    model_name: ClassVar[str] = "ABMIL"
+
+    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256, gated: bool = False) -> None:
+        super().__init__(encoder, num_classes, hidden)
+        width = encoder.out_features
+        self.model = torchmil_model(self.model_name)((width,), att_dim=hidden, gated=gated)
+        self.model.classifier = nn.Linear(width, num_classes)
+
+    def score_padded(self, features: Float[Tensor, "b L D"], present: Bool[Tensor, "b L"]) -> Padded:
+        """Return the logits and the attention of padded bags."""
+        logits, scores = self.model(features, present, return_att=True)
+        return logits, scores.masked_fill(~present, -torch.inf).softmax(1).unsqueeze(2)
+
+
+class TorchmilCLAM(TorchmilABMIL):
+    """torchmil's CLAM-SB, whose attention is gated by default and whose forward pass is that of ABMIL.
+
+    The classifiers of its clustering loss are left out, because that loss is not used.
+    """
+
+    model_name: ClassVar[str] = "CLAM_SB"
+
+    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256, gated: bool = True) -> None:
+        super().__init__(encoder, num_classes, hidden, gated)
+        self.model.inst_classifiers = nn.ModuleList()
+
+
+class TorchmilDSMIL(PaddedNetwork):
+    """torchmil's DSMIL: the mean of the highest instance logit and attention around that instance.
+
+    Each class has its own critical instance; one linear bag classifier reads the embedding attended from each.
+
+    Args:
+        encoder: f.
+        num_classes: C.
+        hidden: width of the queries.
+        nonlinear_q: two layers for the queries.
+        nonlinear_v: a layer for the values, which are the features otherwise.
+        dropout: rate before that layer.
+    """
+
+    has_attention: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        num_classes: int,
+        hidden: int = 256,
+        nonlinear_q: bool = False,
+        nonlinear_v: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(encoder, num_classes, hidden)
+        width = encoder.out_features
+        self.model = torchmil_model("DSMIL")(
+            (width,), att_dim=hidden, nonlinear_q=nonlinear_q, nonlinear_v=nonlinear_v, dropout=dropout
+        )
+        self.model.inst_classifier = nn.Linear(width, num_classes)
+
+    def score_padded(self, features: Float[Tensor, "b L D"], present: Bool[Tensor, "b L"]) -> Padded:
+        """Return the logits and, per class, the attention of padded bags."""
+        logits, attention, of_instances = self.model(features, present, return_att=True, return_inst_pred=True)
+        return (logits + of_instances.amax(1)) / 2, attention
+
+
+class TorchmilTransMIL(PaddedNetwork):
+    """torchmil's TransMIL: Nyström attention between instances laid out on a square, read at a class token.
+
+    It takes no mask and depends on the order of instances. Its pseudo-inverse starts from a maximum over all
+    that it is given, so each bag runs by itself within one vectorised call.
+
+    Args:
+        encoder: f.
+        num_classes: C.
+        hidden: width of the tokens, a multiple of ``n_heads``.
+        n_layers: attention layers, at least 2.
+        n_heads: attention heads.
+        n_landmarks: landmarks, to a multiple of which every bag is filled, bags of one as well; torchmil's
+            own default is half the width, which makes T dear.
+        dropout: rate in the attention layers.
+    """
+
+    takes_mask: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        num_classes: int,
+        hidden: int = 256,
+        n_layers: int = 2,
+        n_heads: int = 4,
+        n_landmarks: int = 16,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(encoder, num_classes, hidden)
+        if n_layers < 2 or hidden % n_heads:
+            raise ConfigError(
+                item="network 'torchmil-transmil'",
+                wanted="at least 2 layers and a width that the heads divide",
+                got=f"n_layers={n_layers}, hidden={hidden}, n_heads={n_heads}",
+                fix="change these options",
+            )
+        self.model = torchmil_model("TransMIL")(
+            (encoder.out_features,),
+            att_dim=hidden,
+            n_layers=n_layers,
+            n_heads=n_heads,
+            n_landmarks=n_landmarks,
+            dropout=dropout,
+        )
+        self.model.classifier = nn.Linear(hidden, num_classes)
+
+    def score_padded(self, features: Float[Tensor, "b L D"], present: Bool[Tensor, "b L"]) -> Padded:
+        """Return the logits of bags of equal size."""
+
+        def of_one(bag: Tensor) -> Tensor:
+            logits: Tensor = self.model(bag.unsqueeze(0)).squeeze(0)
+            return logits
+
+        return torch.vmap(of_one, randomness="different")(features), None
+
+
+TORCHMIL_NETWORKS: dict[str, type[MILNetwork]] = {
+    "torchmil-abmil": TorchmilABMIL,
+    "torchmil-dsmil": TorchmilDSMIL,
+    "torchmil-transmil": TorchmilTransMIL,
+    "torchmil-clam-sb": TorchmilCLAM,
+}
+
+
+def torchmil_model(name: str) -> Any:
+    """Return the class ``name`` of torchmil's models.
+
+    Raises:
+        ConfigError: torchmil is not installed.
+    """
+    try:
+        from torchmil import models
+    except ImportError as error:
+        raise ConfigError(
+            item=f"torchmil's {name}",
+            wanted="the library torchmil",
+            got=str(error),
+            fix="install it with: pip install 'miue[torchmil]'",
+        ) from error
+    return getattr(models, name)

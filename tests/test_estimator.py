@@ -1,0 +1,274 @@
+"""The scikit-learn classifier: its conventions, both forms of bags, and the same numbers as ``miue.train``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import sklearn
+from made_bags import separable_bags
+from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+from sklearn.utils.validation import _num_samples
+
+import miue
+from miue.bags import BagDataset
+from miue.errors import ConfigError, DataError
+from miue.estimator import MILUncertaintyClassifier
+from miue.grouping import GroupedRows, held_out_groups
+
+QUICK = {"max_epochs": 3, "learning_rate": 1e-2}
+SMALL = {"encoder.width": 16, "network.hidden": 8}
+
+
+def classifier(**more: Any) -> MILUncertaintyClassifier:
+    return MILUncertaintyClassifier(**{"settings": QUICK, "options": SMALL, "random_state": 3, **more})
+
+
+def arrays_of(bags: BagDataset) -> list[np.ndarray]:
+    return [bags.batch([i]).instances.numpy() for i in range(len(bags))]
+
+
+@pytest.fixture(scope="module")
+def arrays() -> list[np.ndarray]:
+    return arrays_of(separable_bags())
+
+
+@pytest.fixture(scope="module")
+def labels() -> np.ndarray:
+    return separable_bags().labels.values
+
+
+@pytest.fixture(scope="module")
+def fitted(arrays: list[np.ndarray], labels: np.ndarray) -> MILUncertaintyClassifier:
+    return classifier(settings={**QUICK, "max_epochs": 20}).fit(arrays, labels)
+
+
+class RowsAsBags(MILUncertaintyClassifier):
+    """Each row a bag of one, as the checks of scikit-learn have no bags."""
+
+    def fit(self, X: Any, y: Any) -> RowsAsBags:  # type: ignore[override]
+        super().fit(X, y, bag_ids=np.arange(_num_samples(X)))
+        return self
+
+    def _predictions(self, X: Any, bag_ids: Any) -> miue.Predictions:
+        return super()._predictions(X, np.arange(_num_samples(X)))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")  # array API, off by default
+@pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # a check casts infinity itself
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")  # y as a column
+def test_every_check_of_scikit_learn_passes_with_rows_as_bags() -> None:
+    settings = {"max_epochs": 1, "learning_rate": 2e-2}
+    rows = RowsAsBags(settings=settings, options=SMALL, distances=(), random_state=0)
+    results = check_estimator(rows, on_fail=None)
+    failed = [f"{r['check_name']}: {r['exception']}" for r in results if r["status"] == "failed"]
+    skipped = [r["check_name"] for r in results if r["status"] == "skipped"]
+    assert failed == []
+    assert skipped == ["check_array_api_input"]
+    assert len(results) > 50
+
+
+def test_fit_is_train(fitted: MILUncertaintyClassifier, arrays: list[np.ndarray], labels: np.ndarray) -> None:
+    settings = {**QUICK, "max_epochs": 20, "seed": 3}
+    model = miue.train(arrays, labels, options=SMALL, settings=settings, progress=False)
+    predictions = model.predict(arrays)
+    assert np.array_equal(fitted.predict_proba(arrays), predictions.bags.probabilities)
+    assert fitted.n_features_in_ == 5
+    assert fitted.n_iter_ == model.about["epochs"]
+    uncertainty = fitted.predict_uncertainty(arrays)
+    assert np.array_equal(uncertainty["vacuity"], predictions.bags.uncertainties()["vacuity"])
+    assert np.array_equal(uncertainty["score_knn_mean"], predictions.bags.uncertainties()["knn_mean"])
+    assert {"entropy", "expected_entropy", "mutual_information", "differential_entropy"} < set(uncertainty)
+    columns = set(predictions.bags.to_arrow().column_names)
+    assert set(uncertainty) <= columns
+
+
+def test_instances_come_bag_by_bag(fitted: MILUncertaintyClassifier, arrays: list[np.ndarray]) -> None:
+    found = fitted.predict_instances(arrays)
+    table = fitted.model_.predict(arrays).instances
+    assert table is not None
+    assert [len(one.predicted) for one in found] == [len(bag) for bag in arrays]
+    assert np.array_equal(np.concatenate([one.probabilities for one in found]), table.probabilities)
+    assert np.array_equal(np.concatenate([one.predicted for one in found]), table.predicted)
+    vacuity = np.concatenate([one.uncertainties["vacuity"] for one in found])
+    assert np.array_equal(vacuity, table.uncertainties()["vacuity"])
+    assert set(found[0].uncertainties) <= set(table.to_arrow().column_names)
+
+
+def test_one_array_with_bag_ids_is_the_list_of_bags(arrays: list[np.ndarray], labels: np.ndarray) -> None:
+    ids = np.repeat([f"slide {i}" for i in range(40)], [len(bag) for bag in arrays])
+    rows, row_labels = np.concatenate(arrays), np.repeat(labels, [len(bag) for bag in arrays])
+    order = np.random.default_rng(1).permutation(len(ids))
+    mixed = GroupedRows.of(ids[order])
+    bags = [rows[order][ids[order] == name] for name in mixed.names]
+    of_bags = labels[[int(name.split()[1]) for name in mixed.names]]
+    together = classifier().fit(rows[order], row_labels[order], bag_ids=ids[order])
+    apart = classifier().fit(bags, of_bags)
+    expected = apart.predict_proba(bags)
+    assert np.array_equal(together.predict_proba(rows[order], bag_ids=ids[order]), expected)
+    assert together.score(rows[order], row_labels[order], bag_ids=ids[order]) == apart.score(bags, of_bags)
+    assert together.model_.predict(bags).bags.probabilities.shape == (40, 2)
+    by_name = together.predict_instances(rows[order], bag_ids=ids[order])
+    assert np.array_equal(by_name[2].probabilities, apart.predict_instances(bags)[2].probabilities)
+
+
+def test_text_labels_are_sorted_and_the_negative_class_is_named(
+    arrays: list[np.ndarray], labels: np.ndarray
+) -> None:
+    names = np.array(["healthy", "cancer"])[labels]
+    plain = classifier().fit(arrays, labels)
+    named = classifier(negative_class="healthy").fit(arrays, names)
+    assert named.classes_.tolist() == ["cancer", "healthy"]
+    assert named.model_.contract.class_names == ("healthy", "cancer")
+    assert np.array_equal(named.predict_proba(arrays)[:, ::-1], plain.predict_proba(arrays))
+    assert np.array_equal(named.predict(arrays) == "cancer", plain.predict(arrays) == 1)
+    instances, expected = named.predict_instances(arrays), plain.predict_instances(arrays)
+    assert np.array_equal(instances[3].probabilities[:, ::-1], expected[3].probabilities)
+    with pytest.raises(ConfigError, match="one of 'cancer', 'healthy', got 'normal'"):
+        classifier(negative_class="normal").fit(arrays, names)
+
+
+@pytest.mark.parametrize("negative", ["high", "low", "none"])
+def test_three_classes_are_learned_whichever_is_the_negative_one(arrays: list[np.ndarray], negative: str) -> None:
+    names = np.array(["low", "high", "none"])[np.arange(40) % 3]
+    shifted = [bag + 6 * (i % 3) for i, bag in enumerate(arrays)]
+    found = classifier(negative_class=negative, settings={**QUICK, "max_epochs": 20}).fit(shifted, names)
+    assert found.classes_.tolist() == ["high", "low", "none"]
+    order = found.model_.contract.class_names
+    assert order[0] == negative
+    assert found.score(shifted, names) > 0.9
+    assert np.mean(found.predict(shifted) == names) == found.score(shifted, names)
+    columns = [order.index(name) for name in found.classes_]
+    predictions = found.model_.predict(shifted)
+    assert np.array_equal(found.predict_proba(shifted), predictions.bags.probabilities[:, columns])
+    assert predictions.instances is not None
+    of_instances = np.concatenate([one.predicted for one in found.predict_instances(shifted)])
+    assert np.array_equal(of_instances, np.array(order)[predictions.instances.predicted])
+    assert len(set(of_instances)) > 1
+
+
+def test_a_grid_search_over_options_and_settings(arrays: list[np.ndarray], labels: np.ndarray) -> None:
+    grid = {"network": ["mean", "attention"], "settings__learning_rate": [1e-9, 1e-2]}
+    search = GridSearchCV(classifier(settings={**QUICK, "max_epochs": 6}, distances=()), grid, cv=2).fit(
+        arrays, labels
+    )
+    assert search.best_params_["settings__learning_rate"] == 1e-2
+    assert search.best_estimator_.settings["max_epochs"] == 6
+    assert len(set(search.cv_results_["mean_test_score"])) > 1
+    nested = clone(classifier()).set_params(**{"options__network.hidden": 11})
+    assert nested.get_params()["options__network.hidden"] == 11
+    assert nested.fit(arrays, labels).model_.config.network.options == {"hidden": 11}
+    assert SMALL["network.hidden"] == 8
+
+
+def test_rows_are_routed_through_a_pipeline_and_a_search(arrays: list[np.ndarray], labels: np.ndarray) -> None:
+    sizes = [len(bag) for bag in arrays]
+    rows = pd.DataFrame(np.concatenate(arrays) * 1000, columns=list("abcde"))
+    ids, row_labels = np.repeat(np.arange(40), sizes), np.repeat(labels, sizes)
+    with sklearn.config_context(enable_metadata_routing=True):
+        bags_known = (
+            classifier(distances=())
+            .set_fit_request(bag_ids=True, groups=False)
+            .set_predict_request(bag_ids=True)
+            .set_predict_proba_request(bag_ids=True)
+            .set_score_request(bag_ids=True, sample_weight=True)
+        )
+        pipeline = make_pipeline(StandardScaler().set_output(transform="pandas"), bags_known)
+        grid = {"miluncertaintyclassifier__network": ["mean", "max"]}
+        search = GridSearchCV(pipeline, grid, cv=GroupKFold(2), error_score="raise")
+        search.fit(rows, row_labels, bag_ids=ids, groups=ids)
+        found = search.best_estimator_.predict_proba(rows, bag_ids=ids)
+        score = search.score(rows, row_labels, bag_ids=ids)
+    assert found.shape == (40, 2)
+    assert score == np.mean((found[:, 1] > 0.5) == labels)
+    assert search.best_estimator_[-1].feature_names_in_.tolist() == list("abcde")
+
+
+def test_cross_validated_predictions_of_lists(arrays: list[np.ndarray], labels: np.ndarray) -> None:
+    found = cross_val_predict(classifier(), arrays, labels, cv=2, method="predict_proba")
+    assert found.shape == (40, 2)
+    np.testing.assert_allclose(found.sum(1), 1)
+
+
+def test_the_fitted_model_is_saved_and_predicts_as_before(
+    fitted: MILUncertaintyClassifier, arrays: list[np.ndarray], tmp_path: Path
+) -> None:
+    fitted.model_.save(tmp_path / "model")
+    loaded = miue.Model.load(tmp_path / "model").predict(arrays)
+    assert np.array_equal(loaded.bags.probabilities, fitted.predict_proba(arrays))
+
+
+def test_groups_are_never_divided_between_learning_and_early_stopping() -> None:
+    bags = separable_bags(60)
+    patients = np.arange(60) // 4
+    learning, validation = held_out_groups(bags, patients, 0.2, seed=3)
+    number = {name: i for i, name in enumerate(bags.ids)}
+    sides = [{patients[number[name]] for name in side.ids} for side in (learning, validation)]
+    assert not sides[0] & sides[1]
+    assert sides[0] | sides[1] == set(patients)
+    assert 8 <= len(validation) <= 16
+    assert set(validation.labels.values) == {0, 1}
+
+
+def test_fit_holds_out_groups(arrays: list[np.ndarray], labels: np.ndarray) -> None:
+    patients = np.repeat(np.arange(5), 8)
+    found = classifier().fit(arrays, labels, groups=patients)
+    assert found.model_.about["training_bags"] % 8 == 0
+    sizes = [len(bag) for bag in arrays]
+    rows = classifier().fit(
+        np.concatenate(arrays),
+        np.repeat(labels, sizes),
+        bag_ids=np.repeat(np.arange(40), sizes),
+        groups=np.repeat(patients, sizes),
+    )
+    assert np.array_equal(
+        rows.predict_proba(np.concatenate(arrays), bag_ids=np.repeat(np.arange(40), sizes)),
+        found.predict_proba(arrays),
+    )
+
+
+def test_the_seed_follows_the_conventions_of_scikit_learn(arrays: list[np.ndarray], labels: np.ndarray) -> None:
+    def fit(random_state: Any) -> np.ndarray:
+        return classifier(random_state=random_state).fit(arrays, labels).predict_proba(arrays)
+
+    assert np.array_equal(fit(5), fit(np.int64(5)))
+    assert np.array_equal(fit(np.random.RandomState(5)), fit(np.random.RandomState(5)))
+    state = np.random.RandomState(5)
+    assert not np.array_equal(fit(state), fit(state))
+    with pytest.raises(ConfigError, match="pass random_state"):
+        classifier(settings={"seed": 3}).fit(arrays, labels)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"X": np.ones((6, 5)), "y": [0, 1] * 3}, "instances without bag_ids; pass bag_ids"),
+        ({"bag_ids": [0, 0, 1, 1, 2]}, "expected 5 rows, as many as bag_ids, got 6"),
+        ({"bag_ids": [0, 0, 1, 1, None, 2]}, "row 4 of bag_ids: expected the id of a bag"),
+        ({"bag_ids": [[0], [0], [1], [1], [2], [2]]}, "one id for each row"),
+        ({"y": [0, 0, 1, 1, 0, 1]}, "y, bag '2', row 5: expected 0 as in the bag's first row, got 1"),
+        ({"y": [0, 0, 1, 1, None, 0]}, "y, entry 4: expected a class label"),
+        ({"y": [1] * 6}, "two classes or more, got 1 class"),
+        ({"groups": [0, 0, 1, 2, 2, 2]}, "groups, bag '1', row 3"),
+    ],
+)
+def test_bags_that_cannot_be_used_are_named(change: dict[str, Any], message: str) -> None:
+    given = {"X": np.ones((6, 5)), "y": [0, 0, 1, 1, 0, 0], "bag_ids": [0, 0, 1, 1, 2, 2], "groups": None}
+    if "X" in change:
+        given["bag_ids"] = None
+    with pytest.raises(DataError, match=message):
+        classifier().fit(**{**given, **change})
+
+
+def test_too_few_groups_are_refused(arrays: list[np.ndarray], labels: np.ndarray) -> None:
+    with pytest.raises(DataError, match="1 groups that cannot"):
+        classifier().fit(arrays, labels, groups=np.zeros(40))
+    with pytest.raises(DataError, match="groups: expected one for each of 40 bags"):
+        classifier().fit(arrays, labels, groups=np.zeros(39))

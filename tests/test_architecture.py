@@ -26,7 +26,7 @@ LAYERS = [
     },
     {"data"},
     {"evaluation"},
-    {"report", "export"},
+    {"report", "export", "hub"},
     {"api", "plan", "run_folder", "demo", "experiments", "inspection", "cli", "__init__", "__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

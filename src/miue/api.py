@@ -26,6 +26,7 @@ from miue.plan import Plan
 from miue.run_folder import IfExists, open_run
 from miue.training.fit import Run, TrainingSummary, fit
 from miue.training.together import can_train_together, fit_together, is_faster_together, torch_device
+from miue.training.trackers import Tracking, check_trackers
 
 MEMBERS = ("auto", "together", "in-turn")
 DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md
@@ -47,6 +48,7 @@ def train(
     progress: bool = True,
     device: str = "auto",
     members: str = "auto",
+    trackers: Sequence[str] = (),
 ) -> Model:
     """Train a model on labelled bags.
 
@@ -65,9 +67,10 @@ def train(
         progress: show a bar with the time left.
         device: "auto", "cpu", "gpu".
         members: train the networks of an ensemble "together", "in-turn", or as is faster on the device.
+        trackers: "tensorboard", "mlflow", "wandb": also told of each epoch; by default they write into ``out``.
 
     Raises:
-        ConfigError: a name, option or setting that does not exist.
+        ConfigError: a name, option or setting that does not exist, or a tracker that is not installed.
         DataError: bags or labels that cannot be trained on.
         StorageError: ``out`` is taken.
     """
@@ -75,11 +78,12 @@ def train(
     plan = Plan.of(dataset, validation, network, method, encoder, options or {}, settings or {})
     trained = build_method(plan.what, plan.contract, plan.how.seed)
     folder = None if out is None else Path(out)
+    tracking = _tracking(trackers, folder, plan)
     if folder is not None:
         open_run(folder, if_exists, plan.description())
         if (folder / "config.json").exists():
             return Model.load(folder)
-    run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device)
+    run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device, tracking=tracking)
     summaries = _fit_members(trained, plan, run, members)
     return _finished(trained, plan, summaries, distances, folder)
 
@@ -100,6 +104,7 @@ def train_seeds(
     progress: bool = True,
     device: str = "auto",
     members: str = "auto",
+    trackers: Sequence[str] = (),
 ) -> list[Model]:
     """Train the same model with several seeds, in one vectorised program where that is faster.
 
@@ -120,6 +125,7 @@ def train_seeds(
         progress: show a bar with the time left.
         device: "auto", "cpu", "gpu".
         members: "together", "in-turn", or as is faster on the device.
+        trackers: as for ``train``; each seed is a tracked run of its own.
 
     Raises:
         ConfigError, DataError, StorageError: as ``train`` does; members cannot be trained together.
@@ -128,11 +134,12 @@ def train_seeds(
     plans = [Plan.of(bags, *given, {**(settings or {}), "seed": seed}) for seed in seeds]
     methods = [build_method(plan.what, plan.contract, plan.how.seed) for plan in plans]
     folders = [None if out is None else Path(out) / str(seed) for seed in seeds]
+    tracked = [_tracking(trackers, None if out is None else Path(out), plan) for plan in plans]
     done = {
         number: model for number, model in enumerate(_open_runs(plans, folders, if_exists)) if model is not None
     }
     left = [number for number in range(len(plans)) if number not in done]
-    runs = {n: Run(folders[n], if_exists == "resume", progress, device) for n in left}
+    runs = {n: Run(folders[n], if_exists == "resume", progress, device, tracked[n]) for n in left}
     shared = None if out is None else Path(out) / "together"
     summaries = _fit_seeds(
         [methods[n] for n in left], [plans[n] for n in left], list(runs.values()), members, shared
@@ -144,6 +151,12 @@ def train_seeds(
     if shared is not None:
         shutil.rmtree(shared, ignore_errors=True)
     return [done[number] for number in range(len(plans))]
+
+
+def _tracking(names: Sequence[str], home: Path | None, plan: Plan) -> Tracking:
+    """Return what is tracked, after checking that it can be."""
+    check_trackers(names, home)
+    return Tracking(tuple(dict.fromkeys(names)), home or Path(), plan.description())
 
 
 def _open_runs(

@@ -79,7 +79,7 @@ class Model:
             device: "auto", "cpu", "cuda".
 
         Raises:
-            ModelError: instances of another shape than the model was trained on, or a calibration of other weights.
+            ModelError: instances of another shape than the model was trained on; a calibration of other weights.
             ConfigError: an instance estimator that the model does not have.
         """
         if self.calibration is not None:

@@ -42,8 +42,9 @@ def _clear(folder: Path) -> None:
         "calibration.json",
         "log.csv",
         "run.json",
+        "trackers.json",
     )
     for name in files:
         (folder / name).unlink(missing_ok=True)
-    for name in ("checkpoints", "members", "together"):
+    for name in ("checkpoints", "members", "together", "tensorboard", "mlflow", "wandb"):
         shutil.rmtree(folder / name, ignore_errors=True)

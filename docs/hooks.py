@@ -37,4 +37,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def _mathml(latex: str, display: str) -> str:
-    return convert(html.unescape(latex).strip(), display=display)
+    """Return the formula as MathML; a command that the converter does not know would be shown as it is."""
+    found = convert(html.unescape(latex).strip(), display=display)
+    if "\\" in found:
+        raise ValueError(f"a formula with a command that is not known: {latex}")
+    return found

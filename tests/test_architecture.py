@@ -28,7 +28,7 @@ LAYERS = [
     },
     {"data"},
     {"evaluation"},
-    {"report", "export"},
+    {"report", "export", "hub"},
     {
         "api",
         "estimator",

@@ -160,7 +160,7 @@ def test_a_calibration_is_saved_readably_and_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (("version",), 2, "version 1"),
+        (("version",), 3, "version 2"),
         (("calibration", "referral", "threshold"), "high", r"referral\.threshold"),
         (("calibration", "scaling", "temperature"), -1.0, r"scaling\.temperature"),
         (("calibration", "label_sets", "score"), "raps", "raps"),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from miue.data.label_table import LabelTable, key_of, read_label_table, read_text_columns
+from miue.data.opening import open_source
+from miue.data.store import write_store
 from miue.errors import ConfigError, DataError, StorageError
 
 
@@ -130,3 +133,26 @@ def test_an_unreadable_table_is_named(tmp_path: Path) -> None:
         read_text_columns(tmp_path / "none.csv")
     with pytest.raises(StorageError, match="a readable table"):
         read_text_columns(table(tmp_path, "a,b\n1,2,3\n"))
+
+
+def test_a_label_table_is_joined_to_a_table_of_instances_and_to_a_store(tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("bag_id,f\n007,1\nb,2\n007,3\nc,4\n")
+    (tmp_path / "labels.csv").write_text("bag_id,patient,label\nb,p,yes\n007.svs,q,no\n")
+    labels: dict[str, Any] = {"labels": tmp_path / "labels.csv", "classes": ["no", "yes"]}
+    opened = open_source(tmp_path / "rows.csv", **labels)
+    assert opened.bags.ids == ("b", "007")
+    assert opened.bags.labels.values.tolist() == [1, 0]
+    assert opened.bags.patients == ("p", "q")
+    assert opened.bags.batch([1]).instances.tolist() == [[1], [3]]
+    assert [(one.bag, one.is_bad) for one in opened.left_out] == [("c", False)]
+    write_store(tmp_path / "store", open_source(tmp_path / "rows.csv").bags)
+    stored = open_source(tmp_path / "store", **labels).bags
+    assert (stored.ids, stored.labels.values.tolist()) == (("b", "007"), [1, 0])
+    write_store(tmp_path / "labelled", stored)
+    with pytest.raises(ConfigError, match="labelled', which tells its labels itself"):
+        open_source(tmp_path / "labelled", **labels)
+    (tmp_path / "labels.csv").write_text("bag_id,label\nb,yes\n7,no\nd,no\n")
+    with pytest.raises(DataError, match=r"2 that cannot \(7: listed in .* there is '007'"):
+        open_source(tmp_path / "rows.csv", **labels)
+    left = open_source(tmp_path / "rows.csv", **labels, skip_bad=True)
+    assert (left.bags.ids, [one.bag for one in left.left_out if one.is_bad]) == (("b",), ["7", "d"])

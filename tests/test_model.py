@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -175,3 +178,40 @@ def test_the_trained_model_is_on_the_cpu_and_in_evaluation_mode(bags: BagDataset
     method = train(bags).method
     assert not method.training
     assert all(p.device == torch.device("cpu") for p in method.parameters())
+
+
+def calibrated(model: miue.Model, bags: BagDataset) -> miue.Model:
+    made = miue.calibrate(model.predict(bags), referral=None, false_alarms=None)
+    return replace(model, calibration=made)
+
+
+def test_the_digest_of_the_weights_is_that_of_their_file(tmp_path: Path, bags: BagDataset) -> None:
+    model = train(bags)
+    model.save(tmp_path / "model")
+    digest = hashlib.sha256((tmp_path / "model" / "model.safetensors").read_bytes()).hexdigest()
+    assert model.weights_sha256 == digest
+    assert miue.Model.load(tmp_path / "model").weights_sha256 == digest
+    assert model.predict(bags).about["weights_sha256"] == digest
+
+
+def test_a_calibration_is_of_its_weights_alone(tmp_path: Path, bags: BagDataset) -> None:
+    first, second = miue.train_seeds(bags, [1, 2], settings=ONE_EPOCH, progress=False, device="cpu")
+    calibrated(first, bags).save(tmp_path / "first")
+    decided = miue.Model.load(tmp_path / "first").predict(bags)
+    assert decided.bags.decisions is not None
+
+    second.save(tmp_path / "second")
+    shutil.copy(tmp_path / "first" / "calibration.json", tmp_path / "second")
+    mixed = miue.Model.load(tmp_path / "second")
+    with pytest.raises(ModelError, match="weights that were calibrated.*calibrate again"):
+        mixed.predict(bags)
+    with pytest.raises(ModelError, match=second.weights_sha256):
+        miue.decide(second.predict(bags), miue.Calibration.load(tmp_path / "first"))
+    assert replace(mixed, calibration=None).predict(bags).bags.decisions is None
+
+
+def test_predictions_of_another_tool_are_decided_on_without_weights(bags: BagDataset) -> None:
+    model = calibrated(train(bags), bags)
+    assert model.calibration is not None
+    table = replace(model.predict(bags), about={})
+    assert miue.decide(table, model.calibration).bags.decisions is not None

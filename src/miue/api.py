@@ -25,6 +25,7 @@ from miue.run_folder import IfExists, open_run
 from miue.training.batches import ordered_batches
 from miue.training.fit import Run, TrainingSummary, fit
 from miue.training.together import can_train_together, fit_together, is_faster_together, torch_device
+from miue.training.trackers import Tracking, check_trackers
 
 MEMBERS = ("auto", "together", "in-turn")
 DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md
@@ -46,6 +47,7 @@ def train(
     progress: bool = True,
     device: str = "auto",
     members: str = "auto",
+    trackers: Sequence[str] = (),
 ) -> Model:
     """Train a model on labelled bags.
 
@@ -64,9 +66,10 @@ def train(
         progress: show a bar with the time left.
         device: "auto", "cpu", "gpu".
         members: train the networks of an ensemble "together", "in-turn", or as is faster on the device.
+        trackers: "tensorboard", "mlflow", "wandb": also told of each epoch; by default they write into ``out``.
 
     Raises:
-        ConfigError: a name, option or setting that does not exist.
+        ConfigError: a name, option or setting that does not exist, or a tracker that is not installed.
         DataError: bags or labels that cannot be trained on.
         StorageError: ``out`` is taken.
     """
@@ -74,12 +77,13 @@ def train(
     plan = Plan.of(dataset, validation, network, method, encoder, options or {}, settings or {})
     trained = _begin(plan)
     folder = None if out is None else Path(out)
+    tracking = _tracking(trackers, folder, plan)
     if folder is not None:
         open_run(folder, if_exists, plan.description())
         if (folder / "config.json").exists():
             return Model.load(folder)
         write_splits(folder / "splits.csv", plan.splits(), dataset)
-    run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device)
+    run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device, tracking=tracking)
     summaries = _fit_members(trained, plan, run, members)
     return _finished(trained, plan, summaries, distances, folder)
 
@@ -100,6 +104,7 @@ def train_seeds(
     progress: bool = True,
     device: str = "auto",
     members: str = "auto",
+    trackers: Sequence[str] = (),
 ) -> list[Model]:
     """Train the same model with several seeds, in one vectorised program where that is faster.
 
@@ -120,6 +125,7 @@ def train_seeds(
         progress: show a bar with the time left.
         device: "auto", "cpu", "gpu".
         members: "together", "in-turn", or as is faster on the device.
+        trackers: as for ``train``; each seed is a tracked run of its own.
 
     Raises:
         ConfigError, DataError, StorageError: as ``train`` does; members cannot be trained together.
@@ -128,6 +134,7 @@ def train_seeds(
     plans = [Plan.of(bags, *given, {**(settings or {}), "seed": seed}) for seed in seeds]
     methods = [_begin(plan) for plan in plans]
     folders = [None if out is None else Path(out) / str(seed) for seed in seeds]
+    tracked = [_tracking(trackers, None if out is None else Path(out), plan) for plan in plans]
     done = {
         number: model for number, model in enumerate(_open_runs(plans, folders, if_exists)) if model is not None
     }
@@ -136,7 +143,7 @@ def train_seeds(
         folder = folders[number]
         if folder is not None:
             write_splits(folder / "splits.csv", plans[number].splits(), bags)
-    runs = {n: Run(folders[n], if_exists == "resume", progress, device) for n in left}
+    runs = {n: Run(folders[n], if_exists == "resume", progress, device, tracked[n]) for n in left}
     shared = None if out is None else Path(out) / "together"
     summaries = _fit_seeds(
         [methods[n] for n in left], [plans[n] for n in left], list(runs.values()), members, shared
@@ -158,6 +165,12 @@ def _begin(plan: Plan) -> Method:
             batch.instances for batch in ordered_batches(plan.train, BATCH_INSTANCES)
         )
     return method
+
+
+def _tracking(names: Sequence[str], home: Path | None, plan: Plan) -> Tracking:
+    """Return what is tracked, after checking that it can be."""
+    check_trackers(names, home)
+    return Tracking(tuple(dict.fromkeys(names)), home or Path(), plan.description())
 
 
 def _open_runs(

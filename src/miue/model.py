@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from miue.bags import BagDataset
@@ -42,6 +43,7 @@ class Model:
         about: how it was trained, for a reader.
         distances: scores of how far instances lie from the training instances.
         calibration: what decisions are made by, where the model was calibrated.
+        weights_sha256: of model.safetensors, as it was read or would be written.
     """
 
     method: Method
@@ -50,6 +52,12 @@ class Model:
     about: Mapping[str, Any] = field(default_factory=dict)
     distances: Mapping[str, FeatureDistance] = field(default_factory=dict)
     calibration: Calibration | None = None
+    weights_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.weights_sha256:
+            digest = hashlib.sha256(save(weights_of(self.method))).hexdigest()
+            object.__setattr__(self, "weights_sha256", digest)
 
     def predict(
         self,
@@ -72,9 +80,11 @@ class Model:
             on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
 
         Raises:
-            ModelError: instances of another shape than the model was trained on.
+            ModelError: instances of another shape than the model was trained on; a calibration of other weights.
             ConfigError: an instance estimator that the model does not have.
         """
+        if self.calibration is not None:
+            self.calibration.check_weights(self.weights_sha256)
         dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags)
         self.check(dataset)
         predictions = predict(
@@ -85,7 +95,7 @@ class Model:
             progress=progress,
             device=device,
             scores=DistanceScores(self.distances) if self.distances else None,
-            about=self.summary(),
+            about={**self.summary(), "weights_sha256": self.weights_sha256},
             on_bad=on_bad,
         )
         return predictions if self.calibration is None else decide(predictions, self.calibration)
@@ -170,6 +180,8 @@ class Model:
         method = build_method(config, contract, seed=0)
         try:
             method.load_state_dict(load_file(folder / "model.safetensors"))
+            with (folder / "model.safetensors").open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, SafetensorError, RuntimeError) as error:
             raise ModelError(
                 item=f"weights {str(folder / 'model.safetensors')!r}",
@@ -179,7 +191,7 @@ class Model:
             ) from error
         distances = _read_distances(folder, content.get("distances", []))
         calibration = Calibration.load(folder) if (folder / CALIBRATION).exists() else None
-        return cls(method.eval(), config, contract, content.get("about", {}), distances, calibration)
+        return cls(method.eval(), config, contract, content.get("about", {}), distances, calibration, digest)
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

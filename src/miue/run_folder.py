@@ -43,8 +43,9 @@ def _clear(folder: Path) -> None:
         "log.csv",
         "run.json",
         "splits.csv",
+        "trackers.json",
     )
     for name in files:
         (folder / name).unlink(missing_ok=True)
-    for name in ("checkpoints", "members", "together"):
+    for name in ("checkpoints", "members", "together", "tensorboard", "mlflow", "wandb"):
         shutil.rmtree(folder / name, ignore_errors=True)

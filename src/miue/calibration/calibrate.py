@@ -74,6 +74,7 @@ def calibrate(
             "of class": np.bincount(labels[table.labels.known], minlength=len(names)).tolist(),
             **(about or {}),
         },
+        weights_sha256=predictions.about.get("weights_sha256"),
     )
 
 

@@ -12,11 +12,11 @@ from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.label_sets import SET_SCORES, LabelSets
 from miue.calibration.referral import Referral
 from miue.calibration.scaling import Scaling
-from miue.errors import StorageError
+from miue.errors import ModelError, StorageError
 from miue.files import check_format, read_json, write_json
 
 FORMAT = "miue-calibration"
-VERSION = 1
+VERSION = 2
 FILE = "calibration.json"
 
 
@@ -30,6 +30,7 @@ class Calibration(BaseModel):
         label_sets: which classes are in a bag's set.
         false_alarms: which bags are called out of distribution.
         about: which bags it was made from, for a reader.
+        weights_sha256: of the model.safetensors that made the predictions; None where no model of ours did.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -40,6 +41,24 @@ class Calibration(BaseModel):
     label_sets: LabelSets | None = None
     false_alarms: FalseAlarms | None = None
     about: dict[str, Any] = Field(default_factory=dict)
+    weights_sha256: str | None = None
+
+    def check_weights(self, weights_sha256: str | None) -> None:
+        """Raise where the calibration was made from predictions of other weights than these.
+
+        Args:
+            weights_sha256: of the model that predicts; None where it is not known, which is let pass.
+
+        Raises:
+            ModelError: other weights.
+        """
+        if None not in (self.weights_sha256, weights_sha256) and self.weights_sha256 != weights_sha256:
+            raise ModelError(
+                item="the calibration",
+                wanted=f"predictions of the weights that were calibrated (SHA-256 {self.weights_sha256})",
+                got=f"predictions of other weights (SHA-256 {weights_sha256})",
+                fix="calibrate again with these weights: miue calibrate RUN STORE",
+            )
 
     def save(self, path: Path | str) -> None:
         """Write the calibration to the file ``path``, whole or not at all.

@@ -22,7 +22,9 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
 
     Raises:
         DataError: other classes, or an uncertainty that the predictions do not have.
+        ModelError: predictions of a model with other weights than the calibrated ones.
     """
+    calibration.check_weights(predictions.about.get("weights_sha256"))
     table = predictions.bags
     names = np.array(calibration.class_names, object)
     _check_classes(predictions, calibration)

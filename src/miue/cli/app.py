@@ -15,6 +15,7 @@ from rich.console import Console
 from miue.cli.calibrate import calibrate, decide
 from miue.cli.cross_validate import cross_validate
 from miue.cli.export import export_app
+from miue.cli.hub import hub_app
 from miue.cli.nuclei import nuclei_app
 from miue.cli.options import Encoder, Method, Network, parse_settings
 from miue.cli.pack import data_pack, data_split
@@ -50,6 +51,7 @@ app.add_typer(data_app, name="data")
 app.add_typer(paper_app, name="paper")
 app.add_typer(nuclei_app, name="nuclei")
 app.add_typer(export_app, name="export")
+app.add_typer(hub_app, name="hub")
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
@@ -187,6 +189,14 @@ def train(
     members: Annotated[
         str, typer.Option(help="Train the networks of an ensemble together, in-turn, or auto, as is faster.")
     ] = "auto",
+    tracker: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also tell tensorboard, mlflow or wandb of each epoch, which needs miue[tensorboard] and so on. "
+            "They write into --out; nothing is sent unless MLFLOW_TRACKING_URI or WANDB_MODE says so; may be "
+            "repeated."
+        ),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted.")] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -225,6 +235,7 @@ def train(
         progress=not quiet,
         device=device,
         members=members,
+        trackers=tracker or [],
     )
     about = model.about
     typer.echo(

@@ -22,7 +22,7 @@ class Source:
 
     labels: Annotated[
         Path | None,
-        typer.Option(help="Label table of a folder (CLAM, Patho-Bench, MIREL, STAMP); ids are text."),
+        typer.Option(help="Label table of the bags (CLAM, Patho-Bench, MIREL, STAMP); ids are text."),
     ] = None
     label_column: Annotated[str | None, typer.Option(help="Column of the label; found by name.")] = None
     id_column: Annotated[str | None, typer.Option(help="Column of the bag's name; found by name.")] = None
@@ -92,15 +92,11 @@ def open_bags(
     from miue.data.opening import open_source
     from miue.data.splits import read_splits
 
-    folder_only = {"labels": source.labels, "slide_table": source.slide_table, "mpp": source.mpp}
-    given = [name for name, value in folder_only.items() if value is not None]
-    if given and not (path.is_dir() and not (path / "store.json").exists()):
+    if source.mpp is not None and not (path.is_dir() and not (path / "store.json").exists()):
         raise ConfigError(
-            item=f"--{given[0].replace('_', '-')}",
+            item="--mpp",
             wanted="a folder of feature files beside it",
-            got=f"{str(path)!r}, which tells its labels itself"
-            if path.exists()
-            else f"{str(path)!r}, which is not there",
+            got=f"{str(path)!r}" if path.exists() else f"{str(path)!r}, which is not there",
             fix="leave it out, or give the folder",
         )
     opened = open_source(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,28 +11,13 @@ import numpy as np
 
 from miue.bags import BagDataset, Labels
 from miue.data.file_instances import FileInstances
-from miue.data.label_table import LabelTable, key_of
-from miue.data.splits import Splits, check_splits
+from miue.data.label_table import LabelTable
+from miue.data.labelling import LeftOut, match, refuse_or_skip, with_labels
 from miue.errors import DataError, MiueError
 from miue.progress import tracked
 from miue.readers import Contents, contents_of
 from miue.readers.discovery import bag_files
 from miue.readers.hdf5 import patch_size_beside
-
-
-@dataclass(frozen=True)
-class LeftOut:
-    """A bag that is not in the dataset.
-
-    Attributes:
-        bag: its id.
-        reason: why.
-        is_bad: whether something is wrong with it, unlike a file that the label table does not list.
-    """
-
-    bag: str
-    reason: str
-    is_bad: bool = True
 
 
 @dataclass(frozen=True)
@@ -75,7 +60,8 @@ def open_folder(
     paths = bag_files(folder)
     left_out: list[LeftOut] = []
     if labels is not None:
-        paths = _listed(folder, paths, labels, left_out)
+        listed, left_out = match(labels, [path.name for path in paths], str(folder))
+        paths = [paths[place] for place in listed]
     found = []
     for path in tracked(paths, "opening", shown=progress):
         try:
@@ -83,71 +69,11 @@ def open_folder(
         except MiueError as error:
             left_out.append(LeftOut(path.stem, str(error)))
     found = _alike(found, left_out)
-    _refuse_or_skip(folder, found, left_out, skip_bad)
+    refuse_or_skip(str(folder), len(found), left_out, skip_bad=skip_bad)
     bags = _dataset(found)
     if labels is not None:
         bags = with_labels(bags, labels, classes)
     return OpenedFolder(bags, tuple(found), tuple(left_out))
-
-
-def with_labels(bags: BagDataset, labels: LabelTable, classes: Sequence[str] = ()) -> BagDataset:
-    """Return ``bags`` with the classes, the patients and the first fold of a table that lists them all.
-
-    Raises:
-        DataError: a class that is not among those given, or splits that cannot be used.
-    """
-    names = labels.class_names(classes)
-    row_of = {name: row for row, name in enumerate(labels.ids)}
-    rows = [row_of[key_of(name)] for name in bags.ids]
-    index = {name: number for number, name in enumerate(names)}
-    texts = [labels.labels[row] for row in rows]
-    labelled = replace(
-        bags,
-        labels=Labels.of([index[text] if text else None for text in texts]),
-        class_names=names,
-        patients=tuple(labels.patients[row] for row in rows) if labels.has_patients else None,
-    )
-    if not labels.folds:
-        return labelled
-    first = next(iter(labels.folds.values()))
-    labelled = replace(labelled, splits=tuple(first[row] for row in rows))
-    check_splits(labelled, labels.source)
-    return labelled
-
-
-def splits_of(labels: LabelTable) -> Splits | None:
-    """Return the folds that a label table holds, None where it has none."""
-    if not labels.folds:
-        return None
-    folds = [dict(zip(labels.ids, fold, strict=True)) for fold in labels.folds.values()]
-    return Splits(labels.source, tuple({name: s for name, s in fold.items() if s} for fold in folds))
-
-
-def _listed(folder: Path, paths: list[Path], labels: LabelTable, left_out: list[LeftOut]) -> list[Path]:
-    """Return the files that the table lists, in its order; the others, and bags without a file, are left out."""
-    file_of = {key_of(path.name): path for path in paths}
-    listed = []
-    for name in labels.ids:
-        if name in file_of:
-            listed.append(file_of.pop(name))
-        else:
-            near = _near(name, file_of)
-            hint = f"; there is {near!r}: did the id lose its zeros or gain a '.0'?" if near else ""
-            left_out.append(
-                LeftOut(name, f"listed in {labels.source!r}, but {str(folder)!r} has no such file{hint}")
-            )
-    left_out += [
-        LeftOut(name, f"a file that {labels.source!r} does not list", is_bad=False) for name in sorted(file_of)
-    ]
-    return listed
-
-
-def _near(name: str, others: Iterable[str]) -> str | None:
-    """Return the id that ``name`` would be if a spreadsheet had made a number of it."""
-    plain = name.removesuffix(".0").lstrip("0")
-    return (
-        next((other for other in others if other != name and other.lstrip("0") == plain), None) if plain else None
-    )
 
 
 def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
@@ -180,26 +106,6 @@ def _alike(found: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
         reason = f"bag file {str(one.path)!r}: expected {usual} as in {count} files, got {here}"
         left_out.append(LeftOut(one.id, f"{reason}; extract all features with one encoder"))
     return kept
-
-
-def _refuse_or_skip(folder: Path, found: list[Contents], left_out: list[LeftOut], skip_bad: bool) -> None:
-    bad = [one for one in left_out if one.is_bad]
-    if bad and not skip_bad:
-        shown = "; ".join(f"{one.bag}: {one.reason}" for one in bad[:3])
-        raise DataError(
-            item=f"{str(folder)!r}",
-            wanted="bags that can all be used",
-            got=f"{len(bad)} that cannot ({shown}{'; …' if bad[3:] else ''})",
-            fix="mend them, or pass --skip-bad to go on without them; 'miue inspect FOLDER' lists all",
-        )
-    if not found:
-        reason = left_out[0].reason if left_out else "the folder is empty"
-        raise DataError(
-            item=f"{str(folder)!r}",
-            wanted="at least one bag",
-            got=f"none of {len(left_out)} ({reason})",
-            fix="check the folder and the ids of the label table",
-        )
 
 
 def _dataset(found: Sequence[Contents]) -> BagDataset:

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from miue.bags import BagDataset
-from miue.data.bag_folder import LeftOut, open_folder, splits_of
+from miue.data.bag_folder import open_folder
 from miue.data.bag_table import open_table, with_instance_labels
 from miue.data.file_instances import FileInstances
 from miue.data.label_table import read_label_table
+from miue.data.labelling import LeftOut, label_bags, splits_of
 from miue.data.splits import Splits, make_split
 from miue.data.store import read_store
 from miue.errors import DataError, MiueError
@@ -88,7 +89,7 @@ def open_source(
 
     Args:
         path: a store, a folder of bag files, or a long table.
-        labels: label table of a folder.
+        labels: label table of bags that do not tell theirs.
         columns: arguments of ``read_label_table``.
         classes: order of the classes.
         splits: to assign; those of the label table if None.
@@ -101,13 +102,9 @@ def open_source(
     Raises:
         DataError, StorageError, ConfigError: bags, labels or splits that cannot be used.
     """
-    left_out: tuple[LeftOut, ...] = ()
-    if is_long_table(path):
-        bags = open_table(path, classes=classes)
-    elif (path / "store.json").exists() or not path.is_dir():
-        bags = read_store(path)
-    else:
-        table = None if labels is None else read_label_table(labels, **(columns or {}))
+    table = None if labels is None else read_label_table(labels, **(columns or {}))
+    left_out: Sequence[LeftOut] = ()
+    if path.is_dir() and not (path / "store.json").exists():
         opened = open_folder(
             path,
             table,
@@ -117,10 +114,14 @@ def open_source(
             progress=progress,
         )
         bags, left_out = opened.bags, opened.left_out
-        if splits is None and table is not None and fold:
-            splits = splits_of(table)
+    else:
+        bags = open_table(path, classes=classes) if is_long_table(path) else read_store(path)
+        if table is not None:
+            bags, left_out = label_bags(bags, table, str(path), classes=classes, skip_bad=skip_bad)
+    if splits is None and table is not None and fold:
+        splits = splits_of(table)
     if splits is not None:
         bags = splits.assign(bags, fold)
     if instance_labels is not None:
         bags = with_instance_labels(bags, instance_labels)
-    return OpenedBags(bags, left_out)
+    return OpenedBags(bags, tuple(left_out))

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from miue.bags import BagDataset, check_bag
-from miue.data.bag_folder import LeftOut
+from miue.data.labelling import LeftOut
 from miue.data.store import write_tables
 from miue.errors import DataError, MiueError, StorageError
 from miue.files import atomic_file, atomic_folder, read_json, refuse_existing, write_json

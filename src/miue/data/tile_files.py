@@ -88,6 +88,8 @@ def read_tiles(path: Path) -> Tiles:
             if found.dtype.kind not in "iu":
                 raise _no_coords(path, f"coords of {found.dtype}")
             coords, about = found[:].astype(np.int64), dict(found.attrs)
+    except DataError:
+        raise
     except (OSError, KeyError, ValueError, AttributeError) as error:
         raise StorageError(
             item=f"{str(path)!r}", wanted="an HDF5 file with coords", got=str(error), fix="check the file"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -54,16 +54,26 @@ class LevelEvaluation:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Evaluation of bags and, where they were predicted, of instances; of decisions and patients, if any."""
+    """Evaluation of bags and, where they were predicted, of instances; of decisions and patients, if any.
+
+    Attributes:
+        bags: metrics of bags.
+        instances: metrics of instances; None where they were not predicted.
+        decisions: how the decisions came out; None where there are none.
+        patients: metrics of patients with several bags; None where patients are not told.
+        about: what made the predictions, for a reader.
+    """
 
     bags: LevelEvaluation
     instances: LevelEvaluation | None
     decisions: DecisionEvaluation | None = None
     patients: LevelEvaluation | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; an undefined metric is null with its reason beside it."""
         return {
+            "about": dict(self.about),
             "bags": _plain(asdict(self.bags)),
             "instances": self.instances and _plain(asdict(self.instances)),
             "decisions": self.decisions and _plain(asdict(self.decisions)),
@@ -88,6 +98,7 @@ def evaluate(predictions: Predictions) -> Evaluation:
         evaluate_level(instances) if instances else None,
         evaluate_decisions(predictions.bags, decisions) if decisions else None,
         evaluate_level(patients) if patients else None,
+        predictions.about,
     )
 
 

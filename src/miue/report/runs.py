@@ -17,7 +17,8 @@ from miue.distributions.categorical import Categorical
 from miue.errors import DataError
 from miue.predictions import Predictions, PredictionTable
 
-OF_ONE_TRAINING = {"seed", "epochs", "best_epoch", "criterion", "version", "store", "split"}  # not of the method
+# What stands in the predictions of one training and is not of the method
+OF_ONE_TRAINING = {"seed", "epochs", "best_epoch", "criterion", "version", "store", "split", "weights_sha256"}
 LISTED = 5  # bags named in a note
 
 

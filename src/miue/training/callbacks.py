@@ -90,18 +90,10 @@ class BestWeights(Checkpoint):
         self.stopped = state_dict["stopped"]
 
 
-class EpochLog(Callback):
-    """One CSV line per epoch, whole after every epoch, continued by a resumed run.
-
-    Args:
-        path: the CSV file.
-    """
+class EpochRecord(Callback):
+    """What is written down of each epoch, whether Lightning trains or members are trained together."""
 
     columns = ("epoch", "train_loss", "validation_nll", "validation_error", "criterion", "learning_rate")
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows: list[dict[str, Any]] = []
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the lines of the epochs that are not trained again."""
@@ -111,6 +103,35 @@ class EpochLog(Callback):
         """Add the line of this epoch."""
         metrics = {key: float(trainer.callback_metrics[key]) for key in self.columns[1:-1]}
         self.add(trainer.current_epoch + 1, metrics, trainer.optimizers[0].param_groups[0]["lr"])
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """End the record."""
+        self.close(whole=True)
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """End the record of a training that was interrupted."""
+        self.close(whole=False)
+
+    def keep_until(self, epoch: int) -> None:
+        """Begin, after the epochs up to ``epoch`` that a resumed run does not train again."""
+
+    def add(self, epoch: int, metrics: dict[str, float], rate: float) -> None:
+        """Write down one epoch: the values of ``EpochSums`` and the learning rate."""
+
+    def close(self, *, whole: bool) -> None:
+        """End, after a training that was ``whole`` or interrupted."""
+
+
+class EpochLog(EpochRecord):
+    """One CSV line per epoch, whole after every epoch, continued by a resumed run.
+
+    Args:
+        path: the CSV file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows: list[dict[str, Any]] = []
 
     def keep_until(self, epoch: int) -> None:
         """Take over the lines of a run that is resumed after ``epoch``."""

@@ -8,7 +8,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -18,9 +18,10 @@ from miue.bags import BagDataset
 from miue.config import TrainingConfig
 from miue.errors import DataError
 from miue.methods import Method
-from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress
+from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, EpochRecord
 from miue.training.checkpoint import SafetensorsCheckpointIO
 from miue.training.module import TrainingData, TrainingModule
+from miue.training.trackers import TrackedEpochs, Tracking
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,21 @@ class Run:
         resume: continue from the folder's last checkpoint, if there is one.
         progress: show a bar with the time left.
         accelerator: "auto", "cpu", "gpu".
+        tracking: trackers that are told of each epoch; they need a folder.
     """
 
     folder: Path | None = None
     resume: bool = False
     progress: bool = True
     accelerator: str = "auto"
+    tracking: Tracking = field(default_factory=Tracking)
+
+    def records(self, config: TrainingConfig) -> list[EpochRecord]:
+        """Return what is written down of each epoch; nothing without a folder."""
+        if self.folder is None:
+            return []
+        log = EpochLog(self.folder / "log.csv")
+        return [log, TrackedEpochs(self.tracking, self.folder, config)] if self.tracking.names else [log]
 
 
 def fit(
@@ -77,9 +87,7 @@ def fit(
     check_labels(validation, "validation", classes_wanted=1)
     best = BestWeights(run.folder / "checkpoints" if run.folder is not None else None)
     stopping = EarlyStopping("criterion", min_delta=MIN_DELTA, patience=config.stop_patience)
-    callbacks: list[Callback] = [stopping, best]
-    if run.folder is not None:
-        callbacks.append(EpochLog(run.folder / "log.csv"))
+    callbacks: list[Callback] = [stopping, best, *run.records(config)]
     if run.progress:
         callbacks.append(EpochProgress(best))
     started = time.perf_counter()

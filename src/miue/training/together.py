@@ -8,7 +8,8 @@ sizes; each is filled up to the largest with one more bag, whose loss is left ou
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from miue.errors import ConfigError
 from miue.methods import Method
 from miue.segments import MATMUL_FROM, Segments
 from miue.training.batches import PackedBatches, ordered_batches, shuffled_batches
-from miue.training.callbacks import BestWeights, EpochLog, epoch_bar
+from miue.training.callbacks import BestWeights, EpochRecord, epoch_bar
 from miue.training.checkpoint import read_nested, write_nested
 from miue.training.fit import Run, TrainingSummary, check_labels
 from miue.training.module import VALIDATION_INSTANCES, EpochSums, optimizer_and_schedule
@@ -91,12 +92,12 @@ def fit_together(
     started = time.perf_counter()
     device = torch_device(runs[0].accelerator)
     started_with = zip(members, configs, runs, strict=True)
-    states = [_Member.start(method, config, run.folder, device) for method, config, run in started_with]
+    states = [_Member.start(method, config, run, device) for method, config, run in started_with]
     last = None if folder is None else folder / "last.safetensors"
     if runs[0].resume and last is not None and last.exists():
         _resume(states, last)
     config = configs[0]
-    with epoch_bar(shown=runs[0].progress) as bar:
+    with epoch_bar(shown=runs[0].progress) as bar, _recording(states):
         first = max(state.epochs for state in states)
         task = bar.add_task("training", total=config.max_epochs, completed=first, note="starting")
         for epoch in range(first, config.max_epochs):
@@ -118,6 +119,22 @@ def fit_together(
     return [TrainingSummary(s.epochs, s.best.best_epoch, s.best.best_criterion, seconds) for s in states]
 
 
+@contextmanager
+def _recording(states: Sequence[_Member]) -> Iterator[None]:
+    """Open the records of all members, and end them however the training ends."""
+    whole = False
+    try:
+        for state in states:
+            for record in state.records:
+                record.keep_until(state.epochs)
+        yield
+        whole = True
+    finally:
+        for state in states:
+            for record in state.records:
+                record.close(whole=whole)
+
+
 @dataclass
 class _Member:
     """A member under training with all that is its own."""
@@ -127,27 +144,26 @@ class _Member:
     optimizer: Any
     schedule: Any
     best: BestWeights
-    log: EpochLog | None
+    records: list[EpochRecord]
     sums: EpochSums
     epochs: int = 0
 
     @classmethod
-    def start(cls, method: Method, config: TrainingConfig, folder: Path | None, device: torch.device) -> _Member:
+    def start(cls, method: Method, config: TrainingConfig, run: Run, device: torch.device) -> _Member:
         """Return the member before its first epoch."""
         optimizer, schedule = optimizer_and_schedule(method.to(device), config)
-        best = BestWeights(None if folder is None else folder / "checkpoints")
-        log = None if folder is None else EpochLog(folder / "log.csv")
-        if folder is not None:
-            (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
-        return cls(method, config, optimizer, schedule, best, log, EpochSums())
+        best = BestWeights(None if run.folder is None else run.folder / "checkpoints")
+        if run.folder is not None:
+            (run.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+        return cls(method, config, optimizer, schedule, best, run.records(config), EpochSums())
 
     def end_epoch(self, epoch: int) -> None:
         """Step the schedule, keep the weights if they are the best, and see whether to stop."""
         values = self.sums.values(epoch)
         self.sums = EpochSums()
         self.epochs = epoch
-        if self.log is not None:
-            self.log.add(epoch, values, self.optimizer.param_groups[0]["lr"])
+        for record in self.records:
+            record.add(epoch, values, self.optimizer.param_groups[0]["lr"])
         self.schedule.step(values["criterion"])
         self.best.consider(self.method, values["criterion"], epoch)
         self.best.stopped = epoch - self.best.best_epoch >= self.config.stop_patience
@@ -162,8 +178,6 @@ class _Member:
         self.epochs = state["epochs"]
         for name in ("optimizer", "schedule", "best", "method"):
             getattr(self, name).load_state_dict(state[name])
-        if self.log is not None:
-            self.log.keep_until(self.epochs)
 
 
 class _Loss(nn.Module):

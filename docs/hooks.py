@@ -1,0 +1,46 @@
+"""What MkDocs does beyond its plugins: formulas become MathML, and results/ becomes pages.
+
+MathML is drawn by the browser itself, so that a built page needs no script and no network for its formulas.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+from typing import Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.S)
+BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.S)
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Return the page with each formula, marked by the extension arithmatex, as MathML."""
+    content = BLOCK.sub(lambda found: _mathml(found[1], "block"), content)
+    content = INLINE.sub(lambda found: _mathml(found[1], "inline"), content)
+    if 'class="arithmatex"' in content:
+        raise ValueError("a formula was not converted to MathML")
+    return content
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the tables and figures of results/, whose links to each other stay as they are."""
+    for path in sorted((ROOT / "results").rglob("*")):
+        within = path.relative_to(ROOT / "results")
+        if path.suffix in (".md", ".png") or (path.suffix == ".csv" and within.parts[0] in ("figures", path.name)):
+            files.append(
+                File(path.relative_to(ROOT).as_posix(), str(ROOT), config.site_dir, use_directory_urls=True)
+            )
+    return files
+
+
+def _mathml(latex: str, display: str) -> str:
+    """Return the formula as MathML; a command that the converter does not know would be shown as it is."""
+    found = convert(html.unescape(latex).strip(), display=display)
+    if "\\" in found:
+        raise ValueError(f"a formula with a command that is not known: {latex}")
+    return found

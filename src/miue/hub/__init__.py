@@ -1,0 +1,8 @@
+"""Model folders and the Hugging Face Hub: the model card, and the way there and back."""
+
+from __future__ import annotations
+
+from miue.hub.card import CARD, model_card, write_card
+from miue.hub.transfer import pull, push
+
+__all__ = ["CARD", "model_card", "pull", "push", "write_card"]

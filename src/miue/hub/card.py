@@ -1,0 +1,250 @@
+"""The model card: what a model is, what it takes, how it was trained, what was measured and what it is not for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from miue.errors import ConfigError, ModelError
+from miue.files import atomic_file, read_json, refuse_existing
+from miue.measures import MEASURES
+from miue.model import Model
+
+CARD = "README.md"
+TAGS = ("multiple-instance-learning", "uncertainty-estimation", "out-of-distribution-detection")
+METRICS = {
+    "accuracy": "accuracy",
+    "auroc": "AUROC of the class",
+    "ece": "expected calibration error",
+    "brier": "Brier score",
+    "nll": "negative log-likelihood",
+    "aurc": "area under the risk-coverage curve",
+}
+SAME_FEATURES = (
+    "They must come from the extractor of the training features. Their width is checked, the extractor cannot be."
+)
+SAME_IMAGES = "They must be made as the training images were. Their size is checked, how they were made cannot be."
+TEXT = """\
+# {title}
+
+Predicts bags, and the instances in them, with the uncertainty of each; trained on bag labels. Made with miue
+{version}.
+
+## What it takes
+
+- A bag is a set of instances, each {instance}.
+- {same}
+- Classes, in the order of the probabilities: {classes}.
+
+## What it is
+
+{model}
+
+## How it was trained
+
+{training}
+
+## What was measured
+
+{metrics}
+
+## What travels with it
+
+{files}
+
+## Limits
+
+- For research. Not for diagnosis, and not validated for any clinical use.
+- Labels of bags were all that was learned from. How often predictions of single instances are wrong has been
+  counted only where instance labels were evaluated above; nothing is promised of them.
+- Numbers hold for bags drawn as those that were measured. Another scanner, hospital, staining or feature extractor
+  is another distribution: measure, and calibrate, again.
+
+## How to use it
+
+```sh
+pip install "miue[hub]"
+miue hub pull OWNER/NAME --out model
+miue predict model STORE --out predictions
+```
+"""
+
+
+def write_card(
+    folder: Path,
+    *,
+    evaluation: Path | None = None,
+    title: str | None = None,
+    licence: str | None = None,
+    overwrite: bool = False,
+) -> Path:
+    """Write README.md, the model card, into a model's folder, and return its path.
+
+    Args:
+        folder: a model that was trained or saved.
+        evaluation: a JSON file of ``miue evaluate --out``, of predictions of this model.
+        title: what to call the model; else the folder's name.
+        licence: identifier such as "apache-2.0"; the choice is yours, and without it the card states none.
+        overwrite: replace a card that is there.
+
+    Raises:
+        StorageError: no model, no such evaluation, or a card that may not be replaced.
+        ModelError: an evaluation of other weights.
+        ConfigError: a file that is no evaluation.
+    """
+    refuse_existing(folder / CARD, overwrite=overwrite)
+    measured = None if evaluation is None else read_json(evaluation, what="evaluation")
+    model, title = Model.load(folder), title or folder.resolve().name
+    files = [file.name for file in folder.iterdir()]
+    run = read_json(folder / "run.json", what="run") if "run.json" in files else {}
+    settings = run.get("training", {})
+    text = model_card(model, title, files, settings=settings, evaluation=measured, licence=licence)
+    with atomic_file(folder / CARD) as temporary:
+        temporary.write_text(text, "utf-8")
+    return folder / CARD
+
+
+def model_card(
+    model: Model,
+    title: str,
+    files: list[str],
+    *,
+    settings: Mapping[str, Any] | None = None,
+    evaluation: Mapping[str, Any] | None = None,
+    licence: str | None = None,
+) -> str:
+    """Return the text of a model card, its metadata first, as the Hub reads it.
+
+    Args:
+        model: what the card is of.
+        title: what to call it.
+        files: names of the files that travel with it.
+        settings: of the training, where they are known.
+        evaluation: what ``Evaluation.to_json`` gave, of predictions of this model.
+        licence: identifier, or None to state none.
+
+    Raises:
+        ModelError: an evaluation of other weights.
+        ConfigError: an evaluation without bags.
+    """
+    if evaluation is not None:
+        _check_evaluation(model, evaluation)
+    summary = model.summary()
+    metadata: dict[str, Any] = {"library_name": "miue", "tags": [*TAGS, summary["method"], summary["network"]]}
+    if licence is not None:
+        metadata["license"] = licence
+    if evaluation is not None:
+        metadata["model-index"] = [{"name": title, "results": list(_results(evaluation))}]
+    body = TEXT.format(
+        title=title,
+        version=version("miue"),
+        instance=_instance(model.contract.instance_shape),
+        same=SAME_FEATURES if len(model.contract.instance_shape) == 1 else SAME_IMAGES,
+        classes=", ".join(model.contract.class_names),
+        model=_listed(_what_it_is(model)),
+        training=_listed({key.replace("_", " "): v for key, v in {**model.about, **(settings or {})}.items()}),
+        metrics="Nothing yet." if evaluation is None else _measured(evaluation),
+        files=_listed(_files(files)),
+    )
+    return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n\n{body}"
+
+
+def _check_evaluation(model: Model, evaluation: Mapping[str, Any]) -> None:
+    if not isinstance(evaluation.get("bags"), Mapping) or "metrics" not in evaluation["bags"]:
+        raise ConfigError(
+            item="the evaluation",
+            wanted="what miue evaluate --out wrote",
+            got=f"keys {', '.join(map(str, evaluation)) or 'none'}",
+            fix="run miue evaluate PREDICTIONS --out evaluation.json",
+        )
+    digest = evaluation.get("about", {}).get("weights_sha256")
+    if digest != model.weights_sha256:
+        raise ModelError(
+            item="the evaluation",
+            wanted=f"one of predictions of this model (weights with SHA-256 {model.weights_sha256})",
+            got="predictions that do not say which weights made them" if digest is None else f"SHA-256 {digest}",
+            fix="predict with this model and evaluate that: miue predict RUN STORE; miue evaluate --out FILE",
+        )
+
+
+def _instance(shape: tuple[int, ...]) -> str:
+    if len(shape) == 1:
+        return f"a vector of {shape[0]} features"
+    return f"an image, {' × '.join(map(str, shape))} (height, width, channels)"
+
+
+def _what_it_is(model: Model) -> dict[str, Any]:
+    options = model.config.options()
+    parts = {name: getattr(model.config, name).name for name in ("encoder", "network", "method")}
+    return {
+        **parts,
+        "options": ", ".join(f"{key}={value}" for key, value in options.items()) or "as preset",
+        "parameters": f"{sum(p.numel() for p in model.method.parameters()):,}",
+        "distances to the training instances": ", ".join(model.distances) or "none",
+        "calibration": "none" if model.calibration is None else "calibration.json, of these weights",
+        "SHA-256 of model.safetensors": model.weights_sha256,
+    }
+
+
+def _files(names: list[str]) -> dict[str, str]:
+    meaning = {
+        "config.json": "what the model is made of, its data contract, how it was trained",
+        "model.safetensors": "the weights",
+        "distances.safetensors": "distances to the training instances",
+        "calibration.json": "rules of decision, and what they promise",
+    }
+    return {name: meaning[name] for name in meaning if name in names}
+
+
+def _results(evaluation: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield what was measured in the form of the Hub's model index, one entry per level."""
+    for level, values in _levels(evaluation):
+        metrics = [
+            {"type": name, "name": METRICS[name], "value": value}
+            for name, value in values["metrics"].items()
+            if name in METRICS and isinstance(value, int | float)
+        ]
+        if metrics:
+            yield {
+                "task": {"type": "other", "name": f"multiple instance learning, {level}"},
+                "dataset": {"type": "other", "name": _measured_on(evaluation)},
+                "metrics": metrics,
+            }
+
+
+def _measured(evaluation: Mapping[str, Any]) -> str:
+    lines = [f"On {_measured_on(evaluation)}.", ""]
+    for level, values in _levels(evaluation):
+        lines += [
+            f"| {level} ({values['labelled']:,} labelled of {values['count']:,}) | value |",
+            "| --- | ---: |",
+        ]
+        shown = {METRICS[name]: value for name, value in values["metrics"].items() if name in METRICS}
+        shown[f"AUROC of {values['confidence_measure']} for a wrong prediction"] = values["confidence"]["auroc"]
+        scores = [values["ood_measure"], *(name for name in values["by_measure"] if name not in MEASURES)]
+        for source in values["ood"]:
+            for score in scores:
+                shown[f"AUROC of {score} for {source}"] = values["by_measure"][score][source]["auroc"]
+        lines += [f"| {name} | {_number(value)} |" for name, value in shown.items()] + [""]
+    return "\n".join(lines).rstrip()
+
+
+def _measured_on(evaluation: Mapping[str, Any]) -> str:
+    about = evaluation.get("about", {})
+    return f"bags of {about['bags']}, split {about['split']}" if "bags" in about else "bags that are not named"
+
+
+def _levels(evaluation: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    return [(level, evaluation[level]) for level in ("bags", "instances") if evaluation.get(level)]
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, int | float) else f"undefined ({value['reason']})"
+
+
+def _listed(facts: Mapping[str, Any]) -> str:
+    return "\n".join(f"- {name}: {value}" for name, value in facts.items())

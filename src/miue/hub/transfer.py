@@ -1,0 +1,106 @@
+"""Model folders to and from the Hugging Face Hub (``pip install miue[hub]``)."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from miue.errors import ConfigError, StorageError
+from miue.files import atomic_folder
+from miue.hub.card import CARD
+from miue.model import Model
+
+FILES = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json", CARD)
+"""What travels: JSON, tensors and the card. Nothing else is sent or fetched, and none of it holds code."""
+
+
+def push(folder: Path, repository: str, *, private: bool = True) -> str:
+    """Upload a model's folder and return where it lies; checkpoints, logs and trackers stay.
+
+    Args:
+        folder: a model with a card.
+        repository: "OWNER/NAME"; made if it is not there.
+        private: make it private; one that is there stays as it is.
+
+    Raises:
+        ConfigError: huggingface_hub is not installed.
+        StorageError: no model, no card of these weights, or a refusal of the Hub.
+    """
+    hub = _hub()
+    model = Model.load(folder)
+    if not (folder / CARD).exists() or model.weights_sha256 not in (folder / CARD).read_text("utf-8"):
+        raise StorageError(
+            item=f"model {str(folder)!r}",
+            wanted=f"a card, {CARD}, of these weights",
+            got="a card of others" if (folder / CARD).exists() else "none",
+            fix=f"write one, and read it: miue hub card {folder}",
+        )
+    try:
+        hub.create_repo(repository, private=private, exist_ok=True)
+        hub.upload_folder(
+            repo_id=repository,
+            folder_path=folder,
+            allow_patterns=list(FILES),
+            commit_message=f"miue model, weights {model.weights_sha256[:12]}",
+        )
+    except _errors() as error:
+        raise _refused(repository, error) from error
+    return f"https://huggingface.co/{repository}"
+
+
+def pull(repository: str, out: Path, *, revision: str | None = None, overwrite: bool = False) -> Model:
+    """Download a model to the folder ``out``, see that it loads, and return it.
+
+    Args:
+        repository: "OWNER/NAME".
+        out: folder to write, whole or not at all.
+        revision: branch, tag or commit; a commit always gives the same model.
+        overwrite: replace what ``out`` holds.
+
+    Raises:
+        ConfigError: huggingface_hub is not installed.
+        StorageError: no such repository, no model in it, or ``out`` is taken.
+        ModelError: weights that do not fit the config.
+    """
+    hub = _hub()
+    with atomic_folder(out, overwrite=overwrite) as folder, tempfile.TemporaryDirectory() as fetched:
+        try:
+            hub.snapshot_download(repository, revision=revision, local_dir=fetched, allow_patterns=list(FILES))
+        except _errors() as error:
+            raise _refused(repository, error) from error
+        for name in FILES:
+            if (Path(fetched) / name).is_file():
+                shutil.copyfile(Path(fetched) / name, folder / name)
+        Model.load(folder)
+    return Model.load(out)
+
+
+def _hub() -> Any:
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ConfigError(
+            item="the Hugging Face Hub",
+            wanted="the package huggingface_hub",
+            got="it is not installed",
+            fix="pip install 'miue[hub]'",
+        ) from error
+    return huggingface_hub
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """Return what huggingface_hub raises: its own errors, those of names, and those of the network."""
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    return HfHubHTTPError, HFValidationError, OSError
+
+
+def _refused(repository: str, error: Exception) -> StorageError:
+    return StorageError(
+        item=f"repository {repository!r} of the Hugging Face Hub",
+        wanted="to reach it",
+        got=(str(error).strip() or type(error).__name__).split("\n")[0],
+        fix="check the name and the network, and log in with: hf auth login",
+    )

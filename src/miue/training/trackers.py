@@ -1,0 +1,180 @@
+"""Experiment trackers, written to by choice: TensorBoard, MLflow, Weights & Biases, through Lightning's loggers.
+
+Each epoch's values are those of log.csv. By default all stays in the run's folder and nothing is sent anywhere.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger, WandbLogger
+
+from miue.config import TrainingConfig
+from miue.errors import ConfigError, unknown_name
+from miue.files import read_json, write_json
+from miue.training.callbacks import EpochRecord
+
+IDS = "trackers.json"  # in the folder of a run: which MLflow and W&B runs are continued on resume
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one training is tracked.
+
+    Attributes:
+        home: folder of the whole run, which an ensemble's members share.
+        folder: of this training: ``home``, or a member's below it.
+        first_epoch: the epoch, from 1, that is trained next.
+        run_id: of an MLflow or W&B run that is continued.
+    """
+
+    home: Path
+    folder: Path
+    first_epoch: int
+    run_id: str | None
+
+    @property
+    def name(self) -> str:
+        """What the training is called in lists of runs."""
+        return self.folder.resolve().relative_to(self.home.resolve().parent).as_posix()
+
+
+def tensorboard(place: Place, parameters: Mapping[str, Any]) -> Logger:
+    """Return the logger of event files in ``tensorboard/`` of the training's folder."""
+    from lightning.pytorch.loggers import TensorBoardLogger
+
+    return TensorBoardLogger(
+        place.folder, name="", version="tensorboard", default_hp_metric=False, purge_step=place.first_epoch
+    )
+
+
+def mlflow(place: Place, parameters: Mapping[str, Any]) -> Logger:
+    """Return the logger of an SQLite store, ``mlflow/`` of the run's folder, or of ``MLFLOW_TRACKING_URI``."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when mlflow is imported
+    from lightning.pytorch.loggers import MLFlowLogger
+
+    store = place.home.resolve() / "mlflow"
+    local = "MLFLOW_TRACKING_URI" not in os.environ
+    if local:
+        store.mkdir(parents=True, exist_ok=True)
+    return MLFlowLogger(
+        "miue",
+        run_name=place.name,
+        tracking_uri=f"sqlite:///{store / 'mlflow.db'}" if local else os.environ["MLFLOW_TRACKING_URI"],
+        artifact_location=(store / "artifacts").as_uri() if local else None,
+        run_id=place.run_id,
+    )
+
+
+def wandb(place: Place, parameters: Mapping[str, Any]) -> Logger:
+    """Return the logger of offline files, ``wandb/`` of the run's folder, or of what ``WANDB_MODE`` says."""
+    import wandb as weights_and_biases
+
+    run = weights_and_biases.init(
+        project="miue",
+        name=place.name,
+        id=place.run_id or secrets.token_hex(4),
+        resume="allow",
+        reinit="create_new",  # members that train together are runs side by side
+        dir=place.home,
+        mode=os.environ.get("WANDB_MODE", "offline"),
+        settings=weights_and_biases.Settings(silent=True),
+    )
+    return WandbLogger(experiment=run)
+
+
+TRACKERS: Mapping[str, Callable[[Place, Mapping[str, Any]], Logger]] = {
+    "tensorboard": tensorboard,
+    "mlflow": mlflow,
+    "wandb": wandb,
+}
+"""What opens each tracker; the name is that of the package and of the extra that installs it."""
+
+
+@dataclass(frozen=True)
+class Tracking:
+    """Which trackers a run writes to.
+
+    Attributes:
+        names: of ``TRACKERS``.
+        home: folder of the run.
+        parameters: what the run was made from, shown beside its curves.
+    """
+
+    names: tuple[str, ...] = ()
+    home: Path = Path()
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+def check_trackers(names: Sequence[str], folder: Path | None) -> None:
+    """Raise unless each tracker exists, is installed, and has a folder to write to.
+
+    Raises:
+        ConfigError: one of these is missing.
+    """
+    for name in names:
+        if name not in TRACKERS:
+            raise unknown_name("tracker", name, TRACKERS)
+        if importlib.util.find_spec(name) is None:
+            raise ConfigError(
+                item=f"tracker {name!r}",
+                wanted=f"the package {name}",
+                got="it is not installed",
+                fix=f"pip install 'miue[{name}]', or leave the tracker out",
+            )
+        if folder is None:
+            raise ConfigError(
+                item=f"tracker {name!r}", wanted="a folder for the run", got="out=None", fix="pass out=FOLDER"
+            )
+
+
+class TrackedEpochs(EpochRecord):
+    """The values of each epoch, written to trackers; they are opened when training starts.
+
+    Args:
+        tracking: which trackers.
+        folder: of this training.
+        config: how it learns; its seed may be a member's own.
+    """
+
+    def __init__(self, tracking: Tracking, folder: Path, config: TrainingConfig) -> None:
+        self.tracking, self.folder = tracking, folder
+        self.parameters = {**tracking.parameters, "training": config.model_dump(mode="json")}
+        self.loggers: list[Logger] = []
+
+    def keep_until(self, epoch: int) -> None:
+        """Open the trackers, those of a run that is resumed after ``epoch`` where they were."""
+        before = read_json(self.folder / IDS, what="tracked runs") if self._resumes(epoch) else {}
+        ids = {}
+        for name in self.tracking.names:
+            place = Place(self.tracking.home, self.folder, epoch + 1, before.get(name))
+            logger = TRACKERS[name](place, self.parameters)
+            logger.log_hyperparams(dict(self.parameters))
+            if name != "tensorboard":
+                ids[name] = str(logger.version)
+            self.loggers.append(logger)
+        if ids:
+            write_json(self.folder / IDS, ids)
+
+    def add(self, epoch: int, metrics: dict[str, float], rate: float) -> None:
+        """Write the values of one epoch."""
+        for logger in self.loggers:
+            logger.log_metrics({**metrics, "learning_rate": rate}, step=epoch)
+            logger.save()
+
+    def close(self, *, whole: bool) -> None:
+        """End the trackers' runs."""
+        for logger in self.loggers:
+            logger.finalize("success" if whole else "failed")
+            if isinstance(logger, WandbLogger):
+                logger.experiment.finish(exit_code=0 if whole else 1)
+        self.loggers = []
+
+    def _resumes(self, epoch: int) -> bool:
+        return bool(epoch) and (self.folder / IDS).exists()

@@ -1,0 +1,94 @@
+"""What the documentation says runs, and what its reference names exists."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import miue
+import miue.evidence
+from miue.cli import app
+
+DOCS = Path(__file__).resolve().parents[1] / "docs"
+PAGES = ("tutorial", "howto/tables", "howto/images", "howto/other_tools")
+REFERENCE = sorted((DOCS / "reference").glob("*.md"))
+
+
+def resolved(name: str) -> Any:
+    """Return what a dotted name stands for."""
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:]:
+            found = getattr(found, part)
+        return found
+    raise ModuleNotFoundError(name)
+
+
+def named(path: Path) -> list[str]:
+    return re.findall(r"^::: (\S+)$", path.read_text(), re.M)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_and_code_of_a_page_run_in_their_order(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```(sh|python)\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.S)
+    assert {language for language, _ in blocks} == {"sh", "python"}
+    scope: dict[str, object] = {}
+    for language, block in blocks:
+        if language == "python":
+            exec(compile(block, f"{page}.md", "exec"), scope)
+            continue
+        for line in block.strip().splitlines():
+            name, *command = shlex.split(line)
+            assert name == "miue"
+            result = CliRunner().invoke(app, command)
+            assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception}"
+
+
+@pytest.mark.parametrize("page", REFERENCE, ids=lambda path: path.stem)
+def test_every_name_of_the_reference_exists_and_is_documented(page: Path) -> None:
+    names = named(page)
+    assert names
+    for name in names:
+        found = resolved(name)
+        assert isinstance(found, dict | list | tuple) or found.__doc__, name
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    listed = [resolved(name) for page in REFERENCE for name in named(page)]
+    listed += [
+        miue.METHODS,
+        miue.NETWORKS,
+        miue.ENCODERS,
+        miue.DISTANCES,
+        miue.evidence.ACTIVATIONS,
+    ]  # by their entries
+    missing = [name for name in miue.__all__ if not any(getattr(miue, name) is one for one in listed)]
+    assert missing == []
+
+
+def test_every_module_of_a_method_network_encoder_or_distance_is_in_the_reference() -> None:
+    listed = [resolved(name) for page in REFERENCE for name in named(page)]
+    for registry in (miue.METHODS, miue.NETWORKS, miue.ENCODERS, miue.DISTANCES):
+        assert [name for name, one in registry.items() if one not in listed] == []
+
+
+def test_functions_named_beside_equations_exist() -> None:
+    links = re.findall(r"\[`([\w.]+)`\]\[(miue\.[\w.]+)\]", (DOCS / "method.md").read_text())
+    assert len(links) > 20
+    for word, target in links:
+        found, (*_, last) = resolved(target), word.split(".")
+        assert last in (target.rsplit(".", 1)[1], getattr(found, "__name__", "")) or hasattr(found, last), word

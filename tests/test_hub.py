@@ -1,0 +1,196 @@
+"""Model cards say what is true of the model; a model goes to a repository and comes back the same.
+
+No test asks the network: the Hub's upload and download are replaced by copies to and from a local folder,
+with the Hub's own rule of which files a pattern allows.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import miue
+from miue.bags import BagDataset
+from miue.cli import app
+from miue.data import write_store
+from miue.errors import ConfigError, ModelError, StorageError
+from miue.files import write_json
+from miue.hub import CARD, pull, push, write_card
+
+huggingface_hub = pytest.importorskip("huggingface_hub")
+
+
+@pytest.fixture
+def run(tmp_path: Path, bags: BagDataset) -> Path:
+    folder = tmp_path / "run"
+    miue.train(bags, out=folder, settings={"max_epochs": 2}, progress=False, device="cpu")
+    return folder
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A local folder in place of the Hub."""
+    from huggingface_hub.utils import filter_repo_objects
+
+    remote = tmp_path / "remote"
+
+    def copy(source: Path, target: Path, patterns: list[str]) -> None:
+        if not source.is_dir():
+            raise OSError("404: no such repository")
+        target.mkdir(parents=True, exist_ok=True)
+        names = [file.relative_to(source).as_posix() for file in source.rglob("*") if file.is_file()]
+        for name in filter_repo_objects(names, allow_patterns=patterns):
+            shutil.copy(source / name, target / name)
+
+    def upload(*, repo_id: str, folder_path: Path, allow_patterns: list[str], commit_message: str) -> None:
+        copy(folder_path, remote / repo_id, allow_patterns)
+
+    def download(repo_id: str, *, revision: str | None, local_dir: str, allow_patterns: list[str]) -> None:
+        copy(remote / repo_id, Path(local_dir), allow_patterns)
+
+    monkeypatch.setattr(huggingface_hub, "create_repo", lambda repo_id, *, private, exist_ok: None)
+    monkeypatch.setattr(huggingface_hub, "upload_folder", upload)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    return remote
+
+
+def evaluated(run: Path, bags: BagDataset, out: Path) -> dict[str, Any]:
+    evaluation = miue.evaluate(miue.Model.load(run).predict(bags)).to_json()
+    write_json(out, evaluation)
+    return evaluation
+
+
+def test_the_metadata_of_a_card_is_what_the_hub_reads(run: Path, bags: BagDataset, tmp_path: Path) -> None:
+    evaluation = evaluated(run, bags, tmp_path / "e.json")
+    write_card(run, evaluation=tmp_path / "e.json", title='a "quoted": title', licence="apache-2.0")
+    data = huggingface_hub.ModelCard.load(run / CARD).data
+    assert (data.library_name, data.license, data.model_name) == ("miue", "apache-2.0", 'a "quoted": title')
+    assert {"multiple-instance-learning", "mirel", "attention"} <= set(data.tags)
+    found = {(one.task_name, one.metric_type): one.metric_value for one in data.eval_results}
+    for level in ("bags", "instances"):
+        for name in ("accuracy", "ece", "brier", "nll"):
+            key = (f"multiple instance learning, {level}", name)
+            assert found[key] == evaluation[level]["metrics"][name]
+
+
+def test_a_card_says_what_the_model_is_and_states_no_license_unasked(run: Path) -> None:
+    text = write_card(run).read_text()
+    model = miue.Model.load(run)
+    assert "license" not in yaml.safe_load(text.split("---")[1])
+    for fact in ("a vector of 5 features", "0, 1", "method: mirel", "seed: 42", "max epochs: 2", "Nothing yet."):
+        assert fact in text
+    assert f"best epoch: {model.about['best_epoch']}" in text
+    assert model.weights_sha256 in text
+    assert "For research. Not for diagnosis" in text
+
+
+def test_an_evaluation_of_another_model_is_refused(run: Path, bags: BagDataset, tmp_path: Path) -> None:
+    evaluation = evaluated(run, bags, tmp_path / "e.json")
+    evaluation["about"]["weights_sha256"] = "0" * 64
+    write_json(tmp_path / "other.json", evaluation)
+    with pytest.raises(ModelError, match="SHA-256 0000"):
+        write_card(run, evaluation=tmp_path / "other.json")
+    write_json(tmp_path / "unknown.json", {**evaluation, "about": {}})
+    with pytest.raises(ModelError, match="do not say which weights"):
+        write_card(run, evaluation=tmp_path / "unknown.json")
+    write_json(tmp_path / "wrong.json", {"format": "something else"})
+    with pytest.raises(ConfigError, match="miue evaluate PREDICTIONS --out"):
+        write_card(run, evaluation=tmp_path / "wrong.json")
+    assert not (run / CARD).exists()
+
+
+def test_a_card_is_not_replaced_unasked(run: Path) -> None:
+    write_card(run, title="mine")
+    with pytest.raises(StorageError, match="--overwrite"):
+        write_card(run)
+    assert "# mine" in (run / CARD).read_text()
+    assert "# run" in write_card(run, overwrite=True).read_text()
+
+
+def test_a_model_comes_back_as_it_went(run: Path, bags: BagDataset, hub: Path, tmp_path: Path) -> None:
+    model = miue.Model.load(run)
+    miue.calibrate(model.predict(bags), referral=None, class_names=["0", "1"]).save(run / "calibration.json")
+    write_card(run)
+    assert push(run, "someone/model") == "https://huggingface.co/someone/model"
+    sent = {file.name for file in (hub / "someone" / "model").iterdir()}
+    assert sent == {"config.json", "model.safetensors", "distances.safetensors", "calibration.json", CARD}
+
+    pulled = pull("someone/model", tmp_path / "pulled")
+    ours, theirs = miue.Model.load(run).predict(bags), pulled.predict(bags)
+    assert theirs.bags.decisions is not None
+    assert ours.bags.decisions is not None
+    assert list(ours.bags.decisions.decision) == list(theirs.bags.decisions.decision)
+    assert ours.bags.uncertainties().keys() == theirs.bags.uncertainties().keys()
+    for name, values in ours.bags.uncertainties().items():
+        assert np.array_equal(values, theirs.bags.uncertainties()[name])
+    assert {file.name for file in (tmp_path / "pulled").iterdir()} == sent
+
+
+def test_a_repository_may_hold_more_but_nothing_else_is_fetched(run: Path, hub: Path, tmp_path: Path) -> None:
+    write_card(run)
+    push(run, "someone/model")
+    (hub / "someone" / "model" / "modeling.py").write_text("raise SystemExit")
+    (hub / "someone" / "model" / "pytorch_model.bin").write_bytes(b"pickle")
+    pull("someone/model", tmp_path / "pulled")
+    assert not {"modeling.py", "pytorch_model.bin"} & {file.name for file in (tmp_path / "pulled").iterdir()}
+
+
+def test_what_cannot_be_loaded_is_not_left_behind(run: Path, hub: Path, tmp_path: Path) -> None:
+    write_card(run)
+    push(run, "someone/model")
+    (hub / "someone" / "model" / "model.safetensors").write_bytes(b"cut off")
+    with pytest.raises(ModelError):
+        pull("someone/model", tmp_path / "pulled")
+    assert not (tmp_path / "pulled").exists()
+    with pytest.raises(StorageError, match="no such repository"):
+        pull("someone/nothing", tmp_path / "pulled")
+
+
+def test_only_a_model_with_its_own_card_is_pushed(run: Path, bags: BagDataset, hub: Path, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="miue hub card"):
+        push(run, "someone/model")
+    write_card(run)
+    other = miue.train(bags, settings={"max_epochs": 1, "seed": 7}, progress=False, device="cpu")
+    replace(other, about={}).save(tmp_path / "other")
+    shutil.copy(run / CARD, tmp_path / "other" / CARD)
+    with pytest.raises(StorageError, match="a card of others"):
+        push(tmp_path / "other", "someone/model")
+    assert not hub.exists()
+
+
+def test_without_the_package_the_extra_is_named(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    write_card(run)
+    with pytest.raises(ConfigError, match=r"pip install 'miue\[hub\]'"):
+        push(run, "someone/model")
+
+
+def test_the_commands_go_from_predictions_to_a_pulled_model(
+    run: Path, bags: BagDataset, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_store(tmp_path / "store", bags, made_by={"name": "test"})
+    for command in (
+        "predict run store --split all --out predictions",
+        "evaluate predictions --out evaluation.json",
+        "hub card run --evaluation evaluation.json --license apache-2.0",
+        "hub push run someone/model",
+        "hub pull someone/model --out pulled",
+        "predict pulled store --split all --out again",
+    ):
+        result = CliRunner().invoke(app, command.split())
+        assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception}"
+    assert json.loads((tmp_path / "evaluation.json").read_text())["about"]["bags"] == "store"
+    assert "bags of store, split all bags" in (tmp_path / "pulled" / CARD).read_text()
+    assert (tmp_path / "again" / "bags.csv").read_text() == (tmp_path / "predictions" / "bags.csv").read_text()

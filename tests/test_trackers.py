@@ -1,0 +1,176 @@
+"""Trackers hold what log.csv holds, are loaded only when asked for, and say what they lack."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import miue
+from miue.bags import BagDataset
+from miue.cli import app
+from miue.data import write_store
+from miue.errors import ConfigError
+from miue.training import trackers
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the trackers' own code
+COLUMNS = ("train_loss", "validation_nll", "validation_error", "criterion", "learning_rate")
+ENSEMBLE: dict[str, Any] = {"method": "deep-ensemble", "options": {"method.size": 2, "network.hidden": 7}}
+
+
+def train(bags: BagDataset, out: Path, *, epochs: int = 3, **more: Any) -> miue.Model:
+    settings = {"max_epochs": epochs, "learning_rate": 1e-2}
+    return miue.train(bags, out=out, settings=settings, progress=False, device="cpu", **more)
+
+
+def logged(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    with (folder / "log.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert rows
+    return {name: [(int(row["epoch"]), float(row[name])) for row in rows] for name in COLUMNS}
+
+
+def tensorboard_values(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder / "tensorboard")).Reload()
+    return {name: [(event.step, event.value) for event in events.Scalars(name)] for name in COLUMNS}
+
+
+def assert_same(
+    found: Mapping[str, list[tuple[int, float]]], wanted: Mapping[str, list[tuple[int, float]]]
+) -> None:
+    assert set(found) == set(COLUMNS)
+    for name, points in wanted.items():
+        assert found[name] == [(step, pytest.approx(value, rel=1e-6, abs=1e-9)) for step, value in points], name
+
+
+def test_tensorboard_holds_what_the_log_holds(tmp_path: Path, bags: BagDataset) -> None:
+    train(bags, tmp_path / "run", trackers=["tensorboard"])
+    assert_same(tensorboard_values(tmp_path / "run"), logged(tmp_path / "run"))
+    assert "name: attention" in (tmp_path / "run" / "tensorboard" / "hparams.yaml").read_text()
+
+
+def test_a_tracked_training_learns_what_an_untracked_one_learns(tmp_path: Path, bags: BagDataset) -> None:
+    tracked = train(bags, tmp_path / "tracked", trackers=["tensorboard"])
+    assert tracked.weights_sha256 == train(bags, tmp_path / "plain").weights_sha256
+    assert not (tmp_path / "plain" / "tensorboard").exists()
+
+
+@pytest.mark.parametrize("members", ["together", "in-turn"])
+def test_each_member_of_an_ensemble_is_tracked(members: str, tmp_path: Path, bags: BagDataset) -> None:
+    train(bags, tmp_path / "run", members=members, trackers=["tensorboard"], **ENSEMBLE)
+    for member in ("0", "1"):
+        folder = tmp_path / "run" / "members" / member
+        assert_same(tensorboard_values(folder), logged(folder))
+    first, second = (logged(tmp_path / "run" / "members" / member) for member in ("0", "1"))
+    assert first != second
+
+
+@pytest.mark.parametrize("members", ["together", "in-turn"])
+def test_each_seed_is_tracked(members: str, tmp_path: Path, bags: BagDataset) -> None:
+    miue.train_seeds(
+        bags,
+        [3, 5],
+        validation=bags,
+        out=tmp_path / "runs",
+        settings={"max_epochs": 2},
+        members=members,
+        trackers=["tensorboard"],
+        progress=False,
+        device="cpu",
+    )
+    for seed in ("3", "5"):
+        assert_same(tensorboard_values(tmp_path / "runs" / seed), logged(tmp_path / "runs" / seed))
+
+
+@pytest.mark.parametrize("members", ["together", "in-turn"])
+def test_a_resumed_training_tracks_each_epoch_once(
+    members: str, tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    how: dict[str, Any] = {"members": members, "trackers": ["tensorboard"], **ENSEMBLE}
+    add = trackers.TrackedEpochs.add
+
+    def stop_after_two(self: trackers.TrackedEpochs, epoch: int, *given: Any) -> None:
+        add(self, epoch, *given)
+        if epoch == 2:
+            raise RuntimeError("the machine went down")
+
+    monkeypatch.setattr(trackers.TrackedEpochs, "add", stop_after_two)
+    with pytest.raises(RuntimeError, match="went down"):
+        train(bags, tmp_path / "run", epochs=4, **how)
+    monkeypatch.setattr(trackers.TrackedEpochs, "add", add)
+    train(bags, tmp_path / "run", epochs=4, if_exists="resume", **how)
+    folder = tmp_path / "run" / "members" / "0"
+    assert [step for step, _ in tensorboard_values(folder)["criterion"]] == [1, 2, 3, 4]
+    assert_same(tensorboard_values(folder), logged(folder))
+
+
+def test_mlflow_holds_what_the_log_holds(tmp_path: Path, bags: BagDataset) -> None:
+    client = pytest.importorskip("mlflow").MlflowClient
+    train(bags, tmp_path / "run", members="together", trackers=["mlflow"], **ENSEMBLE)
+    store = client(f"sqlite:///{tmp_path / 'run' / 'mlflow' / 'mlflow.db'}")
+    runs = store.search_runs([store.get_experiment_by_name("miue").experiment_id])
+    assert sorted(run.info.run_name for run in runs) == ["run/members/0", "run/members/1"]
+    for run in runs:
+        assert run.info.status == "FINISHED"
+        assert run.data.params["model/network/name"] == "attention"
+        history = {name: store.get_metric_history(run.info.run_id, name) for name in COLUMNS}
+        found = {name: [(point.step, point.value) for point in points] for name, points in history.items()}
+        assert_same(found, logged(tmp_path / run.info.run_name))
+
+
+def test_wandb_writes_offline_files_for_each_member(tmp_path: Path, bags: BagDataset) -> None:
+    pytest.importorskip("wandb")
+    train(bags, tmp_path / "run", members="together", trackers=["wandb"], **ENSEMBLE)
+    files = list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
+    assert len(files) == 2
+    assert all(b"validation_nll" in file.read_bytes() for file in files)
+
+
+def test_nothing_of_a_tracker_is_loaded_unless_asked_for(tmp_path: Path) -> None:
+    code = f"""
+import sys, numpy as np, miue
+bags = [np.full((2, 3), i % 2, np.float32) for i in range(20)]
+miue.train(bags, [i % 2 for i in range(20)], settings={{"max_epochs": 1}}, progress=False,
+           out={str(tmp_path / "run")!r})
+print([name for name in ("tensorboard", "mlflow", "wandb") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_tracker_that_is_not_installed_names_its_extra(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name))
+    with pytest.raises(ConfigError, match=r"pip install 'miue\[wandb\]'"):
+        train(bags, tmp_path / "run", trackers=["wandb"])
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_trackers_and_tracking_without_a_folder_are_refused(tmp_path: Path, bags: BagDataset) -> None:
+    with pytest.raises(ConfigError, match="did you mean 'tensorboard'"):
+        train(bags, tmp_path / "run", trackers=["tensorbord"])
+    with pytest.raises(ConfigError, match="out=FOLDER"):
+        miue.train(bags, trackers=["tensorboard"], progress=False)
+
+
+def test_the_command_tracks_and_overwriting_begins_anew(tmp_path: Path, bags: BagDataset) -> None:
+    write_store(tmp_path / "store", bags, made_by={"name": "test"})
+    out = tmp_path / "run"
+    command = ["train", str(tmp_path / "store"), "--out", str(out), "--tracker", "tensorboard", "--quiet"]
+    for epochs in ("3", "2"):
+        result = CliRunner().invoke(app, [*command, "--overwrite", "--set", f"max_epochs={epochs}"])
+        assert result.exit_code == 0, result.output
+    assert [step for step, _ in tensorboard_values(out)["criterion"]] == [1, 2]
+    assert_same(tensorboard_values(out), logged(out))

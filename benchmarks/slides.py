@@ -133,15 +133,16 @@ def streamed_and_in_memory(store: Path, task: Callable[[BagDataset], Callable[[]
 def peak(task: Callable[..., None], *arguments: Any) -> float:
     """Return the peak MiB of memory of its own (not of mapped files) that ``task`` takes, in a new process."""
     context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=_watched, args=(queue, task, arguments))
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_watched, args=(sender, task, arguments))
     process.start()
-    found: float = queue.get()
+    sender.close()  # so that a process that died ends the wait
+    found: float = receiver.recv()
     process.join()
     return found
 
 
-def _watched(queue: Any, task: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _watched(sender: Any, task: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     before, most, ended = _own_memory(), [0.0], threading.Event()
 
     def watch() -> None:
@@ -153,7 +154,7 @@ def _watched(queue: Any, task: Callable[..., None], arguments: tuple[Any, ...]) 
     task(*arguments)
     ended.set()
     watcher.join()
-    queue.put(most[0] - before)
+    sender.send(most[0] - before)
 
 
 def _own_memory() -> float:

@@ -30,6 +30,7 @@ COMMANDS = (
     ("inspect",),
     ("export", "geojson"),
     ("export", "heatmap"),
+    ("export", "arrays"),
     ("export", "worklist"),
     ("nuclei", "run"),
     ("nuclei", "table"),

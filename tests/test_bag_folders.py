@@ -235,6 +235,30 @@ def test_a_folder_is_trained_on_and_predicted_directly(slides: tuple[Path, Path]
     assert list(miue.read_predictions(tmp_path / "all").bags.bag_ids) == list(every.ids)
 
 
+def test_a_prediction_writes_exports_of_each_slide_beside_its_tables(
+    slides: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, labels = slides
+    miue.train(
+        open_folder(folder, read_label_table(labels)).bags,
+        settings={"max_epochs": 1},
+        options={"encoder.width": 8},
+        progress=False,
+        out=tmp_path / "run",
+    )
+    predict = ("predict", tmp_path / "run", folder, "--split", "all", "--quiet", "--out", tmp_path / "p")
+    assert "did you mean 'heatmap'" in run(*predict, "--export", "heatmaps", code=2)
+    assert not (tmp_path / "p").exists()
+    kinds = ("--export", "geojson", "--export", "arrays", "--export", "geojson")
+    assert "geojson of 26 slides written" in run(*predict, *kinds)
+    assert {path.name for path in (tmp_path / "p").iterdir() if path.is_dir()} == {"geojson", "arrays"}
+    found = miue.read_predictions(tmp_path / "p")
+    slide = str(found.bags.bag_ids[0])
+    overlay = json.loads((tmp_path / "p" / "geojson" / f"{slide}.geojson").read_text())
+    assert found.instances is not None
+    assert len(overlay["features"]) == (found.instances.bag_ids == slide).sum()
+
+
 def test_a_slide_that_cannot_be_read_does_not_stop_a_prediction(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
     model = miue.train(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import shapely
@@ -171,7 +172,7 @@ def test_the_bounds_of_a_slide_are_subtracted(
     slides.mkdir()
     for name in ("007.svs", "b.svs"):
         (slides / name).symlink_to(shared_data / "CMU-1-Small-Region.svs")
-    monkeypatch.setattr("miue.slides.bounds_origin", lambda slide: (7, 1000))
+    monkeypatch.setattr("miue.export.folders.bounds_origin", lambda slide: (7, 1000))
     result = run("geojson", saved, "--out", saved.parent / "out", "--slides", slides, "--quiet")
     assert result.exit_code == 0, result.output
     content = json.loads((saved.parent / "out" / "b.geojson").read_text("utf-8"))
@@ -354,3 +355,24 @@ def test_classes_without_names_are_numbered(predictions: Predictions, saved: Pat
 def test_an_opened_slide_reads_as_openslide_does(shared_data: Path) -> None:
     with open_slide(shared_data / "CMU-1-Small-Region.svs") as slide:
         assert slide.dimensions == (2220, 2967)
+
+
+def test_arrays_are_read_back_with_their_places_and_values(saved: Path, predictions: Predictions) -> None:
+    result = run("arrays", saved, "--out", saved.parent / "out", "--quiet")
+    assert result.exit_code == 0, result.output
+    table = predictions.instances
+    assert table is not None
+    assert table.coords is not None
+    files = sorted(path.name for path in (saved.parent / "out").iterdir())
+    assert files == ["007.h5", "b.h5"]
+    for slide in ("007", "b"):
+        rows = np.flatnonzero(table.bag_ids.astype(str) == slide)
+        with h5py.File(saved.parent / "out" / f"{slide}.h5", "r") as file:
+            assert np.array_equal(file["coords"][:], table.coords[rows])
+            assert file["coords"].attrs["patch_size_level0"] == (STEP if slide == "007" else 2 * STEP)
+            assert json.loads(file["probabilities"].attrs["classes"]) == class_names(predictions)
+            np.testing.assert_allclose(file["probabilities"][:], table.probabilities[rows], rtol=1e-6)
+            for name, values in table.uncertainties().items():
+                column = name if name in file else f"score_{name}"
+                np.testing.assert_allclose(file[column][:], values[rows], rtol=1e-6)
+            assert len(file) == 2 + len(table.uncertainties())

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from miue.cli.calibrate import calibrate, decide
 from miue.cli.cross_validate import cross_validate
-from miue.cli.export import export_app
+from miue.cli.export import check_exports, export_app, export_beside
 from miue.cli.hub import hub_app
 from miue.cli.nuclei import nuclei_app
 from miue.cli.options import Encoder, Method, Network, parse_settings
@@ -260,6 +260,15 @@ def predict(
         typer.Option(help="What instances are predicted from: residual, bag-of-one or attention."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the draws, where the method draws.")] = 0,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also write, as 'miue export' does, into OUT: arrays, geojson or heatmap; may be repeated."
+        ),
+    ] = None,
+    slides: Annotated[
+        Path | None, typer.Option(help="Folder of slides: under heatmaps, and to subtract bounds from overlays.")
+    ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     device: Device = "auto",
@@ -268,12 +277,13 @@ def predict(
 
     Patients with several bags get a table of their own. Bags that the model learned from are left out where
     the run tells which these are, unless --split all is given.
-    Example: miue predict run new_features --out predictions
+    Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
     from miue.files import refuse_existing
     from miue.model import Model
 
     refuse_existing(out, overwrite=overwrite)
+    check_exports(export or [])
     model = Model.load(run)
     opened = open_bags(bags, source, progress=not quiet)
     say_left_out(opened)
@@ -290,9 +300,11 @@ def predict(
     for one in failed:
         typer.echo(f"left out: {one}", err=True)
     about = {"bags": str(bags), "split": " ".join(sorted(set(chosen.splits))).strip() or "all bags"}
-    replace(predictions, about={**predictions.about, **about}).save(out, overwrite=overwrite)
+    predictions = replace(predictions, about={**predictions.about, **about})
+    predictions.save(out, overwrite=overwrite)
     instances = 0 if predictions.instances is None else len(predictions.instances)
     typer.echo(f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}")
+    export_beside(predictions, out, export or [], slides, skip_bad=source.skip_bad, progress=not quiet)
 
 
 def _bags_to_predict(bags: Any, split: str | None, of_run: Path) -> Any:

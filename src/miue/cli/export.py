@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from miue.errors import unknown_name
+
 export_app = typer.Typer(
     help="Turn saved predictions into QuPath overlays, heatmaps and a worklist; the model is not needed.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+BESIDE = ("arrays", "geojson", "heatmap")
+"""What ``miue predict --export`` writes as well."""
 
 Given = Annotated[Path, typer.Argument(metavar="PREDICTIONS", help="Folder of predictions.")]
 Out = Annotated[Path, typer.Option(help="Folder to write, one file per slide.")]
@@ -65,43 +71,24 @@ def export_geojson(
     measurements, the probability of each class, every uncertainty measure and every distance score.
     Example: miue export geojson predictions --out overlays --class tumour --threshold 0.5 --merge
     """
-    from rich.progress import track
-
-    from miue.export.geojson import Selection, regions, squares, write_geojson
-    from miue.export.patches import class_names, class_number, file_names, patches_by_slide
-    from miue.files import atomic_folder, refuse_existing
+    from miue.export.folders import Export, write_overlays
+    from miue.files import refuse_existing
     from miue.predictions import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
-    fixed = parse_bounds(bounds, slides)
-    predictions = read_predictions(given)
-    names = class_names(predictions)
-    chosen = sorted({class_number(names, name) for name in class_name or names})
-    selection = Selection(names, chosen, threshold)
-    files = file_names([str(slide) for slide in predictions.bags.bag_ids], ".geojson")
-    skipped: list[str] | None = [] if skip_bad else None
-    written = objects = 0
-    with atomic_folder(out, overwrite=overwrite) as folder:
-        every = patches_by_slide(predictions, patch_size, skipped)
-        for patches in track(
-            every, "Writing GeoJSON", total=len(files), disable=quiet, console=Console(stderr=True)
-        ):
-            origin = fixed if slides is None else slide_origin(slides, patches.slide, skipped)
-            if origin is None:
-                continue
-            about = {
-                "slide": patches.slide,
-                "patch_size_level0": patches.size,
-                "patch_size_from": patches.size_from,
-                "bounds_subtracted": list(origin),
-                "threshold": threshold,
-                "classes": [names[number] for number in chosen],
-            }
-            features = (regions if merge else squares)(patches, selection, origin)
-            objects += write_geojson(folder / files[patches.slide], features, about)
-            written += 1
-        report(skipped, written)
-    typer.echo(f"{objects:,} {'regions' if merge else 'patches'} of {written:,} slides written to {out}")
+    written = write_overlays(
+        read_predictions(given),
+        out,
+        Export(patch_size, skip_bad, overwrite, progress=not quiet),
+        classes=class_name,
+        threshold=threshold,
+        merge=merge,
+        slides=slides,
+        bounds=parse_bounds(bounds),
+    )
+    say_left_out(written.left_out)
+    kind = "regions" if merge else "patches"
+    typer.echo(f"{written.objects:,} {kind} of {written.slides:,} slides written to {out}")
 
 
 @export_app.command("heatmap")
@@ -125,32 +112,41 @@ def export_heatmap(
     Raw values on fixed ranges with their units: the same colour is the same number on every slide.
     Example: miue export heatmap predictions --slides slides --out heatmaps
     """
-    from rich.progress import track
-
-    from miue.export.heatmap import heatmap_figure, layers_of, save_heatmap
-    from miue.export.patches import class_names, class_number, file_names, patches_by_slide
-    from miue.files import atomic_folder, refuse_existing
+    from miue.export.folders import Export, write_heatmaps
+    from miue.files import refuse_existing
     from miue.predictions import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
-    predictions = read_predictions(given)
-    names = class_names(predictions)
-    number = class_number(names, class_name) if class_name is not None else len(names) - 1
-    files = file_names([str(slide) for slide in predictions.bags.bag_ids], ".png")
-    skipped: list[str] | None = [] if skip_bad else None
-    written = 0
-    with atomic_folder(out, overwrite=overwrite) as folder:
-        every = patches_by_slide(predictions, patch_size, skipped)
-        for patches in track(every, "Drawing", total=len(files), disable=quiet, console=Console(stderr=True)):
-            assert predictions.instances is not None
-            layers = layers_of(predictions.instances.distribution, names[number])
-            slide = None
-            if slides is not None and (slide := slide_picture(slides, patches.slide, skipped)) is None:
-                continue
-            save_heatmap(heatmap_figure(patches, layers, number, slide), folder / files[patches.slide])
-            written += 1
-        report(skipped, written)
-    typer.echo(f"{written:,} heatmaps written to {out}")
+    how = Export(patch_size, skip_bad, overwrite, progress=not quiet)
+    written = write_heatmaps(read_predictions(given), out, how, class_name=class_name, slides=slides)
+    say_left_out(written.left_out)
+    typer.echo(f"{written.slides:,} heatmaps written to {out}")
+
+
+@export_app.command("arrays")
+def export_arrays(
+    given: Given,
+    out: Out,
+    patch_size: PatchSize = None,
+    skip_bad: SkipBad = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write one HDF5 file per slide: coords, probabilities, each uncertainty and score of its patches.
+
+    Laid out as TRIDENT lays out features: coords in level-0 pixels with patch_size_level0.
+    Example: miue export arrays predictions --out arrays
+    """
+    from miue.export.folders import Export, write_arrays
+    from miue.files import refuse_existing
+    from miue.predictions import read_predictions
+
+    refuse_existing(out, overwrite=overwrite)
+    written = write_arrays(
+        read_predictions(given), out, Export(patch_size, skip_bad, overwrite, progress=not quiet)
+    )
+    say_left_out(written.left_out)
+    typer.echo(f"{written.objects:,} patches of {written.slides:,} slides written to {out}")
 
 
 @export_app.command("worklist")
@@ -215,18 +211,16 @@ def worklist_table(rows: list[dict[str, Any]]) -> Any:
     return table
 
 
-def parse_bounds(text: str | None, slides: Path | None) -> tuple[int, int]:
+def parse_bounds(text: str | None) -> tuple[int, int]:
     """Return X and Y of "X,Y", (0, 0) for None.
 
     Raises:
-        ConfigError: not two whole numbers, or given together with slides to read them from.
+        ConfigError: not two whole numbers.
     """
     from miue.errors import ConfigError
 
     if text is None:
         return 0, 0
-    if slides is not None:
-        raise ConfigError(item="--bounds with --slides", wanted="one of the two", got="both", fix="leave one out")
     try:
         x, y = (int(word) for word in text.split(","))
     except ValueError as error:
@@ -236,48 +230,41 @@ def parse_bounds(text: str | None, slides: Path | None) -> tuple[int, int]:
     return x, y
 
 
-def slide_origin(folder: Path, name: str, skipped: list[str] | None) -> tuple[int, int] | None:
-    """Return the slide's bounds-x and bounds-y; None, and why in ``skipped``, where it cannot be read."""
-    from miue.errors import StorageError
-    from miue.slides import bounds_origin, find_slide, open_slide
-
-    try:
-        with open_slide(find_slide(folder, name)) as slide:
-            return bounds_origin(slide)
-    except StorageError as error:
-        if skipped is None:
-            raise
-        skipped.append(str(error))
-        return None
-
-
-def slide_picture(folder: Path, name: str, skipped: list[str] | None) -> Any:
-    """Return the slide's picture; None, and why in ``skipped``, where it cannot be read."""
-    from miue.errors import StorageError
-    from miue.export.heatmap import LONGEST, Slide
-    from miue.slides import find_slide, microns_per_pixel, open_slide, thumbnail
-
-    try:
-        with open_slide(find_slide(folder, name)) as slide:
-            return Slide(thumbnail(slide, LONGEST), tuple(slide.dimensions), microns_per_pixel(slide))
-    except StorageError as error:
-        if skipped is None:
-            raise
-        skipped.append(str(error))
-        return None
-
-
-def report(skipped: list[str] | None, written: int) -> None:
-    """Say which slides were left out; an output without any slide is an error.
+def check_exports(kinds: Sequence[str]) -> None:
+    """Raise unless every kind can be written beside predictions.
 
     Raises:
-        DataError: nothing was written.
+        ConfigError: the first that cannot.
     """
-    from miue.errors import DataError
+    for kind in kinds:
+        if kind not in BESIDE:
+            raise unknown_name("export", kind, BESIDE)
 
-    for reason in skipped or []:
+
+def export_beside(
+    predictions: Any, folder: Path, kinds: Sequence[str], slides: Path | None, *, skip_bad: bool, progress: bool
+) -> None:
+    """Write exports of predictions that were just saved to ``folder`` into it, each a folder of its kind.
+
+    Raises:
+        ConfigError, DataError, StorageError: a kind that cannot be written; the predictions stay.
+    """
+    from miue.export.folders import Export, write_arrays, write_heatmaps, write_overlays
+
+    how = Export(skip_bad=skip_bad, progress=progress)
+    for kind in dict.fromkeys(kinds):
+        out = folder / kind
+        if kind == "arrays":
+            written = write_arrays(predictions, out, how)
+        elif kind == "geojson":
+            written = write_overlays(predictions, out, how, slides=slides)
+        else:
+            written = write_heatmaps(predictions, out, how, slides=slides)
+        say_left_out(written.left_out)
+        typer.echo(f"{kind} of {written.slides:,} slides written to {out}")
+
+
+def say_left_out(reasons: Sequence[str]) -> None:
+    """Write which slides were left out and why to the standard error."""
+    for reason in reasons:
         typer.echo(f"left out: {reason}", err=True)
-    if written == 0:
-        raise DataError(
-            item="the export", wanted="at least one slide", got="none", fix="see the slides left out above"
-        )

@@ -22,6 +22,7 @@ COMMANDS = (
     ("data", "patch-labels"),
     ("train",),
     ("cross-validate",),
+    ("compare",),
     ("predict",),
     ("calibrate",),
     ("decide",),

@@ -33,6 +33,7 @@ LAYERS = [
         "api",
         "estimator",
         "cross_validation",
+        "comparison",
         "plan",
         "run_folder",
         "demo",

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 import miue
 from miue.cli.app import app
+from miue.comparison import compare, paired_difference
 from miue.cross_validation import Recipe, Value, cross_validate, summarise
 from miue.data.splits import make_folds
 from miue.encoders import MLP
-from miue.errors import ConfigError
+from miue.errors import ConfigError, DataError, StorageError
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
 
@@ -170,3 +171,56 @@ def test_what_inputs_look_like_is_learned_from_the_training_bags_alone_and_saved
     np.testing.assert_allclose(centre, rows.mean(0), rtol=1e-4, atol=1e-6)
     loaded = miue.Model.load(tmp_path / "run").predict(bags.split("test")).bags.probabilities
     np.testing.assert_allclose(loaded, model.predict(bags.split("test")).bags.probabilities)
+
+
+def test_the_difference_on_folds_is_the_corrected_paired_t_test() -> None:
+    ours, theirs = np.array([0.9, 0.8, 0.85, 0.7]), np.array([0.8, 0.82, 0.8, 0.71])
+    found = paired_difference(ours, theirs, test_share=0.25)
+    plain = stats.ttest_rel(ours, theirs)
+    corrected = plain.statistic * np.sqrt((1 / 4) / (1 / 4 + 0.25))
+    assert found.mean == pytest.approx((ours - theirs).mean())
+    assert found.p == pytest.approx(2 * stats.t.sf(abs(corrected), 3))
+    assert paired_difference(ours, theirs, test_share=0.0).p == pytest.approx(plain.pvalue)
+    assert paired_difference(ours, ours, 0.25) == type(found)(0.0, 1.0)
+    assert paired_difference(ours[:1], theirs[:1], 0.25).p is None
+
+
+def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
+    bags = separable_bags(24)
+    for name, network, seed in (("a", "mean", 42), ("b", "max", 42), ("other folds", "mean", 7)):
+        recipe = Recipe(network=network, options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
+        cross_validate(bags, make_folds(bags, 3, seed=seed), [1, 2], tmp_path / name, recipe, progress=False)
+    base, same, other = compare([tmp_path / "a", tmp_path / "b", tmp_path / "other folds"])
+    assert (base.differences, other.differences) == ({}, {})
+    key = ("bags", "nll")
+    by_fold: dict[str, np.ndarray] = {}
+    for name in ("a", "b"):
+        with (tmp_path / name / "runs.csv").open() as file:
+            rows = [row for row in csv.DictReader(file) if (row["level"], row["metric"]) == key]
+        of_fold = [[float(r["value"]) for r in rows if r["fold"] == str(k)] for k in range(3)]
+        by_fold[name] = np.array(of_fold).mean(1)
+    train = make_folds(bags, 3, seed=42).assign(bags, 0).splits.count("train")
+    wanted = paired_difference(by_fold["b"], by_fold["a"], 8 / train)
+    assert same.differences[key].mean == pytest.approx(wanted.mean)
+    assert same.differences[key].p == pytest.approx(wanted.p, rel=1e-6)
+    assert same.summaries[key].mean == pytest.approx(np.mean(by_fold["b"]))
+
+    words = [
+        "compare",
+        str(tmp_path / "a"),
+        str(tmp_path / "b"),
+        "--metric",
+        "nll",
+        "--out",
+        str(tmp_path / "t.md"),
+    ]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    lines = (tmp_path / "t.md").read_text().splitlines()
+    assert lines[0] == "|  | runs | nll |"
+    assert lines[3].startswith("| b | 6 | ") and f"({wanted.mean:+.3f}, p " in lines[3]
+    (tmp_path / "x").mkdir()
+    with pytest.raises(StorageError, match="a finished cross-validation"):
+        compare([tmp_path / "x"])
+    with pytest.raises(DataError, match="2 of this name"):
+        compare([tmp_path / "a", tmp_path / "a"])
+    assert isinstance(CliRunner().invoke(app, [*words, "--level", "bag"]).exception, ConfigError)

@@ -147,10 +147,19 @@ def summarise(values: Sequence[Value], test_share: float) -> list[Summary]:
             scale = np.sqrt((1 / len(groups) + share) * groups.var(ddof=1))
             half = t.ppf(0.5 + CONFIDENCE / 2, len(groups) - 1) * scale
             low, high = max(0.0, float(groups.mean() - half)), float(groups.mean() + half)
-            high = high if metric in UNBOUNDED else min(1.0, high)
+            high = min(1.0, high) if is_share(metric) else high
         std = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
         summaries.append(Summary(level, metric, len(numbers), float(groups.mean()), std, low, high))
     return summaries
+
+
+def is_share(metric: str) -> bool:
+    """Return whether a metric lies between 0 and 1, and so can be shown in percent.
+
+    >>> is_share("ood_kmnist_auroc"), is_share("nll")
+    (True, False)
+    """
+    return metric not in UNBOUNDED
 
 
 def metrics_of(evaluation: Evaluation) -> Iterator[tuple[str, str, float | None]]:

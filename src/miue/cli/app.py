@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 from miue.cli.calibrate import calibrate, decide
+from miue.cli.compare import compare
 from miue.cli.cross_validate import cross_validate
 from miue.cli.export import check_exports, export_app, export_beside
 from miue.cli.hub import hub_app
@@ -401,6 +402,7 @@ def inspect(
 
 
 app.command("cross-validate")(cross_validate)
+app.command("compare")(compare)
 app.command()(calibrate)
 app.command()(decide)
 app.command()(report)

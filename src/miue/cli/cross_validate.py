@@ -11,8 +11,6 @@ import typer
 from miue.cli.options import Encoder, Method, Network, parse_settings
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 
-IN_PERCENT = ("accuracy", "auroc", "ece", "aurc", "ue")
-
 
 @takes_bags
 def cross_validate(
@@ -71,11 +69,13 @@ def summary_table(summaries: Sequence[Any], folds: int, seeds: int) -> Any:
     """Return the metrics as a table for a person; shares in percent."""
     from rich.table import Table
 
+    from miue.cross_validation import is_share
+
     table = Table(title=f"{folds} folds × {seeds} seeds", title_justify="left", caption_justify="left")
     for name in ("level", "metric", "mean ± std", "95 % interval", "runs"):
         table.add_column(name, justify="left" if name in ("level", "metric") else "right")
     for one in summaries:
-        scale, digits = (100, 2) if one.metric in IN_PERCENT or one.metric.endswith("_auroc") else (1, 4)
+        scale, digits = (100, 2) if is_share(one.metric) else (1, 4)
         spread = "" if one.std is None else f" ± {scale * one.std:.{digits}f}"
         interval = "" if one.low is None else f"{scale * one.low:.{digits}f} to {scale * one.high:.{digits}f}"
         table.add_row(one.level, one.metric, f"{scale * one.mean:.{digits}f}{spread}", interval, str(one.runs))

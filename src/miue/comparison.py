@@ -1,0 +1,168 @@
+"""Cross-validations side by side: each metric of each, and how far it is from the first on the same folds."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float64
+
+from miue.cross_validation import Summary, Value, summarise
+from miue.data.splits import read_splits
+from miue.errors import DataError, StorageError
+from miue.files import read_json
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a metric of one cross-validation is from that of another on the same folds.
+
+    Attributes:
+        mean: over folds, seeds averaged within each.
+        p: of the corrected resampled t-test, two-sided, that it is zero; None of a single fold.
+    """
+
+    mean: float
+    p: float | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A cross-validation beside others.
+
+    Attributes:
+        name: its folder.
+        summaries: of each (level, metric).
+        differences: to the first of those compared, for each (level, metric) that both have; none of the first
+            itself, nor where the folds or bags are others.
+    """
+
+    name: str
+    summaries: dict[tuple[str, str], Summary]
+    differences: dict[tuple[str, str], Difference]
+
+
+@dataclass(frozen=True)
+class _Folder:
+    name: str
+    same: tuple[str, str]
+    values: list[Value]
+    test_share: float
+
+
+def compare(folders: Sequence[Path]) -> list[Compared]:
+    """Return cross-validations side by side, each with its differences to the first.
+
+    Args:
+        folders: written by ``cross_validate``.
+
+    Raises:
+        StorageError: a folder without a finished cross-validation.
+        DataError: two folders of one name.
+    """
+    read = [_read(folder) for folder in folders]
+    names = [one.name for one in read]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(
+                item=f"cross-validation {name!r}",
+                wanted="folders of different names",
+                got=f"{names.count(name)} of this name",
+                fix="rename one, or name each once",
+            )
+    first = read[0]
+    compared = []
+    for one in read:
+        summaries = {(s.level, s.metric): s for s in summarise(one.values, one.test_share)}
+        pairs = {} if one is first or one.same != first.same else _differences(one, first)
+        compared.append(Compared(one.name, summaries, pairs))
+    return compared
+
+
+def paired_difference(
+    values: Float64[np.ndarray, "k"], others: Float64[np.ndarray, "k"], test_share: float
+) -> Difference:
+    """Return the mean difference over folds and the p-value of the corrected resampled t-test.
+
+    Reference: Nadeau & Bengio 2003, "Inference for the Generalization Error", Section 3.
+
+    Args:
+        values: one of each fold.
+        others: of the same folds.
+        test_share: test bags of a fold over its training bags.
+
+    >>> paired_difference(np.array([0.9, 0.9]), np.array([0.8, 0.8]), 0.5)
+    Difference(mean=0.1, p=0.0)
+    """
+    from scipy.stats import t
+
+    differences = values - others
+    mean = float(differences.mean().round(12))
+    if len(differences) < 2:
+        return Difference(mean, None)
+    scale = np.sqrt((1 / len(differences) + test_share) * differences.var(ddof=1))
+    if scale < 1e-12:
+        return Difference(mean, float(abs(mean) < 1e-12))
+    return Difference(mean, float(2 * t.sf(abs(mean) / scale, len(differences) - 1)))
+
+
+def _differences(one: _Folder, first: _Folder) -> dict[tuple[str, str], Difference]:
+    ours, theirs = _by_fold(one.values), _by_fold(first.values)
+    found = {}
+    for key, of_folds in ours.items():
+        common = sorted(of_folds.keys() & theirs.get(key, {}).keys())
+        if common:
+            values, others = (np.array([of[k] for k in common]) for of in (of_folds, theirs[key]))
+            found[key] = paired_difference(values, others, one.test_share)
+    return found
+
+
+def _by_fold(values: Sequence[Value]) -> dict[tuple[str, str], dict[int, float]]:
+    """Return the mean over seeds of each metric in each fold where it is defined."""
+    kept: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for one in values:
+        if one.value is not None:
+            kept.setdefault((one.level, one.metric), {}).setdefault(one.fold, []).append(one.value)
+    return {key: {k: float(np.mean(v)) for k, v in of_folds.items()} for key, of_folds in kept.items()}
+
+
+def _read(folder: Path) -> _Folder:
+    path = folder / "runs.csv"
+    if not path.exists():
+        raise StorageError(
+            item=f"{str(folder)!r}",
+            wanted="a finished cross-validation (with runs.csv)",
+            got="a folder without it" if folder.is_dir() else "no such folder",
+            fix="run 'miue cross-validate … --out' to its end",
+        )
+    about = read_json(folder / "cross_validation.json", what="cross-validation")
+    splits = read_splits(folder / "splits.csv")
+    counts = [list(fold.values()) for fold in splits.folds]
+    share = float(np.mean([names.count("test") / names.count("train") for names in counts]))
+    return _Folder(folder.name, (str(about["bags"]), str(about["splits"])), _values(path), share)
+
+
+def _values(path: Path) -> list[Value]:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    try:
+        return [
+            Value(
+                int(row["fold"]),
+                int(row["seed"]),
+                row["level"],
+                row["metric"],
+                float(row["value"]) if row["value"] else None,
+            )
+            for row in rows
+        ]
+    except (KeyError, ValueError) as error:
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted="columns fold, seed, level, metric, value",
+            got=str(error),
+            fix="run the cross-validation again",
+        ) from error

@@ -233,7 +233,10 @@ def main() -> None:
             print(f"{disk / total * 1e6:.1f} s per million instances")
             results[name] = {"disk": disk, "memory": memory, "share": memory / disk}
         for name, run in (("training", train_streamed), ("prediction", predict_streamed)):
-            half, whole = (peak(run, store, count) for count in (arguments.bags // 2, arguments.bags))
+            half, whole = (
+                statistics.median(peak(run, store, count) for _ in range(REPETITIONS))
+                for count in (arguments.bags // 2, arguments.bags)
+            )
             print(f"{name}, peak memory: {half:.0f} MiB for {arguments.bags // 2} bags, {whole:.0f} for all")
             results[f"{name} peak MiB"] = [half, whole]
         results["large bag"] = large_bag(store)

@@ -182,6 +182,8 @@ def test_what_was_damaged_meanwhile_is_packed_again(slides: tuple[Path, Path], t
     with (tmp_path / ".store.packing" / "instances.npy").open("r+b") as file:
         file.seek(-9, 2)
         file.write(b"\7")
+        file.seek(0, 2)
+        file.write(b"half a bag" * 9)
     packed = pack(bags, tmp_path / "store")
     assert packed.resumed == len(bags) - 1
     for name in ("instances.npy", "bags.csv", "checksums.csv"):

@@ -65,6 +65,23 @@ def test_coords_of_stamp_become_pixels_where_their_width_is_told(tmp_path: Path)
     assert np.array_equal(read_rows(path, 1, 3), FEATURES.astype(np.float16)[1:3])
 
 
+def test_coords_of_stamp_in_an_unknown_unit_are_left_out(tmp_path: Path) -> None:
+    path = made_files.stamp(tmp_path, "s", FEATURES)
+    with h5py.File(path, "a") as file:
+        file.attrs["unit"] = "furlong"
+    found = contents_of(path, microns_per_pixel=0.25)
+    assert found.coords is None
+    assert "'furlong'" in found.notes[0]
+
+
+def test_coords_that_claim_more_than_their_file_holds_are_refused_unread(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["features"] = FEATURES
+        file.create_dataset("coords", shape=(1 << 40, 2), dtype=np.int64, chunks=(1024, 2))  # takes no room yet
+    with pytest.raises(DataError, match="an array that its file can hold"):
+        contents_of(tmp_path / "s.h5")
+
+
 def test_a_pickled_numpy_array_is_read(tmp_path: Path) -> None:
     path = made_files.trident_pt(tmp_path, "s", FEATURES)
     assert contents_of(path).size == 7

@@ -75,6 +75,26 @@ def test_a_class_with_too_few_patients_is_named() -> None:
         make_folds(patients(30), 11)
 
 
+def test_foreign_bags_are_tested_in_each_fold_that_does_not_learn_from_their_patient() -> None:
+    bags = patients(12, slides=1)
+    whose = ("p0", "p3", *(f"x{n}" for n in range(10)))
+    is_ood = np.arange(24) >= 12
+    doubled = bags.subset([*range(12), *range(12)])
+    data = replace(
+        doubled,
+        ids=(*bags.ids, *(f"ood{n}" for n in range(12))),
+        patients=(*(bags.patients or ()), *whose),
+        is_ood=is_ood,
+        ood_sets=("",) * 12 + ("prostate",) * 12,
+    )
+    folds = make_folds(data, 3).folds
+    for fold in folds:
+        assert {fold.get(f"ood{n}") for n in range(2, 12)} == {"test"}
+        for n, patient in enumerate(("s0", "s3")):
+            assert (fold.get(f"ood{n}") == "test") == (fold[patient] == "test")
+    assert sum(fold.get("ood0") == "test" for fold in folds) == 1
+
+
 def test_bags_without_a_label_are_in_no_split() -> None:
     data = patients()
     data = replace(data, labels=replace(data.labels, known=np.arange(len(data)) != 3))

@@ -112,7 +112,7 @@ def test_training_stops_early_halves_its_rate_and_keeps_the_best_epoch(tmp_path:
 
 SCRIPT = """
 import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell takes from what it starts in the background
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 sys.path.insert(0, sys.argv[2])
 import miue
 from made_bags import separable_bags

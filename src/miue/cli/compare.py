@@ -82,7 +82,10 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
     """Return the rows as a table for a person."""
     from rich.table import Table
 
-    table = Table("", "runs", *columns, caption=NOTE, caption_justify="left")
+    table = Table(caption=NOTE, caption_justify="left")
+    table.add_column("", overflow="fold")
+    for name in ("runs", *columns):
+        table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*row)
     return table

@@ -105,6 +105,18 @@ def test_outside_outlines_that_are_not_whole_and_without_outlines_nothing_is_kno
     assert all(patches_of(bags, "test_002")[1])
 
 
+def test_names_may_be_written_as_in_the_first_release(source: Path) -> None:
+    expected = camelyon16_bags(source).bags
+    home = source / "camelyon16"
+    for folder in ("features", "annotations"):
+        for path in (home / folder).iterdir():
+            path.rename(path.with_name(path.name.capitalize()))
+    found = camelyon16_bags(source).bags
+    assert found.ids == expected.ids
+    assert np.array_equal(found.instance_labels.values, expected.instance_labels.values)
+    assert np.array_equal(found.instance_labels.known, expected.instance_labels.known)
+
+
 def test_a_table_made_by_the_command_says_the_same_as_the_outlines(source: Path) -> None:
     home = source / "camelyon16"
     outlined = camelyon16_bags(source).bags.instance_labels
@@ -226,6 +238,18 @@ def of_another_shift(source: Path) -> None:
     shutil.copy(shifted / "hed-light" / "test_002.h5", shifted / "blur-strong" / "test_002.h5")
 
 
+def other_names(source: Path) -> None:
+    shutil.rmtree(source / "camelyon16" / "annotations")
+    table = source / "camelyon16" / "patch-labels.csv"
+    table.write_text("bag_id,instance,instance_label\nslide_1,0,1\nslide_1,1,0\n")
+
+
+def tumour_in_normal(source: Path) -> None:
+    other_names(source)
+    with (source / "camelyon16" / "patch-labels.csv").open("a") as file:
+        file.write("tumor_001,0,1\nnormal_001,0,1\n")
+
+
 def without_tissue(source: Path) -> None:
     trident(source / "camelyon16" / "features", "tumor_002", np.zeros((0, 6), np.float32))
 
@@ -266,6 +290,17 @@ BAD = {
         lambda source: write_outlines(source / "camelyon16" / "annotations", "test_002"),
         camelyon16_with_prad,
         "slide 'test_002': expected no tumour.*check reference.csv",
+    ),
+    "two annotations of a slide": (
+        write("camelyon16/annotations/Tumor_001.geojson", "{}"),
+        camelyon16_bags,
+        "slide 'tumor_001': expected one annotation",
+    ),
+    "a table of other names": (other_names, camelyon16_bags, "all others with tumour: .*name the slides as"),
+    "tumour in a normal slide of a table": (
+        tumour_in_normal,
+        camelyon16_bags,
+        "slide 'normal_001': expected no tumour.*patch-labels.csv",
     ),
     "no coords": (without_coords, camelyon16_bags, "features of slide 'tumor_001'.*no coords.*patch-labels"),
     "one training slide of a class": (

@@ -123,6 +123,38 @@ def test_a_table_shows_ours_the_papers_and_the_difference(places: Places) -> Non
     assert "(2 of 3 seeds)" in partial
 
 
+def test_ue_is_the_mean_of_the_tables_own_columns_and_what_is_undefined_is_not_called_not_run(
+    places: Places,
+) -> None:
+    values = {"conf": 0.5, "ood blur-lighter": 0.51, "ood blur-light": 0.6, "ood blur-strong": 0.9, "ue": 0.1}
+    results = [Result("residual", "bag", task, "default", value) for task, value in values.items()]
+    results += [Result("residual", "instance", task, "default", None) for task in values]
+    name = "camelyon16-blur/abmil-mirel"
+    write_results(places.result(name, 42), name, 42, results)
+    text = markdown_table(published_table("apx-c16-shift"), places, [42])
+    assert "Not run here" not in text
+    bags, instances = (line for line in text.splitlines() if line.startswith("| MIREL, blur"))
+    assert [cell.split("<")[0].strip() for cell in bags.split("|")[2:-1]] == [
+        "**51.00**",
+        "**60.00**",
+        "**90.00**",
+        "**67.00**",
+    ]
+    assert "not run" not in instances
+    assert instances.count("undefined for this seed<br>paper") == 4
+    assert "drawn from the part" not in text
+
+
+def test_a_preset_may_take_the_models_of_another(tmp_path: Path) -> None:
+    trained, derived = preset("camelyon16/abmil-mirel"), preset("camelyon16-hed/abmil-mirel")
+    assert derived.trained_as == "camelyon16/abmil-mirel"
+    for field in ("encoder", "network", "method", "options", "settings", "distances"):
+        assert getattr(derived, field) == getattr(trained, field)
+    assert (derived.data, derived.bags) == ("camelyon16-hed", {})
+    with pytest.raises(ConfigError, match="is trained as, 'camelyon16/abmil-mirl'.*'camelyon16/abmil-mirel'"):
+        parse_preset("p", 'title = "x"\ntrained_as = "camelyon16/abmil-mirl"')
+
+
 def test_every_seed_is_shown_with_mean_and_deviation(places: Places) -> None:
     assert "Not run." in markdown_seeds("mnist/abmil-mirel", places, [42])
     for seed, value in ((42, 0.80), (17, 0.84)):

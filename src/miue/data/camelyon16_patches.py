@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags import BagDataset, Labels
-from miue.data.annotations import SUFFIXES, find_annotation, is_tumour, read_tumour, tumour_share
+from miue.data.annotations import SUFFIXES, is_tumour, read_tumour, tumour_share
 from miue.data.bag_table import with_instance_labels
 from miue.data.camelyon16_slides import PARTLY_OUTLINED, TEST, TRAINING
 from miue.errors import DataError, StorageError
@@ -35,8 +35,8 @@ def with_patch_labels(
 
     Raises:
         StorageError: neither is there, or a file that cannot be read.
-        DataError: an annotation of a slide that CAMELYON16 does not have, or tumour in a slide that is normal;
-            features without coords.
+        DataError: an annotation of a slide that CAMELYON16 does not have, tumour in a slide that is normal or
+            in none at all, or features without coords.
     """
     if (folder / OUTLINES).is_dir():
         labelled = _from_outlines(bags, classes, folder / OUTLINES, progress)
@@ -49,6 +49,7 @@ def with_patch_labels(
             got="neither",
             fix=f"copy the XML files of both lesion_annotations folders of the challenge's data into {OUTLINES}/",
         )
+    _check_some(bags, labelled.instance_labels, classes, folder)
     values, known = labelled.instance_labels.values.copy(), labelled.instance_labels.known.copy()
     for name, start, size in zip(bags.ids, bags.starts, bags.sizes, strict=True):
         patches = slice(start, start + size)
@@ -62,13 +63,11 @@ def with_patch_labels(
 
 
 def _from_outlines(bags: BagDataset, classes: Mapping[str, int], folder: Path, progress: bool) -> BagDataset:
-    _check_files(folder, classes)
+    outlines = _outlines(folder, classes)
     values, known = np.zeros(len(bags.instances), np.int64), np.zeros(len(bags.instances), bool)
-    spans = list(zip(bags.ids, bags.starts, bags.sizes, range(len(bags)), strict=True))
-    for name, start, size, bag in tracked(spans, "outlining", shown=progress):
-        outline = find_annotation(folder, name) if classes[name] else None
-        if outline is None:
-            continue
+    drawn = [bag for bag, name in enumerate(bags.ids) if name in outlines]
+    for bag in tracked(drawn, "outlining", shown=progress):
+        name, start, size = bags.ids[bag], bags.starts[bag], bags.sizes[bag]
         if bags.coords is None or bags.patch_sizes is None or not bags.patch_sizes[bag]:
             raise DataError(
                 item=f"features of slide {name!r}",
@@ -78,25 +77,52 @@ def _from_outlines(bags: BagDataset, classes: Mapping[str, int], folder: Path, p
                 f"{TABLE} with 'miue data patch-labels'",
             )
         patches = slice(start, start + size)
-        share = tumour_share(read_tumour(outline), bags.coords[patches], int(bags.patch_sizes[bag]))
+        share = tumour_share(read_tumour(outlines[name]), bags.coords[patches], int(bags.patch_sizes[bag]))
         values[patches], known[patches] = is_tumour(share), True
     return replace(bags, instance_labels=Labels(values, known))
 
 
-def _check_files(folder: Path, classes: Mapping[str, int]) -> None:
-    """Raise where an annotation is of no slide, or of one without tumour."""
+def _outlines(folder: Path, classes: Mapping[str, int]) -> dict[str, Path]:
+    """Return the annotation of each slide, by its official name.
+
+    Raises:
+        DataError: one of no slide, of a slide without tumour, or a second one of a slide.
+    """
+    found: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
+        name = path.stem.lower()
         if path.suffix.lower() not in SUFFIXES or path.name.startswith("."):
             continue
-        if path.stem not in TRAINING and path.stem not in TEST:
+        if name not in TRAINING and name not in TEST:
             raise DataError(
                 item=f"annotation {str(path)!r}",
                 wanted="the name of a slide, such as tumor_001.xml or test_001.xml",
                 got=repr(path.stem),
                 fix="name it as its slide, or take it out of the folder",
             )
-        if classes.get(path.stem) == 0:
-            raise _tumour_in_normal(path.stem, path)
+        if name in found:
+            raise DataError(
+                item=f"slide {name!r}",
+                wanted="one annotation",
+                got=f"{found[name].name} and {path.name}",
+                fix="remove one of them",
+            )
+        if classes.get(name) == 0:
+            raise _tumour_in_normal(name, path)
+        found[name] = path
+    return found
+
+
+def _check_some(bags: BagDataset, labels: Labels, classes: Mapping[str, int], folder: Path) -> None:
+    """Raise where slides have tumour, and not one patch of any is known to be tumour: names that do not match."""
+    if any(classes.values()) and not (labels.known & (labels.values == 1)).any():
+        name = next(name for name in bags.ids if classes[name] == 1)
+        raise DataError(
+            item=f"patches of slide {name!r} and all others with tumour",
+            wanted=f"some that {OUTLINES}/ or {TABLE} in {str(folder)!r} say are tumour",
+            got="none",
+            fix="check that they name the slides as the features do, tumor_001, test_001 and so on",
+        )
 
 
 def _tumour_in_normal(name: str, path: Path) -> DataError:

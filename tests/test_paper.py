@@ -178,7 +178,7 @@ def test_a_run_trains_what_is_missing_and_skips_what_is_done(
     small = gaussian_bags(sizes={"train": 16, "validation": 8, "test": 8})
     calls: list[str] = []
 
-    def store(data: str, where: Places, arguments: object, *, progress: bool = False) -> object:
+    def store(data: str, where: Places, arguments: object) -> object:
         calls.append(data)
         return small
 
@@ -187,6 +187,7 @@ def test_a_run_trains_what_is_missing_and_skips_what_is_done(
 
     monkeypatch.setattr(runner, "preset", short_preset)
     monkeypatch.setattr(runner, "store_of", store)
+    monkeypatch.setattr(runner, "make_bags", lambda names, where: None)
     tasks = missing([name], [1, 2], places)
     assert list(run_all(tasks, places, device="cpu")) == [(name, 1), (name, 2)]
     results = read_results(places.result(name, 1))

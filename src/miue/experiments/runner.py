@@ -14,12 +14,12 @@ from miue.evaluation import evaluate
 from miue.experiments.places import SEEDS, Places
 from miue.experiments.preset import Preset, preset
 from miue.experiments.results import Result, read_results, results_of, write_results
-from miue.experiments.stores import store_of
+from miue.experiments.stores import make_stores, store_of
 
 if TYPE_CHECKING:
     from miue.model import Model
 
-__all__ = ["SEEDS", "Places", "make_stores", "missing", "run_all", "run_one", "store_of", "train_preset"]
+__all__ = ["SEEDS", "Places", "make_bags", "missing", "run_all", "run_one", "store_of", "train_preset"]
 
 
 def missing(names: Sequence[str], seeds: Sequence[int], places: Places) -> list[tuple[str, int]]:
@@ -28,15 +28,14 @@ def missing(names: Sequence[str], seeds: Sequence[int], places: Places) -> list[
     return [(name, seed) for name, seed in tasks if read_results(places.result(name, seed)) is None]
 
 
-def make_stores(names: Sequence[str], places: Places, *, progress: bool = False) -> None:
-    """Make the bags that presets train and are evaluated on, where that is not done.
+def make_bags(names: Sequence[str], places: Places, *, progress: bool = False) -> None:
+    """Make the bags that presets are trained and evaluated on, where that is not done.
 
     Raises:
         StorageError, DataError: files that are not in ``places.source``, or that cannot be used.
     """
-    chosen = [preset(name) for name in dict.fromkeys(names)]
-    for one in dict.fromkeys((one.data, tuple(one.bags.items())) for p in chosen for one in (_trained(p), p)):
-        store_of(one[0], places, dict(one[1]), progress=progress)
+    chosen = [one for name in names for one in (_trained(preset(name)), preset(name))]
+    make_stores({one.data: one.bags for one in chosen}, places, progress=progress)
 
 
 def run_all(
@@ -55,7 +54,7 @@ def run_all(
     """
     if jobs < 1:
         raise ConfigError(item="--jobs", wanted="at least 1", got=str(jobs), fix="raise it")
-    make_stores([name for name, _ in tasks], places)
+    make_bags([name for name, _ in tasks], places)
     if jobs == 1:
         for name in dict.fromkeys(name for name, _ in tasks):
             seeds = [seed for one, seed in tasks if one == name]

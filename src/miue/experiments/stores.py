@@ -19,34 +19,23 @@ if TYPE_CHECKING:
     from miue.data.opening import OpenedBags
 
 
-def store_of(
-    data: str, places: Places, arguments: Mapping[str, Option] | None = None, *, progress: bool = False
-) -> BagDataset:
+def store_of(data: str, places: Places, arguments: Mapping[str, Option] | None = None) -> BagDataset:
     """Return the bags of an experiment, made on first use.
 
     Args:
         data: its name, such as "mnist-bags" or "camelyon16".
         places: where files are.
         arguments: of the source of bags.
-        progress: show bars while slides are opened and packed.
 
     Raises:
         ConfigError: no such bags.
         StorageError: files that are not in ``places.source``, or a store that was made with other arguments.
         DataError: files that cannot be used.
     """
-    from miue.data.file_instances import FileInstances
-    from miue.data.pack import pack
-    from miue.data.store import read_store, read_store_summary, write_store
+    from miue.data.store import read_store, read_store_summary
 
-    path = places.work / "stores" / data
-    made_by = {"experiment": data, **(arguments or {})}
-    if not (path / "store.json").exists():
-        opened = _opened(data, places.source, arguments or {}, progress)
-        if isinstance(opened.bags.instances, FileInstances):
-            pack(opened.bags, path, made_by=made_by, left_out=opened.left_out, overwrite=True, progress=progress)
-        else:
-            write_store(path, opened.bags, made_by=made_by, overwrite=True)
+    make_stores({data: arguments or {}}, places)
+    path, made_by = _path(data, places), _made_by(data, arguments or {})
     said = read_store_summary(path)["made_by"]
     if said != made_by:
         raise StorageError(
@@ -56,6 +45,39 @@ def store_of(
             fix="remove it, so that it is made again, or choose another --work",
         )
     return read_store(path)
+
+
+def make_stores(wanted: Mapping[str, Mapping[str, Option]], places: Places, *, progress: bool = False) -> None:
+    """Make the stores that are not there; all files are looked at before the first is packed.
+
+    Args:
+        wanted: names of bags, and the arguments of their sources.
+        places: where files are.
+        progress: show bars while slides are opened and packed.
+
+    Raises:
+        ConfigError, StorageError, DataError: as ``store_of`` does.
+    """
+    from miue.data.file_instances import FileInstances
+    from miue.data.pack import pack
+    from miue.data.store import write_store
+
+    lacking = [data for data in wanted if not (_path(data, places) / "store.json").exists()]
+    found = {data: _opened(data, places.source, wanted[data], progress) for data in lacking}
+    for data, opened in found.items():
+        path, made_by = _path(data, places), _made_by(data, wanted[data])
+        if isinstance(opened.bags.instances, FileInstances):
+            pack(opened.bags, path, made_by=made_by, left_out=opened.left_out, overwrite=True, progress=progress)
+        else:
+            write_store(path, opened.bags, made_by=made_by, overwrite=True)
+
+
+def _path(data: str, places: Places) -> Path:
+    return places.work / "stores" / data
+
+
+def _made_by(data: str, arguments: Mapping[str, Option]) -> dict[str, Option]:
+    return {"experiment": data, **arguments}
 
 
 def _opened(data: str, source: Path, arguments: Mapping[str, Any], progress: bool) -> OpenedBags:

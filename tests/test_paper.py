@@ -18,6 +18,7 @@ from miue.experiments.runner import Places, missing, run_all
 from miue.experiments.tables import markdown_seeds, markdown_table
 
 SHAPES = {"mnist-bags": (28, 28, 1), "cifar10-bags": (32, 32, 3), "gaussian-bags": (2,)}
+SHAPES |= dict.fromkeys(("camelyon16", "camelyon16-prad", "camelyon16-blur", "camelyon16-hed"), (512,))
 
 
 @pytest.fixture
@@ -43,7 +44,7 @@ def test_every_preset_can_be_built_and_predicts_as_it_says(name: str) -> None:
 
 
 def test_every_row_of_every_table_has_a_preset_with_its_estimator() -> None:
-    assert len(published_tables()) == 14
+    assert len(published_tables()) == 17
     for table in published_tables().values():
         for row in table.rows:
             assert row.estimator in preset(row.preset).estimators, row.label
@@ -122,6 +123,38 @@ def test_a_table_shows_ours_the_papers_and_the_difference(places: Places) -> Non
     assert "(2 of 3 seeds)" in partial
 
 
+def test_ue_is_the_mean_of_the_tables_own_columns_and_what_is_undefined_is_not_called_not_run(
+    places: Places,
+) -> None:
+    values = {"conf": 0.5, "ood blur-lighter": 0.51, "ood blur-light": 0.6, "ood blur-strong": 0.9, "ue": 0.1}
+    results = [Result("residual", "bag", task, "default", value) for task, value in values.items()]
+    results += [Result("residual", "instance", task, "default", None) for task in values]
+    name = "camelyon16-blur/abmil-mirel"
+    write_results(places.result(name, 42), name, 42, results)
+    text = markdown_table(published_table("apx-c16-shift"), places, [42])
+    assert "Not run here" not in text
+    bags, instances = (line for line in text.splitlines() if line.startswith("| MIREL, blur"))
+    assert [cell.split("<")[0].strip() for cell in bags.split("|")[2:-1]] == [
+        "**51.00**",
+        "**60.00**",
+        "**90.00**",
+        "**67.00**",
+    ]
+    assert "not run" not in instances
+    assert instances.count("undefined for this seed<br>paper") == 4
+    assert "drawn from the part" not in text
+
+
+def test_a_preset_may_take_the_models_of_another(tmp_path: Path) -> None:
+    trained, derived = preset("camelyon16/abmil-mirel"), preset("camelyon16-hed/abmil-mirel")
+    assert derived.trained_as == "camelyon16/abmil-mirel"
+    for field in ("encoder", "network", "method", "options", "settings", "distances"):
+        assert getattr(derived, field) == getattr(trained, field)
+    assert (derived.data, derived.bags) == ("camelyon16-hed", {})
+    with pytest.raises(ConfigError, match="is trained as, 'camelyon16/abmil-mirl'.*'camelyon16/abmil-mirel'"):
+        parse_preset("p", 'title = "x"\ntrained_as = "camelyon16/abmil-mirl"')
+
+
 def test_every_seed_is_shown_with_mean_and_deviation(places: Places) -> None:
     assert "Not run." in markdown_seeds("mnist/abmil-mirel", places, [42])
     for seed, value in ((42, 0.80), (17, 0.84)):
@@ -145,7 +178,7 @@ def test_a_run_trains_what_is_missing_and_skips_what_is_done(
     small = gaussian_bags(sizes={"train": 16, "validation": 8, "test": 8})
     calls: list[str] = []
 
-    def store(data: str, where: Places) -> object:
+    def store(data: str, where: Places, arguments: object) -> object:
         calls.append(data)
         return small
 
@@ -154,6 +187,7 @@ def test_a_run_trains_what_is_missing_and_skips_what_is_done(
 
     monkeypatch.setattr(runner, "preset", short_preset)
     monkeypatch.setattr(runner, "store_of", store)
+    monkeypatch.setattr(runner, "make_bags", lambda names, where: None)
     tasks = missing([name], [1, 2], places)
     assert list(run_all(tasks, places, device="cpu")) == [(name, 1), (name, 2)]
     results = read_results(places.result(name, 1))

@@ -15,7 +15,7 @@ paper_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-Source = Annotated[Path, typer.Option(help="Folder with the image files.")]
+Source = Annotated[Path, typer.Option(help="Folder with the files of the data.")]
 Work = Annotated[Path, typer.Option(help="Folder for stores and trained models.")]
 Results = Annotated[Path, typer.Option(help="Folder for results, one tidy CSV per preset and seed.")]
 Seeds = Annotated[str, typer.Option(help="Seeds, separated by commas.")]
@@ -53,7 +53,7 @@ def paper_run(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from miue.experiments import preset, preset_names, published_table
-    from miue.experiments.runner import Places, missing, run_all
+    from miue.experiments.runner import Places, make_bags, missing, run_all
 
     places = Places(source, work, results)
     names = [name] if name in preset_names() else published_table(name).presets
@@ -61,6 +61,7 @@ def paper_run(
         preset(one)
     tasks = missing(names, seeds_of(seeds), places)
     typer.echo(f"{len(tasks)} runs to do, {len(names) * len(seeds_of(seeds)) - len(tasks)} done before")
+    make_bags([one for one, _ in tasks], places, progress=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("time left"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task(name, total=len(tasks))

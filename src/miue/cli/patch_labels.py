@@ -18,7 +18,7 @@ def data_patch_labels(
     annotations: Annotated[
         Path, typer.Option(help="Folder of <slide>.xml (ASAP, CAMELYON16) or <slide>.geojson (QuPath).")
     ],
-    out: Annotated[Path, typer.Option(help="CSV file to write: bag_id, instance, label.")],
+    out: Annotated[Path, typer.Option(help="CSV file to write: bag_id, instance, instance_label.")],
     least: Annotated[
         float, typer.Option(help="Share of a patch that is tumour, from which it is positive.")
     ] = 0.2,

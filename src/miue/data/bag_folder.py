@@ -70,10 +70,33 @@ def open_folder(
             left_out.append(LeftOut(path.stem, str(error)))
     found = _alike(found, left_out)
     refuse_or_skip(str(folder), len(found), left_out, skip_bad=skip_bad)
-    bags = _dataset(found)
+    bags = dataset_of(found)
     if labels is not None:
         bags = with_labels(bags, labels, classes)
     return OpenedFolder(bags, tuple(found), tuple(left_out))
+
+
+def dataset_of(found: Sequence[Contents]) -> BagDataset:
+    """Return the bags of files that are alike, one each, without labels; features stay in the files."""
+    sizes = np.array([one.size for one in found], np.int64)
+    total = int(sizes.sum())
+    dtypes = {one.dtype for one in found}
+    dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
+    located = all(one.coords is not None for one in found)
+    return BagDataset(
+        instances=FileInstances([one.path for one in found], sizes, found[0].instance_shape, dtype),
+        starts=sizes.cumsum() - sizes,
+        sizes=sizes,
+        ids=tuple(one.id for one in found),
+        labels=Labels.unknown(len(found)),
+        is_ood=np.zeros(len(found), bool),
+        splits=("",) * len(found),
+        ood_sets=("",) * len(found),
+        instance_labels=Labels.unknown(total),
+        instance_is_ood=np.zeros(total, bool),
+        coords=np.concatenate([one.coords for one in found if one.coords is not None]) if located else None,
+        patch_sizes=np.array([one.patch_size or 0 for one in found], np.int64) if located else None,
+    )
 
 
 def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
@@ -106,25 +129,3 @@ def _alike(found: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
         reason = f"bag file {str(one.path)!r}: expected {usual} as in {count} files, got {here}"
         left_out.append(LeftOut(one.id, f"{reason}; extract all features with one encoder"))
     return kept
-
-
-def _dataset(found: Sequence[Contents]) -> BagDataset:
-    sizes = np.array([one.size for one in found], np.int64)
-    total = int(sizes.sum())
-    dtypes = {one.dtype for one in found}
-    dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
-    located = all(one.coords is not None for one in found)
-    return BagDataset(
-        instances=FileInstances([one.path for one in found], sizes, found[0].instance_shape, dtype),
-        starts=sizes.cumsum() - sizes,
-        sizes=sizes,
-        ids=tuple(one.id for one in found),
-        labels=Labels.unknown(len(found)),
-        is_ood=np.zeros(len(found), bool),
-        splits=("",) * len(found),
-        ood_sets=("",) * len(found),
-        instance_labels=Labels.unknown(total),
-        instance_is_ood=np.zeros(total, bool),
-        coords=np.concatenate([one.coords for one in found if one.coords is not None]) if located else None,
-        patch_sizes=np.array([one.patch_size or 0 for one in found], np.int64) if located else None,
-    )

@@ -1,4 +1,4 @@
-"""Labels of patches from outlines of tumour, as a table: bag_id, instance, label."""
+"""Labels of patches from outlines of tumour, as a table: bag_id, instance, instance_label."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from miue.data.tile_files import read_tiles
 from miue.errors import DataError
 from miue.files import atomic_file
 
-COLUMNS = ("bag_id", "instance", "label")
+COLUMNS = ("bag_id", "instance", "instance_label")
 
 
 @dataclass(frozen=True)

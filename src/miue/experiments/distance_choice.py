@@ -29,7 +29,7 @@ def distance_choice(names: Sequence[str], seeds: Sequence[int], places: Places) 
     """
     rows = []
     for name in names:
-        bags = store_of(preset(name).data, places)
+        bags = store_of(preset(name).data, places, preset(name).bags)
         shifted = shifted_copies(bags.split("validation"), seed=0)
         for seed in seeds:
             model = Model.load(places.work / "runs" / name / str(seed))

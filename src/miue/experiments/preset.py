@@ -11,11 +11,27 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miue.config import Option
+from miue.distances import DISTANCES
 from miue.errors import ConfigError, StorageError, unknown_name
 
 
 class Preset(BaseModel):
-    """What is trained, on which bags, and from what its instances are predicted."""
+    """What is trained, on which bags, and from what its instances are predicted.
+
+    Attributes:
+        title: what it is.
+        data: the bags that it is evaluated on and, unless ``trained_as`` is given, trained on.
+        encoder: by name, like network and method.
+        network: of bags.
+        method: of uncertainty.
+        estimators: what instances are predicted from, one evaluation each.
+        options: of network, encoder and method.
+        settings: of training, where they are not the defaults.
+        bags: arguments of the source of bags, such as the seed of a split.
+        distances: to the training instances, evaluated as further scores.
+        trained_as: another preset, whose trained models are evaluated on other bags; all that is not given here
+            is as there.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -27,6 +43,9 @@ class Preset(BaseModel):
     estimators: tuple[str, ...]
     options: dict[str, Option] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
+    bags: dict[str, Option] = Field(default_factory=dict)
+    distances: tuple[str, ...] = tuple(DISTANCES)
+    trained_as: str = ""
 
 
 def preset_names() -> list[str]:
@@ -48,8 +67,7 @@ def preset(name: str) -> Preset:
     """
     if name not in preset_names():
         raise unknown_name("preset", name, preset_names())
-    folder, file = name.split("/")
-    return parse_preset(name, (_root() / folder / f"{file}.toml").read_text("utf-8"))
+    return parse_preset(name, _text_of(name))
 
 
 def read_preset(path: Path) -> Preset:
@@ -79,6 +97,10 @@ def parse_preset(name: str, text: str) -> Preset:
         raise ConfigError(
             item=f"preset {name!r}", wanted="TOML", got=str(error), fix="correct the line"
         ) from error
+    if trained_as := content.get("trained_as"):
+        if trained_as not in preset_names():
+            raise unknown_name(f"preset that {name!r} is trained as,", str(trained_as), preset_names())
+        content = {**tomllib.loads(_text_of(trained_as)), "bags": {}, **content}
     for key in content:
         if key not in Preset.model_fields:
             raise unknown_name(f"key in preset {name!r}", key, Preset.model_fields)
@@ -92,6 +114,11 @@ def parse_preset(name: str, text: str) -> Preset:
             got=first["msg"],
             fix="correct the preset",
         ) from error
+
+
+def _text_of(name: str) -> str:
+    folder, file = name.split("/")
+    return (_root() / folder / f"{file}.toml").read_text("utf-8")
 
 
 def _root() -> Traversable:

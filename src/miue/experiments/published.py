@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
@@ -22,6 +22,7 @@ class PublishedRow:
         paper: level → column → mean and standard deviation (None where not given), in percent; empty for
             a row of ours.
         ood_score: level → score that detects out-of-distribution items; empty for the paper's measure.
+        tasks: column → task that fills it, where that is another than for other tables.
     """
 
     label: str
@@ -29,6 +30,7 @@ class PublishedRow:
     estimator: str
     paper: Mapping[str, Mapping[str, tuple[float, float | None]]]
     ood_score: Mapping[str, str]
+    tasks: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -39,11 +41,13 @@ class PublishedTable:
         name: its label in the paper's source.
         title: what it shows.
         rows: its rows in order.
+        not_run: why it may have no results here.
     """
 
     name: str
     title: str
     rows: tuple[PublishedRow, ...]
+    not_run: str = ""
 
     @property
     def presets(self) -> list[str]:
@@ -72,9 +76,11 @@ def published_tables() -> dict[str, PublishedTable]:
                         for level, columns in row["paper"].items()
                     },
                     row.get("ood_score", {}),
+                    row.get("tasks", {}),
                 )
                 for row in table["rows"]
             ),
+            table.get("not_run", ""),
         )
         for name, table in content.items()
     }

@@ -5,47 +5,37 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing import get_context
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from miue.bags import BagDataset
-from miue.distances import DISTANCES
 from miue.errors import ConfigError
 from miue.evaluation import evaluate
-from miue.experiments.preset import preset
+from miue.experiments.places import SEEDS, Places
+from miue.experiments.preset import Preset, preset
 from miue.experiments.results import Result, read_results, results_of, write_results
+from miue.experiments.stores import make_stores, store_of
 
 if TYPE_CHECKING:
     from miue.model import Model
 
-SEEDS = (42, 17, 26, 50, 82)
-
-
-@dataclass(frozen=True)
-class Places:
-    """Where an experiment finds and leaves its files.
-
-    Attributes:
-        source: folder with the image files.
-        work: folder for stores and trained models.
-        results: folder for results, <preset>/<seed>.csv.
-    """
-
-    source: Path
-    work: Path
-    results: Path
-
-    def result(self, name: str, seed: int) -> Path:
-        """Return the file of one preset and seed."""
-        return self.results / name / f"{seed}.csv"
+__all__ = ["SEEDS", "Places", "make_bags", "missing", "run_all", "run_one", "store_of", "train_preset"]
 
 
 def missing(names: Sequence[str], seeds: Sequence[int], places: Places) -> list[tuple[str, int]]:
     """Return every preset and seed without whole results."""
     tasks = [(name, seed) for name in names for seed in seeds]
     return [(name, seed) for name, seed in tasks if read_results(places.result(name, seed)) is None]
+
+
+def make_bags(names: Sequence[str], places: Places, *, progress: bool = False) -> None:
+    """Make the bags that presets are trained and evaluated on, where that is not done.
+
+    Raises:
+        StorageError, DataError: files that are not in ``places.source``, or that cannot be used.
+    """
+    chosen = [one for name in names for one in (_trained(preset(name)), preset(name))]
+    make_stores({one.data: one.bags for one in chosen}, places, progress=progress)
 
 
 def run_all(
@@ -64,8 +54,7 @@ def run_all(
     """
     if jobs < 1:
         raise ConfigError(item="--jobs", wanted="at least 1", got=str(jobs), fix="raise it")
-    for data in dict.fromkeys(preset(name).data for name, _ in tasks):
-        store_of(data, places)
+    make_bags([name for name, _ in tasks], places)
     if jobs == 1:
         for name in dict.fromkeys(name for name, _ in tasks):
             seeds = [seed for one, seed in tasks if one == name]
@@ -86,9 +75,9 @@ def train_preset(name: str, seeds: Sequence[int], places: Places, device: str = 
     """Train one preset with several seeds where that is not done, together where that is faster."""
     from miue.api import train_seeds
 
-    chosen = preset(name)
+    chosen = _trained(preset(name))
     return train_seeds(
-        store_of(chosen.data, places),
+        store_of(chosen.data, places, chosen.bags),
         seeds,
         network=chosen.network,
         method=chosen.method,
@@ -96,7 +85,7 @@ def train_preset(name: str, seeds: Sequence[int], places: Places, device: str = 
         options=chosen.options,
         distances=(),
         settings=chosen.settings,
-        out=places.work / "runs" / name,
+        out=places.work / "runs" / (preset(name).trained_as or name),
         if_exists="resume",
         progress=False,
         device=device,
@@ -108,11 +97,11 @@ def run_one(name: str, seed: int, places: Places, device: str = "auto") -> list[
     from miue.distance_scores import fit_distances
 
     chosen = preset(name)
-    bags = store_of(chosen.data, places)
+    trained = _trained(chosen)
     model = train_preset(name, [seed], places, device)[0]
-    fitted = fit_distances(model.method, bags.split("train"), list(DISTANCES), seed=seed)
-    model = replace(model, distances=fitted)
-    test = bags.split("test")
+    training = store_of(trained.data, places, trained.bags).split("train")
+    model = replace(model, distances=fit_distances(model.method, training, chosen.distances, seed=seed))
+    test = store_of(chosen.data, places, chosen.bags).split("test")
     results: list[Result] = []
     for estimator in chosen.estimators:
         predictions = model.predict(test, estimator=estimator, device="cuda" if device == "gpu" else device)
@@ -121,30 +110,9 @@ def run_one(name: str, seed: int, places: Places, device: str = "auto") -> list[
     return results
 
 
-def store_of(data: str, places: Places) -> BagDataset:
-    """Return the bags of an experiment, made on first use.
-
-    Raises:
-        StorageError: the image files are not in ``places.source``.
-    """
-    from miue.data.store import read_store, write_store
-
-    path = places.work / "stores" / data
-    if not (path / "store.json").exists():
-        if data == "mnist-bags":
-            from miue.data import mnist_bags as mnist
-
-            bags = mnist.mnist_bags(places.source, ood=mnist.OOD_SOURCES)
-        elif data == "cifar10-bags":
-            from miue.data import cifar10_bags as cifar10
-
-            bags = cifar10.cifar10_bags(places.source, ood=cifar10.OOD_SOURCES)
-        else:
-            from miue.data.gaussian_bags import gaussian_bags
-
-            bags = gaussian_bags()
-        write_store(path, bags, made_by={"experiment": data}, overwrite=True)
-    return read_store(path)
+def _trained(chosen: Preset) -> Preset:
+    """Return the preset that is trained: itself, or the one whose models it takes."""
+    return preset(chosen.trained_as) if chosen.trained_as else chosen
 
 
 def _use_threads(count: int) -> None:

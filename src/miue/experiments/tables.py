@@ -15,13 +15,15 @@ from miue.experiments.runner import Places
 
 TASKS = {
     "Acc": "accuracy",
+    "AUROC": "auroc",
     "Conf": "conf",
     "OOD-F": "ood fmnist*",
     "OOD-K": "ood kmnist*",
     "OOD-S": "ood svhn*",
     "OOD-T": "ood dtd*",
-    "UE": "ue",
+    "OOD-PRAD": "ood prad",
 }
+OF_CLASSES = ("Acc", "AUROC")  # columns that are not averaged in UE
 LEVELS = ("bag", "instance")
 HEADINGS = {"bag": "Bag level", "instance": "Instance level"}
 
@@ -35,6 +37,8 @@ def markdown_table(table: PublishedTable, places: Places, seeds: Sequence[int]) 
     lines = [f"## {table.name}", "", f"{table.title}. Seeds: {', '.join(map(str, seeds))}.", ""]
     lines += [f"`miue paper run {table.name}`, `miue paper table {table.name}`", ""]
     found = {name: _results(name, places, seeds) for name in table.presets}
+    if table.not_run and not any(found.values()):
+        lines += [table.not_run, ""]
     for level in LEVELS:
         rows = [row for row in table.rows if level in row.paper or level in row.ood_score]
         if not rows:
@@ -45,10 +49,10 @@ def markdown_table(table: PublishedTable, places: Places, seeds: Sequence[int]) 
         lines += [f"### {HEADINGS[level]}", "", "| | " + " | ".join(heading) + " |"]
         lines.append("| --- |" + " ---: |" * len(columns))
         for row in rows:
-            cells = [_cell(row, level, column, found[row.preset], len(seeds)) for column in columns]
+            cells = [_cell(row, level, column, columns, found[row.preset], len(seeds)) for column in columns]
             lines.append(f"| {row.label} | " + " | ".join(cells) + " |")
         lines.append("")
-    if any("*" in line for line in lines[4:]):
+    if any("\\*" in line for line in lines[4:]):
         lines += ["\\* drawn from the part of the foreign source that was at hand, not from all of it.", ""]
     return "\n".join(lines)
 
@@ -93,21 +97,28 @@ def _results(name: str, places: Places, seeds: Sequence[int]) -> list[list[Resul
 
 def _note(column: str, found: object) -> str:
     """Mark a column whose foreign source was not whole ("kmnist-test")."""
-    task = TASKS[column]
+    task = TASKS.get(column, "")
     if not task.endswith("*"):
         return ""
     names = {r.task for runs in found for results in runs for r in results}  # type: ignore[attr-defined]
     return "\\*" if any(n.startswith(task[:-1]) and n != task[:-1] for n in names) else ""
 
 
-def _cell(row: PublishedRow, level: str, column: str, runs: list[list[Result]], wanted: int) -> str:
-    metrics = [_metric(row, level, column, results) for results in runs]
+def _cell(
+    row: PublishedRow,
+    level: str,
+    column: str,
+    columns: Sequence[str],
+    runs: list[list[Result]],
+    wanted: int,
+) -> str:
+    metrics = [_metric(row, level, column, columns, results) for results in runs]
     values = [100 * metric.value for metric in metrics if metric.value is not None]
     mean_paper, std_paper = row.paper.get(level, {}).get(column, (None, None))
     paper = "" if mean_paper is None else f"<br>paper {mean_paper:.2f}"
     paper += "" if std_paper is None else f" ± {std_paper:.2f}"
     if not values:
-        return f"not run{paper}"
+        return f"{metrics[0].reason if metrics else 'not run'}{paper}"
     count = "" if len(values) == wanted else f" ({len(values)} of {wanted} seeds)"
     if len(values) < 2:
         return f"**{values[0]:.2f}**{count}{paper}"
@@ -117,13 +128,14 @@ def _cell(row: PublishedRow, level: str, column: str, runs: list[list[Result]], 
     return f"**{mean:.2f} ± {std:.2f}**{count}{paper}"
 
 
-def _metric(row: PublishedRow, level: str, column: str, results: list[Result]) -> Metric:
-    """Return one seed's number; a row with a score of its own detects with that, and its UE is the mean so."""
-    score = row.ood_score.get(level, DEFAULT)
-    if score == DEFAULT or column in ("Acc", "Conf"):
-        return metric_of(results, row.estimator, level, TASKS[column])
+def _metric(row: PublishedRow, level: str, column: str, columns: Sequence[str], results: list[Result]) -> Metric:
+    """Return one seed's number; UE is the mean of the table's other columns that are of uncertainty.
+
+    A row with a score of its own tells foreign items with that.
+    """
     if column == "UE":
-        sets = sorted({r.task for r in results if r.task.startswith("ood ") and r.measure == score})
-        tasks = [metric_of(results, row.estimator, level, task, score) for task in sets]
-        return Metric.mean_of([metric_of(results, row.estimator, level, "conf"), *tasks])
-    return metric_of(results, row.estimator, level, TASKS[column], score)
+        parts = [one for one in columns if one != column and one not in OF_CLASSES]
+        return Metric.mean_of([_metric(row, level, one, columns, results) for one in parts])
+    task = row.tasks.get(column) or TASKS[column]
+    measure = row.ood_score.get(level, DEFAULT) if task.startswith("ood ") else DEFAULT
+    return metric_of(results, row.estimator, level, task, measure)

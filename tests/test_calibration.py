@@ -23,7 +23,7 @@ from miue.calibration.binomial import error_bound, error_interval, p_values
 from miue.calibration.false_alarms import fit_false_alarms
 from miue.calibration.label_sets import SET_SCORES, fit_label_sets
 from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
-from miue.calibration.referral import fit_referral
+from miue.calibration.referral import fallback_tests, fit_referral
 from miue.distributions import Categorical, PredictiveDistribution
 from miue.errors import ConfigError, DataError
 from miue.predictions import Predictions, PredictionTable
@@ -272,6 +272,65 @@ def test_the_true_error_among_the_kept_exceeds_the_target_no_oftener_than_promis
     assert exceeded <= binom.ppf(0.9995, RUNS, 0.1)
     assert answered > 0.6 * RUNS
     assert np.median(shares) > 0.7 * (target / 0.1) ** 0.25
+
+
+def test_errors_among_the_most_certain_do_not_end_the_search() -> None:
+    """Wrong with chance 0.02 whatever the uncertainty: a single start, at the most certain, often meets an error."""
+    random = np.random.default_rng(21)
+    answered = from_one_start = 0
+    for run in range(RUNS):
+        uncertainty, correct = random.random(500), random.random(500) >= 0.02
+        most_certain = correct[np.argsort(uncertainty)][:60]  # one error is enough to fail below 77 bags
+        from_one_start += bool(most_certain.all())
+        try:
+            fit_referral(uncertainty, correct, ReferralGoal(0.05, 0.9), seed=run)
+            answered += 1
+        except DataError:
+            pass
+    assert from_one_start < 0.4 * RUNS
+    assert answered > 0.8 * RUNS
+
+
+def test_the_promise_holds_where_the_error_rises_and_falls_with_the_uncertainty() -> None:
+    """Wrong with chance 0.2 in the middle, else 0.012: the error among the kept crosses the target twice."""
+    random = np.random.default_rng(22)
+    grid = np.linspace(0, 1, 10_001)[1:]
+    wrong = np.where((grid > 0.5) & (grid < 0.7), 0.2, 0.012)
+    below = wrong.cumsum() / np.arange(1, 10_001)
+    assert (np.diff((below > 0.05).astype(int)) != 0).sum() == 2
+    exceeded = 0
+    for run in range(RUNS):
+        uncertainty = random.random(600)
+        correct = random.random(600) >= wrong[(uncertainty * 10_000).astype(int)]
+        try:
+            rule = fit_referral(uncertainty, correct, ReferralGoal(0.05, 0.9), seed=run)
+        except DataError:
+            continue
+        threshold = 1.0 if rule.threshold is None else rule.threshold
+        exceeded += below[int(threshold * 10_000) - 1] > 0.05
+    assert 0 < exceeded <= binom.ppf(0.9995, RUNS, 0.1)
+
+
+def test_one_start_is_testing_in_a_fixed_sequence() -> None:
+    random = np.random.default_rng(23)
+    for _ in range(50):
+        p = random.random(11) ** 4
+        assert fallback_tests(p, 1, 0.1).tolist() == np.cumprod(p <= 0.1).astype(bool).tolist()
+
+
+@pytest.mark.parametrize("starts", [1, 2, 4])
+def test_a_true_hypothesis_is_rejected_no_oftener_than_the_level(starts: int) -> None:
+    """The first and the last hypotheses are false with p-values of zero; the true ones have uniform p-values."""
+    random = np.random.default_rng(24)
+    for true in (slice(0, 13), slice(5, 13), slice(3, 8)):
+        rejected = 0
+        for _ in range(20 * RUNS):
+            p = np.zeros(13)
+            p[true] = random.random(len(p[true]))
+            rejected += bool(fallback_tests(p, starts, 0.1)[true].any())
+        assert rejected <= binom.ppf(0.9995, 20 * RUNS, 0.1)
+        if true == slice(5, 13) and starts == 1:
+            assert within_band(rejected, 20 * RUNS, 0.1)
 
 
 def test_choosing_the_threshold_on_the_tested_bags_breaks_the_promise_that_testing_in_order_keeps() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from math import ceil, floor, log
 
 import numpy as np
@@ -22,6 +23,7 @@ from miue.calibration import (
 from miue.calibration.binomial import error_bound, error_interval, p_values
 from miue.calibration.false_alarms import fit_false_alarms
 from miue.calibration.label_sets import SET_SCORES, fit_label_sets
+from miue.calibration.patients import counted_bags
 from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
 from miue.calibration.referral import fallback_tests, fit_referral
 from miue.distributions import Categorical, PredictiveDistribution
@@ -275,7 +277,7 @@ def test_the_true_error_among_the_kept_exceeds_the_target_no_oftener_than_promis
 
 
 def test_errors_among_the_most_certain_do_not_end_the_search() -> None:
-    """Wrong with chance 0.02 whatever the uncertainty: a single start, at the most certain, often meets an error."""
+    """Wrong with chance 0.02 whatever the uncertainty: one start, at the most certain, often meets an error."""
     random = np.random.default_rng(21)
     answered = from_one_start = 0
     for run in range(RUNS):
@@ -375,6 +377,72 @@ def test_the_promise_covers_the_bags_that_also_pass_the_distribution_threshold()
         error = 0.05 / 0.7 * 1.02 * min(cut, 0.7) / cut
         exceeded += error > 0.07
     assert exceeded <= binom.ppf(0.9995, RUNS, 0.1)
+
+
+# Patients
+
+
+def of_patients(patients: list[str | None], correct: np.ndarray) -> Predictions:
+    random = np.random.default_rng(len(patients))
+    p = 0.8 + 0.1 * random.random(len(patients))
+    given = predictions_of(Categorical(torch.from_numpy(np.stack([p, 1 - p], 1))), (~correct).astype(np.int64))
+    return replace(given, bags=replace(given.bags, patients=np.array(patients, object)))
+
+
+def test_one_bag_of_each_patient_counts_and_patients_that_are_not_known_count_bag_by_bag() -> None:
+    patients = ["a", "b", "a", None, "", "c", "a"]
+    given = of_patients(patients, np.ones(7, bool))
+    drawn = set()
+    for seed in range(40):
+        rows, about = counted_bags(given.bags, "one", seed)
+        assert [patients[row] for row in rows].count("a") == 1
+        assert {1, 3, 4, 5} <= set(rows.tolist())
+        assert about == {"patients": 5, "bags left out": 2}
+        drawn |= set(rows.tolist())
+    assert drawn == set(range(7))
+    assert len(counted_bags(given.bags, "all", 0)[0]) == 7
+    with pytest.raises(ConfigError, match="one or all"):
+        counted_bags(given.bags, "some", 0)
+
+
+def test_bags_of_one_patient_break_the_promise_that_one_bag_of_each_keeps() -> None:
+    """Six bags of each of 60 patients, all right or all wrong, with an error above the target."""
+    random = np.random.default_rng(25)
+    names: list[str | None] = [f"patient {i // 6}" for i in range(360)]
+    passed = {"one": 0, "all": 0}
+    for run in range(RUNS):
+        given = of_patients(names, np.repeat(random.random(60) >= 0.055, 6))
+        for counting in passed:
+            try:
+                calibrate(
+                    given,
+                    scaling=False,
+                    label_sets=None,
+                    false_alarms=None,
+                    referral=ReferralGoal(0.05, 0.9),
+                    bags_of_patient=counting,
+                    seed=run,
+                )
+                passed[counting] += 1
+            except DataError:
+                pass
+    assert 0 < passed["one"] <= binom.ppf(0.9995, RUNS, 0.1)
+    assert passed["all"] > binom.ppf(0.9995, RUNS, 0.1)
+
+
+def test_a_calibration_tells_how_patients_were_counted() -> None:
+    names: list[str | None] = [f"patient {i // 2}" for i in range(200)]
+    given = of_patients(names, np.ones(200, bool))
+    made_of = calibrate(given, about={"caveat": "the other"}).about
+    assert (made_of["bags"], made_of["patients"], made_of["bags left out"]) == (100, 100, 100)
+    assert made_of["caveat"] == "the other"
+    counted = calibrate(given, about={"caveat": "the other"}, bags_of_patient="all").about
+    assert counted["bags"] == 200
+    assert "alike" in counted["caveat"]
+    assert counted["caveat"].endswith("; the other")
+    few = of_patients(names[:80], np.ones(80, bool))
+    with pytest.raises(DataError, match=r"got 40 \(one bag of each of 40 patients, of 80 bags\)"):
+        calibrate(few, false_alarms=None)
 
 
 # Out of distribution

@@ -24,7 +24,7 @@ from miue.predictions import Predictions
 from miue.report import page
 from miue.report.page import json_in_html
 from miue.report.report import ReportFile, Resampling, write_report
-from miue.report.runs import named_runs, rows_of_table
+from miue.report.runs import named_runs
 
 
 class Page(HTMLParser):
@@ -80,7 +80,7 @@ def unpacked(packed: dict[str, str]) -> np.ndarray:
 
 def without(predictions: Predictions, bags: set[str]) -> Predictions:
     def kept(table: Any) -> Any:
-        return rows_of_table(table, np.flatnonzero([str(one) not in bags for one in table.bag_ids]))
+        return table.subset(np.flatnonzero([str(one) not in bags for one in table.bag_ids]))
 
     assert predictions.instances is not None
     return replace(predictions, bags=kept(predictions.bags), instances=kept(predictions.instances))

@@ -15,7 +15,18 @@ from miue.errors import DataError
 from miue.predictions import Predictions, PredictionTable
 
 # What stands in the predictions of one training and is not of the method
-OF_ONE_TRAINING = {"seed", "epochs", "best_epoch", "criterion", "version", "store", "split", "weights_sha256"}
+OF_ONE_TRAINING = {
+    "seed",
+    "epochs",
+    "best_epoch",
+    "criterion",
+    "version",
+    "store",
+    "bags",
+    "split",
+    "weights_sha256",
+    "calibration",
+}
 LISTED = 5  # bags named in a note
 
 

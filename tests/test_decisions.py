@@ -324,6 +324,9 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
     out = tmp_path / "calibration.json"
     options = ["--classes", "benign, tumour", "--max-error", "0.1", "--per-class", "--set-score", "aps"]
     run("calibrate", "--bags", tmp_path / "held.csv", "--out", out, *options)
+    with pytest.raises(StorageError, match="a file that is there"):
+        run("calibrate", "--bags", tmp_path / "held.csv", "--out", tmp_path / "new.csv", *options)
+    run("calibrate", "--bags", tmp_path / "held.csv", "--out", out, "--overwrite", *options)
     printed = run("decide", out, "--bags", tmp_path / "new.csv", "--out", tmp_path / "decided")
     assert printed.startswith("100 bags: ")
     with (tmp_path / "decided" / "bags.csv").open(newline="") as file:

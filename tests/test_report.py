@@ -440,7 +440,7 @@ def test_the_command_reads_folders_and_tables_of_other_tools(tmp_path: Path) -> 
         ([], "folders of predictions, or --bags FILE"),
         (["pred", "--bags", "pred/bags.csv"], "folders of predictions, or --bags FILE"),
         (["pred", "pred", "--name", "a"], "one for each of 2 predictions, got 1"),
-        (["pred", "--max-mb", "0.1", "--out", "taken.html"], "a new or empty folder"),
+        (["pred", "--max-mb", "0.1", "--out", "taken.html"], "expected a new name, got a file that is there"),
     ],
 )
 def test_what_cannot_be_reported_is_refused_with_what_to_do(

@@ -67,6 +67,9 @@ def calibrate(
         list[str] | None, typer.Option(help=f"Part to leave out: {', '.join(PARTS)}; may be repeated.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the bags that choose the referral thresholds tried.")] = 0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file that --out names; that of RUN always is.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
@@ -81,8 +84,11 @@ def calibrate(
     FILE --out FILE it is applied by miue decide. What is promised and what is not: docs/decisions.md.
     """
     from miue import calibration as parts
+    from miue.files import refuse_existing
     from miue.predictions import read_tables
 
+    if out is not None:
+        refuse_existing(out, overwrite=overwrite)
     left_out = set(without or ())
     for part in left_out - set(PARTS):
         raise unknown_name("part", part, PARTS)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from miue.bags import BagDataset
 from miue.errors import DataError
+
+if TYPE_CHECKING:
+    from miue.bags import BagDataset
 
 STOPPED_EARLY = (
     "these bags also chose the epoch that training kept, so that the guarantees hold nearly, not exactly; "

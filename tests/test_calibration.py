@@ -320,6 +320,23 @@ def test_one_start_is_testing_in_a_fixed_sequence() -> None:
         assert fallback_tests(p, 1, 0.1).tolist() == np.cumprod(p <= 0.1).astype(bool).tolist()
 
 
+def test_tests_in_order_are_those_of_mapie_and_handing_on_a_share_adds_to_them() -> None:
+    """MAPIE's starts keep their own share; ours hand it on, so that what MAPIE rejects ours reject as well."""
+    from mapie.risk_control.fwer_control import FWERFixedSequenceTesting, control_fwer
+
+    random = np.random.default_rng(26)
+    more = 0
+    for _ in range(300):
+        p = random.random(12) ** 6
+        assert np.flatnonzero(fallback_tests(p, 1, 0.1)).tolist() == list(control_fwer(p, 0.1, "fixed_sequence"))
+        for starts in (2, 3, 4):
+            theirs = set(control_fwer(p, 0.1, FWERFixedSequenceTesting(starts)))
+            ours = set(np.flatnonzero(fallback_tests(p, starts, 0.1)).tolist())
+            assert theirs <= ours
+            more += theirs < ours
+    assert more > 0
+
+
 @pytest.mark.parametrize("starts", [1, 2, 4])
 def test_a_true_hypothesis_is_rejected_no_oftener_than_the_level(starts: int) -> None:
     """The first and the last hypotheses are false with p-values of zero; the true ones have uniform p-values."""

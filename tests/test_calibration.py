@@ -9,9 +9,9 @@ from math import ceil, floor, log
 import numpy as np
 import pytest
 import torch
+from made_promises import RUNS, predictions_of, within_band
 from scipy.stats import beta, binom, binomtest
 
-from miue.bags import Labels
 from miue.calibration import (
     Calibration,
     FalseAlarmGoal,
@@ -23,17 +23,9 @@ from miue.calibration.binomial import error_bound, error_interval, p_values
 from miue.calibration.false_alarms import fit_false_alarms
 from miue.calibration.label_sets import SET_SCORES, fit_label_sets
 from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
-from miue.calibration.referral import fit_referral
-from miue.distributions import Categorical, PredictiveDistribution
+from miue.distributions import Categorical
 from miue.errors import ConfigError, DataError
-from miue.predictions import Predictions, PredictionTable
-
-RUNS = 400
-
-
-def within_band(successes: int, runs: int, chance: float) -> bool:
-    """Whether a count is one that ``chance`` explains: inside the central 99.9 % of the binomial."""
-    return bool(binom.ppf(0.0005, runs, chance) <= successes <= binom.ppf(0.9995, runs, chance))
+from miue.predictions import Predictions
 
 
 def softmax_problem(count: int, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -43,27 +35,6 @@ def softmax_problem(count: int, classes: int = 3, seed: int = 0) -> tuple[np.nda
     true = torch.from_numpy(logits).softmax(-1).numpy()
     labels = (true.cumsum(1) < random.random((count, 1))).sum(1).clip(max=classes - 1)
     return torch.from_numpy(logits * 1.7).softmax(-1).numpy(), labels
-
-
-def predictions_of(
-    distribution: PredictiveDistribution,
-    labels: np.ndarray,
-    *,
-    known: np.ndarray | None = None,
-    is_ood: np.ndarray | None = None,
-    scores: dict[str, np.ndarray] | None = None,
-) -> Predictions:
-    count = len(labels)
-    ood = np.zeros(count, bool) if is_ood is None else is_ood
-    table = PredictionTable(
-        distribution=distribution,
-        bag_ids=np.array([f"bag_{i}" for i in range(count)], object),
-        labels=Labels(labels.astype(np.int64), np.ones(count, bool) if known is None else known),
-        is_ood=ood,
-        ood_sets=np.where(ood, "foreign", "").astype(object),
-        scores=scores or {},
-    )
-    return Predictions(table, None)
 
 
 # Ranks and bounds
@@ -237,85 +208,6 @@ def mapie_sets_of_scores(scores: np.ndarray, new: np.ndarray, error: float) -> n
     """MAPIE with one class in all bags: its set holds that class where the score is low enough."""
     two = np.stack([1 - scores, scores], 1)
     return mapie_sets("lac", two, np.zeros(len(two), np.int64), np.stack([1 - new, new], 1), error)[:, 0]
-
-
-# Referral
-
-
-def referral_problem(random: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Uncertainties u ~ U(0, 1), and whether predictions are right: wrong with chance 0.5 u⁴."""
-    uncertainty = random.random(count)
-    return uncertainty, random.random(count) >= 0.5 * uncertainty**4
-
-
-def true_error_below(threshold: float) -> float:
-    return 0.1 * min(threshold, 1.0) ** 4
-
-
-@pytest.mark.parametrize(("count", "target"), [(200, 0.05), (600, 0.03)])
-def test_the_true_error_among_the_kept_exceeds_the_target_no_oftener_than_promised(
-    count: int, target: float
-) -> None:
-    random = np.random.default_rng(7)
-    exceeded = answered = 0
-    shares = []
-    for run in range(RUNS):
-        uncertainty, correct = referral_problem(random, count)
-        try:
-            rule = fit_referral(uncertainty, correct, ReferralGoal(target, 0.9), seed=run)
-        except DataError:
-            continue
-        answered += 1
-        threshold = 1.0 if rule.threshold is None else rule.threshold
-        shares.append(threshold)
-        exceeded += true_error_below(threshold) > target
-    assert exceeded <= binom.ppf(0.9995, RUNS, 0.1)
-    assert answered > 0.6 * RUNS
-    assert np.median(shares) > 0.7 * (target / 0.1) ** 0.25
-
-
-def test_choosing_the_threshold_on_the_tested_bags_breaks_the_promise_that_testing_in_order_keeps() -> None:
-    """A coin-like measure: every threshold has the error 0.051, above the target of 0.05."""
-    random = np.random.default_rng(8)
-    ours = naive = 0
-    for run in range(RUNS):
-        uncertainty, correct = random.random(300), random.random(300) >= 0.051
-        try:
-            fit_referral(uncertainty, correct, ReferralGoal(0.05, 0.9), seed=run)
-            ours += 1
-        except DataError:
-            pass
-        order = np.argsort(uncertainty)
-        errors = np.cumsum(~correct[order])
-        naive += bool((p_values(errors, np.arange(1, 301), 0.05) <= 0.1).any())
-    assert ours <= binom.ppf(0.9995, RUNS, 0.1)
-    assert naive > binom.ppf(0.9995, RUNS, 0.1)
-
-
-def test_the_promise_covers_the_bags_that_also_pass_the_distribution_threshold() -> None:
-    """Bags with a high score are right more often, so that taking them away raises the error of the rest."""
-    random = np.random.default_rng(9)
-    exceeded = 0
-    for _ in range(RUNS):
-        score = random.random(600)
-        labels = (random.random(600) < np.where(score > 0.7, 0.0, 0.05 / 0.7 * 1.02)).astype(np.int64)
-        p = np.tile([0.9, 0.1], (600, 1)) + random.random((600, 1)) * [[1e-3, -1e-3]]
-        given = predictions_of(Categorical(torch.from_numpy(p)), labels, scores={"score": score})
-        try:
-            made = calibrate(
-                given,
-                scaling=False,
-                label_sets=None,
-                referral=ReferralGoal(0.07, 0.9),
-                false_alarms=FalseAlarmGoal(0.3, "score"),
-            )
-        except DataError:
-            continue
-        assert made.false_alarms is not None
-        cut = made.false_alarms.threshold
-        error = 0.05 / 0.7 * 1.02 * min(cut, 0.7) / cut
-        exceeded += error > 0.07
-    assert exceeded <= binom.ppf(0.9995, RUNS, 0.1)
 
 
 # Out of distribution

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from made_bags import separable_bags
+from made_files import slides
 from test_cli import fail, run
 
 import miue
@@ -20,8 +21,9 @@ from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.label_sets import LabelSets
 from miue.calibration.referral import Referral
 from miue.calibration.scaling import Scaling
-from miue.cli.calibrate import calibration_bags
+from miue.cli.held_out import calibration_bags
 from miue.data import write_store
+from miue.data.splits import read_splits
 from miue.errors import DataError, StorageError
 from miue.evaluation import evaluate
 from miue.predictions import Predictions, read_predictions, read_tables
@@ -322,6 +324,9 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
     out = tmp_path / "calibration.json"
     options = ["--classes", "benign, tumour", "--max-error", "0.1", "--per-class", "--set-score", "aps"]
     run("calibrate", "--bags", tmp_path / "held.csv", "--out", out, *options)
+    with pytest.raises(StorageError, match="a file that is there"):
+        run("calibrate", "--bags", tmp_path / "held.csv", "--out", tmp_path / "new.csv", *options)
+    run("calibrate", "--bags", tmp_path / "held.csv", "--out", out, "--overwrite", *options)
     printed = run("decide", out, "--bags", tmp_path / "new.csv", "--out", tmp_path / "decided")
     assert printed.startswith("100 bags: ")
     with (tmp_path / "decided" / "bags.csv").open(newline="") as file:
@@ -336,8 +341,8 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["calibrate"], "expected RUN and STORE, or --bags FILE"),
-        (["calibrate", "RUN"], "expected RUN and STORE, or --bags FILE"),
+        (["calibrate"], "expected RUN and BAGS, or --bags FILE"),
+        (["calibrate", "RUN"], "expected RUN and BAGS, or --bags FILE"),
         (["calibrate", "RUN", "STORE", "--without", "sett"], "did you mean 'sets'"),
         (["calibrate", "RUN", "STORE", "--split", "calib"], "expected one of calibration"),
         (["calibrate", "RUN", "STORE", "--max-error", "5"], "expected a share between 0 and 1"),
@@ -373,6 +378,52 @@ def test_a_store_of_other_classes_is_refused(
     write_store(tmp_path / "store", replace(bags, class_names=("tumour", "benign")))
     printed = fail("calibrate", folder / "run", tmp_path / "store", monkeypatch=monkeypatch, capsys=capsys)
     assert "expected the classes of the model: benign, tumour, got tumour, benign" in printed
+
+
+def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features, labels = slides(tmp_path, patients=90)
+    told = ["--labels", labels, "--quiet"]
+    run("train", features, "--out", tmp_path / "run", *told, "--set", "max_epochs=2")
+    easy = ["--max-error", "0.5", "--confidence", "0.7", "--set-error", "0.2", "--without", "ood"]
+    printed = run("calibrate", tmp_path / "run", features, *told, *easy)
+    made = json.loads((tmp_path / "run" / "calibration.json").read_text())["calibration"]
+    assert made["class_names"] == ["normal", "tumor"]
+    assert made["about"]["split"] == "held out by training"
+    parts = read_splits(tmp_path / "run" / "splits.csv").folds[0]
+    validation = [name for name, part in parts.items() if part == "validation"]
+    assert made["about"]["patients"] == made["about"]["bags"] < len(validation)
+    assert made["about"]["bags left out"] == len(validation) - made["about"]["bags"]
+    assert f"one bag of each of {made['about']['patients']} patients" in printed
+    assert "chose the epoch" in printed
+    given = {"monkeypatch": monkeypatch, "capsys": capsys}
+    refused = ["calibrate", tmp_path / "run", features, "--quiet", *easy, "--out", tmp_path / "none.json"]
+    assert "without one" in fail(*map(str, refused), **given)  # type: ignore[arg-type]
+    whole = [*map(str, refused), "--labels", str(labels), "--split", "all"]
+    assert "bags that the model was trained on" in fail(*whole, **given)  # type: ignore[arg-type]
+    table = [*map(str, easy), "--labels", str(labels), "--bags", "x.csv", "--out", "y.json"]
+    assert "neither, or a mixture" in fail("calibrate", *table, **given)  # type: ignore[arg-type]
+    run("predict", tmp_path / "run", features, "--out", tmp_path / "out", "--quiet")
+    assert '"decision"' in (tmp_path / "out" / "bags.csv").read_text()
+
+
+def test_bags_that_the_run_does_not_know_are_all_used_and_patients_it_knows_are_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    model = copied(folder, "whole-run", tmp_path / "run")
+    bags = miue.read_store(folder / "whole")
+    others = replace(bags, ids=tuple(f"other_{name}" for name in bags.ids), labels=bags.labels)
+    sizes = others.subset(range(100))
+    chosen, about = calibration_bags(model, sizes, None)
+    assert (len(chosen), about["split"]) == (100, "all bags")
+    assert "caveat" not in about
+    learned = [n for n, part in read_splits(model / "splits.csv").folds[0].items() if part == "train"]
+    held_out = [n for n, part in read_splits(model / "splits.csv").folds[0].items() if part == "validation"]
+    patients = dict(zip(bags.ids, bags.ids, strict=True)) | {held_out[3]: learned[5]}
+    shared = replace(bags, patients=tuple(patients[name] for name in bags.ids))
+    with pytest.raises(DataError, match=f"patient '{learned[5]}'.*1 patients with bags in both"):
+        calibration_bags(model, shared, None)
 
 
 def test_a_run_trained_anew_forgets_its_calibration(folder: Path, tmp_path: Path) -> None:

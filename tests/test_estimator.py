@@ -197,6 +197,17 @@ def test_cross_validated_predictions_of_lists(arrays: list[np.ndarray], labels: 
     np.testing.assert_allclose(found.sum(1), 1)
 
 
+def test_numbers_that_scikit_learn_gives_for_text_labels_are_explained(
+    arrays: list[np.ndarray], labels: np.ndarray
+) -> None:
+    text = np.array(["ill", "healthy"])[1 - labels]
+    named = classifier(negative_class="healthy", distances=())
+    with pytest.raises(ConfigError, match="number in sorted order"):
+        cross_val_predict(named, arrays, text, cv=2, method="predict_proba")
+    numbered = clone(named).set_params(negative_class=0)
+    assert cross_val_predict(numbered, arrays, text, cv=2, method="predict_proba").shape == (len(arrays), 2)
+
+
 def test_the_fitted_model_is_saved_and_predicts_as_before(
     fitted: MILUncertaintyClassifier, arrays: list[np.ndarray], tmp_path: Path
 ) -> None:

@@ -12,11 +12,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_files import slides
 from made_predictions import NASTY, made_predictions, on_a_slide, unlabelled
 from typer.testing import CliRunner
 
+import miue
 from miue.bags import BagDataset, Labels
+from miue.calibration import FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
 from miue.cli import app
+from miue.data.opening import open_source
 from miue.data.store import write_store
 from miue.errors import ConfigError, DataError, MiueError
 from miue.evaluation import evaluate
@@ -24,7 +28,7 @@ from miue.predictions import Predictions
 from miue.report import page
 from miue.report.page import json_in_html
 from miue.report.report import ReportFile, Resampling, write_report
-from miue.report.runs import named_runs, rows_of_table
+from miue.report.runs import named_runs
 
 
 class Page(HTMLParser):
@@ -80,7 +84,7 @@ def unpacked(packed: dict[str, str]) -> np.ndarray:
 
 def without(predictions: Predictions, bags: set[str]) -> Predictions:
     def kept(table: Any) -> Any:
-        return rows_of_table(table, np.flatnonzero([str(one) not in bags for one in table.bag_ids]))
+        return table.subset(np.flatnonzero([str(one) not in bags for one in table.bag_ids]))
 
     assert predictions.instances is not None
     return replace(predictions, bags=kept(predictions.bags), instances=kept(predictions.instances))
@@ -276,6 +280,102 @@ def store_of(predictions: Predictions, tmp_path: Path, shape: tuple[int, ...], p
     return BagDataset.from_arrays(arrays, ids=[str(one) for one in predictions.bags.bag_ids])
 
 
+def decided(predictions: Predictions) -> Predictions:
+    inside = without(predictions, {str(n) for n in predictions.bags.bag_ids[predictions.bags.is_ood]})
+    goals = {"referral": ReferralGoal(0.45, 0.6), "label_sets": LabelSetGoal(0.2), "seed": 1}
+    made_of = calibrate(inside, **goals, false_alarms=FalseAlarmGoal(0.2), about={"caveat": "<b>few</b>"})  # type: ignore[arg-type]
+    assert made_of.referral is not None
+    stricter = made_of.referral.model_copy(update={"threshold": 0.3})
+    return decide(predictions, made_of.model_copy(update={"referral": stricter}))
+
+
+def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> None:
+    predictions = decided(made_predictions(90, seed=3))
+    shown, _ = made(tmp_path, predictions, made_predictions(90, seed=4, about={"method": "plain"}))
+    found = evaluate(predictions).decisions
+    assert found is not None
+    kept, error, low = (100 * (found.metrics[k].value or 0) for k in ("kept", "error_among_kept", "error_low"))
+    assert error > 0
+    assert 0 < kept < 100
+    heading = shown.texts.index("Decisions: what the rules of a calibration came to")
+    told = " ".join(shown.texts[heading : heading + 60])
+    assert f"{kept:.1f}" in told
+    assert f"{error:.1f} {low:.1f} – " in told
+    assert f"{100 * (found.found['cats'].value or 0):.1f}" in told
+    promise = "error among the kept at most 0.45, at confidence 0.6; label missing from its set at most 0.2"
+    assert promise in told
+    assert "but <b>few</b>" in told
+    ours, others = (one["decisions"] for one in shown.data["predictions"])
+    assert others is None
+    bags = predictions.bags
+    assert bags.decisions is not None
+    for name, wanted in (("decision", bags.decisions.decision), ("reason", bags.decisions.reason)):
+        assert [ours[name]["texts"][code] for code in unpacked(ours[name]["codes"])] == wanted.tolist()
+    held = [ours["set"]["texts"][code] for code in unpacked(ours["set"]["codes"])]
+    assert held == bags.decisions.columns()["label_set"].tolist()
+    assert {"refer", "out of distribution"} < set(ours["decision"]["texts"])
+    assert "Decisions" not in made(tmp_path, made_predictions())[0].text
+
+
+def test_a_calibration_that_another_tool_wrote_is_left_out(tmp_path: Path) -> None:
+    predictions = decided(made_predictions(90, seed=3))
+    strangers: list[Any] = [
+        "text",
+        {"referral": 3},
+        {"referral": {"max_error": "x", "confidence": 1}},
+        {"about": []},
+    ]
+    for strange in strangers:
+        shown, _ = made(tmp_path, replace(predictions, about={"calibration": strange}))
+        assert "Promised" not in shown.text
+
+
+def test_seeds_that_were_calibrated_each_by_itself_stay_seeds_of_one_method() -> None:
+    about = {"network": "attention", "method": "mirel"}
+    runs = [
+        (f"run {seed}", made_predictions(about={**about, "seed": seed, "calibration": {"made": seed}}))
+        for seed in (1, 2)
+    ]
+    assert [run.title for run in named_runs(runs)] == ["attention mirel, seed 1", "attention mirel, seed 2"]
+
+
+def test_the_settings_of_the_training_and_the_data_are_told(tmp_path: Path) -> None:
+    bags = [np.full((2, 3), float(i % 2)) for i in range(20)]
+    settings = {"max_epochs": 1, "learning_rate": 3e-3}
+    model = miue.train(bags, [i % 2 for i in range(20)], settings=settings, distances=[], progress=False)
+    given = model.predict(bags, progress=False)
+    shown, _ = made(tmp_path, replace(given, about={**given.about, "bags": "the slides of spring"}))
+    at = shown.texts.index("settings of training")
+    assert shown.texts[at + 1].startswith("max_epochs = 1, learning_rate = 0.003, weight_decay = 1e-05, ")
+    assert shown.texts[shown.texts.index("data") + 1] == "the slides of spring"
+    assert shown.texts[shown.texts.index("instances of a bag") + 1] == "2 to 2, median 2"
+
+
+def test_positions_come_from_a_folder_of_feature_files(tmp_path: Path) -> None:
+    features, _ = slides(tmp_path, patients=6)
+    bags = open_source(features).bags
+    count = int(bags.sizes.sum())
+    bag_ids = np.repeat(np.array(bags.ids, object), bags.sizes)
+    of_bags = made_predictions(len(bags), 1).bags
+    instances = made_predictions(count, 1).instances
+    assert instances is not None
+    within = np.concatenate([np.arange(size) for size in bags.sizes])
+    given = Predictions(
+        replace(of_bags, bag_ids=np.array(bags.ids, object)),
+        replace(instances, bag_ids=bag_ids, instance=within),
+        {},
+    )
+    given.save(tmp_path / "predictions")
+    out = tmp_path / "report.html"
+    call = ["report", tmp_path / "predictions", "--store", features, "--out", out, "--resamples", "10", "--quiet"]
+    assert CliRunner().invoke(app, list(map(str, call))).exit_code == 0
+    shown = Page(out.read_text())
+    x = unpacked(shown.data["instances"]["x"])
+    assert bags.coords is not None
+    assert sorted(x.tolist()) == sorted(np.asarray(bags.coords)[:, 0].tolist())
+    assert len(set(x.tolist())) > 1
+
+
 @pytest.mark.parametrize(("shape", "size"), [((28, 28, 1), (28, 28)), ((96, 48, 3), (20, 40))])
 def test_pictures_come_from_the_store(tmp_path: Path, shape: tuple[int, ...], size: tuple[int, int]) -> None:
     import io
@@ -340,7 +440,7 @@ def test_the_command_reads_folders_and_tables_of_other_tools(tmp_path: Path) -> 
         ([], "folders of predictions, or --bags FILE"),
         (["pred", "--bags", "pred/bags.csv"], "folders of predictions, or --bags FILE"),
         (["pred", "pred", "--name", "a"], "one for each of 2 predictions, got 1"),
-        (["pred", "--max-mb", "0.1", "--out", "taken.html"], "a new or empty folder"),
+        (["pred", "--max-mb", "0.1", "--out", "taken.html"], "expected a new name, got a file that is there"),
     ],
 )
 def test_what_cannot_be_reported_is_refused_with_what_to_do(

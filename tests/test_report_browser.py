@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from made_predictions import NASTY, chromium, made_predictions, on_a_slide, unlabelled, without_evidence
 
+from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
 from miue.evaluation.evaluate import default_measures
 from miue.predictions import Predictions
 from miue.report.report import Resampling, write_report
@@ -235,6 +236,52 @@ def test_a_map_is_drawn_where_coordinates_are_known(browser: Any, tmp_path: Path
     shown.page.select_option("#bag-colour", "probability")
     z = shown.page.evaluate("document.getElementById('bag-plot').data[0].z")
     assert np.array(z, float).shape == (3, 4)
+    drawn = shown.page.evaluate("(({x0, dx, y0}) => [x0, dx, y0])(document.getElementById('bag-plot').data[0])")
+    assert drawn == [128, 256, 128]  # a coordinate is the upper left corner of its square
+    assert shown.complaints == []
+    shown.context.close()
+
+
+def test_a_bag_of_one_row_is_drawn_in_whole_squares(browser: Any, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    write_report(out, [("x", on_a_slide(made_predictions(per_bag=4)))], resampling=Resampling(20))
+    shown = Opened(browser, out)
+    shown.page.locator("#bags-table tbody button").first.click()
+    z = shown.page.evaluate("document.getElementById('bag-plot').data[0].z")
+    assert np.array(z, float).shape == (1, 4)
+    shown.context.close()
+
+
+def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Path) -> None:
+    given = made_predictions(120, seed=1, about={"classes": ["no", "yes"]})
+    inside = given.bags.subset(np.flatnonzero(~given.bags.is_ood))
+    goals = {"referral": ReferralGoal(0.4, 0.6), "false_alarms": FalseAlarmGoal(0.2)}
+    rules = calibrate(Predictions(inside, None), class_names=("no", "yes"), **goals)  # type: ignore[arg-type]
+    assert rules.referral is not None
+    stricter = rules.referral.model_copy(update={"threshold": 0.3})
+    decided = decide(given, rules.model_copy(update={"referral": stricter}))
+    decisions = decided.bags.decisions
+    assert decisions is not None
+    out = tmp_path / "report.html"
+    write_report(out, [("x", decided)], resampling=Resampling(20))
+    shown = Opened(browser, out)
+    for choice, wanted in (
+        ("sent", decisions.referred),
+        ("flagged", decisions.flagged),
+        ("given", decisions.kept),
+    ):
+        assert 0 < wanted.sum() < len(given.bags)
+        shown.page.select_option("#bags-filter", choice)
+        assert shown.text("#bags-count") == f"{wanted.sum()} of 120 bags"
+    shown.page.select_option("#bags-filter", "sent")
+    shown.page.fill("#bags-search", "refer")
+    assert shown.text("#bags-count") == f"{decisions.referred.sum()} of 120 bags"
+    bag = str(decided.bags.bag_ids[decisions.referred][0])
+    shown.page.fill("#bags-search", bag)
+    shown.page.locator("#bags-table tbody button").first.click()
+    explained = shown.text("#bag .decision")
+    assert explained.startswith(f"decision refer, as {decisions.reason[decisions.referred][0]}")
+    assert "Label set: " in explained
     assert shown.complaints == []
     shown.context.close()
 

@@ -62,6 +62,25 @@ def test_classes_are_alike_in_all_splits() -> None:
         assert data.labels.values[inside].mean() == pytest.approx(1 / 3, abs=0.06)
 
 
+@pytest.mark.parametrize(("count", "folds"), [(24, 2), (60, 5)])
+def test_bags_for_calibration_are_of_patients_of_their_own(count: int, folds: int, tmp_path: Path) -> None:
+    data = patients(count, 3)
+    made = make_folds(data, folds, calibration=0.3)
+    for fold in range(folds):
+        splits = made.assign(data, fold).splits
+        plain = make_folds(data, folds).assign(data, fold).splits
+        assert [s if s != "calibration" else "train" for s in splits] == list(plain)
+        for name in ("train", "validation", "calibration", "test"):
+            inside = [bag for bag, split in enumerate(splits) if split == name]
+            mine = {patients_of(data)[bag] for bag in inside}
+            assert mine and not mine & {p for p, s in zip(patients_of(data), splits, strict=True) if s != name}
+            assert set(data.labels.values[inside].tolist()) == {0, 1}
+    write_splits(tmp_path / "splits.csv", made, data)
+    assert read_splits(tmp_path / "splits.csv").assign(data).splits == made.assign(data).splits
+    with pytest.raises(DataError, match="at least 8 patients"):
+        make_folds(patients(21), 2, calibration=0.3)
+
+
 def test_the_same_seed_draws_the_same_and_another_one_other_splits() -> None:
     data = patients()
     assert make_split(data, seed=1) == make_split(data, seed=1)

@@ -246,6 +246,7 @@ def _finished(
         "epochs": sum(summary.epochs for summary in summaries),
         "best_epoch": best_epochs if len(best_epochs) > 1 else best_epochs[0],
         "criterion": float(np.mean([summary.best_criterion for summary in summaries])),
+        "settings": plan.how.model_dump(mode="json", exclude={"seed"}),
     }
     fitted = _fitted_distances(trained, plan.train, distances, plan.how.seed, about)
     model = Model(trained, plan.what, plan.contract, about, fitted)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+import torch
+from jaxtyping import Bool, Int64
 
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.errors import DataError
@@ -48,6 +49,15 @@ class Decisions:
     def kept(self) -> Bool[np.ndarray, "n"]:
         """Which bags are given a class."""
         return ~self.referred & ~self.flagged
+
+    def subset(self, rows: Int64[np.ndarray, "m"]) -> Decisions:
+        """Return the decisions of the given bags."""
+        return Decisions(
+            decision=self.decision[rows],
+            reason=self.reason[rows],
+            label_sets=None if self.label_sets is None else self.label_sets[rows],
+            calibrated=None if self.calibrated is None else self.calibrated.subset(torch.from_numpy(rows)),
+        )
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the columns as they are written: a label set lists class indices, "" for an empty one."""

@@ -245,7 +245,8 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
                 item="negative_class",
                 wanted=f"one of {', '.join(map(repr, self.classes_.tolist()))}",
                 got=repr(self.negative_class),
-                fix="name the class whose bags hold background only",
+                fix="name the class whose bags hold background only; where scikit-learn numbers the classes "
+                "(cross_val_predict with predict_proba), give it as its number in sorted order",
             )
         return np.concatenate([negative, np.delete(every, negative)])
 

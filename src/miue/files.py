@@ -61,9 +61,9 @@ def refuse_existing(path: Path, *, overwrite: bool) -> None:
     taken = path.is_file() or (path.is_dir() and any(path.iterdir()))
     if taken and not overwrite:
         raise StorageError(
-            item=f"output folder {str(path)!r}",
-            wanted="a new or empty folder",
-            got="one that already holds files",
+            item=f"output {str(path)!r}",
+            wanted="a new name" if path.is_file() else "a new or empty folder",
+            got="a file that is there" if path.is_file() else "one that already holds files",
             fix="choose another --out, or pass --overwrite to replace it",
         )
 

@@ -84,6 +84,22 @@ class PredictionTable:
         measures = {name: values.numpy() for name, values in measures_of(self.distribution).items()}
         return {**measures, **self.scores}
 
+    def subset(self, rows: Int64[np.ndarray, "m"]) -> PredictionTable:
+        """Return the items of the given rows."""
+        return PredictionTable(
+            distribution=self.distribution.subset(torch.from_numpy(rows)),
+            bag_ids=self.bag_ids[rows],
+            labels=self.labels[rows],
+            is_ood=self.is_ood[rows],
+            ood_sets=self.ood_sets[rows],
+            instance=None if self.instance is None else self.instance[rows],
+            scores={name: values[rows] for name, values in self.scores.items()},
+            coords=None if self.coords is None else self.coords[rows],
+            decisions=None if self.decisions is None else self.decisions.subset(rows),
+            patients=None if self.patients is None else self.patients[rows],
+            patch_sizes=None if self.patch_sizes is None else self.patch_sizes[rows],
+        )
+
     def to_arrow(self) -> Any:
         """Return the table as it is written (a pyarrow table)."""
         import pyarrow as pa

@@ -44,11 +44,16 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
             fix="check the file",
         ) from error
     if "bag_id" not in header or len(set(header)) < len(header) or not len(table):
+        twice = sorted({name for name in header if header.count(name) > 1})
         raise DataError(
             item=f"table {str(path)!r}",
             wanted="a column 'bag_id', no column twice, and at least one row",
             got=f"{len(table)} rows with columns {', '.join(header)}",
-            fix="name the id column bag_id",
+            fix="name the id column bag_id"
+            if "bag_id" not in header
+            else f"drop one column {twice[0]!r}"
+            if twice
+            else "give the table of another run, or make this one again: it holds nothing",
         )
     return {name: _column(table.column(name)) for name in header}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from jaxtyping import Bool, Float64
 from miue.calibration.calibration import Calibration
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, FalseAlarms, fit_false_alarms
 from miue.calibration.label_sets import LabelSetGoal, fit_label_sets
+from miue.calibration.patients import counted_bags
 from miue.calibration.referral import ReferralGoal, fit_referral
 from miue.calibration.scaling import fit_scaling
 from miue.decisions import RESERVED
@@ -26,6 +28,7 @@ def calibrate(
     label_sets: LabelSetGoal | None = LabelSetGoal(),  # noqa: B008
     false_alarms: FalseAlarmGoal | None = FalseAlarmGoal(),  # noqa: B008
     class_names: Sequence[str] = (),
+    bags_of_patient: str = "one",
     seed: int = 0,
     about: Mapping[str, Any] | None = None,
 ) -> Calibration:
@@ -41,7 +44,8 @@ def calibrate(
         label_sets: the coverage of label sets.
         false_alarms: the rate of false alarms of the out-of-distribution threshold.
         class_names: in the order of the probabilities; "0", "1", … where none are given.
-        seed: of the bags that choose which referral thresholds are tested.
+        bags_of_patient: "one", drawn at random, counts where patients are known; or "all".
+        seed: of the bags that choose which referral thresholds are tested, and of those drawn of patients.
         about: which bags these are, for a reader.
 
     Raises:
@@ -54,6 +58,30 @@ def calibrate(
     if not needs_labels and false_alarms is None:
         raise ConfigError(item="the calibration", wanted="at least one part", got="none", fix="leave one part in")
     _check_bags(table, needs_labels)
+    counted, of_patients = counted_bags(table, bags_of_patient, seed)
+    try:
+        return _fitted(
+            replace(predictions, bags=table.subset(counted)),
+            names,
+            (scaling, referral, label_sets, false_alarms),
+            {**of_patients, **(about or {}), **_caveats(of_patients, about or {})},
+            seed,
+        )
+    except DataError as error:
+        if len(counted) == len(table):
+            raise
+        got = f"{error.got} (one bag of each of {len(counted)} patients, of {len(table)} bags)"
+        raise DataError(item=error.item, wanted=error.wanted, got=got, fix=error.fix) from error
+
+
+def _fitted(
+    predictions: Predictions,
+    names: tuple[str, ...],
+    parts: tuple[bool, ReferralGoal | None, LabelSetGoal | None, FalseAlarmGoal | None],
+    about: Mapping[str, Any],
+    seed: int,
+) -> Calibration:
+    table, (scaling, referral, label_sets, false_alarms) = predictions.bags, parts
     uncertainties = table.uncertainties()
     alarms = None
     if false_alarms is not None:
@@ -72,10 +100,15 @@ def calibrate(
         about={
             "bags": len(table),
             "of class": np.bincount(labels[table.labels.known], minlength=len(names)).tolist(),
-            **(about or {}),
+            **about,
         },
         weights_sha256=predictions.about.get("weights_sha256"),
     )
+
+
+def _caveats(*told: Mapping[str, Any]) -> dict[str, str]:
+    caveats = [str(one["caveat"]) for one in told if "caveat" in one]
+    return {"caveat": "; ".join(caveats)} if caveats else {}
 
 
 def _strictly_inside(

@@ -15,6 +15,7 @@ from miue.errors import DataError
 ORDERING_PART = 10  # one bag in this many says which thresholds are tested; the others test them
 _MARGIN = 1.5  # standard deviations by which the first threshold should keep more bags than a test needs
 _SHARES = np.linspace(0.025, 1, 40)
+_STARTS = 4  # at most; so that errors among the most certain bags do not end the search
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,12 @@ def fit_referral(
     """Return the highest threshold found for which the error among the kept is bounded.
 
     One bag in ten, drawn by ``seed``, says which thresholds are tried; the others test them in ascending
-    order, each with the exact binomial test at 1 − confidence, up to the first that fails. The last that
-    passed holds, whatever the model and the measure.
+    order with exact binomial tests. The chance 1 − confidence is shared among up to four starts along the
+    sequence: a test that passes hands its share on, one that fails loses it. The chance that any threshold
+    passes wrongly is at most 1 − confidence, whatever the model and the measure; the highest is taken.
 
-    Reference: Angelopoulos et al. 2021 (Learn then Test, split fixed-sequence testing); the selective
-    error of Geifman & El-Yaniv 2017.
+    Reference: Angelopoulos et al. 2021 (Learn then Test, split fixed-sequence testing with several
+    starts); Wiens 2003 (fallback procedure); the selective error of Geifman & El-Yaniv 2017.
 
     Args:
         uncertainty: of labelled in-distribution bags, higher where less certain.
@@ -87,19 +89,23 @@ def fit_referral(
         )
     order = np.random.default_rng(seed).permutation(count)
     ordering, testing = order[: count // ORDERING_PART], order[count // ORDERING_PART :]
-    tried = _thresholds(uncertainty[ordering], len(testing), needed)
+    starts = max(1, min(_STARTS, len(testing) // (2 * needed)))
+    share = (1 - goal.confidence) / starts
+    first = needed if starts == 1 else needed_for_tolerance(goal.max_error, 1 - share)
+    tried = _thresholds(uncertainty[ordering], len(testing), first)
     kept = uncertainty[testing][None, :] <= tried[:, None]
     counts, errors = kept.sum(1), (kept & ~correct[testing]).sum(1)
-    passed = np.cumprod(p_values(errors, counts, goal.max_error) <= 1 - goal.confidence).astype(bool)
+    passed = fallback_tests(p_values(errors, counts, goal.max_error), starts, 1 - goal.confidence)
     if not passed.any():
+        best = int(np.argmin(p_values(errors, counts, goal.max_error)))
         raise DataError(
             item=_asked(goal),
             wanted=f"a threshold on {goal.measure!r} that {len(testing)} test bags can vouch for",
-            got=f"{errors[0]} errors among the {counts[0]} most certain, so that the error may be up to "
-            f"{error_bound(int(errors[0]), int(counts[0]), goal.confidence):.1%}",
+            got=f"at best {errors[best]} errors among the {counts[best]} most certain, so that the error may "
+            f"be up to {error_bound(int(errors[best]), int(counts[best]), goal.confidence):.1%}",
             fix="raise the error, lower the confidence, add bags, or leave the referral out",
         )
-    last = int(passed.sum()) - 1
+    last = int(np.flatnonzero(passed)[-1])
     return Referral(
         measure=goal.measure,
         threshold=float(tried[last]) if np.isfinite(tried[last]) else None,
@@ -110,6 +116,27 @@ def fit_referral(
         errors=int(errors[last]),
         error_bound=error_bound(int(errors[last]), int(counts[last]), goal.confidence),
     )
+
+
+def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bool[np.ndarray, "t"]:
+    """Return which hypotheses of a sequence are rejected, so that any true one is with chance at most ``level``.
+
+    Equal shares of the level begin at ``starts`` places, evenly along the sequence. A hypothesis is tested at
+    its own share and what the one before it hands on, which is all it was tested at if it was rejected, else
+    nothing. With one start this is fixed-sequence testing.
+
+    Reference: Wiens 2003; Wiens & Dmitrienko 2005.
+
+    >>> fallback_tests(np.array([0.2, 0.01, 0.04, 0.03]), 2, 0.1)
+    array([False, False,  True,  True])
+    """
+    begin = {round(start * len(p) / starts) for start in range(starts)}
+    passed, share = np.zeros(len(p), bool), 0.0
+    for place, value in enumerate(p):
+        share += level / len(begin) if place in begin else 0.0
+        passed[place] = share > 0 and value <= share
+        share = share if passed[place] else 0.0
+    return passed
 
 
 def _thresholds(uncertainty: Float64[np.ndarray, "m"], testing: int, needed: int) -> Float64[np.ndarray, "t"]:

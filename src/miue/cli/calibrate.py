@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from miue.cli.held_out import calibration_bags
+from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError, DataError, unknown_name
 
 if TYPE_CHECKING:
@@ -15,25 +17,26 @@ if TYPE_CHECKING:
 
     from miue.bags import BagDataset
     from miue.calibration import Calibration
+    from miue.model import Model
 
 PARTS = ("scaling", "referral", "sets", "ood")
-STOPPED_EARLY = (
-    "these bags also chose the epoch that training kept, so that the guarantees hold nearly, not exactly; "
-    "a split of their own, named calibration, mends this"
-)
 
 
+@takes_bags
 def calibrate(
+    source: Source,
     run: Annotated[Path | None, typer.Argument(help="Folder of a trained model.")] = None,
-    store: Annotated[Path | None, typer.Argument(help="Bag store with bags kept from training.")] = None,
+    held_out: Annotated[
+        Path | None,
+        typer.Argument(metavar="bags", help=BAGS_HELP + " They hold labelled bags kept from training."),
+    ] = None,
     split: Annotated[
         str | None,
-        typer.Option(help="Split to calibrate on; else calibration where there is one, else validation."),
+        typer.Option(
+            help="Split to calibrate on, or all; else calibration, else validation, else what training held out."
+        ),
     ] = None,
-    bags: Annotated[Path | None, typer.Option(help="Bag table of any tool, instead of RUN and STORE.")] = None,
-    class_names: Annotated[
-        str | None, typer.Option("--classes", help="Class names of --bags, in order, separated by commas.")
-    ] = None,
+    bags: Annotated[Path | None, typer.Option(help="Bag table of any tool, instead of RUN and BAGS.")] = None,
     out: Annotated[
         Path | None, typer.Option(help="File to write; else calibration.json in RUN, which predict then applies.")
     ] = None,
@@ -54,10 +57,19 @@ def calibrate(
     ood_confidence: Annotated[
         float | None, typer.Option(help="Confidence of that rate; else it is kept on average.")
     ] = None,
+    bags_of_patient: Annotated[
+        str,
+        typer.Option(
+            help="one (drawn at random) or all: how many bags of a patient are counted, where patients are known."
+        ),
+    ] = "one",
     without: Annotated[
         list[str] | None, typer.Option(help=f"Part to leave out: {', '.join(PARTS)}; may be repeated.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the bags that choose the referral thresholds tried.")] = 0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file that --out names; that of RUN always is.")
+    ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
@@ -68,26 +80,31 @@ def calibrate(
     sets that hold the label but for --set-error; a threshold above which a bag is called out of
     distribution, at a rate of --false-alarms. Asks for more bags where there are too few.
 
-    With RUN and STORE the calibration is kept in the run's folder and applied by miue predict; with --bags
+    With RUN and BAGS the calibration is kept in the run's folder and applied by miue predict; with --bags
     FILE --out FILE it is applied by miue decide. What is promised and what is not: docs/decisions.md.
     """
     from miue import calibration as parts
+    from miue.files import refuse_existing
     from miue.predictions import read_tables
 
+    if out is not None:
+        refuse_existing(out, overwrite=overwrite)
     left_out = set(without or ())
     for part in left_out - set(PARTS):
         raise unknown_name("part", part, PARTS)
     about: dict[str, Any]
-    if bags is not None and out is not None and run is None and store is None:
+    table_alone = source == Source(classes=source.classes) and split is None
+    if bags is not None and out is not None and run is None and held_out is None and table_alone:
         predictions, about = read_tables(bags), {"table": str(bags)}
-        names = [] if class_names is None else [name.strip() for name in class_names.split(",")]
-    elif run is not None and store is not None and bags is None and class_names is None:
-        predictions, about = _predicted(run, store, split, "cuda" if device == "gpu" else device, quiet)
+        names = [name.strip() for name in source.classes.split(",")] if source.classes else []
+    elif run is not None and held_out is not None and bags is None:
+        model, chosen, about = _opened(run, held_out, source, split, quiet)
+        predictions = model.predict(chosen, progress=not quiet, device="cuda" if device == "gpu" else device)
         names, out = list(predictions.about["classes"]), out or run / "calibration.json"
     else:
         raise ConfigError(
             item="miue calibrate",
-            wanted="RUN and STORE, or --bags FILE with --out FILE and perhaps --classes",
+            wanted="RUN and BAGS, or --bags FILE with --out FILE and perhaps --classes",
             got="neither, or a mixture",
             fix="see miue calibrate --help",
         )
@@ -98,13 +115,19 @@ def calibrate(
         label_sets=None if "sets" in left_out else parts.LabelSetGoal(set_error, set_score, per_class),
         false_alarms=None if "ood" in left_out else parts.FalseAlarmGoal(false_alarms, ood_score, ood_confidence),
         class_names=names,
+        bags_of_patient=bags_of_patient,
         seed=seed,
         about=about,
     )
     made.save(out)
     Console().print(calibration_table(made))
-    if "caveat" in about:
-        typer.echo(f"Note: {about['caveat']}.")
+    if "bags left out" in made.about:
+        typer.echo(
+            f"Note: one bag of each of {made.about['patients']:,} patients was drawn, as bags of one patient are "
+            f"alike; {made.about['bags left out']:,} further bags were left out."
+        )
+    if "caveat" in made.about:
+        typer.echo(f"Note: {made.about['caveat']}.")
     typer.echo(f"Written to {out}")
 
 
@@ -185,74 +208,32 @@ def calibration_table(calibration: Calibration) -> Table:
     return table
 
 
-def _predicted(run: Path, store: Path, split: str | None, device: str, quiet: bool) -> tuple[Any, dict[str, Any]]:
-    """Return predictions of the calibration bags, without the decisions of an older calibration."""
+def _opened(
+    run: Path, path: Path, source: Source, split: str | None, quiet: bool
+) -> tuple[Model, BagDataset, dict[str, Any]]:
+    """Return the model without the decisions of an older calibration, the calibration bags, and what they are."""
     from dataclasses import replace
 
-    from miue.data.store import read_store
     from miue.model import Model
 
-    model, all_bags = replace(Model.load(run), calibration=None), read_store(store)
-    _check_classes(model.contract.class_names, all_bags)
-    bags, about = calibration_bags(run, all_bags, split)
-    predictions = model.predict(bags, progress=not quiet, device=device)
-    return predictions, {"store": str(store), **about}
-
-
-def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[BagDataset, dict[str, Any]]:
-    """Return the bags to calibrate on, and what there is to say of them.
-
-    Without ``split``: the split calibration, else validation, else the bags that training held out.
-
-    Raises:
-        DataError: bags that the model was trained on, or none that are known not to be.
-    """
-    from miue.files import read_json
-    from miue.plan import fingerprint
-
-    marks = read_json(run / "run.json", what="run") if (run / "run.json").exists() else {}
-    training, held_out = _training_sets(marks, bags)
-    if split is None and held_out is not None and "validation" not in bags.splits:
-        chosen, name = held_out, "held out by training"
-    else:
-        name = split or ("calibration" if "calibration" in bags.splits else "validation")
-        chosen = bags.split(name)
-    seen = set(chosen.ids) & set(() if training is None else training.ids)
-    if name == "train" or seen or fingerprint(chosen) == marks.get("training_bags"):
-        raise DataError(
-            item=f"split {name!r}",
-            wanted="bags that took no part in training",
-            got=f"{len(seen) or len(chosen)} bags that the model was trained on",
-            fix="keep bags for calibration in a split of their own, and pass --split",
-        )
-    about: dict[str, Any] = {"split": name, "fingerprint": fingerprint(chosen)}
-    if about["fingerprint"] == marks.get("validation_bags"):
-        about["caveat"] = STOPPED_EARLY
-    return chosen, about
-
-
-def _training_sets(marks: dict[str, Any], bags: BagDataset) -> tuple[BagDataset | None, BagDataset | None]:
-    """Return the bags that the run trained on and those it held out, where they are among ``bags``."""
-    from miue.config import training_config
-    from miue.errors import MiueError
-    from miue.plan import fingerprint, training_sets
-
-    if "training" not in marks:
-        return None, None
-    try:
-        training, held_out = training_sets(bags, None, training_config(marks["training"]))
-    except MiueError:  # not a store that could have been trained on
-        return None, None
-    if fingerprint(training) != marks.get("training_bags"):
-        return None, None
-    return training, held_out if fingerprint(held_out) == marks.get("validation_bags") else None
+    model = replace(Model.load(run), calibration=None)
+    names = model.contract.class_names
+    if source.classes is None and not any("," in name for name in names):
+        source = replace(source, classes=",".join(names))
+    opened = open_bags(path, source, progress=not quiet)
+    say_left_out(opened)
+    _check_classes(names, opened.bags)
+    bags, about = calibration_bags(run, opened.bags, split)
+    return model, bags, {"source": str(path), **about}
 
 
 def _check_classes(names: tuple[str, ...], bags: BagDataset) -> None:
+    if not bags.labels.known.any():
+        return  # which parts need labels is said where they are fitted
     theirs = bags.class_names or tuple(str(c) for c in range(bags.num_classes))
     if theirs != names:
         raise DataError(
-            item="the bag store",
+            item="the bags",
             wanted=f"the classes of the model: {', '.join(names)}",
             got=", ".join(theirs),
             fix="calibrate on bags of the same classes, in the same order",

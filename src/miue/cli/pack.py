@@ -66,6 +66,9 @@ def data_split(
     validation: Annotated[
         float, typer.Option(min=0.02, max=0.5, help="Share of the other bags that is validated on.")
     ] = 0.15,
+    calibration: Annotated[
+        float, typer.Option(min=0, max=0.5, help="Share of what is left that is kept for miue calibrate.")
+    ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 42,
 ) -> None:
     """Draw train, validation and test bags: no patient in two of them, classes alike in all.
@@ -78,13 +81,14 @@ def data_split(
     opened = open_bags(bags, source, progress=False)
     data = opened.bags
     if folds == 1:
-        drawn = make_split(data, test=test, validation=validation, seed=seed)
+        drawn = make_split(data, test=test, validation=validation, calibration=calibration, seed=seed)
     else:
-        drawn = make_folds(data, folds, validation=validation, seed=seed)
+        drawn = make_folds(data, folds, validation=validation, calibration=calibration, seed=seed)
     write_splits(out, drawn, data)
     say_left_out(opened)
     assigned = drawn.assign(data)
-    counts = ", ".join(f"{name} {assigned.splits.count(name):,}" for name in ("train", "validation", "test"))
+    parts = ("train", "validation", *(["calibration"] if calibration else []), "test")
+    counts = ", ".join(f"{name} {assigned.splits.count(name):,}" for name in parts)
     patients = f" of {len(set(data.patients)):,} patients" if data.patients else ""
     typer.echo(
         f"{len(drawn)} fold{'s' if len(drawn) > 1 else ''} of {len(data):,} bags{patients}: {out} ({counts})"

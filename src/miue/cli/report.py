@@ -26,7 +26,11 @@ def report(
         ),
     ] = None,
     store: Annotated[
-        Path | None, typer.Option(help="Bag store that was predicted, for pictures of its instances.")
+        Path | None,
+        typer.Option(
+            help="The bags that were predicted (store, folder of feature files, or long table), for pictures and "
+            "positions of their instances."
+        ),
     ] = None,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Predictions and how sure they are",
     max_mb: Annotated[
@@ -47,7 +51,7 @@ def report(
     method with different seeds are also shown as mean and standard deviation. docs/report.md says how to read
     each figure.
     """
-    from miue.data.store import read_store
+    from miue.data.opening import open_source
     from miue.files import refuse_existing
     from miue.predictions import read_predictions, read_tables
     from miue.report.report import Resampling, write_report
@@ -73,7 +77,7 @@ def report(
             out,
             found,
             names=name or [],
-            store=None if store is None else read_store(store),
+            store=None if store is None else open_source(store, progress=not quiet).bags,
             title=title,
             max_mb=max_mb,
             resampling=Resampling(resamples, seed),

@@ -104,7 +104,9 @@ def check_splits(bags: BagDataset, source: str) -> None:
             )
 
 
-def make_folds(bags: BagDataset, count: int, *, validation: float = 0.15, seed: int = 42) -> Splits:
+def make_folds(
+    bags: BagDataset, count: int, *, validation: float = 0.15, calibration: float = 0.0, seed: int = 42
+) -> Splits:
     """Return ``count`` folds, each bag tested once; no patient in two splits, classes alike in all.
 
     Out-of-distribution bags are tested on in every fold that does not learn from their patient.
@@ -113,6 +115,7 @@ def make_folds(bags: BagDataset, count: int, *, validation: float = 0.15, seed: 
         bags: with labels; bags without one are in no split.
         count: folds, at least two.
         validation: share of the bags outside the test split that is validated on.
+        calibration: share of those that are left that is kept for ``miue calibrate``; none if 0.
         seed: of the draw.
 
     Raises:
@@ -120,19 +123,26 @@ def make_folds(bags: BagDataset, count: int, *, validation: float = 0.15, seed: 
     """
     labelled = np.flatnonzero(bags.labels.known & ~bags.is_ood)
     labels, groups = bags.labels.values[labelled], np.array(patients_of(bags), object)[labelled]
-    _check_patients(bags, labels, groups, count)
+    _check_patients(bags, labels, groups, count, max(2 * count, 8) if calibration else max(count, 3))
     folds = []
     for number, (rest, tested) in enumerate(_group_folds(labels, groups, count, seed)):
         kept, validated = held_out(labels[rest], groups[rest].tolist(), validation, seed_of(seed, number))
-        names = {"train": labelled[rest[kept]], "validation": labelled[rest[validated]], "test": labelled[tested]}
+        names = {"validation": labelled[rest[validated]], "test": labelled[tested]}
+        if calibration:
+            rest = rest[kept]
+            kept, set_aside = held_out(labels[rest], groups[rest].tolist(), calibration, seed_of(seed, number, 1))
+            names["calibration"] = labelled[rest[set_aside]]
+        names = {"train": labelled[rest[kept]], **names}
         fold = {bags.ids[bag]: split for split, chosen in names.items() for bag in chosen}
         folds.append(fold | _foreign_bags(bags, fold))
     return Splits(f"{count} folds made with seed {seed}", tuple(folds))
 
 
-def make_split(bags: BagDataset, *, test: float = 0.2, validation: float = 0.15, seed: int = 42) -> Splits:
+def make_split(
+    bags: BagDataset, *, test: float = 0.2, validation: float = 0.15, calibration: float = 0.0, seed: int = 42
+) -> Splits:
     """Return one fold in which a share of about ``test`` of the bags is tested on, as ``make_folds`` draws it."""
-    folds = make_folds(bags, max(2, round(1 / test)), validation=validation, seed=seed)
+    folds = make_folds(bags, max(2, round(1 / test)), validation=validation, calibration=calibration, seed=seed)
     return Splits(f"a split made with seed {seed}", folds.folds[:1])
 
 
@@ -159,15 +169,15 @@ def _foreign_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
     return {bags.ids[b]: "test" for b in np.flatnonzero(bags.is_ood) if patients_of(bags)[b] not in learned}
 
 
-def _check_patients(bags: BagDataset, labels: np.ndarray, groups: np.ndarray, count: int) -> None:
-    """Raise unless every class has a patient for each fold and two more to learn from and validate on."""
+def _check_patients(bags: BagDataset, labels: np.ndarray, groups: np.ndarray, count: int, wanted: int) -> None:
+    """Raise unless every class has enough patients for a bag of it in every split of every fold."""
     for c in range(bags.num_classes):
         patients = len(set(groups[labels == c].tolist()))
-        if patients < max(count, 3):
+        if patients < wanted:
             name = bags.class_names[c] if bags.class_names else str(c)
             raise DataError(
                 item=f"class {name!r}",
-                wanted=f"bags of at least {max(count, 3)} patients for {count} folds",
+                wanted=f"bags of at least {wanted} patients for {count} folds",
                 got=f"{patients}",
                 fix="ask for fewer folds, or add patients of this class",
             )

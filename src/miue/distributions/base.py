@@ -23,6 +23,10 @@ class PredictiveDistribution(ABC):
         """Return the predictions of all parts, each of this class, one after another."""
 
     @abstractmethod
+    def subset(self, rows: Int64[Tensor, "m"]) -> PredictiveDistribution:
+        """Return the predictions of the given items, of this class."""
+
+    @abstractmethod
     def cpu(self) -> PredictiveDistribution:
         """Return the same predictions in main memory."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.distributions.base import PredictiveDistribution
@@ -47,6 +47,10 @@ class Categorical(PredictiveDistribution):
     def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> Categorical:
         """Return the predictions of all parts, one after another."""
         return cls(torch.cat([part.probabilities for part in parts]))
+
+    def subset(self, rows: Int64[Tensor, "m"]) -> Categorical:
+        """Return the predictions of the given items."""
+        return Categorical(self.probabilities[rows])
 
     def cpu(self) -> Categorical:
         """Return the same predictions in main memory."""

@@ -7,7 +7,7 @@ from math import lgamma, log, pi
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.distributions.base import PredictiveDistribution
@@ -50,6 +50,10 @@ class Dirichlet(PredictiveDistribution):
     def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> Dirichlet:
         """Return the predictions of all parts, one after another."""
         return cls(torch.cat([part.alpha for part in parts if isinstance(part, Dirichlet)]))
+
+    def subset(self, rows: Int64[Tensor, "m"]) -> Dirichlet:
+        """Return the predictions of the given items."""
+        return Dirichlet(self.alpha[rows])
 
     def cpu(self) -> Dirichlet:
         """Return the same predictions in main memory."""

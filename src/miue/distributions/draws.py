@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.distributions.base import PredictiveDistribution
@@ -48,6 +48,10 @@ class Draws(PredictiveDistribution):
         """Return the mean of several predictions of the same items."""
         mean = torch.stack([draw.probabilities for draw in draws]).mean(0)
         return cls(mean, torch.stack([draw.entropy() for draw in draws]).mean(0))
+
+    def subset(self, rows: Int64[Tensor, "m"]) -> Draws:
+        """Return the predictions of the given items."""
+        return Draws(self.probabilities[rows], self._expected_entropy[rows])
 
     def cpu(self) -> Draws:
         """Return the same predictions in main memory."""

@@ -9,10 +9,13 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.evaluation.evaluate import LevelEvaluation
+from miue.report.decisions_table import decision_columns
 from miue.report.details import Instances
 from miue.report.runs import Comparison, Run
 from miue.report.summaries import described_measures, level_summary, packed
 
+CALLED = {"bags": "data", "weights_sha256": "weights (SHA-256)", "settings": "settings of training"}
+TOLD_ELSEWHERE = ("classes", "calibration")
 LEVELS = ("bags", "instances")
 Levels = Mapping[str, Sequence[LevelEvaluation | None]]
 
@@ -68,6 +71,7 @@ def _columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any]:
     return {
         "probabilities": packed(probabilities, "f4"),
         "measures": {name: packed(values, "f4") for name, values in measures.items()},
+        "decisions": decision_columns(run, rows),
     }
 
 
@@ -98,7 +102,7 @@ def facts_of(run: Run) -> dict[str, str]:
         "distribution": type(bags.distribution).__name__,
         "bags": f"{len(bags):,}",
         "instances": f"{len(instances):,}" if instances else "—, none predicted",
-        **{str(key): _readable(value) for key, value in about.items() if key != "classes"},
+        **{CALLED.get(key, str(key)): _readable(about[key]) for key in about if key not in TOLD_ELSEWHERE},
     }
 
 

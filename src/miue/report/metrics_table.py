@@ -87,18 +87,18 @@ def _values(level: LevelEvaluation) -> dict[str, Metric]:
 
 def _cell(table: MetricsTable, key: str, metric: Metric, interval: Interval | None) -> Cell:
     if metric.value is None:
-        return Cell("—", "", _footnote(table, metric.reason))
+        return Cell("—", "", footnote(table, metric.reason))
     if interval is None:
         return Cell(_number(key, metric.value))
     if interval.low is None or interval.high is None:
-        return Cell(_number(key, metric.value), "no interval", _footnote(table, interval.reason))
+        return Cell(_number(key, metric.value), "no interval", footnote(table, interval.reason))
     return Cell(_number(key, metric.value), f"{_number(key, interval.low)} – {_number(key, interval.high)}")
 
 
 def _mean(table: MetricsTable, key: str, metrics: Sequence[Metric]) -> Cell:
     mean = Metric.mean_of(list(metrics))
     if mean.value is None:
-        return Cell("—", "", _footnote(table, mean.reason))
+        return Cell("—", "", footnote(table, mean.reason))
     spread = float(np.std([metric.value for metric in metrics if metric.value is not None], ddof=1))
     return Cell(_number(key, mean.value), f"± {_number(key, spread)}")
 
@@ -107,7 +107,8 @@ def _number(key: str, value: float) -> str:
     return f"{value:.3f}" if key in AS_NUMBER else f"{100 * value:.1f}"
 
 
-def _footnote(table: MetricsTable, reason: str) -> int:
+def footnote(table: MetricsTable, reason: str) -> int:
+    """Return the number of the footnote that says ``reason``, added where it is new."""
     if reason not in table.reasons:
         table.reasons.append(reason)
     return table.reasons.index(reason) + 1

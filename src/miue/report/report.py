@@ -15,6 +15,7 @@ from miue.evaluation.evaluate import LevelEvaluation, evaluate_level
 from miue.files import atomic_file
 from miue.predictions import Predictions, PredictionTable
 from miue.report.content import LEVELS, Levels, facts_of, overview, page_content
+from miue.report.decisions_table import decisions_table
 from miue.report.fitting import Track, fitted_page, look_inside
 from miue.report.metrics_table import MetricsTable, metrics_table
 from miue.report.runs import Run, compare, named_runs
@@ -98,6 +99,7 @@ def write_report(
         "facts": list(dict.fromkeys(name for one in facts for name in one)),
         "silent": [run.title for run in comparison.runs if not run.predictions.about],
         "overview": overview(comparison, inside.instances if inside else None),
+        "decisions": decisions_table(comparison.shared),
         "tables": _metrics_tables(comparison.shared, levels, resampling, track),
         "resamples": resampling.resamples,
         "made": _made_by(),

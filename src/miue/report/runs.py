@@ -8,17 +8,25 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Int64
 
 from miue.bags import Labels
-from miue.distributions import Dirichlet, Draws, PredictiveDistribution
-from miue.distributions.categorical import Categorical
 from miue.errors import DataError
 from miue.predictions import Predictions, PredictionTable
 
 # What stands in the predictions of one training and is not of the method
-OF_ONE_TRAINING = {"seed", "epochs", "best_epoch", "criterion", "version", "store", "split", "weights_sha256"}
+OF_ONE_TRAINING = {
+    "seed",
+    "epochs",
+    "best_epoch",
+    "criterion",
+    "version",
+    "store",
+    "bags",
+    "split",
+    "weights_sha256",
+    "calibration",
+}
 LISTED = 5  # bags named in a note
 
 
@@ -275,29 +283,7 @@ def _notes_on_content(runs: Sequence[Run]) -> list[str]:
 
 def _only(predictions: Predictions, names: set[str]) -> Predictions:
     def kept(table: PredictionTable) -> PredictionTable:
-        return rows_of_table(table, np.flatnonzero([str(one) in names for one in table.bag_ids]))
+        return table.subset(np.flatnonzero([str(one) in names for one in table.bag_ids]))
 
     instances = predictions.instances
     return replace(predictions, bags=kept(predictions.bags), instances=kept(instances) if instances else None)
-
-
-def rows_of_table(table: PredictionTable, rows: Int64[np.ndarray, "m"]) -> PredictionTable:
-    """Return the given rows of a table."""
-    return PredictionTable(
-        _rows_of_distribution(table.distribution, torch.from_numpy(rows)),
-        table.bag_ids[rows],
-        table.labels[rows],
-        table.is_ood[rows],
-        table.ood_sets[rows],
-        None if table.instance is None else table.instance[rows],
-        {name: values[rows] for name, values in table.scores.items()},
-        None if table.coords is None else table.coords[rows],
-    )
-
-
-def _rows_of_distribution(distribution: PredictiveDistribution, rows: torch.Tensor) -> PredictiveDistribution:
-    if isinstance(distribution, Dirichlet):
-        return Dirichlet(distribution.alpha[rows])
-    if isinstance(distribution, Draws):
-        return Draws(distribution.probabilities[rows], distribution.expected_entropy()[rows])
-    return Categorical(distribution.probabilities[rows])

@@ -39,7 +39,18 @@ function bagPredictions(bag) {
   const why = lacking ? element("p", { class: "quiet below" }, "—: these predictions lack this bag, or are of a kind that has no such measure (a point estimate has no evidence).") : null;
   const numbers = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Predictions of this bag" },
     element("table", {}, element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))), element("tbody", {}, ...rows)));
-  return element("div", {}, numbers, why);
+  return element("div", {}, numbers, why, ...bagDecisions(bag));
+}
+
+function bagDecisions(bag) {
+  return data.runs.map((run, number) => {
+    const decision = decided(number, bag, "decision");
+    if (!decision) return null;
+    const classes = decided(number, bag, "set").split(" ").filter(Boolean).map((place) => data.classes[Number(place)] ?? place);
+    const held = data.predictions[number].decisions.set ? ` Label set: ${classes.length ? classes.join(", ") : "empty"}.` : "";
+    const who = data.runs.length > 1 ? `${run.title}: ` : "";
+    return element("p", { class: "decision" }, `${who}decision `, element("strong", {}, decision), `, as ${decided(number, bag, "reason") || "no reason is given"}.${held}`);
+  }).filter((one) => one !== null);
 }
 
 function instancesOf(bag) { // {from, to, total} in the packed arrays
@@ -129,7 +140,8 @@ function drawBars(shown, names) {
 function drawMap(shown, x, y, names) {
   const by = byId("bag-colour").value;
   const values = shown[by];
-  const step = Math.min(gridStep(x), gridStep(y));
+  const nearest = Math.min(gridStep(x), gridStep(y));
+  const step = Number.isFinite(nearest) ? nearest : 1; // a bag of one instance has no grid
   const wide = Math.round((Math.max(...x) - Math.min(...x)) / step) + 1, high = Math.round((Math.max(...y) - Math.min(...y)) / step) + 1;
   const scale = { colorscale: "Viridis", colorbar: { title: { text: plain(names[by]), side: "right" }, thickness: 14 } };
   if (by === "probability") Object.assign(scale, { zmin: 0, zmax: 1, cmin: 0, cmax: 1 });
@@ -139,7 +151,7 @@ function drawMap(shown, x, y, names) {
     const z = Array.from({ length: high }, () => new Array(wide).fill(null));
     values.forEach((value, place) => { z[Math.round((y[place] - top) / step)][Math.round((x[place] - left) / step)] = value; });
     const { zmin, zmax, colorscale, colorbar } = scale;
-    drawPlot("bag-plot", [{ type: "heatmap", z, x0: left, dx: step, y0: top, dy: step, zmin, zmax, colorscale, colorbar, hoverongaps: false, hovertemplate: "x %{x}, y %{y}: %{z:.3f}<extra></extra>" }], square);
+    drawPlot("bag-plot", [{ type: "heatmap", z, x0: left + step / 2, dx: step, y0: top + step / 2, dy: step, zmin, zmax, colorscale, colorbar, hoverongaps: false, hovertemplate: "centre x %{x}, y %{y}: %{z:.3f}<extra></extra>" }], square);
   } else {
     const { cmin, cmax, colorscale, colorbar } = scale;
     drawPlot("bag-plot", [{ mode: "markers", x, y, marker: { color: values, size: 5, symbol: "square", cmin, cmax, colorscale, colorbar }, hovertemplate: "x %{x}, y %{y}: %{marker.color:.3f}<extra></extra>" }], square);
@@ -147,11 +159,11 @@ function drawMap(shown, x, y, names) {
   byId("bag-caption").textContent = `Each square is an instance where it lies in its slide; yellow is a high ${names[by]}, violet a low one, on the scale at the right. Empty places hold no instance that is listed here. Values are as predicted, not ranked or smoothed.`;
 }
 
-function gridStep(values) { // the smallest distance between two different coordinates
+function gridStep(values) { // the smallest distance between two different coordinates, Infinity where all are one
   const distinct = [...new Set(values)].sort((a, b) => a - b);
   let step = Infinity;
   for (let place = 1; place < distinct.length; place++) step = Math.min(step, distinct[place] - distinct[place - 1]);
-  return step === Infinity ? 1 : step;
+  return step;
 }
 
 function bagPictures(bag) {

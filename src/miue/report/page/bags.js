@@ -10,6 +10,7 @@ const COLUMNS = [
   { key: "predicted", text: "predicted", words: true, of: (bag, run) => className(predictedBy(run, bag)) },
   { key: "probability", text: "probability", of: (bag, run) => Math.max(...probabilitiesOf(run, bag)) },
   { key: "uncertainty", text: "uncertainty", of: (bag, run) => chosenMeasure(run)?.[bag] ?? NaN },
+  ...(anyDecisions ? [{ key: "decision", text: "decision", words: true, of: (bag, run) => decided(run, bag, "decision") || "— none" }] : []),
   { key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) },
 ];
 const FILTERS = {
@@ -20,6 +21,9 @@ const FILTERS = {
   foreign: ["out of distribution", (bag) => setName(bag) !== ""],
   unlabelled: ["without a label", (bag) => labels[bag] < 0],
   lacking: ["lacked by some predictions", (bag) => !shared[bag]],
+  sent: ["decided: refer", (bag, run) => decided(run, bag, "decision") === "refer"],
+  flagged: ["decided: out of distribution", (bag, run) => decided(run, bag, "decision") === "out of distribution"],
+  given: ["decided: a class", (bag, run) => !["", "refer", "out of distribution"].includes(decided(run, bag, "decision"))],
   referred: ["referred by the slider above", (bag) => referredNow.has(bag)],
 };
 const bagSizes = data.instances ? unpacked(data.instances.total) : null;
@@ -128,7 +132,7 @@ function fillBagMeasures(chosen) {
 
 function startBags() {
   const again = () => { table.page = 0; drawBags(); };
-  const possible = Object.entries(FILTERS).filter(([key]) => key !== "lacking" || shared.includes(0));
+  const possible = Object.entries(FILTERS).filter(([key]) => (key !== "lacking" || shared.includes(0)) && (anyDecisions || !["sent", "flagged", "given"].includes(key)));
   fillSelect("bags-filter", possible.map(([key, [text]]) => [key, text]), "all", again);
   fillSelect("bags-run", runOptions, 0, () => { fillBagMeasures(); again(); });
   fillBagMeasures();

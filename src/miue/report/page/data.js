@@ -39,6 +39,14 @@ function measureOf(run, name) { // values of all bags, or null where the run has
   return packed ? unpacked(packed) : null;
 }
 
+const anyDecisions = data.predictions.some((one) => one.decisions);
+
+function decided(run, bag, what) { // "decision", "reason" or "set" of a bag as text, "" where there is none
+  const found = data.predictions[run].decisions?.[what];
+  const code = found ? unpacked(found.codes)[bag] : -1;
+  return code < 0 ? "" : found.texts[code];
+}
+
 function isLabelledInside(bag) {
   return labels[bag] >= 0 && setName(bag) === "";
 }

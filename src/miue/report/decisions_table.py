@@ -1,0 +1,119 @@
+"""What decisions came to: a table beside the metrics, the promises they were made under, and each bag's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
+from miue.evaluation.metrics import Metric
+from miue.report.metrics_table import Cell, MetricsTable, footnote
+from miue.report.runs import Run
+from miue.report.summaries import packed
+
+NAMES = {
+    "kept": ("kept\u00a0%", "share of in-distribution bags that are given a class"),
+    "referred": ("referred\u00a0%", "share of in-distribution bags that go to a person"),
+    "flagged": ("false alarms\u00a0%", "share of in-distribution bags that are called out of distribution"),
+    "error_among_kept": ("error among the kept\u00a0%", "share of wrong ones among labelled bags that are kept"),
+    "coverage": (
+        "label in its set\u00a0%",
+        "share of labelled in-distribution bags whose label set holds the label",
+    ),
+    "set_size": ("labels in a set", "mean number of labels in a set"),
+}
+
+
+@dataclass(frozen=True)
+class DecisionsTable:
+    """Decisions of all runs that have any.
+
+    Attributes:
+        table: one row for each run.
+        promises: (run, what its calibration promises), where the predictions tell.
+    """
+
+    table: MetricsTable
+    promises: list[tuple[str, list[str]]]
+
+
+def decisions_table(runs: Sequence[Run]) -> DecisionsTable | None:
+    """Return what the decisions of the runs came to, or None where no run has any."""
+    found = [
+        (run, evaluate_decisions(run.predictions.bags, run.predictions.bags.decisions))
+        for run in runs
+        if run.predictions.bags.decisions is not None
+    ]
+    if not found:
+        return None
+    sets = list(dict.fromkeys(name for _, one in found for name in one.found))
+    called = "share of this set's bags that are called out of distribution; higher is better"
+    table = MetricsTable([*NAMES.values(), *((f"{name} found\u00a0%", called) for name in sets)])
+    nothing = Metric.undefined("no bag of this out-of-distribution set")
+    for run, one in found:
+        cells = [_cell(table, key, one) for key in NAMES]
+        cells += [_share(table, one.found.get(name, nothing)) for name in sets]
+        table.rows.append((run.title, cells, False))
+    promises = [(run.title, promised(run.predictions.about.get("calibration"))) for run, _ in found]
+    return DecisionsTable(table, [(title, told) for title, told in promises if told])
+
+
+def promised(calibration: Any) -> list[str]:
+    """Return what a calibration promises, a sentence for each of its rules; nothing where it is not known."""
+    if not isinstance(calibration, Mapping):
+        return []
+    told = []
+    referral, sets, alarms = (calibration.get(part) or {} for part in ("referral", "label_sets", "false_alarms"))
+    try:
+        if referral:
+            told.append(
+                f"error among the kept at most {referral['max_error']:g}, at confidence {referral['confidence']:g}"
+            )
+        if sets:
+            of = "of each class" if sets["per_class"] else "over all bags"
+            told.append(f"label missing from its set at most {sets['error']:g} of the time, {of}")
+        if alarms:
+            sure = "on average" if alarms["confidence"] is None else f"at confidence {alarms['confidence']:g}"
+            told.append(f"false alarms at most {alarms['rate']:g}, {sure}")
+        caveat = (calibration.get("about") or {}).get("caveat")
+    except (KeyError, TypeError, ValueError, AttributeError):  # not as this version writes it
+        return []
+    return [*told, *([f"but {caveat}"] if caveat else [])]
+
+
+def decision_columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any] | None:
+    """Return decision, reason and label set of every bag as codes of their texts, −1 where the run lacks it."""
+    decisions = run.predictions.bags.decisions
+    if decisions is None:
+        return None
+    columns = {"decision": decisions.decision, "reason": decisions.reason}
+    if decisions.label_sets is not None:
+        columns["set"] = np.array(
+            [" ".join(map(str, np.flatnonzero(row))) for row in decisions.label_sets], object
+        )
+    made = {}
+    for name, texts in columns.items():
+        distinct, codes = np.unique(texts.astype(str), return_inverse=True)
+        of_bags = np.where(rows >= 0, codes[rows], -1)
+        made[name] = {"texts": distinct.tolist(), "codes": packed(of_bags, "i4")}
+    return made
+
+
+def _cell(table: MetricsTable, key: str, one: DecisionEvaluation) -> Cell:
+    metric = one.metrics[key]
+    if key == "set_size" and metric.value is not None:
+        return Cell(f"{metric.value:.2f}")
+    low, high = (one.metrics[name].value for name in ("error_low", "error_high"))
+    if key == "error_among_kept" and low is not None and high is not None:
+        return Cell(_share(table, metric).text, f"{100 * low:.1f} – {100 * high:.1f}")
+    return _share(table, metric)
+
+
+def _share(table: MetricsTable, metric: Metric) -> Cell:
+    if metric.value is None:
+        return Cell("—", "", footnote(table, metric.reason))
+    return Cell(f"{100 * metric.value:.1f}")

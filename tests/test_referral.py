@@ -1,0 +1,237 @@
+"""Referral: its tests in order, what they promise over many draws, and bags of one patient."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from made_promises import RUNS, predictions_of, within_band
+from scipy.stats import binom
+
+from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate
+from miue.calibration.binomial import p_values
+from miue.calibration.patients import counted_bags
+from miue.calibration.referral import fallback_tests, fit_referral
+from miue.distributions import Categorical
+from miue.errors import ConfigError, DataError
+from miue.predictions import Predictions
+
+
+def referral_problem(random: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Uncertainties u ~ U(0, 1), and whether predictions are right: wrong with chance 0.5 u⁴."""
+    uncertainty = random.random(count)
+    return uncertainty, random.random(count) >= 0.5 * uncertainty**4
+
+
+def true_error_below(threshold: float) -> float:
+    return 0.1 * min(threshold, 1.0) ** 4
+
+
+@pytest.mark.parametrize(("count", "target"), [(200, 0.05), (600, 0.03)])
+def test_the_true_error_among_the_kept_exceeds_the_target_no_oftener_than_promised(
+    count: int, target: float
+) -> None:
+    random = np.random.default_rng(7)
+    exceeded = answered = 0
+    shares = []
+    for run in range(RUNS):
+        uncertainty, correct = referral_problem(random, count)
+        try:
+            rule = fit_referral(uncertainty, correct, ReferralGoal(target, 0.9), seed=run)
+        except DataError:
+            continue
+        answered += 1
+        threshold = 1.0 if rule.threshold is None else rule.threshold
+        shares.append(threshold)
+        exceeded += true_error_below(threshold) > target
+    assert exceeded <= binom.ppf(0.9995, RUNS, 0.1)
+    assert answered > 0.6 * RUNS
+    assert np.median(shares) > 0.7 * (target / 0.1) ** 0.25
+
+
+def test_errors_among_the_most_certain_do_not_end_the_search() -> None:
+    """Wrong with chance 0.02 whatever the uncertainty: one start, at the most certain, often meets an error."""
+    random = np.random.default_rng(21)
+    answered = from_one_start = 0
+    for run in range(RUNS):
+        uncertainty, correct = random.random(500), random.random(500) >= 0.02
+        most_certain = correct[np.argsort(uncertainty)][:60]  # one error is enough to fail below 77 bags
+        from_one_start += bool(most_certain.all())
+        try:
+            fit_referral(uncertainty, correct, ReferralGoal(0.05, 0.9), seed=run)
+            answered += 1
+        except DataError:
+            pass
+    assert from_one_start < 0.4 * RUNS
+    assert answered > 0.8 * RUNS
+
+
+def test_the_promise_holds_where_the_error_rises_and_falls_with_the_uncertainty() -> None:
+    """Wrong with chance 0.2 in the middle, else 0.012: the error among the kept crosses the target twice."""
+    random = np.random.default_rng(22)
+    grid = np.linspace(0, 1, 10_001)[1:]
+    wrong = np.where((grid > 0.5) & (grid < 0.7), 0.2, 0.012)
+    below = wrong.cumsum() / np.arange(1, 10_001)
+    assert (np.diff((below > 0.05).astype(int)) != 0).sum() == 2
+    exceeded = 0
+    for run in range(RUNS):
+        uncertainty = random.random(600)
+        correct = random.random(600) >= wrong[(uncertainty * 10_000).astype(int)]
+        try:
+            rule = fit_referral(uncertainty, correct, ReferralGoal(0.05, 0.9), seed=run)
+        except DataError:
+            continue
+        threshold = 1.0 if rule.threshold is None else rule.threshold
+        exceeded += below[int(threshold * 10_000) - 1] > 0.05
+    assert 0 < exceeded <= binom.ppf(0.9995, RUNS, 0.1)
+
+
+def test_one_start_is_testing_in_a_fixed_sequence() -> None:
+    random = np.random.default_rng(23)
+    for _ in range(50):
+        p = random.random(11) ** 4
+        assert fallback_tests(p, 1, 0.1).tolist() == np.cumprod(p <= 0.1).astype(bool).tolist()
+
+
+def test_tests_in_order_are_those_of_mapie_and_handing_on_a_share_adds_to_them() -> None:
+    """MAPIE's starts keep their own share; ours hand it on, so that what MAPIE rejects ours reject as well."""
+    from mapie.risk_control.fwer_control import FWERFixedSequenceTesting, control_fwer
+
+    random = np.random.default_rng(26)
+    more = 0
+    for _ in range(300):
+        p = random.random(12) ** 6
+        assert np.flatnonzero(fallback_tests(p, 1, 0.1)).tolist() == list(control_fwer(p, 0.1, "fixed_sequence"))
+        for starts in (2, 3, 4):
+            theirs = set(control_fwer(p, 0.1, FWERFixedSequenceTesting(starts)))
+            ours = set(np.flatnonzero(fallback_tests(p, starts, 0.1)).tolist())
+            assert theirs <= ours
+            more += theirs < ours
+    assert more > 0
+
+
+@pytest.mark.parametrize("starts", [1, 2, 4])
+def test_a_true_hypothesis_is_rejected_no_oftener_than_the_level(starts: int) -> None:
+    """The first and the last hypotheses are false with p-values of zero; the true ones have uniform p-values."""
+    random = np.random.default_rng(24)
+    for true in (slice(0, 13), slice(5, 13), slice(3, 8)):
+        rejected = 0
+        for _ in range(20 * RUNS):
+            p = np.zeros(13)
+            p[true] = random.random(len(p[true]))
+            rejected += bool(fallback_tests(p, starts, 0.1)[true].any())
+        assert rejected <= binom.ppf(0.9995, 20 * RUNS, 0.1)
+        if true == slice(5, 13) and starts == 1:
+            assert within_band(rejected, 20 * RUNS, 0.1)
+
+
+def test_choosing_the_threshold_on_the_tested_bags_breaks_the_promise_that_testing_in_order_keeps() -> None:
+    """A coin-like measure: every threshold has the error 0.051, above the target of 0.05."""
+    random = np.random.default_rng(8)
+    ours = naive = 0
+    for run in range(RUNS):
+        uncertainty, correct = random.random(300), random.random(300) >= 0.051
+        try:
+            fit_referral(uncertainty, correct, ReferralGoal(0.05, 0.9), seed=run)
+            ours += 1
+        except DataError:
+            pass
+        order = np.argsort(uncertainty)
+        errors = np.cumsum(~correct[order])
+        naive += bool((p_values(errors, np.arange(1, 301), 0.05) <= 0.1).any())
+    assert ours <= binom.ppf(0.9995, RUNS, 0.1)
+    assert naive > binom.ppf(0.9995, RUNS, 0.1)
+
+
+def test_the_promise_covers_the_bags_that_also_pass_the_distribution_threshold() -> None:
+    """Bags with a high score are right more often, so that taking them away raises the error of the rest."""
+    random = np.random.default_rng(9)
+    exceeded = 0
+    for _ in range(RUNS):
+        score = random.random(600)
+        labels = (random.random(600) < np.where(score > 0.7, 0.0, 0.05 / 0.7 * 1.02)).astype(np.int64)
+        p = np.tile([0.9, 0.1], (600, 1)) + random.random((600, 1)) * [[1e-3, -1e-3]]
+        given = predictions_of(Categorical(torch.from_numpy(p)), labels, scores={"score": score})
+        try:
+            made = calibrate(
+                given,
+                scaling=False,
+                label_sets=None,
+                referral=ReferralGoal(0.07, 0.9),
+                false_alarms=FalseAlarmGoal(0.3, "score"),
+            )
+        except DataError:
+            continue
+        assert made.false_alarms is not None
+        cut = made.false_alarms.threshold
+        error = 0.05 / 0.7 * 1.02 * min(cut, 0.7) / cut
+        exceeded += error > 0.07
+    assert exceeded <= binom.ppf(0.9995, RUNS, 0.1)
+
+
+# Patients
+
+
+def of_patients(patients: list[str | None], correct: np.ndarray) -> Predictions:
+    random = np.random.default_rng(len(patients))
+    p = 0.8 + 0.1 * random.random(len(patients))
+    given = predictions_of(Categorical(torch.from_numpy(np.stack([p, 1 - p], 1))), (~correct).astype(np.int64))
+    return replace(given, bags=replace(given.bags, patients=np.array(patients, object)))
+
+
+def test_one_bag_of_each_patient_counts_and_patients_that_are_not_known_count_bag_by_bag() -> None:
+    patients = ["a", "b", "a", None, "", "c", "a"]
+    given = of_patients(patients, np.ones(7, bool))
+    drawn = set()
+    for seed in range(40):
+        rows, about = counted_bags(given.bags, "one", seed)
+        assert [patients[row] for row in rows].count("a") == 1
+        assert {1, 3, 4, 5} <= set(rows.tolist())
+        assert about == {"patients": 5, "bags left out": 2}
+        drawn |= set(rows.tolist())
+    assert drawn == set(range(7))
+    assert len(counted_bags(given.bags, "all", 0)[0]) == 7
+    with pytest.raises(ConfigError, match="one or all"):
+        counted_bags(given.bags, "some", 0)
+
+
+def test_bags_of_one_patient_break_the_promise_that_one_bag_of_each_keeps() -> None:
+    """Six bags of each of 60 patients, all right or all wrong, with an error above the target."""
+    random = np.random.default_rng(25)
+    names: list[str | None] = [f"patient {i // 6}" for i in range(360)]
+    passed = {"one": 0, "all": 0}
+    for run in range(RUNS):
+        given = of_patients(names, np.repeat(random.random(60) >= 0.055, 6))
+        for counting in passed:
+            try:
+                calibrate(
+                    given,
+                    scaling=False,
+                    label_sets=None,
+                    false_alarms=None,
+                    referral=ReferralGoal(0.05, 0.9),
+                    bags_of_patient=counting,
+                    seed=run,
+                )
+                passed[counting] += 1
+            except DataError:
+                pass
+    assert 0 < passed["one"] <= binom.ppf(0.9995, RUNS, 0.1)
+    assert passed["all"] > binom.ppf(0.9995, RUNS, 0.1)
+
+
+def test_a_calibration_tells_how_patients_were_counted() -> None:
+    names: list[str | None] = [f"patient {i // 2}" for i in range(200)]
+    given = of_patients(names, np.ones(200, bool))
+    made_of = calibrate(given, about={"caveat": "the other"}).about
+    assert (made_of["bags"], made_of["patients"], made_of["bags left out"]) == (100, 100, 100)
+    assert made_of["caveat"] == "the other"
+    counted = calibrate(given, about={"caveat": "the other"}, bags_of_patient="all").about
+    assert counted["bags"] == 200
+    assert "alike" in counted["caveat"]
+    assert counted["caveat"].endswith("; the other")
+    few = of_patients(names[:80], np.ones(80, bool))
+    with pytest.raises(DataError, match=r"got 40 \(one bag of each of 40 patients, of 80 bags\)"):
+        calibrate(few, false_alarms=None)

@@ -10,11 +10,14 @@ install_import_hook("miue", "beartype.beartype")
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
 from made_bags import separable_bags  # noqa: E402
 
 from miue.bags import BagDataset  # noqa: E402
 
 torch.set_num_threads(1)  # the tests' tensors are small, and several test processes share the cores
+settings.register_profile("miue", deadline=None)  # how long an example takes says how busy the machine is
+settings.load_profile("miue")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

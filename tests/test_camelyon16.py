@@ -104,6 +104,8 @@ def test_names_may_be_written_as_in_the_first_release(source: Path) -> None:
     for folder in ("features", "annotations"):
         for path in (home / folder).iterdir():
             path.rename(path.with_name(path.name.capitalize()))
+    rows = "".join(f"{name.capitalize()}.tif,{word},None,None\n" for name, word in CLASSES.items())
+    (home / "reference.csv").write_text(rows)
     found = camelyon16_bags(source).bags
     assert found.ids == expected.ids
     assert np.array_equal(found.instance_labels.values, expected.instance_labels.values)

@@ -145,6 +145,17 @@ def test_ue_is_the_mean_of_the_tables_own_columns_and_what_is_undefined_is_not_c
     assert "drawn from the part" not in text
 
 
+def test_ue_leaves_accuracy_and_the_auroc_of_classes_out(places: Places) -> None:
+    values = {"accuracy": 0.99, "auroc": 0.98, "conf": 0.5, "ood prad": 0.7}
+    results = [Result("attention", "instance", task, "default", value) for task, value in values.items()]
+    name = "camelyon16-prad/abmil-i-edl"
+    write_results(places.result(name, 42), name, 42, results)
+    text = markdown_table(published_table("apx-table-c16-ins"), places, [42])
+    row = next(line for line in text.splitlines() if line.startswith("| I-EDL, a_k"))
+    shown = [cell.split("<")[0].strip(" *") for cell in row.split("|")[2:-1]]
+    assert shown == ["99.00", "98.00", "50.00", "70.00", "60.00"]
+
+
 def test_a_preset_may_take_the_models_of_another(tmp_path: Path) -> None:
     trained, derived = preset("camelyon16/abmil-mirel"), preset("camelyon16-hed/abmil-mirel")
     assert derived.trained_as == "camelyon16/abmil-mirel"

@@ -11,7 +11,8 @@ import torch
 
 from miue.bags import Labels
 from miue.distributions import Categorical, Dirichlet
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 
 NASTY = "</script><script>document.title='taken'</script><b>&amp;\"'"
 

@@ -7,7 +7,8 @@ from scipy.stats import binom
 
 from miue.bags import Labels
 from miue.distributions import PredictiveDistribution
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 
 RUNS = 400
 

@@ -7,7 +7,7 @@ import torch
 
 from miue.bags import Labels
 from miue.distributions import Dirichlet, PredictiveDistribution
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 
 STEP = 512
 GRID = np.array([[x, y] for y in range(0, 3 * STEP, STEP) for x in range(0, 5 * STEP, STEP)], np.int64)

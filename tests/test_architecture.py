@@ -19,6 +19,7 @@ LAYERS = [
         "methods",
         "config",
         "training",
+        "prediction_table",
         "predictions",
         "prediction",
         "patients",

@@ -11,7 +11,7 @@ from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.evaluation import bootstrap
 from miue.evaluation.bootstrap import bootstrap_intervals, resampled_metrics
 from miue.evaluation.evaluate import evaluate_level
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 
 
 def made_table(classes: int = 2, bags: int = 23, per_bag: int = 7, ties: bool = False) -> PredictionTable:

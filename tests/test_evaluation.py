@@ -24,7 +24,8 @@ from miue.evaluation.metrics import (
     separation,
 )
 from miue.evaluation.table import evaluation_table
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 
 
 def table(

@@ -25,7 +25,8 @@ from miue.errors import ConfigError, DataError, StorageError
 from miue.export.geojson import Selection, regions, squares, write_geojson
 from miue.export.heatmap import Slide, heatmap_figure, layers_of, painted
 from miue.export.patches import class_names, file_names, grid_step, patches_by_slide
-from miue.predictions import Predictions, PredictionTable, read_predictions
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions, read_predictions
 from miue.slides import bounds_origin, find_slide, open_slide
 
 

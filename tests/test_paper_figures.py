@@ -35,7 +35,7 @@ from miue.experiments.figures.ood_sweep import (
     scores_of,
 )
 from miue.experiments.runner import Places
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 
 
 @pytest.fixture

@@ -19,7 +19,8 @@ from miue.config import Option, training_config
 from miue.errors import ConfigError, DataError
 from miue.grouping import GroupedRows, held_out_groups
 from miue.model import Model
-from miue.predictions import SCORE_PREFIX, Predictions, PredictionTable
+from miue.prediction_table import SCORE_PREFIX, PredictionTable
+from miue.predictions import Predictions
 
 NESTED = ("options", "settings")
 """Parameters that are mappings, whose entries can be searched over as ``settings__learning_rate``."""

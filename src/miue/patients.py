@@ -7,7 +7,7 @@ import torch
 
 from miue.bags import Labels
 from miue.distributions import Draws
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 
 
 def by_patient(bags: PredictionTable) -> PredictionTable | None:

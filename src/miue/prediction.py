@@ -16,7 +16,8 @@ from miue.bags import BagBatch, BagDataset
 from miue.distributions import Draws, PredictiveDistribution
 from miue.errors import DataError, MiueError
 from miue.methods import BatchPrediction, Method
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 from miue.progress import bar
 from miue.seeds import seed_of
 from miue.segments import Segments

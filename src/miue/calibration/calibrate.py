@@ -17,7 +17,8 @@ from miue.calibration.referral import ReferralGoal, fit_referral
 from miue.calibration.scaling import fit_scaling
 from miue.decisions import RESERVED
 from miue.errors import ConfigError, DataError, unknown_name
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 
 
 def calibrate(

@@ -11,7 +11,8 @@ from miue.calibration.calibration import Calibration
 from miue.calibration.referral import Referral
 from miue.decisions import OUT_OF_DISTRIBUTION, REFER, Decisions
 from miue.errors import DataError
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 
 
 def decide(predictions: Predictions, calibration: Calibration) -> Predictions:

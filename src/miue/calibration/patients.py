@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.errors import ConfigError
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 
 BAGS_OF_PATIENT = ("one", "all")
 ALL_COUNTED = (

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from miue.errors import ConfigError
 
+Out = Annotated[Path, typer.Option(help="Folder to write.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
 Network = Annotated[
     str,
     typer.Option(

@@ -16,7 +16,7 @@ from miue.evaluation.metrics import (
     expected_calibration_error,
     negative_log_likelihood,
 )
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 
 INTERVAL = 0.95
 

@@ -21,7 +21,8 @@ from miue.evaluation.metrics import (
     negative_log_likelihood,
     separation,
 )
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")

@@ -10,7 +10,8 @@ from jaxtyping import Float64, Int64
 
 from miue.errors import DataError, unknown_name
 from miue.measures import MEASURES
-from miue.predictions import SCORE_PREFIX, Predictions
+from miue.prediction_table import SCORE_PREFIX
+from miue.predictions import Predictions
 
 GIVEN, FROM_FILE, FROM_GRID = "given", "told by the features' file", "step of the grid of coords"
 

@@ -12,7 +12,8 @@ from jaxtyping import Bool, Float64
 from miue.errors import ConfigError
 from miue.export.patches import class_names
 from miue.files import atomic_file, write_json
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 
 BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few patches"
 REASONS = (FAR, UNSURE, BETWEEN, FEW)

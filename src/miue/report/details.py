@@ -11,7 +11,7 @@ from jaxtyping import Float64, Int64
 
 from miue.errors import DataError
 from miue.evaluation.evaluate import default_measures
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 from miue.report.runs import Comparison
 from miue.report.summaries import packed
 

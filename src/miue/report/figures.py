@@ -14,7 +14,8 @@ from matplotlib.ticker import LogFormatter
 
 from miue.distributions import Dirichlet
 from miue.files import atomic_file
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 
 INSIDE, OUTSIDE = "#1b6ca8", ("#d1495b", "#edae49", "#66a182", "#8d6a9f")  # told apart with any colour vision
 INK = "#333333"

@@ -13,7 +13,8 @@ from miue.errors import ConfigError
 from miue.evaluation.bootstrap import Step, bootstrap_intervals
 from miue.evaluation.evaluate import LevelEvaluation, evaluate_level
 from miue.files import atomic_file
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 from miue.report.content import LEVELS, Levels, facts_of, overview, page_content
 from miue.report.decisions_table import decisions_table
 from miue.report.fitting import Track, fitted_page, look_inside

@@ -12,7 +12,8 @@ from jaxtyping import Int64
 
 from miue.bags import Labels
 from miue.errors import DataError
-from miue.predictions import Predictions, PredictionTable
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 
 # What stands in the predictions of one training and is not of the method
 OF_ONE_TRAINING = {

@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from miue.evaluation.evaluate import LevelEvaluation, default_measures
 from miue.evaluation.metrics import ECE_BINS
 from miue.measures import MEASURES
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 
 HISTOGRAM_BINS = 40
 CURVE_POINTS = 200

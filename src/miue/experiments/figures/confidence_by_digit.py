@@ -16,7 +16,7 @@ from miue.experiments.figures.drawn import Cell, Drawn, plain
 from miue.experiments.figures.ood_sweep import CONFIDENCE, scores_of
 from miue.experiments.preset import preset
 from miue.experiments.runner import Places, train_preset
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 
 COLUMNS = (
     "preset",

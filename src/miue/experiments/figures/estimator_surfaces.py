@@ -17,7 +17,7 @@ from miue.distributions import Dirichlet
 from miue.experiments.figures.drawn import Cell, Drawn, plain
 from miue.experiments.figures.ood_sweep import CONFIDENCE, scores_of
 from miue.experiments.runner import Places, store_of, train_preset
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 
 PANELS = (
     ("synthetic/abmil-deterministic", "attention", "a_k of ABMIL"),

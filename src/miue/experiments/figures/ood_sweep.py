@@ -15,7 +15,7 @@ from miue.distributions import Dirichlet
 from miue.experiments.preset import preset
 from miue.experiments.runner import Places, store_of, train_preset
 from miue.files import atomic_file
-from miue.predictions import PredictionTable
+from miue.prediction_table import PredictionTable
 
 RATIOS = (0.2, 0.4, 0.6, 0.8, 1.0)
 SOURCES = ("fmnist", "kmnist")

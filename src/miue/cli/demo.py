@@ -1,0 +1,25 @@
+"""``miue demo``: the whole way, without any download."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from miue.cli.options import Out, Overwrite, Quiet
+
+
+def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = False) -> None:
+    """Train MIREL on bags of handwritten digits, without any download, and show what it knows and does not.
+
+    Writes a folder with the bag store, the model, predictions of bags and instances, metrics, figures and an
+    HTML report.
+    """
+    from miue.demo import run_demo
+    from miue.evaluation.table import evaluation_table
+
+    evaluation = run_demo(out, overwrite=overwrite, progress=not quiet)
+    Console().print(evaluation_table(evaluation))
+    typer.echo(f"Written to {out}/: store, run, predictions, evaluation.json, figures, report.html.")
+    typer.echo(f"Open {out / 'report.html'} in a browser to look into it.")

@@ -1,0 +1,53 @@
+"""``miue evaluate``: metrics of saved predictions."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from miue.cli.options import AsJson
+from miue.errors import ConfigError
+
+
+def evaluate(
+    predictions: Annotated[Path | None, typer.Argument(help="Folder of predictions.")] = None,
+    bags: Annotated[Path | None, typer.Option(help="Bag table of any tool, instead of a folder.")] = None,
+    instances: Annotated[Path | None, typer.Option(help="Instance table that goes with --bags.")] = None,
+    as_json: AsJson = False,
+    out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
+) -> None:
+    """Evaluate predictions: accuracy, Conf., OOD, UE, AUPR, FPR95, ECE, Brier, NLL, AURC, at both levels.
+
+    Tables of other tools need bag_id and alpha_0, alpha_1, … or p_0, p_1, …; label, is_ood, ood_set,
+    instance and measure columns are used where they are there.
+    """
+    from miue.evaluation import evaluate as evaluate_predictions
+    from miue.evaluation.table import decision_table, evaluation_table
+    from miue.files import write_json
+    from miue.predictions import read_predictions, read_tables
+
+    if (predictions is None) == (bags is None) or (instances is not None and bags is None):
+        raise ConfigError(
+            item="miue evaluate",
+            wanted="a folder of predictions, or --bags FILE with or without --instances FILE",
+            got="both or neither",
+            fix="give one of the two",
+        )
+    if predictions is not None:
+        given = read_predictions(predictions)
+    else:
+        assert bags is not None
+        given = read_tables(bags, instances)
+    evaluation = evaluate_predictions(given)
+    if out is not None:
+        write_json(out, evaluation.to_json())
+    if as_json:
+        typer.echo(json.dumps(evaluation.to_json(), indent=2))
+        return
+    Console().print(evaluation_table(evaluation))
+    if evaluation.decisions is not None:
+        Console().print(decision_table(evaluation.decisions))

@@ -1,0 +1,39 @@
+"""``miue inspect``: what a folder or a table holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from miue.cli.options import AsJson, Quiet
+
+
+def inspect(
+    path: Annotated[Path, typer.Argument(help="Folder of feature files, store, run, predictions, or long table.")],
+    as_json: AsJson = False,
+    read: Annotated[
+        bool, typer.Option("--read", help="Read every feature: find NaN and infinity, verify a packed store.")
+    ] = False,
+    mpp: Annotated[float | None, typer.Option(help="µm per level-0 pixel, for coords in µm (STAMP).")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Show what a folder holds; of feature files each bag: format, N, D, type, coords, patch size, problems.
+
+    Example: miue inspect features_uni_v2 --read
+    """
+    from miue.inspection import describe, description_table
+
+    description = describe(path, microns_per_pixel=mpp, read=read, progress=not quiet)
+    if as_json:
+        typer.echo(json.dumps(description, indent=2))
+        return
+    bags = description.pop("bag", None)
+    if bags is not None:
+        from miue.inspection import bag_file_table
+
+        Console().print(bag_file_table(bags))
+    Console().print(description_table(description))

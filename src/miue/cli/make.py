@@ -1,0 +1,96 @@
+"""``miue data make``: bag stores of known data."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from miue.cli.options import Out, Overwrite
+from miue.errors import ConfigError, unknown_name
+
+SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags", "nuclei-bags")
+NEED_FILES = {
+    "mnist-bags": "mnist.npz or MNIST's idx files",
+    "cifar10-bags": "cifar10.npz or CIFAR-10's binary files",
+    "musk1-bags": "musk.npz",
+    "musk2-bags": "musk.npz",
+    "nuclei-bags": "crchisto_nuclei27.npz",
+}
+
+
+def data_make(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")],
+    out: Out,
+    source: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the data's files (all but digits-bags and gaussian-bags)."),
+    ] = None,
+    ood: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Foreign images of OOD test bags: fmnist, kmnist (mnist-bags); svhn, dtd (cifar10-bags)."
+        ),
+    ] = None,
+    ood_ratio: Annotated[float, typer.Option(min=0, max=1, help="Foreign share of each OOD bag.")] = 1.0,
+    split: Annotated[list[str] | None, typer.Option(help="Only these splits: train, validation, test.")] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Make a bag store: digits-bags and gaussian-bags without files, the others from --source."""
+    from miue.data.store import write_store
+    from miue.files import refuse_existing
+
+    refuse_existing(out, overwrite=overwrite)
+    bags = _make_bags(name, source, ood or [], ood_ratio, split)
+    command = shlex.join(["miue", *sys.argv[1:]])
+    write_store(out, bags, made_by={"command": command, "name": name}, overwrite=overwrite)
+    typer.echo(f"{len(bags):,} bags with {len(bags.positions):,} instances written to {out}")
+
+
+def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, split: list[str] | None) -> Any:
+    splits = split or ["train", "validation", "test"]
+    for one in splits:
+        if one not in ("train", "validation", "test"):
+            raise unknown_name("split", one, ("train", "validation", "test"))
+    if name not in SOURCES:
+        raise unknown_name("bags", name, SOURCES)
+    if name in NEED_FILES:
+        if source is None:
+            raise ConfigError(
+                item=name,
+                wanted=f"the folder with {NEED_FILES[name]}",
+                got="no --source",
+                fix="pass --source FOLDER",
+            )
+        if name.startswith("musk"):
+            from miue.data.musk_bags import musk_bags
+
+            return musk_bags(source, int(name[4]))
+        if name == "nuclei-bags":
+            from miue.cli.nuclei import make_nuclei_bags
+
+            return make_nuclei_bags(source, ood, split)
+        if name == "mnist-bags":
+            from miue.data.mnist_bags import mnist_bags
+
+            return mnist_bags(source, splits=splits, ood=ood, ood_ratio=ratio)
+        from miue.data.cifar10_bags import cifar10_bags
+
+        return cifar10_bags(source, splits=splits, ood=ood, ood_ratio=ratio)
+    if ood or source is not None:
+        raise ConfigError(
+            item=name,
+            wanted="no --source and no --ood: it makes its own",
+            got="--ood" if ood else "--source",
+            fix="leave it out",
+        )
+    if name == "digits-bags":
+        from miue.data.digits_bags import digits_bags
+
+        return digits_bags(splits=splits, ood_ratio=ratio)
+    from miue.data.gaussian_bags import gaussian_bags
+
+    return gaussian_bags(splits=splits, ood_ratio=ratio)

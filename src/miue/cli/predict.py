@@ -1,0 +1,100 @@
+"""``miue predict``: a model and bags become tables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from miue.cli.export import check_exports, export_beside
+from miue.cli.options import Device, Out, Overwrite, Quiet
+from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
+from miue.errors import ConfigError
+
+
+@takes_bags
+def predict(
+    run: Annotated[Path, typer.Argument(help="Folder of a trained model.")],
+    bags: Annotated[Path, typer.Argument(help=BAGS_HELP + " Labels are not needed.")],
+    out: Out,
+    source: Source,
+    split: Annotated[
+        str | None,
+        typer.Option(help="Split to predict, or all; else test where there is one, else what was not trained on."),
+    ] = None,
+    estimator: Annotated[
+        str | None,
+        typer.Option(help="What instances are predicted from: residual, bag-of-one or attention."),
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the draws, where the method draws.")] = 0,
+    export: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also write, as 'miue export' does, into OUT: arrays, geojson or heatmap; may be repeated."
+        ),
+    ] = None,
+    slides: Annotated[
+        Path | None, typer.Option(help="Folder of slides: under heatmaps, and to subtract bounds from overlays.")
+    ] = None,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    device: Device = "auto",
+) -> None:
+    """Predict bags and instances with their uncertainty, as plain tables.
+
+    Patients with several bags get a table of their own. Bags that the model learned from are left out where
+    the run tells which these are, unless --split all is given.
+    Example: miue predict run new_features --out predictions --export geojson --export heatmap
+    """
+    from miue.files import refuse_existing
+    from miue.model import Model
+
+    refuse_existing(out, overwrite=overwrite)
+    check_exports(export or [])
+    model = Model.load(run)
+    opened = open_bags(bags, source, progress=not quiet)
+    say_left_out(opened)
+    chosen = _bags_to_predict(opened.bags, split, run / "splits.csv")
+    failed: list[str] = []
+    predictions = model.predict(
+        chosen,
+        estimator=estimator,
+        seed=seed,
+        progress=not quiet,
+        device="cuda" if device == "gpu" else device,
+        on_bad=(lambda name, error: failed.append(f"{name}: {error}")) if source.skip_bad else None,
+    )
+    for one in failed:
+        typer.echo(f"left out: {one}", err=True)
+    about = {"bags": str(bags), "split": " ".join(sorted(set(chosen.splits))).strip() or "all bags"}
+    predictions = replace(predictions, about={**predictions.about, **about})
+    predictions.save(out, overwrite=overwrite)
+    instances = 0 if predictions.instances is None else len(predictions.instances)
+    typer.echo(f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}")
+    export_beside(predictions, out, export or [], slides, skip_bad=source.skip_bad, progress=not quiet)
+
+
+def _bags_to_predict(bags: Any, split: str | None, of_run: Path) -> Any:
+    """Return the bags of the split asked for, or the test bags, or those that the model did not learn from."""
+    if split == "all":
+        return bags
+    if split is not None or "test" in bags.splits:
+        return bags.split(split or "test")
+    from miue.data.splits import read_splits
+
+    if any(bags.splits) or not of_run.exists():
+        return bags
+    learned = {name for name, part in read_splits(of_run).folds[0].items() if part in ("train", "validation")}
+    unseen = [row for row, name in enumerate(bags.ids) if name not in learned]
+    if not unseen:
+        raise ConfigError(
+            item="the bags to predict",
+            wanted="bags that the model did not learn from",
+            got=f"{len(bags)} bags, all of which it was trained or validated on",
+            fix="pass --split all to predict them all the same",
+        )
+    if len(unseen) < len(bags):
+        typer.echo(f"left out: {len(bags) - len(unseen):,} bags that the model learned from", err=True)
+    return bags.subset(unseen)

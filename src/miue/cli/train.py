@@ -1,0 +1,95 @@
+"""``miue train``: bags become a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from miue.cli.options import Device, Encoder, Method, Network, Out, Overwrite, Quiet, parse_settings
+from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
+from miue.errors import ConfigError
+
+
+@takes_bags
+def train(
+    bags: Annotated[Path, typer.Argument(help=BAGS_HELP)],
+    out: Out,
+    source: Source,
+    network: Network = "attention",
+    method: Method = "mirel",
+    encoder: Encoder = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Of initial weights, bag order and dropout.")] = 42,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="Any other option, such as learning_rate=2e-4, "
+            "max_epochs=50, network.hidden=128, method.routing=through-estimator; may be repeated.",
+        ),
+    ] = None,
+    distance: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Scores of how far an instance lies from the training instances, fitted after training: knn "
+            "(the default), mahalanobis, class-mahalanobis, reconstruction, or none; may be repeated."
+        ),
+    ] = None,
+    members: Annotated[
+        str, typer.Option(help="Train the networks of an ensemble together, in-turn, or auto, as is faster.")
+    ] = "auto",
+    tracker: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Also tell tensorboard, mlflow or wandb of each epoch, which needs miue[tensorboard] and so on. "
+            "They write into --out; nothing is sent unless MLFLOW_TRACKING_URI or WANDB_MODE says so; may be "
+            "repeated."
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted.")] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    device: Device = "auto",
+) -> None:
+    """Train a network with an uncertainty method; the run's folder becomes the model.
+
+    Uses the train and validation splits of the bags. Without any, a folder or a table is split by patient and
+    class, and of a store a fifth is held out to validate on; the run's splits.csv says which bag was what.
+    Every epoch is checkpointed; --resume continues to the same weights.
+    Example: miue train features_uni_v2 --labels labels.csv --out run
+    """
+    from miue.api import DEFAULT_DISTANCES
+    from miue.api import train as train_model
+
+    options, settings = parse_settings(setting or [], {"seed": seed})
+    if resume and overwrite:
+        raise ConfigError(
+            item="--resume with --overwrite", wanted="one of the two", got="both", fix="leave one out"
+        )
+    in_files = not (bags / "store.json").exists()
+    opened = open_bags(bags, source, progress=not quiet, default_split=in_files, check_values=in_files)
+    say_left_out(opened)
+    if opened.note:
+        typer.echo(opened.note)
+    model = train_model(
+        opened.bags,
+        network=network,
+        method=method,
+        encoder=encoder,
+        options=options,
+        distances=[] if distance == ["none"] else distance or DEFAULT_DISTANCES,
+        settings=settings,
+        out=out,
+        if_exists="resume" if resume else "overwrite" if overwrite else "refuse",
+        progress=not quiet,
+        device=device,
+        members=members,
+        trackers=tracker or [],
+    )
+    about = model.about
+    typer.echo(
+        f"Trained for {about['epochs']} epochs; best epoch {about['best_epoch']} "
+        f"(validation NLL + error {about['criterion']:.4f}). Model: {out}"
+    )

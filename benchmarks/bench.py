@@ -289,7 +289,7 @@ def main() -> None:
     ):
         in_turn, at_once = members_together(bags, encoder, epochs=epochs)
         print(f"10 members of {name}: in turn {in_turn:.2f} s, together {at_once:.2f} s, ", end="")
-        print(f"ratio {in_turn / at_once:.2f} (above 1 they are trained together by default)")
+        print(f"ratio {in_turn / at_once:.2f} (together is the default for narrow features)")
         results[f"members together, {name}"] = {"in turn": in_turn, "together": at_once}
     rates = encoder_share()
     share = rates["encoder"] / rates["matrix product"]

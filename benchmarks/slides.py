@@ -232,9 +232,9 @@ def main() -> None:
             print(f"throughput {memory / disk:.2f} of that in memory (wanted 0.8), ", end="")
             print(f"{disk / total * 1e6:.1f} s per million instances")
             results[name] = {"disk": disk, "memory": memory, "share": memory / disk}
-        for name, run in (("training", train_streamed), ("prediction", predict_streamed)):
+        for name, run, times in (("training", train_streamed, 1), ("prediction", predict_streamed, REPETITIONS)):
             half, whole = (
-                statistics.median(peak(run, store, count) for _ in range(REPETITIONS))
+                statistics.median(peak(run, store, count) for _ in range(times))
                 for count in (arguments.bags // 2, arguments.bags)
             )
             print(f"{name}, peak memory: {half:.0f} MiB for {arguments.bags // 2} bags, {whole:.0f} for all")

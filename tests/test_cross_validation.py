@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from made_bags import separable_bags
 from scipy import stats
 from typer.testing import CliRunner
@@ -224,3 +226,26 @@ def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="2 of this name"):
         compare([tmp_path / "a", tmp_path / "a"])
     assert isinstance(CliRunner().invoke(app, [*words, "--level", "bag"]).exception, ConfigError)
+
+
+def test_inputs_are_read_once_for_all_members_of_an_ensemble(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls, learn = [], MLP.learn_inputs
+
+    def counted(self: MLP, batches: Any) -> None:
+        calls.append(1)
+        learn(self, batches)
+
+    monkeypatch.setattr(MLP, "learn_inputs", counted)
+    options = {"encoder.width": 4, "encoder.standardise": True, "method.size": 3}
+    model = miue.train(
+        separable_bags(24), method="deep-ensemble", options=options, settings={"max_epochs": 1}, progress=False
+    )
+    encoders = [member.network.encoder for member in model.method.members()]
+    assert len(calls) == 1
+    assert len(encoders) == 3
+    for encoder in encoders:
+        assert isinstance(encoder, MLP)
+        assert not torch.equal(encoder.centre, torch.zeros_like(encoder.centre))
+        assert torch.equal(encoder.spread, encoders[0].get_buffer("spread"))
+    weights = [encoder.get_parameter("layers.0.weight") for encoder in encoders]
+    assert not torch.equal(weights[0], weights[1])

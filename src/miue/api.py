@@ -75,7 +75,7 @@ def train(
     """
     dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
     plan = Plan.of(dataset, validation, network, method, encoder, options or {}, settings or {})
-    trained = _begin(plan)
+    trained = build_method(plan.what, plan.contract, plan.how.seed)
     folder = None if out is None else Path(out)
     tracking = _tracking(trackers, folder, plan)
     if folder is not None:
@@ -83,6 +83,7 @@ def train(
         if (folder / "config.json").exists():
             return Model.load(folder)
         write_splits(folder / "splits.csv", plan.splits(), dataset)
+    _learn_inputs(trained, plan)
     run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device, tracking=tracking)
     summaries = _fit_members(trained, plan, run, members)
     return _finished(trained, plan, summaries, distances, folder)
@@ -132,7 +133,7 @@ def train_seeds(
     """
     given = (validation, network, method, encoder, options or {})
     plans = [Plan.of(bags, *given, {**(settings or {}), "seed": seed}) for seed in seeds]
-    methods = [_begin(plan) for plan in plans]
+    methods = [build_method(plan.what, plan.contract, plan.how.seed) for plan in plans]
     folders = [None if out is None else Path(out) / str(seed) for seed in seeds]
     tracked = [_tracking(trackers, None if out is None else Path(out), plan) for plan in plans]
     done = {
@@ -143,6 +144,7 @@ def train_seeds(
         folder = folders[number]
         if folder is not None:
             write_splits(folder / "splits.csv", plans[number].splits(), bags)
+        _learn_inputs(methods[number], plans[number])
     runs = {n: Run(folders[n], if_exists == "resume", progress, device, tracked[n]) for n in left}
     shared = None if out is None else Path(out) / "together"
     summaries = _fit_seeds(
@@ -157,14 +159,12 @@ def train_seeds(
     return [done[number] for number in range(len(plans))]
 
 
-def _begin(plan: Plan) -> Method:
-    """Return the method with fresh weights, its encoders knowing what their inputs look like."""
-    method = build_method(plan.what, plan.contract, plan.how.seed)
-    for member in method.members():
-        member.network.encoder.learn_inputs(
-            batch.instances for batch in ordered_batches(plan.train, BATCH_INSTANCES)
-        )
-    return method
+def _learn_inputs(method: Method, plan: Plan) -> None:
+    """Let the encoders of all members know what their inputs look like; instances are read once for all."""
+    first, *others = (member.network.encoder for member in method.members())
+    first.learn_inputs(batch.instances for batch in ordered_batches(plan.train, BATCH_INSTANCES))
+    for encoder in others:
+        encoder.load_state_dict(dict(first.named_buffers()), strict=False)
 
 
 def _tracking(names: Sequence[str], home: Path | None, plan: Plan) -> Tracking:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float64
 
-from miue.cross_validation import Summary, Value, summarise
+from miue.cross_validation import Summary, Value, standard_error, summarise
 from miue.data.splits import read_splits
 from miue.errors import DataError, StorageError
 from miue.files import read_json
@@ -103,7 +103,7 @@ def paired_difference(
     mean = float(differences.mean().round(12))
     if len(differences) < 2:
         return Difference(mean, None)
-    scale = np.sqrt((1 / len(differences) + test_share) * differences.var(ddof=1))
+    scale = standard_error(differences, test_share)
     if scale < 1e-12:
         return Difference(mean, float(abs(mean) < 1e-12))
     return Difference(mean, float(2 * t.sf(abs(mean) / scale, len(differences) - 1)))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float64
 
 from miue.api import DEFAULT_DISTANCES, train
 from miue.bags import BagDataset
@@ -144,13 +145,24 @@ def summarise(values: Sequence[Value], test_share: float) -> list[Summary]:
         groups, share = (means, test_share) if len(folds) > 1 else (numbers, 0.0)
         low = high = None
         if len(groups) > 1:
-            scale = np.sqrt((1 / len(groups) + share) * groups.var(ddof=1))
-            half = t.ppf(0.5 + CONFIDENCE / 2, len(groups) - 1) * scale
+            half = t.ppf(0.5 + CONFIDENCE / 2, len(groups) - 1) * standard_error(groups, share)
             low, high = max(0.0, float(groups.mean() - half)), float(groups.mean() + half)
             high = min(1.0, high) if is_share(metric) else high
         std = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
         summaries.append(Summary(level, metric, len(numbers), float(groups.mean()), std, low, high))
     return summaries
+
+
+def standard_error(of_folds: Float64[np.ndarray, "k"], test_share: float) -> float:
+    """Return the standard error of a mean over k folds, which share training bags (corrected resampled t-test).
+
+    Reference: Nadeau & Bengio 2003, "Inference for the Generalization Error", Section 3.
+
+    Args:
+        of_folds: one value of each fold, at least two.
+        test_share: test bags of a fold over its training bags.
+    """
+    return float(np.sqrt((1 / len(of_folds) + test_share) * of_folds.var(ddof=1)))
 
 
 def is_share(metric: str) -> bool:

@@ -348,7 +348,8 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
         (["calibrate", "RUN", "STORE", "--max-error", "5"], "expected a share between 0 and 1"),
         (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 255 labelled"),
         (["calibrate", "RUN", "STORE", "--measure", "entropie"], "did you mean 'entropy'"),
-        (["decide", "RUN", "--bags", "NOWHERE", "--out", "NEW"], "calibration.json': expected an existing file"),
+        (["decide", "RUN", "--bags", "TABLE", "--out", "NEW"], "calibration.json': expected an existing file"),
+        (["decide", "RUN", "--bags", "NOWHERE", "--out", "NEW"], "no.csv': expected an existing CSV file"),
         (["decide", "RUN", "--out", "NEW"], "expected a folder of predictions"),
     ],
 )
@@ -364,8 +365,10 @@ def test_what_cannot_be_done_is_said(
         "RUN": folder / "run",
         "STORE": folder / "store",
         "NEW": tmp_path / "new",
+        "TABLE": tmp_path / "table.csv",
         "NOWHERE": tmp_path / "no.csv",
     }
+    places["TABLE"].write_text("bag_id,label,p_1\na,0,0.2\n")
     filled = [str(places.get(word, word)) for word in arguments]
     assert message in fail(*filled, monkeypatch=monkeypatch, capsys=capsys)
     assert not (folder / "run" / "calibration.json").exists()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from miue.cli.given import read_given
 from miue.cli.held_out import calibration_bags
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError, DataError, unknown_name
@@ -146,22 +147,10 @@ def decide(
     from miue.calibration import Calibration
     from miue.calibration import decide as decide_on
     from miue.files import refuse_existing
-    from miue.predictions import read_predictions, read_tables
 
-    if (predictions is None) == (bags is None) or (instances is not None and bags is None):
-        raise ConfigError(
-            item="miue decide",
-            wanted="a folder of predictions, or --bags FILE with or without --instances FILE",
-            got="both or neither",
-            fix="give one of the two",
-        )
+    given = read_given("miue decide", predictions, bags, instances)
     refuse_existing(out, overwrite=overwrite)
     made = Calibration.load(calibration)
-    if predictions is not None:
-        given = read_predictions(predictions)
-    else:
-        assert bags is not None
-        given = read_tables(bags, instances)
     decided = decide_on(given, made)
     decided.save(out, overwrite=overwrite)
     decisions = decided.bags.decisions

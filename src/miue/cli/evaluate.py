@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from miue.cli.given import read_given
 from miue.cli.options import AsJson
-from miue.errors import ConfigError
 
 
 def evaluate(
@@ -28,20 +28,8 @@ def evaluate(
     from miue.evaluation import evaluate as evaluate_predictions
     from miue.evaluation.table import decision_table, evaluation_table
     from miue.files import write_json
-    from miue.predictions import read_predictions, read_tables
 
-    if (predictions is None) == (bags is None) or (instances is not None and bags is None):
-        raise ConfigError(
-            item="miue evaluate",
-            wanted="a folder of predictions, or --bags FILE with or without --instances FILE",
-            got="both or neither",
-            fix="give one of the two",
-        )
-    if predictions is not None:
-        given = read_predictions(predictions)
-    else:
-        assert bags is not None
-        given = read_tables(bags, instances)
+    given = read_given("miue evaluate", predictions, bags, instances)
     evaluation = evaluate_predictions(given)
     if out is not None:
         write_json(out, evaluation.to_json())

@@ -12,17 +12,24 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import multiprocessing
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
+from measure import (
+    BAGS_PER_UPDATE,
+    PRODUCT_FLOPS,
+    in_own_process,
+    matrix_product,
+    medians,
+    optimizer_of,
+    packed_epoch_of,
+    resident,
+)
 
 from miue.bags import BagDataset, as_float
 from miue.config import DataContract, build_method, model_config, training_config
@@ -37,7 +44,6 @@ from miue.training.together import fit_together
 
 REPETITIONS = 5
 Side = Callable[[BagDataset], Callable[[], None]]
-BAGS_PER_UPDATE = 8
 
 
 def mnist_like(source: Path, split: str) -> BagDataset:
@@ -66,23 +72,9 @@ def plain(method: Method) -> Method:
     return method
 
 
-def optimizer_of(method: Method) -> torch.optim.Optimizer:
-    """Return the optimizer of training, the same for both sides."""
-    return torch.optim.Adam(method.parameters(), lr=1e-4, fused=True)
-
-
 def packed_epoch(bags: BagDataset) -> Callable[[], None]:
     """One update per packed batch of eight bags."""
-    method = build().train()
-    optimizer = optimizer_of(method)
-
-    def run() -> None:
-        for batch in shuffled_batches(bags, BAGS_PER_UPDATE, seed=1, epoch=0):
-            optimizer.zero_grad()
-            method.loss(batch, 1).backward()
-            optimizer.step()
-
-    return run
+    return packed_epoch_of(build(), bags)
 
 
 def looped_epoch(bags: BagDataset) -> Callable[[], None]:
@@ -162,19 +154,6 @@ def looped_scores(
     return run
 
 
-def medians(*sides: Callable[[], None], repetitions: int = REPETITIONS) -> list[float]:
-    """Return the median seconds of each side, the sides taking turns after one warm-up each."""
-    for side in sides:
-        side()
-    seconds: list[list[float]] = [[] for _ in sides]
-    for _ in range(repetitions):
-        for times, side in zip(seconds, sides, strict=True):
-            started = time.perf_counter()
-            side()
-            times.append(time.perf_counter() - started)
-    return [statistics.median(times) for times in seconds]
-
-
 def members_together(bags: BagDataset, encoder: str, *, epochs: int) -> list[float]:
     """Return the seconds of training ten members in turn, and together in one vectorised program."""
     shape, settings = bags.instance_shape, {"max_epochs": epochs, "stop_patience": epochs}
@@ -214,34 +193,18 @@ def encoder_share() -> dict[str, float]:
     multiply_adds = 24 * 24 * 20 * 25 + 8 * 8 * 50 * 20 * 25 + 800 * 800
     # forward and gradients of weights; gradients of inputs for all but the first layer
     flops = 2 * len(images) * (3 * multiply_adds - 24 * 24 * 20 * 25)
-    side = 1024
-    left, right = torch.randn(side, side), torch.randn(side, side)
 
     def train() -> None:
         for _ in range(20):
             method.zero_grad()
             method.encode(images).sum().backward()
 
-    def product() -> None:
-        for _ in range(20):
-            left @ right
-
-    encoder, matrix = medians(train, product, repetitions=9)
-    return {"encoder": 20 * flops / encoder, "matrix product": 20 * 2 * side**3 / matrix}
+    encoder, product = medians(train, matrix_product(), repetitions=9)
+    return {"encoder": 20 * flops / encoder, "matrix product": PRODUCT_FLOPS / product}
 
 
 def peak_memory(target: Side, source: Path, split: str) -> dict[str, float]:
-    """Return resident MiB with data and model loaded, and the peak while running, in a process of its own."""
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    process = context.Process(target=_measure_peak, args=(target, source, split, queue))
-    process.start()
-    loaded, peak = queue.get()
-    process.join()
-    return {"loaded": loaded, "peak": peak}
-
-
-def _measure_peak(target: Side, source: Path, split: str, queue: Any) -> None:
+    """Return resident MiB with data and model loaded, and the peak while running."""
     bags = mnist_like(source, split)
     bags = BagDataset.from_arrays(
         [np.array(bags.batch([i]).instances) for i in range(len(bags))], bags.labels.values
@@ -249,14 +212,9 @@ def _measure_peak(target: Side, source: Path, split: str, queue: Any) -> None:
     run = target(bags)
     gc.collect()
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of making the bags
-    loaded = _resident("VmRSS")
+    loaded = resident("VmRSS")
     run()
-    queue.put((loaded, _resident("VmHWM")))
-
-
-def _resident(field: str) -> float:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split(f"{field}:")[1].split()[0]) / 1024
+    return {"loaded": loaded, "peak": resident("VmHWM")}
 
 
 def main() -> None:
@@ -275,8 +233,10 @@ def main() -> None:
     print(f"{results['threads']} threads, torch {results['torch']}, medians of {REPETITIONS}")
     for name, split, packed, looped, wanted in pairs:
         bags = mnist_like(arguments.source, split)
-        ours, theirs = medians(packed(bags), looped(bags))
-        memory = {side.__name__: peak_memory(side, arguments.source, split) for side in (packed, looped)}
+        ours, theirs = medians(packed(bags), looped(bags), repetitions=REPETITIONS)
+        memory = {
+            side.__name__: in_own_process(peak_memory, side, arguments.source, split) for side in (packed, looped)
+        }
         print(f"{name}: packed {ours:.2f} s, one bag at a time {theirs:.2f} s, ", end="")
         print(f"ratio {theirs / ours:.2f} ({wanted})")
         for side, found in memory.items():

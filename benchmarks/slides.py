@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
 import statistics
 import tempfile
@@ -19,11 +18,13 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from measure import PRODUCT_FLOPS, in_own_process, matrix_product, medians, packed_epoch_of, resident
 from numpy.lib.format import open_memmap
 
 import miue
@@ -33,10 +34,8 @@ from miue.config import DataContract, build_method, model_config
 from miue.data.store import write_tables
 from miue.methods import Method
 from miue.prediction import encode_in_chunks, predict
-from miue.training.batches import shuffled_batches
 
 WIDTH = 512
-BAGS_PER_UPDATE = 8
 REPETITIONS = 3
 
 
@@ -93,16 +92,7 @@ def forget(store: Path) -> None:
 
 def epoch(bags: BagDataset) -> Callable[[], None]:
     """One training epoch."""
-    method = build().train()
-    optimizer = torch.optim.Adam(method.parameters(), lr=1e-4, fused=True)
-
-    def run() -> None:
-        for batch in shuffled_batches(bags, BAGS_PER_UPDATE, seed=1, epoch=0):
-            optimizer.zero_grad()
-            method.loss(batch, 1).backward()
-            optimizer.step()
-
-    return run
+    return packed_epoch_of(build(), bags)
 
 
 def prediction_of(bags: BagDataset) -> Callable[[], None]:
@@ -119,47 +109,32 @@ def streamed_and_in_memory(store: Path, task: Callable[[BagDataset], Callable[[]
     """Return median seconds from disk and from memory, taking turns."""
     streamed = miue.read_store(store)
     held = replace(streamed, instances=np.array(streamed.instances))
-    from_disk, from_memory = task(streamed), task(held)
-    seconds: tuple[list[float], list[float]] = ([], [])
-    for _ in range(REPETITIONS):
-        for times, run in zip(seconds, (from_disk, from_memory), strict=True):
-            forget(store)
-            started = time.perf_counter()
-            run()
-            times.append(time.perf_counter() - started)
-    return statistics.median(seconds[0]), statistics.median(seconds[1])
+    from_disk, from_memory = medians(
+        task(streamed), task(held), repetitions=REPETITIONS, before=partial(forget, store)
+    )
+    return from_disk, from_memory
 
 
 def peak(task: Callable[..., None], *arguments: Any) -> float:
     """Return the peak MiB of memory of its own (not of mapped files) that ``task`` takes, in a new process."""
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=_watched, args=(sender, task, arguments))
-    process.start()
-    sender.close()  # so that a process that died ends the wait
-    found: float = receiver.recv()
-    process.join()
+    found: float = in_own_process(watched, task, *arguments)
     return found
 
 
-def _watched(sender: Any, task: Callable[..., None], arguments: tuple[Any, ...]) -> None:
-    before, most, ended = _own_memory(), [0.0], threading.Event()
+def watched(task: Callable[..., None], *arguments: Any) -> float:
+    """Return the MiB that this process has more at the peak of ``task`` than before."""
+    before, most, ended = resident("RssAnon"), [0.0], threading.Event()
 
     def watch() -> None:
         while not ended.wait(0.02):
-            most[0] = max(most[0], _own_memory())
+            most[0] = max(most[0], resident("RssAnon"))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     task(*arguments)
     ended.set()
     watcher.join()
-    sender.send(most[0] - before)
-
-
-def _own_memory() -> float:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split("RssAnon:")[1].split()[0]) / 1024
+    return most[0] - before
 
 
 def train_streamed(store: Path, count: int) -> None:
@@ -197,20 +172,13 @@ def rates() -> dict[str, float]:
     hidden = method.network.hidden
     flops = 2 * len(rows) * (2 * WIDTH * WIDTH + WIDTH * hidden + WIDTH * 2 + hidden + WIDTH * hidden + hidden * 2)
     segments = miue.Segments(torch.tensor([len(rows)]))
-    side = 1024
-    left, right = torch.randn(side, side), torch.randn(side, side)
-    times: tuple[list[float], list[float]] = ([], [])
-    with torch.inference_mode():
-        for _ in range(7):
-            started = time.perf_counter()
+
+    def run() -> None:
+        with torch.inference_mode():
             method.predict([encode_in_chunks(method, rows)], segments, "residual")
-            middle = time.perf_counter()
-            for _ in range(20):
-                left @ right
-            times[0].append(middle - started)
-            times[1].append(time.perf_counter() - middle)
-    ours, product = map(statistics.median, times)
-    return {"prediction": flops / ours, "matrix product": 20 * 2 * side**3 / product}
+
+    ours, product = medians(run, matrix_product(), repetitions=7)
+    return {"prediction": flops / ours, "matrix product": PRODUCT_FLOPS / product}
 
 
 def main() -> None:

@@ -19,7 +19,6 @@ from miue.data.file_instances import FileInstances
 from miue.errors import DataError
 from miue.readers import READERS, contents_of, read_rows
 from miue.readers.discovery import bag_files
-from miue.readers.hdf5 import patch_size_beside
 
 FEATURES = made_files.features_of(7)
 
@@ -36,9 +35,9 @@ def test_clam_features_have_coords_and_no_patch_size_of_their_own(tmp_path: Path
 
 def test_the_side_of_a_clam_patch_is_that_of_level_0(tmp_path: Path) -> None:
     path = made_files.clam(tmp_path, "slide_1", FEATURES)
-    assert patch_size_beside(path) is None
+    assert contents_of(path).patch_size is None
     made_files.clam_patches(tmp_path, "slide_1", 7, 256, 4.0)
-    assert patch_size_beside(path) == 1024
+    assert contents_of(path).patch_size == 1024
 
 
 def test_positions_without_features_are_named_as_such(tmp_path: Path) -> None:

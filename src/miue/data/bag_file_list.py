@@ -13,7 +13,6 @@ from miue.errors import MiueError
 from miue.progress import tracked
 from miue.readers import Contents, contents_of, read_rows
 from miue.readers.discovery import bag_files
-from miue.readers.hdf5 import patch_size_beside
 
 ROWS_AT_ONCE = 65_536
 
@@ -85,8 +84,6 @@ def _described(path: Path, microns_per_pixel: float | None, read: bool) -> dict[
             "patch size": contents.patch_size,
             "notes": list(contents.notes),
         }
-        if contents.patch_size is None and contents.format == "CLAM":
-            described["patch size"] = patch_size_beside(path)
         if not contents.size:
             described["problems"].append("no instance (a slide without tissue?)")
         elif read:

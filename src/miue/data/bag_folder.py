@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,6 @@ from miue.errors import DataError, MiueError
 from miue.progress import tracked
 from miue.readers import Contents, contents_of
 from miue.readers.discovery import bag_files
-from miue.readers.hdf5 import patch_size_beside
 
 
 @dataclass(frozen=True)
@@ -108,8 +107,6 @@ def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
             got="none (a slide without tissue?)",
             fix="leave it out (--skip-bad goes on and lists it)",
         )
-    if found.patch_size is None and found.coords is not None and path.suffix.lower() in (".h5", ".hdf5"):
-        found = replace(found, patch_size=patch_size_beside(path))
     return found
 
 

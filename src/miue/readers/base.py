@@ -86,11 +86,15 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
     Raises:
         DataError: not such a file, damaged, or of parts that do not fit together.
     """
+    from miue.readers.hdf5 import patch_size_beside
+
     with open_bag_file(path) as file:
         size, shape = _size_and_shape(path, file)
         coords, patch_size, notes = _in_pixels(file, microns_per_pixel)
         if coords is not None and len(coords) != size:
             raise bag_error(path, "as many coords as features", f"{len(coords)} coords, {size} features")
+        if coords is not None and patch_size is None:
+            patch_size = patch_size_beside(path)
         return Contents(
             path=path,
             format=file.format,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,9 @@ def test_another_cross_validation_is_not_mixed_in(tmp_path: Path) -> None:
         cross_validate(bags, make_folds(bags, 2, seed=1), [1], tmp_path, QUICK, progress=False)
     with pytest.raises(ConfigError, match="expected the same recipe as when it was begun"):
         cross_validate(bags, make_folds(bags, 2), [1], tmp_path, Recipe(), progress=False)
+    encoded_again = replace(bags, instances=2 * np.asarray(bags.instances))
+    with pytest.raises(ConfigError, match="expected the same bags as when it was begun"):
+        cross_validate(encoded_again, make_folds(bags, 2), [1], tmp_path, QUICK, progress=False)
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,11 @@ def test_a_run_is_not_overwritten_unless_asked_and_not_resumed_as_another(
         quick_train(bags, out=run)
     with pytest.raises(ConfigError, match="the same training as when it was started"):
         quick_train(bags, out=run, if_exists="resume", settings={"seed": 8})
+    with pytest.raises(ConfigError, match="the same distances as when it was started"):
+        quick_train(bags, out=run, if_exists="resume", distances=())
+    with pytest.raises(ConfigError, match="the same training_bags as when it was started"):
+        encoded_again = replace(bags, instances=2 * np.asarray(bags.instances))
+        quick_train(encoded_again, out=run, if_exists="resume")
     assert (run / "model.safetensors").read_bytes() == before
     quick_train(bags, out=run, if_exists="overwrite", settings={"seed": 8})
     assert (run / "model.safetensors").read_bytes() != before

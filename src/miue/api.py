@@ -74,7 +74,7 @@ def train(
         StorageError: ``out`` is taken.
     """
     dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
-    plan = Plan.of(dataset, validation, network, method, encoder, options or {}, settings or {})
+    plan = Plan.of(dataset, validation, network, method, encoder, options or {}, distances, settings or {})
     trained = build_method(plan.what, plan.contract, plan.how.seed)
     folder = None if out is None else Path(out)
     tracking = _tracking(trackers, folder, plan)
@@ -86,7 +86,7 @@ def train(
     _learn_inputs(trained, plan)
     run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device, tracking=tracking)
     summaries = _fit_members(trained, plan, run, members)
-    return _finished(trained, plan, summaries, distances, folder)
+    return _finished(trained, plan, summaries, folder)
 
 
 def train_seeds(
@@ -131,7 +131,7 @@ def train_seeds(
     Raises:
         ConfigError, DataError, StorageError: as ``train`` does; members cannot be trained together.
     """
-    given = (validation, network, method, encoder, options or {})
+    given = (validation, network, method, encoder, options or {}, distances)
     plans = [Plan.of(bags, *given, {**(settings or {}), "seed": seed}) for seed in seeds]
     methods = [build_method(plan.what, plan.contract, plan.how.seed) for plan in plans]
     folders = [None if out is None else Path(out) / str(seed) for seed in seeds]
@@ -153,7 +153,7 @@ def train_seeds(
     for number in left:
         trained, plan = methods[number], plans[number]
         how_it_went = summaries.pop(0) if summaries else _fit_members(trained, plan, runs[number], members)
-        done[number] = _finished(trained, plan, how_it_went, distances, folders[number])
+        done[number] = _finished(trained, plan, how_it_went, folders[number])
     if shared is not None:
         shutil.rmtree(shared, ignore_errors=True)
     return [done[number] for number in range(len(plans))]
@@ -188,7 +188,7 @@ def _fit_seeds(
     methods: Sequence[Method], plans: Sequence[Plan], runs: Sequence[Run], members: str, shared: Path | None
 ) -> list[list[TrainingSummary]]:
     """Train all in one program where that goes and is wanted; return nothing where each goes by itself."""
-    same_bags = len({plan.fingerprints() for plan in plans}) == 1  # not where a share is held out by seed
+    same_bags = len({plan.fingerprints for plan in plans}) == 1  # not where a share is held out by seed
     single = all(len(method.members()) == 1 for method in methods)
     if not (same_bags and single and _goes_together(methods, plans[0].train, runs, members, shared)):
         return []
@@ -233,7 +233,6 @@ def _finished(
     trained: Method,
     plan: Plan,
     summaries: Sequence[TrainingSummary],
-    distances: Sequence[str],
     folder: Path | None,
 ) -> Model:
     """Return the model with its distances, written where there is a folder."""
@@ -248,7 +247,7 @@ def _finished(
         "criterion": float(np.mean([summary.best_criterion for summary in summaries])),
         "settings": plan.how.model_dump(mode="json", exclude={"seed"}),
     }
-    fitted = _fitted_distances(trained, plan.train, distances, plan.how.seed, about)
+    fitted = _fitted_distances(trained, plan, about)
     model = Model(trained, plan.what, plan.contract, about, fitted)
     if folder is not None:
         model.write_into(folder)
@@ -256,14 +255,12 @@ def _finished(
     return model
 
 
-def _fitted_distances(
-    method: Method, bags: BagDataset, names: Sequence[str], seed: int, about: dict[str, Any]
-) -> dict[str, FeatureDistance]:
+def _fitted_distances(method: Method, plan: Plan, about: dict[str, Any]) -> dict[str, FeatureDistance]:
     """Return the distances; where the default ones cannot be fitted, say so in ``about`` and go on."""
     try:
-        return fit_distances(method, bags, names, seed=seed)
+        return fit_distances(method, plan.train, plan.distances, seed=plan.how.seed)
     except DataError as error:
-        if tuple(names) != DEFAULT_DISTANCES:
+        if plan.distances != DEFAULT_DISTANCES:
             raise
         about["without distances"] = str(error)
         return {}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from miue.data.splits import held_out as hold_out
 from miue.errors import DataError
 from miue.training.fit import check_labels
 
+SAMPLED_BAGS = 100
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -26,6 +29,7 @@ class Plan:
     what: ModelConfig
     how: TrainingConfig
     contract: DataContract
+    distances: tuple[str, ...]
 
     @classmethod
     def of(
@@ -36,6 +40,7 @@ class Plan:
         method: str,
         encoder: str,
         options: Mapping[str, Option],
+        distances: Sequence[str],
         settings: Mapping[str, Any],
     ) -> Plan:
         """Return the plan that names, options and settings describe."""
@@ -45,16 +50,18 @@ class Plan:
         what = model_config(network=network, method=method, encoder=encoder, instance_shape=shape, options=options)
         names = dataset.class_names or tuple(str(c) for c in range(dataset.num_classes))
         contract = DataContract(instance_shape=shape, class_names=names)
-        return cls(training_bags, validation_bags, what, how, contract)
+        return cls(training_bags, validation_bags, what, how, contract, tuple(distances))
 
     def description(self) -> dict[str, Any]:
         """Return all that must be the same for a run to be resumed."""
+        training_bags, validation_bags = self.fingerprints
         return {
             "model": self.what.model_dump(mode="json"),
             "training": self.how.model_dump(mode="json"),
             "contract": self.contract.model_dump(mode="json"),
-            "training_bags": self.fingerprints()[0],
-            "validation_bags": self.fingerprints()[1],
+            "distances": list(self.distances),
+            "training_bags": training_bags,
+            "validation_bags": validation_bags,
         }
 
     def splits(self) -> Splits:
@@ -62,6 +69,7 @@ class Plan:
         parts = {"train": self.train, "validation": self.validation}
         return Splits("the run", ({name: split for split, part in parts.items() for name in part.ids},))
 
+    @cached_property
     def fingerprints(self) -> tuple[str, str]:
         """Return what tells training and validation bags from others."""
         return fingerprint(self.train), fingerprint(self.validation)
@@ -102,8 +110,16 @@ def training_sets(
 
 
 def fingerprint(bags: BagDataset) -> str:
-    """Return what tells one set of bags from another: a digest of ids, sizes and labels."""
+    """Return what tells one set of bags from another: a digest of ids, sizes, labels and a sample of instances.
+
+    The sample is the first instance of up to `SAMPLED_BAGS` bags, so that features of another encoder are
+    noticed and little is read.
+    """
     digest = hashlib.sha256("\0".join(bags.ids).encode())
     digest.update(bags.sizes.tobytes())
     digest.update(bags.labels.values.tobytes())
+    digest.update(str(bags.instance_shape).encode())
+    for bag in np.linspace(0, len(bags) - 1, min(len(bags), SAMPLED_BAGS)).astype(int):
+        first = bags.instances[bags.starts[bag] : bags.starts[bag] + 1]
+        digest.update(np.asarray(first, np.float32).tobytes())
     return digest.hexdigest()[:16]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ import torch
 from miue.bags import Labels
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.evaluation import bootstrap
-from miue.evaluation.bootstrap import bootstrap_intervals, resampled_metrics
+from miue.evaluation.bootstrap import bootstrap_intervals, patients_by_bag, resampled_metrics
 from miue.evaluation.evaluate import evaluate_level
 from miue.prediction_table import PredictionTable
 
@@ -57,7 +59,7 @@ def test_a_resample_has_the_metrics_of_the_bags_it_drew(
 ) -> None:
     table = made_table(classes, per_bag=per_bag, ties=ties)
     monkeypatch.setattr(bootstrap, "CELLS_AT_ONCE", 3 * len(table))
-    found = resampled_metrics(table, resamples=11, seed=3)
+    found = resampled_metrics(table, {}, resamples=11, seed=3)
     for number in range(11):
         wanted = values_of(drawn_again(table, 3, number))
         if not {"ood even", "ood odd"} <= set(wanted):
@@ -77,7 +79,7 @@ def test_instances_of_a_bag_stay_together() -> None:
         np.zeros(100, bool),
         np.full(100, "", object),
     )
-    accuracies = resampled_metrics(halves, resamples=200, seed=0)["accuracy"]
+    accuracies = resampled_metrics(halves, {}, resamples=200, seed=0)["accuracy"]
     assert set(accuracies.tolist()) == {0.0, 0.5, 1.0}  # instances drawn one by one would spread near a half
 
 
@@ -92,7 +94,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
             np.zeros(60, bool),
             np.full(60, "", object),
         )
-        interval = bootstrap_intervals(table, resamples=200, seed=trial)["accuracy"]
+        interval = bootstrap_intervals(table, {}, resamples=200, seed=trial)["accuracy"]
         assert interval.low is not None
         assert interval.high is not None
         covered += interval.low <= 0.7 <= interval.high
@@ -101,11 +103,11 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
 
 def test_the_seed_decides_and_the_chunk_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     table = made_table()
-    first = bootstrap_intervals(table, resamples=50, seed=1)
-    assert first == bootstrap_intervals(table, resamples=50, seed=1)
-    assert first != bootstrap_intervals(table, resamples=50, seed=2)
+    first = bootstrap_intervals(table, {}, resamples=50, seed=1)
+    assert first == bootstrap_intervals(table, {}, resamples=50, seed=1)
+    assert first != bootstrap_intervals(table, {}, resamples=50, seed=2)
     monkeypatch.setattr(bootstrap, "CELLS_AT_ONCE", 1)
-    other = bootstrap_intervals(table, resamples=50, seed=1)
+    other = bootstrap_intervals(table, {}, resamples=50, seed=1)
     assert [one.low for one in other.values()] == pytest.approx([one.low for one in first.values()])
 
 
@@ -114,8 +116,36 @@ def test_an_undefined_metric_has_no_interval_but_a_reason() -> None:
     unlabelled = PredictionTable(
         table.distribution, table.bag_ids, Labels.unknown(len(table)), table.is_ood, table.ood_sets
     )
-    intervals = bootstrap_intervals(unlabelled, resamples=20)
+    intervals = bootstrap_intervals(unlabelled, {}, resamples=20)
     assert intervals["accuracy"].low is None
     assert intervals["accuracy"].reason == "defined in only 0 of 20 resamples"
     assert intervals["aurc"].low is None
     assert intervals["ood even"].low is not None
+
+
+def test_the_bags_of_a_patient_are_drawn_together() -> None:
+    right = np.repeat(np.arange(20) % 10 < 7, 10)
+    bags = PredictionTable(
+        Categorical(torch.tensor([[0.8, 0.2]]).repeat(200, 1)),
+        np.array([str(i) for i in range(200)], object),
+        Labels(np.where(right, 0, 1), np.ones(200, bool)),
+        np.zeros(200, bool),
+        np.full(200, "", object),
+        patients=np.array([f"p{i // 10}" for i in range(200)], object),
+    )
+    apart = bootstrap_intervals(bags, {})["accuracy"]
+    together = bootstrap_intervals(bags, patients_by_bag(bags))["accuracy"]
+    of_patients = bootstrap_intervals(bags.subset(np.arange(0, 200, 10)), {})["accuracy"]
+    assert None not in (apart.low, apart.high, together.low, together.high, of_patients.low, of_patients.high)
+    assert together.high - together.low > 2.5 * (apart.high - apart.low)  # type: ignore[operator]
+    assert together.high - together.low == pytest.approx(of_patients.high - of_patients.low)  # type: ignore[operator]
+    unknown = replace(bags, patients=np.where(np.arange(200) < 10, "p0", "").astype(object))
+    assert set(patients_by_bag(unknown).values()) == {"p0"}
+
+
+def test_one_patient_alone_tells_no_interval() -> None:
+    table = made_table(bags=3)
+    one = dict.fromkeys((str(name) for name in table.bag_ids), "p")
+    interval = bootstrap_intervals(table, one, resamples=20)["accuracy"]
+    assert (interval.low, interval.high) == (None, None)
+    assert "one patient" in interval.reason

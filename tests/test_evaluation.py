@@ -153,8 +153,19 @@ def test_extra_scores_are_treated_like_measures() -> None:
     distances = np.array([0.0, 1.0, 5.0])
     alpha = torch.full((3, 2), 2.0)
     level = evaluate_level(table(Dirichlet(alpha), [0, 0, None], ["", "", "far"], {"distance": distances}))
-    assert level.by_measure["distance"]["far"].auroc.value == 1
-    assert level.by_measure["vacuity"]["far"].auroc.value == 0.5
+    assert level.by_measure["distance"].ood["far"].auroc.value == 1
+    assert level.by_measure["vacuity"].ood["far"].auroc.value == 0.5
+
+
+def test_a_foreign_set_may_have_any_name() -> None:
+    alpha = torch.tensor([[9.0, 1.0], [1.0, 8.0], [5.0, 1.0], [20.0, 1.0]])
+    named = [
+        evaluate_level(table(Dirichlet(alpha), [0, 0, 1, None], ["", "", "", name]))
+        for name in ("far", "confidence")
+    ]
+    assert named[0].confidence == named[1].confidence
+    assert named[0].ood["far"] == named[1].ood["confidence"] != named[0].confidence
+    assert named[0].metrics["ue"] == named[1].metrics["ue"]
 
 
 def test_the_table_has_a_row_for_each_score_at_both_levels() -> None:

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of the metrics: whole bags are drawn again, so that a bag's instances stay together."""
+"""Bootstrap intervals of the metrics: whole patients, or bags, are drawn again with all that is theirs."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Interval:
 
 def bootstrap_intervals(
     table: PredictionTable,
+    patients: Mapping[str, str],
     *,
     resamples: int = 1000,
     seed: int = 0,
@@ -45,27 +46,36 @@ def bootstrap_intervals(
 ) -> dict[str, Interval]:
     """Return percentile intervals of accuracy, auroc, ece, brier, nll, aurc, confidence, "ood SET" and ue.
 
-    As many bags as there are are drawn with replacement; each metric is that of ``evaluate_level`` on the
-    bags so drawn. The same seed draws the same bags at bag and instance level and for every method.
+    As many patients as there are are drawn with replacement, each with all its bags, or bags where no patient is
+    known; each metric is that of ``evaluate_level`` on what is so drawn. The same seed draws the same at bag and
+    instance level and for every method.
 
     Reference: Efron & Tibshirani 1993, chapter 13; for clustered items Davison & Hinkley 1997, section 3.8.
 
     Args:
         table: predictions of bags or of instances.
-        resamples: how often bags are drawn.
+        patients: that of each bag by its id, as `patients_by_bag` gives them; other bags are drawn by themselves.
+        resamples: how often is drawn.
         seed: of the draws.
         level: share of the resampled values between both ends.
         step: called with the number of resamples done since the last call.
     """
-    values = resampled_metrics(table, resamples=resamples, seed=seed, step=step)
+    values = resampled_metrics(table, patients, resamples=resamples, seed=seed, step=step)
+    if len(set(_owners(table, patients))) < 2:
+        return {name: Interval(None, None, 0, "one patient or bag alone tells no interval") for name in values}
     return {name: _interval(of_metric, level) for name, of_metric in values.items()}
 
 
 def resampled_metrics(
-    table: PredictionTable, *, resamples: int, seed: int, step: Step = lambda done: None
+    table: PredictionTable,
+    patients: Mapping[str, str],
+    *,
+    resamples: int,
+    seed: int,
+    step: Step = lambda done: None,
 ) -> dict[str, Float64[np.ndarray, "resamples"]]:
     """Return every metric in every resample; NaN where it is undefined there."""
-    names, bag_of = np.unique(table.bag_ids.astype(str), return_inverse=True)
+    names, bag_of = np.unique(_owners(table, patients), return_inverse=True)
     metrics = _weighted_metrics(table, bag_of, len(names))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in metrics}
     for weights in _drawn_weights(len(names), len(table), resamples, seed):
@@ -76,6 +86,18 @@ def resampled_metrics(
     separations = [found["confidence"], *(found[name] for name in found if name.startswith("ood "))]
     found["ue"] = np.mean(separations, axis=0)
     return found
+
+
+def patients_by_bag(bags: PredictionTable) -> dict[str, str]:
+    """Return the patient of each bag by the bag's id; nothing of bags whose patient is not known."""
+    if bags.patients is None:
+        return {}
+    return {str(bag): str(of) for bag, of in zip(bags.bag_ids, bags.patients, strict=True) if of}
+
+
+def _owners(table: PredictionTable, patients: Mapping[str, str]) -> list[str]:
+    """Return what each item is drawn with: its patient, or its bag."""
+    return [f"\n{patients[bag]}" if bag in patients else bag for bag in table.bag_ids.astype(str).tolist()]
 
 
 def _interval(values: Float64[np.ndarray, "resamples"], level: float) -> Interval:

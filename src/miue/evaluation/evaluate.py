@@ -29,6 +29,19 @@ DISTRIBUTION = ("in-distribution", "out-of-distribution")
 
 
 @dataclass(frozen=True)
+class Separations:
+    """How well one measure or score tells items apart.
+
+    Attributes:
+        confidence: correct from misclassified ones.
+        ood: in-distribution items from each out-of-distribution set.
+    """
+
+    confidence: Separation
+    ood: Mapping[str, Separation]
+
+
+@dataclass(frozen=True)
 class LevelEvaluation:
     """Evaluation of one level, bags or instances.
 
@@ -50,7 +63,7 @@ class LevelEvaluation:
     confidence: Separation
     ood_measure: str
     ood: Mapping[str, Separation]
-    by_measure: Mapping[str, Mapping[str, Separation]]
+    by_measure: Mapping[str, Separations]
 
 
 @dataclass(frozen=True)
@@ -120,11 +133,10 @@ def evaluate_level(table: PredictionTable) -> LevelEvaluation:
         return separation(uncertainties[measure][compared], ~table.is_ood[compared], names=DISTRIBUTION)
 
     by_measure = {
-        measure: {"confidence": conf(measure), **{name: ood(measure, name) for name in sets}}
+        measure: Separations(conf(measure), {name: ood(measure, name) for name in sets})
         for measure in uncertainties
     }
-    confidence = by_measure[confidence_measure]["confidence"]
-    detection = {name: by_measure[ood_measure][name] for name in sets}
+    confidence, detection = by_measure[confidence_measure].confidence, by_measure[ood_measure].ood
     metrics = {
         "accuracy": accuracy(probabilities, labels),
         "auroc": class_auroc(probabilities, labels),

@@ -102,7 +102,7 @@ def _scores(levels: list[LevelEvaluation]) -> list[str]:
 def _by_score(level: LevelEvaluation, score: str, ood_set: str) -> Metric:
     for name in (score, f"{score}_mean"):
         if name in level.by_measure:
-            return level.by_measure[name][ood_set].auroc
+            return level.by_measure[name].ood[ood_set].auroc
     return Metric.undefined(f"no score {score!r} at this level")
 
 

@@ -49,10 +49,10 @@ def results_of(evaluation: Evaluation, estimator: str) -> Iterator[Result]:
         yield Result(estimator, name, "conf", DEFAULT, level.confidence.auroc.value)
         for ood_set, separation in level.ood.items():
             yield Result(estimator, name, f"ood {ood_set}", DEFAULT, separation.auroc.value)
-        for measure, tasks in level.by_measure.items():
-            for task, separation in tasks.items():
-                label = "conf" if task == "confidence" else f"ood {task}"
-                yield Result(estimator, name, label, measure, separation.auroc.value)
+        for measure, found in level.by_measure.items():
+            yield Result(estimator, name, "conf", measure, found.confidence.auroc.value)
+            for ood_set, separation in found.ood.items():
+                yield Result(estimator, name, f"ood {ood_set}", measure, separation.auroc.value)
 
 
 def write_results(path: Path, preset: str, seed: int, results: list[Result]) -> None:

@@ -228,7 +228,7 @@ def _measured(evaluation: Mapping[str, Any]) -> str:
         scores = [values["ood_measure"], *(name for name in values["by_measure"] if name not in MEASURES)]
         for source in values["ood"]:
             for score in scores:
-                shown[f"AUROC of {score} for {source}"] = values["by_measure"][score][source]["auroc"]
+                shown[f"AUROC of {score} for {source}"] = values["by_measure"][score]["ood"][source]["auroc"]
         lines += [f"| {name} | {_number(value)} |" for name, value in shown.items()] + [""]
     return "\n".join(lines).rstrip()
 

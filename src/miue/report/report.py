@@ -10,7 +10,7 @@ from pathlib import Path
 
 from miue.bags import BagDataset
 from miue.errors import ConfigError
-from miue.evaluation.bootstrap import Step, bootstrap_intervals
+from miue.evaluation.bootstrap import Step, bootstrap_intervals, patients_by_bag
 from miue.evaluation.evaluate import LevelEvaluation, evaluate_level
 from miue.files import atomic_file
 from miue.prediction_table import PredictionTable
@@ -129,11 +129,14 @@ def _evaluated(runs: Sequence[Run], track: Track) -> Levels:
 def _metrics_tables(runs: Sequence[Run], levels: Levels, how: Resampling, track: Track) -> dict[str, MetricsTable]:
     there = sum(one is not None for evaluations in levels.values() for one in evaluations)
     step = track("intervals", how.resamples * there)
+    patients = [patients_by_bag(run.predictions.bags) for run in runs]
     made = {}
     for level, tables in _tables(runs).items():
         intervals = [
-            bootstrap_intervals(table, resamples=how.resamples, seed=how.seed, step=step) if table else None
-            for table in tables
+            bootstrap_intervals(table, of_bags, resamples=how.resamples, seed=how.seed, step=step)
+            if table
+            else None
+            for table, of_bags in zip(tables, patients, strict=True)
         ]
         if any(levels[level]):
             made[level] = metrics_table(runs, levels[level], intervals)

@@ -79,7 +79,7 @@ def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[
         groups = []
         for name, chosen in [*sets.items(), *((name, table.ood_sets == name) for name in names)]:
             share = np.histogram(values[chosen], edges)[0] / chosen.sum()
-            separation = evaluation.by_measure[measure].get(name)
+            separation = evaluation.by_measure[measure].ood.get(name)
             groups.append(
                 {
                     "name": name,

@@ -127,6 +127,11 @@ def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagData
     (folder / "config.json").write_text(config.replace('"instance_shape"', '"shape"'))
     with pytest.raises(StorageError, match="the parts that miue writes"):
         miue.Model.load(folder)
+    claimed = json.loads(config)
+    claimed["model"]["encoder"]["options"] = {"width": 10**9}
+    (folder / "config.json").write_text(json.dumps(claimed))
+    with pytest.raises(ModelError, match=r"config.json describes, got .*1000000000"):  # and no memory was taken for it
+        miue.Model.load(folder)
     (folder / "config.json").write_text(config)
     (folder / "model.safetensors").write_bytes(weights[:-100])
     with pytest.raises(ModelError, match="model.safetensors"):
@@ -215,3 +220,28 @@ def test_predictions_of_another_tool_are_decided_on_without_weights(bags: BagDat
     assert model.calibration is not None
     table = replace(model.predict(bags), about={})
     assert miue.decide(table, model.calibration).bags.decisions is not None
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"network.hidden": 0}, "a layer of size 0"),
+        ({"encoder.width": 0}, "a layer of size 0"),
+        ({"method.background": 7}, "expected a class from 0 to 1"),
+        ({"method.fisher_coefficient": -1.0}, "expected a number from 0"),
+        ({"method.annealing_epochs": 0}, "expected at least 1"),
+    ],
+)
+def test_an_option_out_of_range_is_answered(option: dict[str, Any], said: str, bags: BagDataset) -> None:
+    with pytest.raises(ConfigError, match=said):
+        train(bags, options=option)
+
+
+def test_the_accelerator_has_one_name_and_is_not_made_up(bags: BagDataset) -> None:
+    model = train(bags)
+    if not torch.cuda.is_available():
+        for name in ("gpu", "cuda", "cuda:1"):
+            with pytest.raises(ConfigError, match="expected an accelerator"):
+                model.predict(bags, device=name)
+    with pytest.raises(ConfigError, match="device 'tpu'"):
+        model.predict(bags, device="tpu")

@@ -152,7 +152,7 @@ def test_plain_statistics_need_no_file(patches: np.ndarray) -> None:
 def test_an_accelerator_that_is_not_there_is_not_taken_for_one(tmp_path: Path) -> None:
     file = scripted(Means(), tmp_path / "e.pt")
     if not torch.cuda.is_available():
-        with pytest.raises(ConfigError, match="got none"):
+        with pytest.raises(ConfigError, match="expected an accelerator"):
             network_encoder(file, device="gpu")
     with pytest.raises(MiueError, match="device 'tpu'"):
         network_encoder(file, device="tpu")

@@ -14,6 +14,7 @@ from torch import Tensor
 from miue.bags import BagDataset, LabelSequence
 from miue.config import Option, build_method, member_seeds
 from miue.data.splits import write_splits
+from miue.devices import torch_device
 from miue.distance_scores import fit_distances
 from miue.distances import FeatureDistance
 from miue.errors import DataError, unknown_name
@@ -24,7 +25,7 @@ from miue.prediction import BATCH_INSTANCES
 from miue.run_folder import IfExists, open_run
 from miue.training.batches import ordered_batches
 from miue.training.fit import Run, TrainingSummary, fit
-from miue.training.together import can_train_together, fit_together, is_faster_together, torch_device
+from miue.training.together import can_train_together, fit_together, is_faster_together
 from miue.training.trackers import Tracking, check_trackers
 
 MEMBERS = ("auto", "together", "in-turn")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -147,12 +148,26 @@ def build_method(config: ModelConfig, contract: DataContract, seed: int) -> Meth
         ConfigError: an option has a value its component cannot take.
         ModelError: the encoder does not fit the instances.
     """
-    components = {part: getattr(config, part) for part in ("encoder", "network", "method")}
-    encoder = _construct("encoder", components["encoder"], tuple(contract.instance_shape))
-    network = _construct("network", components["network"], encoder, contract.num_classes)
-    method: Method = _construct("method", components["method"], network)
+    method = _assembled(config, contract)
     for member, member_seed in zip(method.members(), member_seeds(method, seed), strict=True):
         initialise(member, torch.Generator().manual_seed(member_seed))
+    return method
+
+
+def weight_shapes(config: ModelConfig, contract: DataContract) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every weight of the method, by its name; no memory is taken for them.
+
+    Raises:
+        ConfigError, ModelError: as ``build_method`` does.
+    """
+    with torch.device("meta"):
+        return {name: tuple(weight.shape) for name, weight in _assembled(config, contract).state_dict().items()}
+
+
+def _assembled(config: ModelConfig, contract: DataContract) -> Method:
+    encoder = _construct("encoder", config.encoder, tuple(contract.instance_shape))
+    network = _construct("network", config.network, encoder, contract.num_classes)
+    method: Method = _construct("method", config.method, network)
     return method
 
 
@@ -197,7 +212,11 @@ def _construct(part: str, component: Component, *inputs: Any) -> Any:
                 fix="change the value",
             )
     try:
-        return _component(part, component.name)(*inputs, **component.options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Initializing zero-element tensors")
+            built = _component(part, component.name)(*inputs, **component.options)
+        if any(0 in parameter.shape for parameter in built.parameters()):
+            raise ValueError("a layer of size 0")
     except MiueError:
         raise
     except (TypeError, ValueError, RuntimeError) as error:
@@ -207,3 +226,4 @@ def _construct(part: str, component: Component, *inputs: Any) -> Any:
             got=str(error),
             fix="change these options",
         ) from error
+    return built

@@ -217,7 +217,7 @@ def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe) -> N
         progress=False,
         device=recipe.device,
     )
-    predictions = model.predict(bags.split("test"), device="cuda" if recipe.device == "gpu" else recipe.device)
+    predictions = model.predict(bags.split("test"), device=recipe.device)
     predictions.save(folder / "predictions", overwrite=True)
     found = evaluate(read_predictions(folder / "predictions"))
     rows = [{"level": level, "metric": metric, "value": value} for level, metric, value in metrics_of(found)]

@@ -37,6 +37,11 @@ class StorageError(MiueError):
     """A file or folder that cannot be read or written."""
 
 
+def out_of_range(item: str, wanted: str, got: object) -> ConfigError:
+    """Return the error for a value outside of what an option can take."""
+    return ConfigError(item=item, wanted=wanted, got=repr(got), fix="change the value")
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """Return the error for a name that is not one of ``known``, naming the nearest that is."""
     options = sorted(known)

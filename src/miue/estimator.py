@@ -214,7 +214,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         bags = BagDataset.from_arrays(
             self._bags(X, rows, first_seen=False), ids=None if rows is None else rows.names
         )
-        return self.model_.predict(bags, device="cuda" if self.device == "gpu" else self.device)
+        return self.model_.predict(bags, device=self.device)
 
     def _bags(self, X: Any, rows: GroupedRows | None, *, first_seen: bool) -> list[Any]:
         """Return one array per bag."""

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from miue.bags import BagDataset
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.config import DataContract, ModelConfig, build_method
+from miue.config import DataContract, ModelConfig, build_method, weight_shapes
 from miue.distance_scores import DistanceScores
 from miue.distances import DISTANCES, FeatureDistance
 from miue.errors import ModelError, StorageError, unknown_name
@@ -76,7 +76,7 @@ class Model:
             estimator: what instances are predicted from: "residual", "bag-of-one" or "attention".
             seed: of the draws, where the method draws.
             progress: show a bar with the time left.
-            device: "auto", "cpu", "cuda".
+            device: "auto", "cpu", "gpu".
             on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
 
         Raises:
@@ -177,8 +177,9 @@ class Model:
                 got=str(error.errors()[0]["msg"]),
                 fix="save the model again",
             ) from error
-        method = build_method(config, contract, seed=0)
         try:
+            _check_shapes(folder / "model.safetensors", weight_shapes(config, contract))
+            method = build_method(config, contract, seed=0)
             method.load_state_dict(load_file(folder / "model.safetensors"))
             with (folder / "model.safetensors").open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -192,6 +193,20 @@ class Model:
         distances = _read_distances(folder, content.get("distances", []))
         calibration = Calibration.load(folder) if (folder / CALIBRATION).exists() else None
         return cls(method.eval(), config, contract, content.get("about", {}), distances, calibration, digest)
+
+
+def _check_shapes(path: Path, wanted: Mapping[str, tuple[int, ...]]) -> None:
+    """Raise unless the file holds weights of these shapes, before memory is taken for what a config claims."""
+    with safe_open(path, "pt") as file:
+        found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    for name in sorted(wanted.keys() | found.keys()):
+        if wanted.get(name) != found.get(name):
+            raise ModelError(
+                item=f"weights {str(path)!r}",
+                wanted="the weights that config.json describes",
+                got=f"{name} of shape {found.get(name)} instead of {wanted.get(name)}",
+                fix="save the model again",
+            )
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

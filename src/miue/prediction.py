@@ -13,6 +13,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from miue.bags import BagBatch, BagDataset
+from miue.devices import torch_device
 from miue.distributions import Draws, PredictiveDistribution
 from miue.errors import DataError, MiueError
 from miue.methods import BatchPrediction, Method
@@ -64,17 +65,18 @@ def predict(
         estimator: what instances are predicted from; None for the method's first.
         seed: of the draws, where the method draws.
         progress: show a bar with the time left.
-        device: "auto" for an accelerator where there is one, or a device name.
+        device: "auto" for an accelerator where there is one, "cpu", "gpu", or torch's name of one.
         scores: makes further scores of bags and instances.
         about: what made the predictions.
         on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
 
     Raises:
-        ConfigError: an instance estimator that the method or its network does not have.
+        ConfigError: an instance estimator that the method or its network does not have, or a device that is not
+            there.
     """
     chosen = estimator or method.estimators[0]
     method.check_estimator(chosen)
-    target = torch.device(_accelerator() if device == "auto" else device)
+    target = torch_device(device)
     was_training, was_on = method.training, next(method.parameters()).device
     method.eval().to(target)
     try:
@@ -204,10 +206,6 @@ def _joined(parts: list[dict[str, Tensor]]) -> dict[str, np.ndarray]:
 
 def _concatenated(parts: list[PredictiveDistribution]) -> PredictiveDistribution:
     return type(parts[0]).concatenate(parts)
-
-
-def _accelerator() -> str:
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _bag_table(

@@ -100,7 +100,7 @@ def calibrate(
         names = [name.strip() for name in source.classes.split(",")] if source.classes else []
     elif run is not None and held_out is not None and bags is None:
         model, chosen, about = _opened(run, held_out, source, split, quiet)
-        predictions = model.predict(chosen, progress=not quiet, device="cuda" if device == "gpu" else device)
+        predictions = model.predict(chosen, progress=not quiet, device=device)
         names, out = list(predictions.about["classes"]), out or run / "calibration.json"
     else:
         raise ConfigError(

@@ -63,7 +63,7 @@ def predict(
         estimator=estimator,
         seed=seed,
         progress=not quiet,
-        device="cuda" if device == "gpu" else device,
+        device=device,
         on_bad=(lambda name, error: failed.append(f"{name}: {error}")) if source.skip_bad else None,
     )
     for one in failed:

@@ -23,7 +23,8 @@ from jaxtyping import Float32, UInt8
 from torch import Tensor
 
 from miue.data.colour_texture import NAME, colour_texture
-from miue.errors import ConfigError, ModelError, StorageError, unknown_name
+from miue.devices import torch_device
+from miue.errors import ModelError, StorageError, unknown_name
 
 EXPORTED = ".pt2"
 NORMALISATIONS = {
@@ -31,8 +32,6 @@ NORMALISATIONS = {
     "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
 }
 """Mean and standard deviation of red, green and blue in [0, 1], subtracted and divided by."""
-
-DEVICES = {"cpu": "cpu", "gpu": "cuda"}
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ def network_encoder(
     """
     if normalisation not in NORMALISATIONS:
         raise unknown_name("normalisation", normalisation, NORMALISATIONS)
-    target = _device(device)
+    target = torch_device(device)
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
@@ -188,13 +187,3 @@ def _no_network(path: Path, got: str) -> ModelError:
         got=got.strip().split("\n")[0],
         fix="weights alone are no network: save it with torch.export.save or as TorchScript",
     )
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name not in DEVICES:
-        raise unknown_name("device", name, ("auto", *DEVICES))
-    if name == "gpu" and not torch.cuda.is_available():
-        raise ConfigError(item="--device gpu", wanted="an accelerator", got="none", fix="pass --device cpu")
-    return torch.device(DEVICES[name])

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from miue.distributions.dirichlet import divergence_from_uniform
+from miue.errors import out_of_range
 from miue.evidence.activation import alpha_of
 from miue.evidence.special import inverse_trigamma_remainder, trigamma
 
@@ -24,7 +25,7 @@ class EvidentialLoss:
     Attributes:
         fisher_weighted: weigh the squared error of each class with the trigamma of its alpha (I-EDL).
         fisher_coefficient: λ1, weight of the log-determinant of the Fisher information; from 0.
-        annealing_epochs: epochs over which λ2 rises to 1.
+        annealing_epochs: epochs over which λ2 rises to 1; from 1.
         red: add the RED term, which teaches where evidence is near zero.
     """
 
@@ -32,6 +33,12 @@ class EvidentialLoss:
     fisher_coefficient: float = 0.0
     annealing_epochs: int = 10
     red: bool = True
+
+    def __post_init__(self) -> None:
+        if self.fisher_coefficient < 0:
+            raise out_of_range("fisher_coefficient", "a number from 0", self.fisher_coefficient)
+        if self.annealing_epochs < 1:
+            raise out_of_range("annealing_epochs", "at least 1", self.annealing_epochs)
 
     def __call__(
         self, log_evidence: Float[Tensor, "n C"], target: Int64[Tensor, "n"], epoch: int

@@ -132,7 +132,7 @@ def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") 
     shifted = shifted_copies(test, seed=seed_of(task.seed, task.fold), shifts=ALL_SHIFTS)
     found: list[Result] = []
     for estimator in contender.estimators:
-        predictions = model.predict(shifted, estimator=estimator, device="cuda" if device == "gpu" else device)
+        predictions = model.predict(shifted, estimator=estimator, device=device)
         new = results_of(evaluate(predictions), estimator)
         found += [one for one in new if one.level == "instance" or estimator == contender.estimators[0]]
     write_results(task.path(results), f"nuclei/{task.method}/fold-{task.fold}", task.seed, found)

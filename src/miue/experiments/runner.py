@@ -104,7 +104,7 @@ def run_one(name: str, seed: int, places: Places, device: str = "auto") -> list[
     test = store_of(chosen.data, places, chosen.bags).split("test")
     results: list[Result] = []
     for estimator in chosen.estimators:
-        predictions = model.predict(test, estimator=estimator, device="cuda" if device == "gpu" else device)
+        predictions = model.predict(test, estimator=estimator, device=device)
         results.extend(results_of(evaluate(predictions), estimator))
     write_results(places.result(name, seed), name, seed, results)
     return results

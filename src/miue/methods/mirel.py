@@ -10,7 +10,7 @@ from torch import Tensor
 
 from miue.bags import BagBatch
 from miue.distributions import Dirichlet, PredictiveDistribution
-from miue.errors import unknown_name
+from miue.errors import out_of_range, unknown_name
 from miue.evidence import ResidualNetwork, alpha_of, residual_log_evidence
 from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
@@ -63,6 +63,8 @@ class MIREL(FisherEDL):
             raise unknown_name("positive-bag strategy", strategy, STRATEGIES)
         if routing not in get_args(Routing):
             raise unknown_name("gradient routing", routing, get_args(Routing))
+        if background is not None and not 0 <= background < network.num_classes:
+            raise out_of_range("background", f"a class from 0 to {network.num_classes - 1}, or none", background)
         self.residual = ResidualNetwork(network.encoder.out_features, network.num_classes, network.hidden)
         self.strategy = STRATEGIES[strategy]
         self.routing = routing

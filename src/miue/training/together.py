@@ -22,6 +22,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from miue.bags import BagBatch, BagDataset
 from miue.config import TrainingConfig
+from miue.devices import torch_device
 from miue.errors import ConfigError
 from miue.methods import Method
 from miue.segments import MATMUL_FROM, Segments
@@ -55,13 +56,6 @@ def is_faster_together(bags: BagDataset, device: torch.device) -> bool:
     """
     narrow = len(bags.instance_shape) == 1 and bags.instance_shape[0] <= FEATURES_AT_MOST
     return device.type != "cpu" or narrow
-
-
-def torch_device(accelerator: str) -> torch.device:
-    """Return the device that "auto", "cpu" or "gpu" stands for."""
-    if accelerator == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return torch.device("cuda" if accelerator == "gpu" else accelerator)
 
 
 def fit_together(

@@ -42,7 +42,7 @@ def draw_bag_examples(seeds: Sequence[int], places: Places, device: str) -> Draw
 def drawn_bags(bags: BagDataset, seed: int, places: Places, device: str) -> Drawn:
     """Draw each bag as a row of images with the probability of a 9 and the vacuity under R."""
     model = train_preset(PRESET, [seed], places, device)[0]
-    found = model.predict(bags, device="cuda" if device == "gpu" else device)
+    found = model.predict(bags, device=device)
     table = found.instances
     assert table is not None
     assert isinstance(table.distribution, Dirichlet)

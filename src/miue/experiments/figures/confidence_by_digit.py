@@ -53,7 +53,7 @@ def draw_confidence_by_digit(network: str, seeds: Sequence[int], places: Places,
     for axes, (name, estimator) in zip(figure.subplots(1, 3), panels, strict=True):
         for seed in seeds:
             model = train_preset(name, [seed], places, device)[0]
-            found = model.predict(bags, estimator=estimator, device="cuda" if device == "gpu" else device)
+            found = model.predict(bags, estimator=estimator, device=device)
             assert found.instances is not None
             rows += digit_rows(name, seed, estimator, found.instances, digits)
             if seed == seeds[0]:

@@ -49,7 +49,7 @@ def draw_estimator_surfaces(seeds: Sequence[int], places: Places, device: str) -
     for column, (name, estimator, title) in enumerate(PANELS):
         for seed in seeds:
             model = train_preset(name, [seed], places, device)[0]
-            found = model.predict(plane, estimator=estimator, device="cuda" if device == "gpu" else device)
+            found = model.predict(plane, estimator=estimator, device=device)
             assert found.instances is not None
             rows += surface_rows(name, seed, estimator, found.instances)
             if seed == seeds[0]:

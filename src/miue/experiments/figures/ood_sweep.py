@@ -83,7 +83,7 @@ def _scores(
     model = replace(model, distances=fit_distances(model.method, training, ["knn"], seed=seed))
     estimator = next(one for one in ("residual", "bag-of-one") if one in model.method.estimators)
     for source, ratio, bags in _sets(places.source):
-        found = model.predict(bags, estimator=estimator, device="cuda" if device == "gpu" else device)
+        found = model.predict(bags, estimator=estimator, device=device)
         assert found.instances is not None
         for score, values in scores_of(found.bags).items():
             yield ("bag", source, ratio, score), values

@@ -16,10 +16,11 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import miue
+from miue.bags import Labels
 from miue.cli.app import app
 from miue.comparison import compare, paired_difference
 from miue.cross_validation import Recipe, Value, cross_validate, summarise
-from miue.data.splits import make_folds
+from miue.data.splits import Splits, make_folds
 from miue.encoders import MLP
 from miue.errors import ConfigError, DataError, StorageError
 
@@ -253,3 +254,12 @@ def test_inputs_are_read_once_for_all_members_of_an_ensemble(monkeypatch: pytest
         assert torch.equal(encoder.spread, encoders[0].get_buffer("spread"))
     weights = [encoder.get_parameter("layers.0.weight") for encoder in encoders]
     assert not torch.equal(weights[0], weights[1])
+
+
+def test_test_bags_without_any_label_are_refused(tmp_path: Path) -> None:
+    bags = separable_bags(24)
+    split = ["train"] * 12 + ["validation"] * 6 + ["test"] * 6
+    unknown = Labels(bags.labels.values, np.array(split) != "test")
+    splits = Splits("made", (dict(zip(bags.ids, split, strict=True)),))
+    with pytest.raises(DataError, match="the test bags of 'made': expected at least one with a label"):
+        cross_validate(replace(bags, labels=unknown), splits, [1], tmp_path, QUICK, progress=False)

@@ -6,12 +6,14 @@ import gzip
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import miue
-from miue.bags import BagDataset, Labels
+from miue.bags import BagDataset, Labels, as_float
 from miue.data.digits_bags import IMAGES, digits_bags
 from miue.data.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with_foreign_instances
 from miue.data.gaussian_bags import CENTRES, gaussian_bags
@@ -275,3 +277,27 @@ def test_image_files_that_are_absent_or_damaged_are_named(tmp_path: Path) -> Non
     (tmp_path / "images").write_bytes((tmp_path / "images").read_bytes()[:-5])
     with pytest.raises(StorageError, match="whole, readable file"):
         read_idx(tmp_path / "images")
+
+
+@pytest.mark.parametrize("label", ["tumour", float("nan"), float("inf"), 1.5, -1])
+def test_a_label_that_is_no_class_index_is_shown(label: Any) -> None:
+    with pytest.raises(DataError, match="label 1: expected a class index"):
+        Labels.of(np.array([0, label], object))
+
+
+def test_numbers_of_half_width_are_taken_and_bytes_beside_them_are_not() -> None:
+    half = BagDataset.from_arrays([torch.ones(2, 3, dtype=torch.bfloat16)])
+    assert half.instances.dtype == np.float32
+    with pytest.raises(DataError, match="bag 'bag_1': expected float32 .* got uint8"):
+        BagDataset.from_arrays([np.ones((2, 3)), np.ones((2, 3), np.uint8)])
+
+
+def test_bytes_are_brightness_in_images_alone() -> None:
+    images, counts = torch.full((1, 2, 2, 1), 255, dtype=torch.uint8), torch.full((1, 4), 255, dtype=torch.uint8)
+    assert as_float(images).max() == 1
+    assert as_float(counts).max() == 255
+
+
+def test_every_class_has_a_name() -> None:
+    with pytest.raises(DataError, match="class names: expected at least 3"):
+        BagDataset.from_arrays([np.ones((2, 3))] * 2, [0, 2], class_names=["a", "b"])

@@ -12,13 +12,13 @@ from scipy import stats
 
 from miue.distributions import Categorical, Dirichlet
 from miue.distributions.dirichlet import differential_entropy, divergence_from_uniform
-from miue.errors import DataError
-from miue.evidence.special import (
+from miue.distributions.special import (
     digamma_remainder,
     inverse_trigamma_remainder,
     lgamma_remainder,
     trigamma,
 )
+from miue.errors import DataError
 from miue.measures import MEASURES, measures_of
 
 mpmath.mp.dps = 50

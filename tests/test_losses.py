@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from miue.distributions.special import trigamma
 from miue.evidence import ACTIVATIONS, alpha_of, residual_log_evidence
 from miue.evidence.losses import (
     EvidentialLoss,
@@ -21,7 +22,6 @@ from miue.evidence.losses import (
     misleading_evidence,
     squared_error,
 )
-from miue.evidence.special import trigamma
 from miue.evidence.weak_supervision import (
     STRATEGIES,
     Supervision,

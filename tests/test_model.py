@@ -130,7 +130,9 @@ def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagData
     claimed = json.loads(config)
     claimed["model"]["encoder"]["options"] = {"width": 10**9}
     (folder / "config.json").write_text(json.dumps(claimed))
-    with pytest.raises(ModelError, match=r"config.json describes, got .*1000000000"):  # and no memory was taken for it
+    with pytest.raises(
+        ModelError, match=r"config.json describes, got .*1000000000"
+    ):  # and no memory was taken for it
         miue.Model.load(folder)
     (folder / "config.json").write_text(config)
     (folder / "model.safetensors").write_bytes(weights[:-100])

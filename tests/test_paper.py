@@ -12,7 +12,7 @@ from miue.config import DataContract, build_method, model_config, training_confi
 from miue.data.gaussian_bags import gaussian_bags
 from miue.errors import ConfigError, StorageError
 from miue.experiments import Preset, preset, preset_names, published_table, published_tables, runner
-from miue.experiments.preset import parse_preset, read_preset
+from miue.experiments.preset import parse_preset
 from miue.experiments.results import Result, metric_of, read_results, write_results
 from miue.experiments.runner import Places, missing, run_all
 from miue.experiments.tables import markdown_seeds, markdown_table
@@ -77,13 +77,11 @@ def test_a_preset_that_cannot_be_used_says_why(text: str, message: str) -> None:
         parse_preset("p", text)
 
 
-def test_names_that_do_not_exist_are_answered_with_the_nearest(tmp_path: Path) -> None:
+def test_names_that_do_not_exist_are_answered_with_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'mnist/abmil-mirel'"):
         preset("mnist/abmil-mirl")
     with pytest.raises(ConfigError, match="did you mean 'table-mnist'"):
         published_table("tabel-mnist")
-    with pytest.raises(StorageError, match="a readable TOML file"):
-        read_preset(tmp_path / "absent.toml")
 
 
 def test_results_come_back_and_half_written_ones_count_as_missing(places: Places) -> None:

@@ -169,6 +169,14 @@ def test_the_promise_covers_the_bags_that_also_pass_the_distribution_threshold()
         error = 0.05 / 0.7 * 1.02 * min(cut, 0.7) / cut
         exceeded += error > 0.07
     assert exceeded <= binom.ppf(0.9995, RUNS, 0.1)
+    reachable = calibrate(
+        given,
+        scaling=False,
+        label_sets=None,
+        referral=ReferralGoal(0.12, 0.9),
+        false_alarms=FalseAlarmGoal(0.3, "score"),
+    )
+    assert reachable.referral is not None  # it does not keep the promise by refusing always
 
 
 # Patients

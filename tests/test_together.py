@@ -220,6 +220,29 @@ def test_an_ensemble_begun_in_turn_is_resumed_in_turn(tmp_path: Path, monkeypatc
     assert (tmp_path / "config.json").exists()
 
 
+def test_an_ensemble_killed_in_its_first_epoch_together_is_resumed_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = separable_bags(40)
+    how: dict[str, Any] = {
+        "method": "deep-ensemble",
+        "options": {"method.size": 3},
+        "settings": {"max_epochs": 2},
+        "progress": False,
+        "members": "together",
+    }
+
+    def killed(*arguments: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("miue.training.together.write_nested", killed)
+        with pytest.raises(KeyboardInterrupt):
+            miue.train(bags, out=tmp_path / "killed", **how)
+    resumed = miue.train(bags, out=tmp_path / "killed", if_exists="resume", **how)
+    assert_same([miue.train(bags, **how).method], [resumed.method], 0.0)
+
+
 def test_seeds_trained_together_are_runs_of_their_own(tmp_path: Path) -> None:
     bags = separable_bags(40)
     how: dict[str, Any] = {"progress": False, "device": "cpu", "validation": separable_bags(20, seed=1)}

@@ -240,6 +240,31 @@ def test_a_bag_without_a_label_is_named() -> None:
         miue.train([np.ones((2, 3))] * 3, [1, None, 0])
 
 
+def test_foreign_bags_are_not_learned_from(bags: BagDataset) -> None:
+    with pytest.raises(DataError, match="expected bags in distribution"):
+        quick_train(replace(bags, is_ood=np.arange(len(bags)) == 3))
+
+
+def test_splits_without_one_to_train_on_are_refused(bags: BagDataset) -> None:
+    with pytest.raises(DataError, match="split 'train': expected one of test"):
+        quick_train(replace(bags, splits=("test",) * len(bags)))
+
+
+def test_validation_bags_are_like_those_of_training(bags: BagDataset) -> None:
+    with pytest.raises(DataError, match="the validation bags: expected instances of shape"):
+        quick_train(bags, validation=separable_bags(8, width=3))
+    other = BagDataset.from_arrays([np.ones((2, 5))] * 3, [0, 1, 2])
+    with pytest.raises(DataError, match="the validation bags: expected classes from 0 to 1"):
+        quick_train(bags, validation=other)
+
+
+def test_a_large_share_held_out_leaves_a_bag_of_each_class() -> None:
+    random = np.random.default_rng(0)
+    few = BagDataset.from_arrays([random.normal(size=(2, 3)) for _ in range(6)], [0, 0, 1, 1, 2, 2])
+    model = quick_train(few, settings={"validation_fraction": 0.9, "max_epochs": 1})
+    assert (model.about["training_bags"], model.about["validation_bags"]) == (3, 3)
+
+
 def test_a_class_too_small_to_hold_out_from_is_named() -> None:
     with pytest.raises(DataError, match="class 1 of the training set: expected at least 2 bags"):
         miue.train([np.ones((2, 3))] * 6, [0, 0, 0, 0, 0, 1])

@@ -223,8 +223,11 @@ def _goes_together(
         raise unknown_name("way to train members", how_members, MEMBERS)
     if len(members) < 2 or how_members == "in-turn":
         return False
-    if any(run.resume and run.folder is not None and (run.folder / "checkpoints").exists() for run in runs):
-        return shared is not None and shared.exists()
+    resumed = [run.folder for run in runs if run.resume and run.folder is not None]
+    if resumed and shared is not None and shared.exists():
+        return True
+    if any((folder / "checkpoints" / "last.safetensors").exists() for folder in resumed):
+        return False
     if how_members == "together":
         return True
     return can_train_together(members, bags) and is_faster_together(bags, torch_device(runs[0].accelerator))

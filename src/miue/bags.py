@@ -43,8 +43,8 @@ class BagBatch:
 
 
 def as_float(instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N *shape"]:
-    """Return instances as a network takes them: float32, uint8 images scaled to [0, 1]."""
-    if instances.dtype == torch.uint8:
+    """Return instances as a network takes them: float32, uint8 images (N, H, W, channels) scaled to [0, 1]."""
+    if instances.dtype == torch.uint8 and instances.dim() == 4:
         return instances.to(torch.float32).div_(255)
     return instances if instances.dtype in (torch.float32, torch.float64) else instances.to(torch.float32)
 
@@ -78,9 +78,10 @@ class Labels:
             DataError: a label is negative or not a whole number.
         """
         known = np.array([label is not None for label in labels], bool)
-        filled = np.array([0 if label is None else label for label in labels])
-        values = filled.astype(np.int64) if len(filled) else np.zeros(0, np.int64)
-        wrong: np.ndarray = np.flatnonzero((values != filled) | (values < 0))
+        filled = [0 if label is None else label for label in labels]
+        numbers = np.array([one if isinstance(one, int | float | np.number | np.bool_) else -1 for one in filled])
+        values = np.nan_to_num(numbers, nan=-1, posinf=-1, neginf=-1).astype(np.int64)
+        wrong: np.ndarray = np.flatnonzero((values != numbers) | (values < 0))
         if len(wrong):
             raise DataError(
                 item=f"label {wrong[0]}",
@@ -166,8 +167,8 @@ class BagDataset:
         """Return a dataset of the given bags, each an array (n, D), (n, H, W) or (n, H, W, channels).
 
         Raises:
-            DataError: no bags, an empty bag, bags of different width, a feature that is not finite,
-                a repeated id, or as many labels as there are bags not given.
+            DataError: no bags, an empty bag, bags of different width, bytes beside other numbers, a feature that
+                is not finite, a repeated id, fewer names than classes, or not as many labels as bags.
 
         >>> data = BagDataset.from_arrays([np.ones((3, 2)), np.zeros((1, 2))], labels=[1, 0])
         >>> len(data), data.instance_shape
@@ -188,6 +189,13 @@ class BagDataset:
             if given_sizes != sizes.tolist():
                 raise _count_mismatch("list of instance labels", total, sum(given_sizes))
             per_instance = Labels.of([label for bag in instance_labels for label in bag])
+        if class_names and known.values.max(initial=0) >= len(class_names):
+            raise DataError(
+                item="the class names",
+                wanted=f"at least {known.values.max() + 1}, one for each class",
+                got=str(len(class_names)),
+                fix="name all classes, from that of label 0 on",
+            )
         ood = np.zeros(len(arrays), bool) if is_ood is None else np.asarray(is_ood, bool)
         return cls(
             instances=np.concatenate(arrays),
@@ -279,7 +287,11 @@ class BagDataset:
 
 
 def _bag_array(bag: np.ndarray | Tensor) -> np.ndarray:
-    array = bag.detach().cpu().numpy() if isinstance(bag, Tensor) else np.asarray(bag)
+    if isinstance(bag, Tensor):
+        bag = bag.detach().cpu()
+        array = (bag.float() if bag.dtype == torch.bfloat16 else bag).numpy()
+    else:
+        array = np.asarray(bag)
     if array.dtype != np.uint8 and array.dtype != np.float16:
         array = array.astype(np.float32, copy=False)
     return array[..., None] if array.ndim == 3 else array
@@ -298,6 +310,13 @@ def _check_bags(arrays: list[np.ndarray], ids: tuple[str, ...]) -> None:
         )
     for name, array in zip(ids, arrays, strict=True):
         check_bag(name, array, arrays[0].shape[1:])
+        if (array.dtype == np.uint8) != (arrays[0].dtype == np.uint8):
+            raise DataError(
+                item=f"bag {name!r}",
+                wanted=f"{arrays[0].dtype} as in the bags before it",
+                got=str(array.dtype),
+                fix="give all images as bytes from 0 to 255, or all as numbers on one scale",
+            )
 
 
 def check_bag(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:

@@ -16,7 +16,7 @@ from miue.api import DEFAULT_DISTANCES, train
 from miue.bags import BagDataset
 from miue.config import Option
 from miue.data.splits import Splits, write_splits
-from miue.errors import ConfigError
+from miue.errors import ConfigError, DataError
 from miue.evaluation import Evaluation, evaluate
 from miue.files import atomic_file, read_json, write_json
 from miue.plan import fingerprint
@@ -59,7 +59,7 @@ class Summary:
         level: "bags", "instances" or "patients".
         metric: its name.
         runs: in which it is defined.
-        mean: over these.
+        mean: over folds, each the mean over its seeds.
         std: standard deviation over these, None for one run.
         low: lower end of the 95 % interval of the mean, None where it cannot be told.
         high: upper end.
@@ -103,8 +103,13 @@ def cross_validate(
         DataError: a fold that cannot be trained or tested on.
     """
     folds = [splits.assign(bags, fold) for fold in range(len(splits))]
-    for fold in folds:
-        fold.split("test")
+    if not any(fold.split("test").labels.known.any() for fold in folds):
+        raise DataError(
+            item=f"the test bags of {splits.source!r}",
+            wanted="at least one with a label",
+            got="none",
+            fix="label bags that are tested on; cross-validation counts how often they are right",
+        )
     _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": _plain(recipe)})
     write_splits(out / "splits.csv", splits, bags)
     todo = [(k, seed) for seed in seeds for k in range(len(folds)) if not _evaluation(out, k, seed).exists()]

@@ -81,13 +81,15 @@ def training_sets(
     """Return training and validation bags: as given, by split, or a stratified share of whole patients held out.
 
     Raises:
-        DataError: a bag without a label, one class only, or a class too small to hold out from.
+        DataError: splits without one to train on, a bag without a label or out of distribution, one class only, a
+            class too small to hold out from, or validation bags that are not like those to train on.
     """
-    bags = dataset.split("train") if "train" in dataset.splits else dataset
+    bags = dataset.split("train") if any(dataset.splits) else dataset
     if validation is None and "validation" in dataset.splits:
         validation = dataset.split("validation")
     check_labels(bags, "training", classes_wanted=2)
     if validation is not None:
+        _check_validation(validation, dataset)
         return bags, validation
     classes, counts = np.unique(bags.labels.values, return_counts=True)
     if counts.min() < 2:
@@ -103,10 +105,30 @@ def training_sets(
     from sklearn.model_selection import train_test_split
 
     held = max(len(classes), round(config.validation_fraction * len(bags)))
+    held = min(held, len(bags) - len(classes))
     kept, held_out = train_test_split(
         np.arange(len(bags)), test_size=held, stratify=bags.labels.values, random_state=config.seed
     )
     return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
+
+
+def _check_validation(validation: BagDataset, dataset: BagDataset) -> None:
+    """Raise unless validation bags have the instances and the classes of the others."""
+    check_labels(validation, "validation", classes_wanted=1)
+    if validation.instance_shape != dataset.instance_shape:
+        raise DataError(
+            item="the validation bags",
+            wanted=f"instances of shape {dataset.instance_shape} as in training",
+            got=str(validation.instance_shape),
+            fix="use one feature extractor for all bags",
+        )
+    if validation.num_classes > dataset.num_classes:
+        raise DataError(
+            item="the validation bags",
+            wanted=f"classes from 0 to {dataset.num_classes - 1} as in training",
+            got=f"class {validation.num_classes - 1}",
+            fix="name all classes (class_names), or leave these bags out",
+        )
 
 
 def fingerprint(bags: BagDataset) -> str:

@@ -73,7 +73,10 @@ def predict(
     Raises:
         ConfigError: an instance estimator that the method or its network does not have, or a device that is not
             there.
+        DataError: no bag, or none that can be read.
     """
+    if not len(bags):
+        raise DataError(item="the bags", wanted="at least one", got="none", fix="choose bags to predict")
     chosen = estimator or method.estimators[0]
     method.check_estimator(chosen)
     target = torch_device(device)

@@ -11,8 +11,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.distributions.base import PredictiveDistribution
+from miue.distributions.special import digamma_remainder, lgamma_remainder, trigamma
 from miue.errors import DataError
-from miue.evidence.special import digamma_remainder, lgamma_remainder, trigamma
 
 _HALF_LOG_TWO_PI = log(2 * pi) / 2
 

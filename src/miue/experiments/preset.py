@@ -5,14 +5,13 @@ from __future__ import annotations
 import tomllib
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miue.config import Option
 from miue.distances import DISTANCES
-from miue.errors import ConfigError, StorageError, unknown_name
+from miue.errors import ConfigError, unknown_name
 
 
 class Preset(BaseModel):
@@ -68,21 +67,6 @@ def preset(name: str) -> Preset:
     if name not in preset_names():
         raise unknown_name("preset", name, preset_names())
     return parse_preset(name, _text_of(name))
-
-
-def read_preset(path: Path) -> Preset:
-    """Return the preset in a file of the user's own.
-
-    Raises:
-        StorageError: the file cannot be read.
-        ConfigError: it is not TOML, lacks a key, or has one that does not exist.
-    """
-    try:
-        return parse_preset(str(path), path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise StorageError(
-            item=f"preset {str(path)!r}", wanted="a readable TOML file", got=str(error), fix="check the path"
-        ) from error
 
 
 def parse_preset(name: str, text: str) -> Preset:

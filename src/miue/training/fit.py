@@ -128,6 +128,14 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
             got=f"none for {len(missing)} of {len(bags)} bags",
             fix="label them or leave them out",
         )
+    foreign = [name for name, is_ood in zip(bags.ids, bags.is_ood, strict=True) if is_ood]
+    if foreign:
+        raise DataError(
+            item=f"bag {foreign[0]!r} of the {what} set",
+            wanted="bags in distribution",
+            got=f"{len(foreign)} of {len(bags)} bags marked as out of distribution",
+            fix="leave them out of training; foreign bags are for testing",
+        )
     classes = sorted(set(bags.labels.values.tolist()))
     if len(classes) < classes_wanted:
         raise DataError(

@@ -45,7 +45,7 @@ class Place:
         return self.folder.resolve().relative_to(self.home.resolve().parent).as_posix()
 
 
-def tensorboard(place: Place, parameters: Mapping[str, Any]) -> Logger:
+def tensorboard(place: Place) -> Logger:
     """Return the logger of event files in ``tensorboard/`` of the training's folder."""
     from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -54,7 +54,7 @@ def tensorboard(place: Place, parameters: Mapping[str, Any]) -> Logger:
     )
 
 
-def mlflow(place: Place, parameters: Mapping[str, Any]) -> Logger:
+def mlflow(place: Place) -> Logger:
     """Return the logger of an SQLite store, ``mlflow/`` of the run's folder, or of ``MLFLOW_TRACKING_URI``."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when mlflow is imported
     from lightning.pytorch.loggers import MLFlowLogger
@@ -72,7 +72,7 @@ def mlflow(place: Place, parameters: Mapping[str, Any]) -> Logger:
     )
 
 
-def wandb(place: Place, parameters: Mapping[str, Any]) -> Logger:
+def wandb(place: Place) -> Logger:
     """Return the logger of offline files, ``wandb/`` of the run's folder, or of what ``WANDB_MODE`` says."""
     import wandb as weights_and_biases
 
@@ -89,7 +89,7 @@ def wandb(place: Place, parameters: Mapping[str, Any]) -> Logger:
     return WandbLogger(experiment=run)
 
 
-TRACKERS: Mapping[str, Callable[[Place, Mapping[str, Any]], Logger]] = {
+TRACKERS: Mapping[str, Callable[[Place], Logger]] = {
     "tensorboard": tensorboard,
     "mlflow": mlflow,
     "wandb": wandb,
@@ -154,7 +154,7 @@ class TrackedEpochs(EpochRecord):
         ids = {}
         for name in self.tracking.names:
             place = Place(self.tracking.home, self.folder, epoch + 1, before.get(name))
-            logger = TRACKERS[name](place, self.parameters)
+            logger = TRACKERS[name](place)
             logger.log_hyperparams(dict(self.parameters))
             if name != "tensorboard":
                 ids[name] = str(logger.version)

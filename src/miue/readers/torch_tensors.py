@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
+from threading import Lock
 from typing import Any
 from zipfile import is_zipfile
 
@@ -16,6 +17,8 @@ from torch import Tensor
 from miue.readers.base import OpenFile, bag_error
 from miue.readers.names import coords_name, features_name
 
+_loading = Lock()  # the list of what may be loaded is the process's; one thread would end another's
+
 
 @contextmanager
 def open_torch(path: Path) -> Iterator[OpenFile]:
@@ -25,7 +28,7 @@ def open_torch(path: Path) -> Iterator[OpenFile]:
         DataError: truncated, or holding anything but tensors and arrays.
     """
     try:
-        with torch.serialization.safe_globals(_numpy_parts()):
+        with _loading, torch.serialization.safe_globals(_numpy_parts()):
             content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
     except UnpicklingError as error:
         raise bag_error(

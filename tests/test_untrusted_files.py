@@ -2,16 +2,59 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
+import h5py
 import made_files
 import numpy as np
+import pytest
 import torch
+from safetensors.torch import save_file
 
+from miue.data.image_files import has_split, read_idx
+from miue.data.mnist_bags import mnist_bags
+from miue.data.musk_bags import musk_bags
+from miue.data.splits import read_splits
+from miue.errors import DataError, MiueError, StorageError
 from miue.readers import contents_of
 
 FEATURES = made_files.features_of(7)
+COORDS = made_files.grid(7, 512).astype(np.float64)
+WITH_COORDS = (".h5", ".npz", ".pt", ".safetensors")
+
+
+def write(path: Path, features: np.ndarray, coords: np.ndarray) -> Path:
+    """Write features and coords as the ending says."""
+    if path.suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file["features"], file["coords"] = features, coords
+    elif path.suffix == ".npz":
+        np.savez_compressed(path, features=features, coords=coords)
+    elif path.suffix == ".pt":
+        torch.save({"features": torch.from_numpy(features), "coords": torch.from_numpy(coords)}, path)
+    else:
+        save_file({"features": torch.from_numpy(features), "coords": torch.from_numpy(coords)}, path)
+    return path
+
+
+def named_when_damaged(path: Path, read: Callable[[Path], object]) -> float:
+    """Damage a file at every place in turn, read it, and return how often it was refused, always by name."""
+    whole = path.read_bytes()
+    refused = 0
+    places = range(0, len(whole), 1 + len(whole) // 150)
+    for place in places:
+        for damage in (bytes([whole[place] ^ 1]), b"\xff" * 12):
+            path.write_bytes(whole[:place] + damage + whole[place + len(damage) :])
+            try:
+                read(path)
+            except MiueError as error:
+                assert str(path) in str(error)
+                refused += 1
+    return refused / (2 * len(places))
 
 
 def test_pickled_arrays_are_read_by_several_threads_at_once(tmp_path: Path) -> None:
@@ -19,3 +62,140 @@ def test_pickled_arrays_are_read_by_several_threads_at_once(tmp_path: Path) -> N
     with ThreadPoolExecutor(4) as pool:
         assert [found.size for found in pool.map(contents_of, paths)] == [7] * 150
     assert np.ndarray not in torch.serialization.get_safe_globals()
+
+
+@pytest.mark.parametrize("part", ["features", "coords"])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_a_tensor_that_claims_more_than_its_file_holds_is_refused_unread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, kind: torch.dtype
+) -> None:
+    def copied(*_: Any) -> None:
+        raise AssertionError("it was read")
+
+    huge = torch.ones(1, 1, dtype=kind).expand(1 << 40, 2)
+    torch.save({"features": torch.ones(7, 6), part: huge}, tmp_path / "s.pt")
+    monkeypatch.setattr(torch.Tensor, "float", copied)
+    monkeypatch.setattr(np, "isfinite", copied)
+    with pytest.raises(DataError, match=r"bag file '.*s\.pt': expected an array that its file can hold"):
+        contents_of(tmp_path / "s.pt")
+
+
+class Enormous:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return np.ndarray, ((1 << 58,),)
+
+
+def test_an_array_for_which_there_is_no_memory_is_named(tmp_path: Path) -> None:
+    torch.save({"features": Enormous()}, tmp_path / "s.pt")
+    with pytest.raises(DataError, match=r"bag file '.*s\.pt': .*allocate"):
+        contents_of(tmp_path / "s.pt")
+
+
+def float8(path: Path) -> None:
+    torch.save(torch.ones(3, 2).to(torch.float8_e4m3fn), path)
+
+
+def quantised(path: Path) -> None:
+    torch.save(torch._empty_affine_quantized([3, 2], dtype=torch.qint8), path)
+
+
+def sparse(path: Path) -> None:
+    torch.save(torch.eye(3).to_sparse(), path)
+
+
+def meta(path: Path) -> None:
+    torch.save(torch.ones(3, 2, device="meta"), path)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's own, of kinds that it will drop
+@pytest.mark.parametrize("save", [float8, quantised, sparse, meta])
+def test_tensors_that_are_no_plain_numbers_are_named(tmp_path: Path, save: Callable[[Path], None]) -> None:
+    save(tmp_path / "s.pt")
+    with pytest.raises(DataError, match=r"bag file '.*s\.pt': expected a dense tensor of plain numbers"):
+        contents_of(tmp_path / "s.pt")
+
+
+def test_safetensors_that_are_no_plain_numbers_are_named(tmp_path: Path) -> None:
+    save_file({"features": torch.ones(3, 2).to(torch.float8_e4m3fn)}, tmp_path / "s.safetensors")
+    with pytest.raises(DataError, match=r"bag file '.*s\.safe.*': expected a dense tensor of plain numbers"):
+        contents_of(tmp_path / "s.safetensors")
+
+
+@pytest.mark.parametrize("suffix", WITH_COORDS)
+@pytest.mark.parametrize("value", [np.nan, -np.inf, 1e300])
+def test_coords_that_are_no_pixels_are_refused_by_every_reader(tmp_path: Path, suffix: str, value: float) -> None:
+    coords = COORDS.copy()
+    coords[3, 1] = value
+    path = write(tmp_path / f"s{suffix}", FEATURES, coords)
+    with pytest.raises(DataError, match=r"bag file '.*s\..*': expected finite coords"):
+        contents_of(path)
+
+
+@pytest.mark.parametrize("suffix", WITH_COORDS)
+def test_coords_on_a_slide_are_taken_by_every_reader(tmp_path: Path, suffix: str) -> None:
+    found = contents_of(write(tmp_path / f"s{suffix}", FEATURES, COORDS + (1 << 40)))
+    assert found.coords is not None and np.array_equal(found.coords, COORDS.astype(np.int64) + (1 << 40))
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".npz"])
+def test_coords_of_text_are_named(tmp_path: Path, suffix: str) -> None:
+    kind = "S1" if suffix == ".h5" else "U1"
+    path = write(tmp_path / f"s{suffix}", FEATURES, np.full((7, 2), "a", kind))
+    with pytest.raises(
+        DataError, match=r"expected coords \(n, 2\) that are numbers, got .[SU]1 of shape \(7, 2\)"
+    ):
+        contents_of(path)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt", ".pth", ".safetensors", ".npy"])  # HDF5's own library may crash
+def test_a_bag_file_damaged_anywhere_is_read_or_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"s{suffix}"
+    features = made_files.features_of(60)
+    if suffix == ".npy":
+        np.save(path, features)
+    elif suffix == ".pth":
+        torch.save(torch.from_numpy(features), path, _use_new_zipfile_serialization=False)
+    else:
+        write(path, features, made_files.grid(60, 512))
+    assert named_when_damaged(path, contents_of) > 0
+
+
+def test_an_encrypted_archive_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "s.npz"
+    np.savez(path, features=FEATURES)
+    content = bytearray(path.read_bytes())
+    content[6] |= 1
+    content[content.find(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"bag file '.*s\.npz': .*encrypted"):
+        contents_of(path)
+
+
+def test_a_damaged_archive_of_foreign_images_is_named(tmp_path: Path) -> None:
+    np.savez(
+        tmp_path / "mnist.npz",
+        test_images=np.zeros((600, 28, 28), np.uint8),
+        test_labels=np.arange(600, dtype=np.int64) % 10,
+    )
+    (tmp_path / "fashion_mnist.npz").write_bytes(b"PK\x03\x04 damaged")
+    with pytest.raises(StorageError, match=r"fashion_mnist\.npz.*whole, readable file"):
+        has_split(tmp_path, "fmnist", "train")
+    with pytest.raises(StorageError, match=r"fashion_mnist\.npz.*whole, readable file"):
+        mnist_bags(tmp_path, splits=["test"], ood=["fmnist"], sizes={"test": 4})
+
+
+def test_other_files_damaged_anywhere_are_read_or_named(tmp_path: Path) -> None:
+    header = b"\0\0\x08\x01" + (25600).to_bytes(4, "big")
+    (tmp_path / "images.gz").write_bytes(gzip.compress(header + bytes(range(256)) * 100))
+    assert named_when_damaged(tmp_path / "images.gz", read_idx) > 0.5
+    random = np.random.default_rng(0)
+    np.savez_compressed(tmp_path / "splits.npz", train_patients=random.integers(0, 1000, 300).astype(str))
+    assert named_when_damaged(tmp_path / "splits.npz", read_splits) > 0.5
+    np.savez_compressed(
+        tmp_path / "musk.npz",
+        musk1_features=random.normal(size=(40, 5)),
+        musk1_bag_index=np.arange(40) // 2,
+        musk1_bag_labels=np.arange(20) % 2,
+        musk1_bag_names=np.arange(20).astype(str),
+    )
+    assert named_when_damaged(tmp_path / "musk.npz", lambda path: musk_bags(path.parent, 1)) > 0.5

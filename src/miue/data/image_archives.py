@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -16,17 +14,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from miue.errors import StorageError
-
-_UNREADABLE = (
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    EOFError,
-    NotImplementedError,
-    zipfile.BadZipFile,
-    zlib.error,
-)
+from miue.readers.arrays import UNREADABLE
 
 
 @contextmanager
@@ -34,7 +22,7 @@ def reading(path: Path) -> Iterator[None]:
     """Raise what a damaged file makes its readers raise as a StorageError."""
     try:
         yield
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise StorageError(
             item=f"{str(path)!r}", wanted="a whole, readable file", got=str(error), fix="get the file again"
         ) from error

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import gzip
 import struct
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from miue.data.drawing import Pool
+from miue.data.image_archives import open_archive, reading
 from miue.errors import DataError, StorageError
 
 ARCHIVES = {"mnist": "mnist.npz", "fmnist": "fashion_mnist.npz", "kmnist": "kmnist.npz"}
@@ -53,22 +53,23 @@ def read_images(source: Path, name: str, split: str) -> Pool:
 
 
 def has_split(source: Path, name: str, split: str) -> bool:
-    """Whether ``read_images`` would find that split."""
+    """Whether ``read_images`` would find that split.
+
+    Raises:
+        StorageError: an archive that is damaged.
+    """
     archive = source / ARCHIVES[name]
     if archive.exists():
-        with archive.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        with open_archive(archive) as arrays:
             return f"{split}_images" in arrays
     return _idx_file(source, name, f"{_IDX_PREFIX[split]}-images-idx3-ubyte") is not None
 
 
 def _from_archive(path: Path, split: str) -> tuple[np.ndarray, np.ndarray] | None:
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            if f"{split}_images" not in arrays:
-                return None
-            return arrays[f"{split}_images"], arrays[f"{split}_labels"]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise _damaged(path, error) from error
+    with open_archive(path) as arrays:
+        if f"{split}_images" not in arrays:
+            return None
+        return arrays[f"{split}_images"], arrays[f"{split}_labels"]
 
 
 def _from_idx(source: Path, name: str, split: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -95,18 +96,10 @@ def read_idx(path: Path) -> np.ndarray:
     Raises:
         StorageError: damaged, truncated, or of another type.
     """
-    try:
+    with reading(path):
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         zeros, kind, dimensions = struct.unpack(">HBB", content[:4])
         shape = struct.unpack(f">{dimensions}I", content[4 : 4 + 4 * dimensions])
         if zeros != 0 or kind != _IDX_UNSIGNED_BYTE:
             raise ValueError("not an idx file of unsigned bytes")
         return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
-    except (OSError, EOFError, ValueError, struct.error) as error:
-        raise _damaged(path, error) from error
-
-
-def _damaged(path: Path, error: Exception) -> StorageError:
-    return StorageError(
-        item=f"{str(path)!r}", wanted="a whole, readable file", got=str(error), fix="get the file again"
-    )

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
 
 from miue.bags import BagDataset
 from miue.errors import DataError, StorageError
+from miue.readers.arrays import UNREADABLE
 
 
 def musk_bags(source: Path, number: int) -> BagDataset:
@@ -28,9 +28,9 @@ def musk_bags(source: Path, number: int) -> BagDataset:
     path = source / "musk.npz"
     names = [f"musk{number}_{part}" for part in ("features", "bag_index", "bag_labels", "bag_names")]
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             features, bag, labels, ids = (arrays[name] for name in names)
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+    except UNREADABLE as error:
         raise StorageError(
             item=f"{str(path)!r}",
             wanted=f"an archive with {', '.join(names)}",

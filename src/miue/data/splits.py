@@ -12,8 +12,9 @@ import numpy as np
 
 from miue.bags import BagDataset
 from miue.data.label_table import FOLD, UNKNOWN, key_of, read_text_columns, split_name
-from miue.errors import DataError, StorageError, unknown_name
+from miue.errors import DataError, StorageError
 from miue.files import atomic_file
+from miue.readers.arrays import UNREADABLE
 from miue.seeds import seed_of
 
 SPLITS = ("train", "validation", "test")
@@ -263,9 +264,9 @@ def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
 def _from_npz(path: Path) -> dict[str, str]:
     parts = {"train": "train_patients", "validation": "val_patients", "test": "test_patients"}
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             found = {split: arrays[name].astype(str).tolist() for split, name in parts.items() if name in arrays}
-    except (OSError, ValueError, EOFError) as error:
+    except UNREADABLE as error:
         raise StorageError(
             item=f"splits {str(path)!r}",
             wanted="an .npz of texts, without pickled objects",
@@ -273,7 +274,12 @@ def _from_npz(path: Path) -> dict[str, str]:
             fix="save the names as arrays of text: np.array(names, dtype=str)",
         ) from error
     if "train" not in found:
-        raise unknown_name("array", "train_patients", list(parts.values()))
+        raise DataError(
+            item=f"splits {str(path)!r}",
+            wanted="an array train_patients",
+            got=", ".join(parts[split] for split in found) or "none",
+            fix=f"name the arrays {', '.join(parts.values())}",
+        )
     pairs = [(name, split) for split, names in found.items() for name in names]
     return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import lzma
+import struct
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 from zipfile import BadZipFile
 
@@ -12,6 +16,23 @@ import numpy as np
 
 from miue.readers.base import OpenFile, bag_error, refuse_claim, refusing
 from miue.readers.names import coords_name, features_name
+
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    EOFError,
+    RuntimeError,  # an encrypted archive, or one of an unknown compression
+    OverflowError,
+    BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    SyntaxError,  # a header is a Python literal
+    TokenError,
+)
+"""What NumPy raises, from whatever lies below it, where a file of arrays is damaged or holds objects."""
 
 
 @contextmanager
@@ -21,7 +42,7 @@ def open_npy(path: Path) -> Iterator[OpenFile]:
     Raises:
         DataError: truncated, or of pickled objects.
     """
-    with refusing(path, "a whole .npy array of numbers", OSError, ValueError, EOFError):
+    with refusing(path, "a whole .npy array of numbers", *UNREADABLE):
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     yield OpenFile(format="NumPy", features=array)
 
@@ -33,19 +54,19 @@ def open_npz(path: Path) -> Iterator[OpenFile]:
     Raises:
         DataError: truncated, of pickled objects, or without features.
     """
-    bad = (OSError, ValueError, EOFError, BadZipFile, KeyError)
-    with refusing(path, "a whole .npz archive of numbers", *bad):
-        archive = np.load(path, allow_pickle=False)
+    with refusing(path, "a whole .npz archive of numbers", *UNREADABLE), path.open("rb") as file:
+        opened = _opened(path, np.load(file, allow_pickle=False))  # NumPy would leave a damaged one open
+    yield opened
+
+
+def _opened(path: Path, archive: Any) -> OpenFile:
     if isinstance(archive, np.ndarray):
         raise bag_error(path, "an .npz archive", "a single array", "name it .npy")
     with archive:
-        with refusing(path, "a whole .npz archive of numbers", *bad):
-            features = _member(path, archive, features_name(path, archive.files))
-            where = coords_name(archive.files)
-            coords = None if where is None else _member(path, archive, where)
-        if coords is not None and (coords.ndim != 2 or coords.shape[1] != 2 or not np.isfinite(coords).all()):
-            raise bag_error(path, "finite coords (n, 2)", f"shape {coords.shape}")
-        yield OpenFile(format="NumPy", features=features, coords=coords)
+        features = _member(path, archive, features_name(path, archive.files))
+        where = coords_name(archive.files)
+        coords = None if where is None else _member(path, archive, where)
+    return OpenFile(format="NumPy", features=features, coords=coords)
 
 
 def _member(path: Path, archive: Any, name: str) -> np.ndarray:

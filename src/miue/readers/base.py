@@ -15,6 +15,7 @@ from miue.errors import DataError, MiueError
 
 INFLATES_AT_MOST = 1100  # deflate, the best of the compressions met, makes 1032 bytes of one
 ROOM = 1 << 20  # what a file may claim beyond that: chunks that were never written hold nothing
+LARGEST_COORD = 1 << 53  # beyond it a float64 does not tell one pixel from the next
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class OpenFile:
     Attributes:
         format: which tool writes such files.
         features: may be sliced, has ``shape`` and ``dtype``.
-        coords: (n, 2) corners, in level-0 pixels or µm; None where the file has none.
+        coords: (n, 2) corners, in level-0 pixels or µm, not yet checked; None where the file has none.
         patch_size: side of a patch in the unit of ``coords``, or None.
         in_microns: whether ``coords`` and ``patch_size`` are in µm.
         extractor: what made the features, "" where the file does not say.
@@ -90,7 +91,7 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
 
     with open_bag_file(path) as file:
         size, shape = _size_and_shape(path, file)
-        coords, patch_size, notes = _in_pixels(file, microns_per_pixel)
+        coords, patch_size, notes = _in_pixels(path, file, microns_per_pixel)
         if coords is not None and len(coords) != size:
             raise bag_error(path, "as many coords as features", f"{len(coords)} coords, {size} features")
         if coords is not None and patch_size is None:
@@ -158,7 +159,7 @@ def refuse_claim(path: Path, array: Any) -> None:
     Raises:
         DataError: it does.
     """
-    claimed = int(np.prod(tuple(array.shape), dtype=object)) * _item_size(array.dtype)
+    claimed = int(np.prod(tuple(array.shape), dtype=object)) * array.dtype.itemsize
     held = path.stat().st_size
     if claimed > held * INFLATES_AT_MOST + ROOM:
         raise bag_error(path, "an array that its file can hold", f"{claimed:,} bytes in a file of {held:,}")
@@ -183,10 +184,6 @@ def refusing(path: Path, wanted: str, *errors: type[Exception]) -> Iterator[None
         raise
     except errors as error:
         raise bag_error(path, wanted, str(error).split("\n")[0] or type(error).__name__) from error
-
-
-def _item_size(dtype: Any) -> int:
-    return np.dtype(dtype).itemsize
 
 
 def _dtype_read(dtype: np.dtype) -> np.dtype:
@@ -234,15 +231,27 @@ def _form_notes(file: OpenFile) -> tuple[str, ...]:
 
 
 def _in_pixels(
-    file: OpenFile, microns_per_pixel: float | None
+    path: Path, file: OpenFile, microns_per_pixel: float | None
 ) -> tuple[np.ndarray | None, int | None, tuple[str, ...]]:
     """Return coords and patch size in level-0 pixels, and the notes of the file."""
     if file.coords is None:
         return None, None, file.notes
-    if not file.in_microns:
-        size = None if file.patch_size is None else round(file.patch_size)
-        return np.asarray(file.coords).round().astype(np.int64), size, file.notes
-    if microns_per_pixel is None:
+    unit = 1.0 if microns_per_pixel is None or not file.in_microns else microns_per_pixel
+    pixels = _whole_pixels(path, np.asarray(file.coords), unit)
+    if file.in_microns and microns_per_pixel is None:
         return None, None, (*file.notes, "coords are in µm and left out; pass --mpp to have level-0 pixels")
-    size = None if file.patch_size is None else round(file.patch_size / microns_per_pixel)
-    return (file.coords / microns_per_pixel).round().astype(np.int64), size, file.notes
+    return pixels, None if file.patch_size is None else round(file.patch_size / unit), file.notes
+
+
+def _whole_pixels(path: Path, coords: np.ndarray, unit: float) -> Int64[np.ndarray, "n 2"]:
+    """Return coords in pixels of ``unit``, refused where they are no numbers or none that a pixel can have."""
+    if coords.size == 0:
+        return np.zeros((0, 2), np.int64)
+    if coords.ndim != 2 or coords.shape[1] != 2 or coords.dtype.kind not in "iuf":
+        raise bag_error(path, "coords (n, 2) that are numbers", f"{coords.dtype} of shape {coords.shape}")
+    with np.errstate(over="ignore"):  # infinity is refused below
+        pixels = coords.astype(np.float64) / unit
+    beyond = pixels[~(np.abs(pixels) <= LARGEST_COORD)]  # NaN is not
+    if len(beyond):
+        raise bag_error(path, "finite coords, at most 2^53 pixels from 0", f"{beyond[0]:g}")
+    return pixels.round().astype(np.int64)

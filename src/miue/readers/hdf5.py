@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.readers.base import OpenFile, bag_error, refuse_claim, refusing
+from miue.readers.base import LARGEST_COORD, OpenFile, bag_error, refuse_claim, refusing
 from miue.readers.names import coords_name, features_name
 
 
@@ -68,13 +68,7 @@ def _opened(path: Path, file: Any) -> OpenFile:
         stored = _dataset(path, file, where)
         refuse_claim(path, stored)
         coords, of_coords = np.asarray(stored[()]), stored.attrs
-        if coords.size == 0:
-            coords = np.zeros((0, 2))
-        if coords.ndim != 2 or coords.shape[1] < 2 or coords.dtype.kind not in "iuf":
-            raise bag_error(path, "coords (n, 2) that are numbers", f"{coords.dtype} of shape {coords.shape}")
-        if not np.isfinite(coords).all():
-            raise bag_error(path, "finite coords", "NaN or infinity")
-        coords = coords[:, :2]
+        coords = coords[:, :2] if coords.ndim == 2 else coords
     if "unit" in file.attrs or (where is not None and "tile_size_um" in file.attrs):
         return _stamp(file, features, coords)
     if "patch_size_level0" in of_coords or "encoder" in features.attrs:
@@ -123,7 +117,7 @@ def _number(attributes: Mapping[str, Any], name: str) -> float | None:
     if not len(values) or values.dtype.kind not in "iuf":
         return None
     number = float(values[0])
-    return number if np.isfinite(number) and number > 0 else None
+    return number if 0 < number <= LARGEST_COORD else None
 
 
 def _text(attributes: Mapping[str, Any], name: str) -> str:

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from miue.readers.base import OpenFile, bag_error
+from miue.readers.base import OpenFile, bag_error, refuse_claim, refusing
 from miue.readers.names import coords_name, features_name
+from miue.readers.tensors import as_numpy
 
 _loading = Lock()  # the list of what may be loaded is the process's; one thread would end another's
 
@@ -27,9 +28,15 @@ def open_torch(path: Path) -> Iterator[OpenFile]:
     Raises:
         DataError: truncated, or holding anything but tensors and arrays.
     """
+    with refusing(path, "a whole file of torch", Exception):  # a damaged pickle is a program that may raise any
+        content = _loaded(path)
+    yield _opened(path, content)
+
+
+def _loaded(path: Path) -> Any:
     try:
         with _loading, torch.serialization.safe_globals(_numpy_parts()):
-            content = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
     except UnpicklingError as error:
         raise bag_error(
             path,
@@ -37,9 +44,6 @@ def open_torch(path: Path) -> Iterator[OpenFile]:
             "a pickle that would run code or build other objects; nothing of it was loaded",
             "do not open this file with other tools unless you trust its author; extract the features again",
         ) from error
-    except (OSError, RuntimeError, EOFError, ValueError, TypeError, AttributeError, KeyError) as error:
-        raise bag_error(path, "a whole file of torch", str(error).split("\n")[0]) from error
-    yield _opened(path, content)
 
 
 def _opened(path: Path, content: Any) -> OpenFile:
@@ -51,19 +55,13 @@ def _opened(path: Path, content: Any) -> OpenFile:
     features = _array(path, arrays[features_name(path, arrays)])
     where = coords_name(arrays)
     coords = None if where is None else _array(path, arrays[where])
-    if coords is not None and (coords.ndim != 2 or coords.shape[1] != 2 or not np.isfinite(coords).all()):
-        raise bag_error(path, "finite coords (n, 2)", f"shape {coords.shape}")
     return OpenFile(format="torch", features=features, coords=coords)
 
 
 def _array(path: Path, part: Tensor | np.ndarray) -> np.ndarray:
     if isinstance(part, Tensor):
-        if part.layout != torch.strided:
-            raise bag_error(path, "a dense tensor", f"layout {part.layout}")
-        plain = part.detach().float() if part.dtype == torch.bfloat16 else part.detach()
-        return plain.numpy()
-    if part.dtype.kind not in "fiub":
-        raise bag_error(path, "an array of numbers", f"type {part.dtype}")
+        return as_numpy(path, part)
+    refuse_claim(path, part)
     return part
 
 

@@ -19,6 +19,7 @@ from miue.data.image_files import has_split, read_idx
 from miue.data.mnist_bags import mnist_bags
 from miue.data.musk_bags import musk_bags
 from miue.data.splits import read_splits
+from miue.data.tile_files import read_about, read_tiles
 from miue.errors import DataError, MiueError, StorageError
 from miue.readers import contents_of
 
@@ -199,3 +200,43 @@ def test_other_files_damaged_anywhere_are_read_or_named(tmp_path: Path) -> None:
         musk1_bag_names=np.arange(20).astype(str),
     )
     assert named_when_damaged(tmp_path / "musk.npz", lambda path: musk_bags(path.parent, 1)) > 0.5
+
+
+def linked(path: Path, how: str) -> None:
+    """Write features beside coords that lie in another file."""
+    outside = path.parent / "outside.h5"
+    with h5py.File(outside, "w") as file:
+        file["coords"] = np.array([[0, 0], [256, 0]])
+        file["coords"].attrs.update(patch_size=256, patch_size_level0=256, downsample=1.0)
+    with h5py.File(path, "w") as file:
+        file["features"] = FEATURES[:2]
+        if how == "link":
+            file["coords"] = h5py.ExternalLink(str(outside), "/coords")
+            return
+        if how == "external":
+            coords = file.create_dataset("coords", (2, 2), "i8", external=[(str(outside), 0, 32)])
+        else:
+            layout = h5py.VirtualLayout((2, 2), np.int64)
+            layout[:] = h5py.VirtualSource(str(outside), "coords", (2, 2))
+            coords = file.create_virtual_dataset("coords", layout)
+        coords.attrs.update(patch_size=256, patch_size_level0=256, downsample=1.0)
+
+
+@pytest.mark.parametrize("how", ["link", "external", "virtual"])
+def test_coords_that_lie_in_other_files_are_refused_wherever_they_are_read(tmp_path: Path, how: str) -> None:
+    linked(path := tmp_path / "s.h5", how)
+    for read in (contents_of, read_tiles, read_about):
+        with pytest.raises(DataError, match=r"s\.h5': expected 'coords' in the file itself"):
+            read(path)
+    patches = tmp_path / "clam" / "patches"
+    patches.mkdir(parents=True)
+    linked(patches / "s.h5", how)
+    with pytest.raises(DataError, match=r"patches/s\.h5': expected 'coords' in the file itself"):
+        contents_of(made_files.clam(tmp_path / "clam", "s", FEATURES))
+
+
+def test_a_file_of_coords_alone_has_no_features_and_that_is_said(tmp_path: Path) -> None:
+    path = made_files.clam_patches(tmp_path, "s", 7, 256, 1.0)
+    assert len(read_tiles(path).coords) == 7
+    with pytest.raises(StorageError, match="a file of features as this command writes it"):
+        read_about(path)

@@ -16,6 +16,7 @@ from jaxtyping import Float32, Int64
 
 from miue.errors import DataError, StorageError
 from miue.files import atomic_file
+from miue.readers.hdf5 import dataset_within
 
 MOST_PATCHES = 50_000_000  # more than any slide has; a file that claims more is not read
 
@@ -56,13 +57,17 @@ def read_about(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
     Raises:
         StorageError: it cannot be read or has no features.
+        DataError: these, or the coords, lie in other files.
     """
     import h5py
 
     try:
         with h5py.File(path, "r") as file:
-            return dict(file["features"].attrs), dict(file["coords"].attrs)
-    except (OSError, KeyError, ValueError) as error:
+            features, coords = (dataset_within(path, file, name).attrs for name in ("features", "coords"))
+            return dict(features), dict(coords)
+    except DataError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise StorageError(
             item=f"{str(path)!r}",
             wanted="a file of features as this command writes it",
@@ -76,13 +81,13 @@ def read_tiles(path: Path) -> Tiles:
 
     Raises:
         StorageError: it cannot be read.
-        DataError: coords that are none, or of patches whose size it does not say.
+        DataError: coords that are none, lie in other files, or are of patches whose size it does not say.
     """
     import h5py
 
     try:
         with h5py.File(path, "r") as file:
-            found = file["coords"]
+            found = dataset_within(path, file, "coords")
             if found.ndim != 2 or found.shape[1] != 2 or not 0 < found.shape[0] < MOST_PATCHES:
                 raise _no_coords(path, f"coords of shape {found.shape}")
             if found.dtype.kind not in "iu":
@@ -90,7 +95,7 @@ def read_tiles(path: Path) -> Tiles:
             coords, about = found[:].astype(np.int64), dict(found.attrs)
     except DataError:
         raise
-    except (OSError, KeyError, ValueError, AttributeError) as error:
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise StorageError(
             item=f"{str(path)!r}", wanted="an HDF5 file with coords", got=str(error), fix="check the file"
         ) from error

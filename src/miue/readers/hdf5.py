@@ -53,19 +53,39 @@ def patch_size_beside(path: Path) -> int | None:
                 ),
                 h5py.File(beside, "r", locking=False) as file,
             ):
-                attributes = file["coords"].attrs
+                attributes = dataset_within(beside, file, "coords").attrs
                 size = _number(attributes, "patch_size")
                 downsample = _number(attributes, "downsample") or 1.0
                 return None if size is None else round(size * downsample)
     return None
 
 
+def dataset_within(path: Path, file: Any, name: str) -> Any:
+    """Return a dataset that lies in this very file.
+
+    Raises:
+        DataError: a link, a group, or data that lies in other files.
+        KeyError: no such name.
+    """
+    import h5py
+
+    link = file.get(name, getlink=True)
+    if link is not None and not isinstance(link, h5py.HardLink):
+        raise bag_error(path, f"{name!r} in the file itself", "a link to elsewhere")
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset):
+        raise bag_error(path, f"{name!r} to be an array", "a group")
+    if dataset.external or dataset.is_virtual:
+        raise bag_error(path, f"{name!r} in the file itself", "data that lies in other files")
+    return dataset
+
+
 def _opened(path: Path, file: Any) -> OpenFile:
-    features = _dataset(path, file, features_name(path, file.keys()))
+    features = dataset_within(path, file, features_name(path, file.keys()))
     where = coords_name(file.keys())
     coords, of_coords = None, {}
     if where is not None:
-        stored = _dataset(path, file, where)
+        stored = dataset_within(path, file, where)
         refuse_claim(path, stored)
         coords, of_coords = np.asarray(stored[()]), stored.attrs
         coords = coords[:, :2] if coords.ndim == 2 else coords
@@ -95,20 +115,6 @@ def _stamp(file: Any, features: Any, coords: np.ndarray | None) -> OpenFile:
         extractor=_text(file.attrs, "extractor"),
         notes=notes,
     )
-
-
-def _dataset(path: Path, file: Any, name: str) -> Any:
-    """Return a dataset that lies in this very file."""
-    import h5py
-
-    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
-        raise bag_error(path, f"{name!r} in the file itself", "a link to elsewhere")
-    dataset = file[name]
-    if not isinstance(dataset, h5py.Dataset):
-        raise bag_error(path, f"{name!r} to be an array", "a group")
-    if dataset.external or dataset.is_virtual:
-        raise bag_error(path, f"{name!r} in the file itself", "data that lies in other files")
-    return dataset
 
 
 def _number(attributes: Mapping[str, Any], name: str) -> float | None:

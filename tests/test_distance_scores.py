@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -130,6 +131,9 @@ def test_shifted_copies_keep_bags_and_mark_their_shift() -> None:
         assert any(np.array_equal(np.rot90(before, k, axes=(0, 1)), after) for k in (1, -1))
     for name in ("noise", "blend"):
         assert not np.array_equal(copies[name].instances[copies[name].positions], original)
+    assert shifted.patients is None
+    of_patients = replace(bags, patients=("a", "a", "b", "c", "c", "c"))
+    assert shifted_copies(of_patients, seed=0).patients == ("a", "a", "b", "c", "c", "c") * 4
     again = shifted_copies(bags, seed=0)
     assert np.array_equal(shifted.instances, again.instances)
     with pytest.raises(DataError, match="uint8 images"):

@@ -30,7 +30,7 @@ def noisy(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -> 
 
 
 def blended(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -> UInt8[np.ndarray, "m H W c"]:
-    """Average each image with another one of the same set."""
+    """Average each image with one of the same set, each being taken once; the few that meet themselves stay."""
     partner = random.permutation(len(images))
     return ((images.astype(np.uint16) + images[partner]) // 2).astype(np.uint8)
 
@@ -48,7 +48,7 @@ SHIFTS: dict[str, ImageShift] = {
 def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShift] = SHIFTS) -> BagDataset:
     """Return the bags followed by a copy of them for each shift, marked as out of distribution by its name.
 
-    Labels stay: a shifted image shows what it showed.
+    Labels and patients stay: a shifted image shows what it showed, of whom it showed it.
 
     Args:
         bags: bags of uint8 images.
@@ -82,6 +82,7 @@ def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShi
         made,
         ood_sets=tuple(sets),
         class_names=bags.class_names,
+        patients=None if bags.patients is None else bags.patients * copies,
         labels=Labels(np.tile(labels.values, copies), np.tile(labels.known, copies)),
         instance_labels=Labels(np.tile(instance_labels.values, copies), np.tile(instance_labels.known, copies)),
     )

@@ -378,9 +378,9 @@ def test_a_store_of_other_classes_is_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bags = miue.read_store(folder / "store")
-    write_store(tmp_path / "store", replace(bags, class_names=("tumour", "benign")))
+    write_store(tmp_path / "store", replace(bags, class_names=("benign", "tumor")))
     printed = fail("calibrate", folder / "run", tmp_path / "store", monkeypatch=monkeypatch, capsys=capsys)
-    assert "expected the classes of the model: benign, tumour, got tumour, benign" in printed
+    assert "class 'tumor' of the bags: expected one of the classes benign, tumour" in printed
 
 
 def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_held_out(

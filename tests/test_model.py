@@ -16,8 +16,8 @@ from made_bags import FITTING, separable_bags
 
 import miue
 from miue import prediction
-from miue.bags import BagDataset
-from miue.errors import ConfigError, ModelError, StorageError
+from miue.bags import BagDataset, Labels
+from miue.errors import ConfigError, DataError, ModelError, StorageError
 
 ONE_EPOCH = {"max_epochs": 1}
 
@@ -247,3 +247,29 @@ def test_the_accelerator_has_one_name_and_is_not_made_up(bags: BagDataset) -> No
                 model.predict(bags, device=name)
     with pytest.raises(ConfigError, match="device 'tpu'"):
         model.predict(bags, device="tpu")
+
+
+def test_labels_are_matched_to_the_classes_of_the_model_by_name() -> None:
+    bags = replace(separable_bags(), class_names=("normal", "tumour"))
+    model = train(bags)
+    wanted = model.predict(bags)
+    turned = replace(
+        bags,
+        class_names=("tumour", "other", "normal"),
+        labels=Labels(np.where(bags.labels.values == 1, 0, 2), bags.labels.known),
+        instance_labels=Labels(np.where(bags.instance_labels.values == 1, 0, 2), bags.instance_labels.known),
+    )
+    found = model.predict(turned)
+    for ours, theirs in ((found.bags, wanted.bags), (found.instances, wanted.instances)):
+        assert ours is not None and theirs is not None
+        assert np.array_equal(ours.labels.values, theirs.labels.values)
+    without = model.predict(replace(bags, class_names=()))
+    assert np.array_equal(without.bags.labels.values, wanted.bags.labels.values)
+    with pytest.raises(DataError, match="class 'tumor' of the bags: expected one of the classes normal, tumour"):
+        model.predict(replace(bags, class_names=("normal", "tumor")))
+    three = replace(bags, class_names=(), labels=Labels(bags.labels.values + 1, bags.labels.known))
+    with pytest.raises(DataError, match="class '2' of the bags"):
+        model.predict(three)
+    unlabelled = replace(bags, class_names=("a", "b"), labels=Labels.unknown(len(bags)))
+    foreign = replace(unlabelled, instance_labels=Labels.unknown(len(bags.instances)))
+    assert not model.predict(foreign).bags.labels.known.any()

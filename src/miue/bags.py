@@ -264,6 +264,32 @@ class BagDataset:
             )
         return self.subset(chosen)
 
+    def with_classes(self, names: tuple[str, ...]) -> BagDataset:
+        """Return these bags with their labels numbered as ``names`` are, which are matched by name.
+
+        Bags without class names keep their numbers.
+
+        Raises:
+            DataError: a label of a class that is not among ``names``.
+        """
+        if self.class_names == names:
+            return self
+        theirs = self.class_names or tuple(str(c) for c in range(self.num_classes))
+        known = names if self.class_names else theirs[: len(names)]
+        number = np.array([known.index(name) if name in known else -1 for name in theirs])
+        renumbered = []
+        for labels in (self.labels, self.instance_labels):
+            values = np.where(labels.known, number[np.where(labels.known, labels.values, 0)], 0)
+            if len(values) and values.min() < 0:
+                raise DataError(
+                    item=f"class {theirs[labels.values[values.argmin()]]!r} of the bags",
+                    wanted=f"one of the classes {', '.join(names)}",
+                    got="another",
+                    fix="name classes as they were named in training, or take these labels out",
+                )
+            renumbered.append(Labels(values, labels.known))
+        return replace(self, labels=renumbered[0], instance_labels=renumbered[1], class_names=names)
+
     def batch(self, bags: Sequence[int] | np.ndarray) -> BagBatch:
         """Read the bags at the given positions and pack them.
 

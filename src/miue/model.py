@@ -81,6 +81,7 @@ class Model:
 
         Raises:
             ModelError: instances of another shape than the model was trained on; a calibration of other weights.
+            DataError: a label of a class that the model does not have.
             ConfigError: an instance estimator that the model does not have.
         """
         if self.calibration is not None:
@@ -89,7 +90,7 @@ class Model:
         self.check(dataset)
         predictions = predict(
             self.method,
-            dataset,
+            dataset.with_classes(self.contract.class_names),
             estimator=estimator,
             seed=seed,
             progress=progress,

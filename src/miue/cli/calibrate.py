@@ -11,7 +11,7 @@ from rich.console import Console
 from miue.cli.given import read_given
 from miue.cli.held_out import calibration_bags
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
-from miue.errors import ConfigError, DataError, unknown_name
+from miue.errors import ConfigError, unknown_name
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -206,24 +206,7 @@ def _opened(
     from miue.model import Model
 
     model = replace(Model.load(run), calibration=None)
-    names = model.contract.class_names
-    if source.classes is None and not any("," in name for name in names):
-        source = replace(source, classes=",".join(names))
-    opened = open_bags(path, source, progress=not quiet)
+    opened = open_bags(path, source.of_model(model.contract.class_names), progress=not quiet)
     say_left_out(opened)
-    _check_classes(names, opened.bags)
     bags, about = calibration_bags(run, opened.bags, split)
     return model, bags, {"source": str(path), **about}
-
-
-def _check_classes(names: tuple[str, ...], bags: BagDataset) -> None:
-    if not bags.labels.known.any():
-        return  # which parts need labels is said where they are fitted
-    theirs = bags.class_names or tuple(str(c) for c in range(bags.num_classes))
-    if theirs != names:
-        raise DataError(
-            item="the bags",
-            wanted=f"the classes of the model: {', '.join(names)}",
-            got=", ".join(theirs),
-            fix="calibrate on bags of the same classes, in the same order",
-        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
@@ -49,6 +49,11 @@ class Source:
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Go on without bags that cannot be used, and list them.")
     ] = False
+
+    def of_model(self, classes: tuple[str, ...]) -> Source:
+        """Return what is told, with the classes of a model where none are given."""
+        named = self.classes is not None or any("," in name for name in classes)
+        return self if named else replace(self, classes=",".join(classes))
 
 
 def takes_bags(command: Callable[..., None]) -> Callable[..., None]:

@@ -226,11 +226,13 @@ def test_a_folder_is_trained_on_and_predicted_directly(slides: tuple[Path, Path]
     lines = (tmp_path / "run" / "splits.csv").read_text().splitlines()
     learned = {line.split(",")[0] for line in lines[1:] if line.endswith(("train", "validation"))}
     patient_of = dict(zip(*(lambda t: (t.ids, t.patients))(read_label_table(labels)), strict=True))
+    kept = {line.split(",")[0] for line in lines[1:] if line.endswith("test")}
     made_files.trident(folder, "new", made_files.features_of(4))
     run("predict", tmp_path / "run", folder, "--out", tmp_path / "p", "--quiet")
     predicted = miue.read_predictions(tmp_path / "p").bags
     every = open_folder(folder).bags
     assert set(predicted.bag_ids) == set(every.ids) - learned and "new" in predicted.bag_ids
+    assert kept == set(predicted.bag_ids) - {"new"}
     tested = set(predicted.bag_ids) - {"new"}
     assert not {patient_of[bag] for bag in tested} & {patient_of[bag] for bag in learned}
     run("predict", tmp_path / "run", folder, "--out", tmp_path / "all", "--split", "all", "--quiet")

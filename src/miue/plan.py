@@ -64,10 +64,13 @@ class Plan:
             "validation_bags": validation_bags,
         }
 
-    def splits(self) -> Splits:
-        """Return which bags are trained on and which are validated on."""
+    def splits(self, dataset: BagDataset) -> Splits:
+        """Return which bags are trained on, which are validated on, and what ``dataset`` keeps for later."""
         parts = {"train": self.train, "validation": self.validation}
-        return Splits("the run", ({name: split for split, part in parts.items() for name in part.ids},))
+        learned = {name: split for split, part in parts.items() for name in part.ids}
+        kept = zip(dataset.ids, dataset.splits, strict=True)
+        later = {name: split for name, split in kept if split and split not in parts}
+        return Splits("the run", ({**later, **learned},))
 
     @cached_property
     def fingerprints(self) -> tuple[str, str]:

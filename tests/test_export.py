@@ -145,6 +145,14 @@ def test_a_region_has_the_mean_of_its_patches_and_a_hole_where_there_is_one() ->
     assert corner["properties"]["measurements"]["patches"] == 1  # touches at a corner alone
 
 
+def test_the_area_of_a_region_is_exact() -> None:
+    size, count = 4099, 7
+    given = made([[size * x, 0] for x in range(count)], [0.7] * count)
+    (patches,) = patches_by_slide(given, patch_size=size)
+    (region,) = regions(patches, Selection(["normal", "tumour"], [1]))
+    assert region["properties"]["measurements"]["area px²"] == count * size**2 == 117612607
+
+
 def test_bounds_are_subtracted_and_stated(saved: Path) -> None:
     result = run("geojson", saved, "--out", saved.parent / "out", "--bounds", "7,1000", "--quiet")
     assert result.exit_code == 0, result.output

@@ -124,9 +124,14 @@ def _feature(
         "properties": {
             "objectType": kind,
             "classification": {"name": names[number], "color": list(COLOURS[number % len(COLOURS)])},
-            "measurements": {name: float(f"{value:.7g}") for name, value in values.items() if np.isfinite(value)},
+            "measurements": {name: _short(value) for name, value in values.items() if np.isfinite(value)},
         },
     }
+
+
+def _short(value: float) -> float:
+    """Return the value with the digits that float32 holds; whole numbers, such as areas, as they are."""
+    return float(value) if float(value).is_integer() else float(f"{value:.7g}")
 
 
 def _region_measurements(

@@ -189,11 +189,30 @@ def test_predictions_that_do_not_fit_a_calibration_are_refused(table: Path) -> N
     given = read_tables(table)
     with pytest.raises(DataError, match="2 classes"):
         decide(given, by_hand(class_names=("a", "b", "c")))
+    with pytest.raises(
+        DataError, match="got 2 classes; .*, or calibrate with --classes in the order of the model"
+    ):
+        decide(given, by_hand(class_names=("0", "1", "2")))
+    with pytest.raises(DataError, match="calibrated: 0, 1, got 1, 0"):
+        decide(Predictions(given.bags, None, {"classes": ["1", "0"]}), by_hand(class_names=("0", "1")))
     with pytest.raises(DataError, match="expected the classes that were calibrated: benign, tumour, got tumour"):
         decide(Predictions(given.bags, None, {"classes": ["tumour", "benign"]}), by_hand())
     with pytest.raises(DataError, match="'knn_mean'"):
         far = by_hand().false_alarms.model_copy(update={"score": "knn_mean"})  # type: ignore[union-attr]
         decide(given, by_hand(false_alarms=far))
+
+
+def test_classes_without_names_are_those_of_the_same_number(table: Path) -> None:
+    given, numbered = read_tables(table), by_hand(class_names=("0", "1"))
+    named = Predictions(given.bags, None, {"classes": ["benign", "tumour"]})
+    bare = Predictions(given.bags, None, {"classes": ["0", "1"]})
+    for predictions, calibration in ((named, numbered), (bare, by_hand()), (given, by_hand())):
+        decisions = decide(predictions, calibration).bags.decisions
+        assert decisions is not None
+        assert decisions.decision.tolist()[:2] == ["benign", "tumour"]
+    unnamed = decide(given, numbered).bags.decisions
+    assert unnamed is not None
+    assert unnamed.decision.tolist()[:2] == ["0", "1"]
 
 
 def test_a_label_set_that_is_none_is_named(table: Path) -> None:

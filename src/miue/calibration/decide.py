@@ -27,8 +27,7 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     """
     calibration.check_weights(predictions.about.get("weights_sha256"))
     table = predictions.bags
-    names = np.array(calibration.class_names, object)
-    _check_classes(predictions, calibration)
+    names = np.array(_class_names(predictions, calibration), object)
     decision = names[table.predicted]
     reason = np.array([f"{names[c]} is the most probable class" for c in table.predicted], object)
     if calibration.referral is not None:
@@ -71,16 +70,22 @@ def _referred(table: PredictionTable, rule: Referral) -> tuple[Bool[np.ndarray, 
     return referred, np.array(reasons, object)
 
 
-def _check_classes(predictions: Predictions, calibration: Calibration) -> None:
-    classes = tuple(predictions.about.get("classes", calibration.class_names))
-    count = predictions.bags.distribution.num_classes
-    if count != len(calibration.class_names) or classes != calibration.class_names:
-        raise DataError(
-            item="the predictions",
-            wanted=f"the classes that were calibrated: {', '.join(calibration.class_names)}",
-            got=", ".join(classes) if classes != calibration.class_names else f"{count} classes",
-            fix="decide on predictions of the model that was calibrated",
-        )
+def _class_names(predictions: Predictions, calibration: Calibration) -> tuple[str, ...]:
+    """Return the names that the calibration or the predictions know; "0", "1", … are the names of neither."""
+    calibrated, count = calibration.class_names, predictions.bags.distribution.num_classes
+    classes = tuple(map(str, predictions.about.get("classes", calibrated)))
+    numbers = tuple(map(str, range(count)))
+    swapped = classes != calibrated and set(classes) == set(calibrated)
+    same = classes == calibrated or numbers in (classes, calibrated)
+    if count == len(calibrated) == len(classes) and same and not swapped:
+        return classes if calibrated == numbers else calibrated
+    raise DataError(
+        item="the predictions",
+        wanted=f"the classes that were calibrated: {', '.join(calibrated)}",
+        got=", ".join(classes) if classes != calibrated else f"{count} classes",
+        fix="decide on predictions of the model that was calibrated, or calibrate with --classes in the order of "
+        "the model",
+    )
 
 
 def _uncertainty(table: PredictionTable, name: str) -> Float64[np.ndarray, "n"]:

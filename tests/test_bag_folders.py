@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import h5py
 import made_files
 import numpy as np
 import pytest
@@ -115,6 +116,121 @@ def test_inspect_lists_each_bag(slides: tuple[Path, Path]) -> None:
     assert all(name in shown for name in by_id)
 
 
+def test_one_id_in_two_files_is_a_problem_of_that_bag_alone(slides: tuple[Path, Path]) -> None:
+    folder, labels = slides
+    whole = open_folder(folder).bags
+    for name in ("0000", "0010"):
+        np.save(folder / f"{name}.npy", made_files.features_of(5))
+    with pytest.raises(DataError, match=r"got 2 that cannot .*one file of this name, got 0000\.h5 and 0000\.npy"):
+        open_folder(folder)
+    opened = open_folder(folder, read_label_table(labels), skip_bad=True)
+    assert set(whole.ids) - set(opened.bags.ids) == {"0000", "0010"} == {one.bag for one in opened.left_out}
+    listed = json.loads(run("inspect", folder, "--json", "--quiet"))
+    problems = {one["file"]: one["problems"] for one in listed["bag"] if one["problems"]}
+    assert problems["0010.h5"] == ["expected one file of this name, got 0010.npy too"]
+    assert set(problems) == {"0000.h5", "0000.npy", "0010.h5", "0010.npy"}
+    assert (listed["bags"], listed["usable"]) == (len(whole), len(whole) - 2)
+
+
+def test_two_files_of_one_id_that_the_table_does_not_list_do_no_harm(slides: tuple[Path, Path]) -> None:
+    folder, labels = slides
+    made_files.trident(folder, "extra", made_files.features_of(3))
+    np.save(folder / "extra.npy", made_files.features_of(5))
+    left = open_folder(folder, read_label_table(labels)).left_out
+    assert [(one.bag, one.is_bad) for one in left] == [("extra", False)]
+
+
+def test_the_width_asked_for_decides_and_not_that_of_most_files(tmp_path: Path) -> None:
+    for name, width in (("a", 5), ("b", 5), ("c", 3)):
+        np.save(tmp_path / f"{name}.npy", made_files.features_of(4, width=width))
+    opened = open_source(tmp_path, skip_bad=True, instance_shape=(3,))
+    assert opened.bags.ids == ("c",) and opened.bags.instance_shape == (3,)
+    assert (
+        "a.npy': expected features of shape (3,), as the model takes them, got (5,)" in opened.left_out[0].reason
+    )
+    with pytest.raises(DataError, match="got 2 that cannot"):
+        open_folder(tmp_path, instance_shape=(3,))
+    with pytest.raises(DataError, match=r"none of 3 .*expected features of shape \(7,\)"):
+        open_folder(tmp_path, skip_bad=True, instance_shape=(7,))
+
+
+def test_files_without_coords_are_named_where_others_have_them(tmp_path: Path) -> None:
+    made_files.clam(tmp_path, "a", made_files.features_of(4))
+    folder = tmp_path / "h5_files"
+    np.save(folder / "bare.npy", made_files.features_of(5))
+    opened = open_source(folder)
+    assert opened.bags.coords is None
+    assert opened.notes == (
+        "1 of 2 files without coords (bare): those of the others are left out too; "
+        "to keep them, take such files out of the folder",
+    )
+    with pytest.raises(DataError, match="bare.npy': expected coords, which --export needs, got none"):
+        open_source(folder, coords_for="--export")
+    kept = open_source(folder, coords_for="--export", skip_bad=True)
+    assert kept.bags.ids == ("a",) and kept.bags.coords is not None and kept.notes == ()
+    (folder / "a.h5").unlink()
+    assert open_source(folder).notes == ()
+
+
+def test_a_store_without_coords_is_refused_where_they_are_needed(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", made_files.features_of(5))
+    pack(open_folder(tmp_path).bags, tmp_path / "store")
+    with pytest.raises(DataError, match="store': expected coords, which --export needs, got bags without"):
+        open_source(tmp_path / "store", coords_for="--export")
+
+
+def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
+    slides: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, labels = slides
+    bags = open_folder(folder, read_label_table(labels)).bags
+    miue.train(
+        bags,
+        settings={"max_epochs": 1},
+        options={"encoder.width": 8},
+        progress=False,
+        distances=[],
+        out=tmp_path / "run",
+    )
+    made_files.trident(folder, "bare", made_files.features_of(4))
+    with h5py.File(folder / "bare.h5", "a") as file:
+        del file["coords"]
+    predict = ("predict", tmp_path / "run", folder, "--split", "all", "--quiet", "--out", tmp_path / "p")
+    assert "bare.h5': expected coords, which --export needs" in run(*predict, "--export", "geojson", code=2)
+    assert not (tmp_path / "p").exists()
+    said = run(*predict, "--export", "geojson", "--skip-bad")
+    assert "left out: bare: " in said and "geojson of 26 slides written" in said
+    assert "note: 1 of 27 files without coords (bare)" in run(*predict, "--overwrite")
+
+
+def test_what_files_tell_of_themselves_is_said_once_by_every_command(tmp_path: Path) -> None:
+    for name in "abc":
+        made_files.stamp(tmp_path / "features", name, made_files.features_of(4))
+    said = run("data", "pack", tmp_path / "features", "--out", tmp_path / "store", "--quiet")
+    assert said.count("coords are in µm and left out; pass --mpp to have level-0 pixels (3 of 3 files)") == 1
+    again = run("data", "pack", tmp_path / "features", "--out", tmp_path / "other", "--mpp", "0.5", "--quiet")
+    assert "note:" not in again
+
+
+def test_slides_that_only_the_folder_beside_holds_are_said(tmp_path: Path) -> None:
+    for name in "abcdefg":
+        made_files.clam(tmp_path, name, made_files.features_of(4))
+        if name > "b":
+            (tmp_path / "h5_files" / f"{name}.h5").unlink()
+    beside = "'pt_files' was not read; 5 of its bags are not in 'h5_files': c, d, e, …"
+    assert open_source(tmp_path).notes == (beside,)
+    assert json.loads(run("inspect", tmp_path, "--json", "--quiet"))["note"] == beside
+    assert "note" not in json.loads(run("inspect", tmp_path / "pt_files", "--json", "--quiet"))
+
+
+def test_files_that_the_table_does_not_list_are_named(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    for name in "wxyz":
+        made_files.trident(folder, f"new_{name}", made_files.features_of(3))
+    said = run("data", "split", folder, "--labels", labels, "--out", tmp_path / "splits.csv")
+    assert "left out: 4 files that the label table does not list: new_w, new_x, new_y, …" in said
+
+
 def test_packing_keeps_every_number(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
     said = run("data", "pack", folder, "--labels", labels, "--out", tmp_path / "store", "--quiet")
@@ -210,8 +326,10 @@ def test_a_bag_with_nan_is_left_out_of_the_store_where_asked(slides: tuple[Path,
     made_files.trident(folder, "0020", broken)
     with pytest.raises(DataError, match="bag '0020', row 2: expected finite features"):
         pack(open_folder(folder).bags, tmp_path / "store")
-    run("data", "pack", folder, "--labels", labels, "--out", tmp_path / "store", "--skip-bad", "--quiet")
+    said = run("data", "pack", folder, "--labels", labels, "--out", tmp_path / "store", "--skip-bad", "--quiet")
     stored = miue.read_store(tmp_path / "store")
+    counts = ", ".join(f"{name} {stored.splits.count(name)}" for name in ("train", "validation", "test"))
+    assert f"with seed 42: {counts} bags" in said and said.count("left out: 0020: ") == 1
     assert "0020" not in stored.ids and len(stored) == len(open_folder(folder).bags) - 1
     assert "0020" in (tmp_path / "store" / "left_out.csv").read_text()
     whole = open_folder(folder).bags

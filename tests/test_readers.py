@@ -274,11 +274,11 @@ def test_an_archive_that_claims_too_much_is_refused_before_it_is_read(tmp_path: 
 def test_bag_files_are_found_where_tools_put_them(tmp_path: Path) -> None:
     made_files.clam(tmp_path / "clam", "a", FEATURES)
     made_files.clam_patches(tmp_path / "clam", "a", 7, 256, 1)
-    assert bag_files(tmp_path / "clam") == [tmp_path / "clam" / "h5_files" / "a.h5"]
+    assert bag_files(tmp_path / "clam").by_id == {"a": (tmp_path / "clam" / "h5_files" / "a.h5",)}
     job = tmp_path / "trident" / "20x_256px_0px_overlap"
     made_files.trident(job / "features_uni_v1", "a", FEATURES)
     made_files.clam_patches(job, "a", 7, 256, 1)
-    assert bag_files(tmp_path / "trident") == [job / "features_uni_v1" / "a.h5"]
+    assert bag_files(tmp_path / "trident").by_id == {"a": (job / "features_uni_v1" / "a.h5",)}
     made_files.trident(job / "features_conch", "a", FEATURES)
     with pytest.raises(DataError, match="several such folders: .*features_conch, .*features_uni_v1"):
         bag_files(tmp_path / "trident")
@@ -289,11 +289,13 @@ def test_bag_files_are_found_where_tools_put_them(tmp_path: Path) -> None:
         bag_files(tmp_path / "empty")
 
 
-def test_one_id_in_two_files_is_refused(tmp_path: Path) -> None:
+def test_the_files_of_one_id_are_found_together(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", FEATURES)
     torch.save(torch.from_numpy(FEATURES), tmp_path / "a.pt")
-    with pytest.raises(DataError, match=r"bag 'a': expected one file of this name, got a\.npy and a\.pt"):
-        bag_files(tmp_path)
+    np.save(tmp_path / "b.npy", FEATURES)
+    found = bag_files(tmp_path)
+    assert [path.name for path in found.by_id["a"]] == ["a.npy", "a.pt"]
+    assert list(found.by_id) == ["a", "b"] and found.not_read == ""
 
 
 def test_instances_in_files_are_like_one_array(tmp_path: Path) -> None:

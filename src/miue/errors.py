@@ -42,6 +42,16 @@ def out_of_range(item: str, wanted: str, got: object) -> ConfigError:
     return ConfigError(item=item, wanted=wanted, got=repr(got), fix="change the value")
 
 
+def first_few(names: Iterable[str], count: int = 3) -> str:
+    """Return the first of some names, for a message that would be too long with all of them.
+
+    >>> first_few(["a", "b", "c", "d"]), first_few(["a"])
+    ('a, b, c, …', 'a')
+    """
+    every = list(names)
+    return ", ".join([*every[:count], *(["…"] if every[count:] else [])])
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     """Return the error for a name that is not one of ``known``, naming the nearest that is."""
     options = sorted(known)

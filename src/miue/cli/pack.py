@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -34,6 +35,7 @@ def data_pack(
 
     refuse_existing(out, overwrite=overwrite)
     opened = open_bags(bags, source, progress=not quiet, default_split=True)
+    say_left_out(opened)
     packed = pack(
         opened.bags,
         out,
@@ -43,15 +45,17 @@ def data_pack(
         overwrite=overwrite,
         progress=not quiet,
     )
-    for one in packed.left_out:
-        if one.is_bad:
-            typer.echo(f"left out: {one.bag}: {one.reason}", err=True)
+    failed = packed.left_out[len(opened.left_out) :]
+    for one in failed:
+        typer.echo(f"left out: {one.bag}: {one.reason}", err=True)
     missing = len(packed.left_out)
     listed = f"; {missing:,} left out, listed in {out / 'left_out.csv'}" if missing else ""
     already = f" ({packed.resumed:,} by an earlier run)" if packed.resumed else ""
     typer.echo(f"{packed.bags:,} bags{already} with {packed.instances:,} instances packed: {out}{listed}")
     if opened.note:
-        typer.echo(opened.note)
+        bad = {one.bag for one in failed}
+        kept = opened.bags.subset([row for row, name in enumerate(opened.bags.ids) if name not in bad])
+        typer.echo(replace(opened, bags=kept).note)
 
 
 @takes_bags

@@ -54,7 +54,7 @@ def predict(
     refuse_existing(out, overwrite=overwrite)
     check_exports(export or [])
     model = Model.load(run)
-    opened = open_bags(bags, source, progress=not quiet)
+    opened = open_bags(bags, source, progress=not quiet, coords_for="--export" if export else "")
     say_left_out(opened)
     chosen = _bags_to_predict(opened.bags, split, run / "splits.csv")
     failed: list[str] = []

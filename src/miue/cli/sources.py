@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from miue.errors import ConfigError
+from miue.errors import ConfigError, first_few
 
 BAGS_HELP = "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays), or long table (CSV, Parquet)."
 
@@ -79,7 +79,14 @@ def takes_bags(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def open_bags(
-    path: Path, source: Source, *, progress: bool, default_split: bool = False, check_values: bool = False
+    path: Path,
+    source: Source,
+    *,
+    progress: bool,
+    default_split: bool = False,
+    check_values: bool = False,
+    instance_shape: tuple[int, ...] | None = None,
+    coords_for: str = "",
 ) -> Any:
     """Return the bags at ``path`` and what was left out, as an ``OpenedBags``.
 
@@ -89,6 +96,8 @@ def open_bags(
         progress: show a bar.
         check_values: read all features that lie in files once, to find what is not finite.
         default_split: draw a split by patient and class where none is told, unless "none" is asked for.
+        instance_shape: that a model takes; else that of most files of a folder.
+        coords_for: the option that needs coords, so that bags without them cannot be used; "" for none.
 
     Raises:
         ConfigError: an option that does not fit what lies at ``path``.
@@ -118,6 +127,8 @@ def open_bags(
         fold=source.fold,
         instance_labels=source.instance_labels,
         microns_per_pixel=source.mpp,
+        instance_shape=instance_shape,
+        coords_for=coords_for,
         skip_bad=source.skip_bad,
         progress=progress,
     )
@@ -127,10 +138,13 @@ def open_bags(
 
 
 def say_left_out(opened: Any) -> None:
-    """Write which bags were left out and why to the standard error."""
+    """Write what to know of the files, and which bags were left out and why, to the standard error."""
+    for note in opened.notes:
+        typer.echo(f"note: {note}", err=True)
     for one in opened.left_out:
         if one.is_bad:
             typer.echo(f"left out: {one.bag}: {one.reason}", err=True)
-    unlisted = sum(not one.is_bad for one in opened.left_out)
+    unlisted = [one.bag for one in opened.left_out if not one.is_bad]
     if unlisted:
-        typer.echo(f"left out: {unlisted:,} files that the label table does not list", err=True)
+        what = f"{len(unlisted):,} files that the label table does not list"
+        typer.echo(f"left out: {what}: {first_few(unlisted)}", err=True)

@@ -31,9 +31,11 @@ def describe_bag_files(
     Raises:
         DataError: no such folder, or no bag files in it.
     """
+    files = bag_files(folder)
+    twins = {path: paths for paths in files.by_id.values() for path in paths}
     found = [
-        _described(path, microns_per_pixel, read)
-        for path in tracked(bag_files(folder), "reading" if read else "opening", shown=progress)
+        _described(path, microns_per_pixel, read, [twin.name for twin in twins[path] if twin != path])
+        for path in tracked(list(twins), "reading" if read else "opening", shown=progress)
     ]
     for name, what in (("shape", "features of shape"), ("encoder", "features of the encoder")):
         usual = Counter(str(one[name]) for one in found if one["instances"]).most_common(1)
@@ -49,16 +51,17 @@ def describe_bag_files(
         "path": str(folder),
         "formats": dict(Counter(one["format"] for one in found if one["format"])),
         "encoders": dict(Counter(one["encoder"] for one in found if one["encoder"])),
-        "bags": len(found),
+        "bags": len(files.by_id),
         "usable": len(usable),
         "instances": int(np.sum(sizes)),
         "bag sizes": {"min": min(sizes), "median": float(np.median(sizes)), "max": max(sizes)} if sizes else {},
         "features read": "all" if read else "none; --read looks for values that are not finite",
+        **({"note": files.not_read} if files.not_read else {}),
         "bag": found,
     }
 
 
-def _described(path: Path, microns_per_pixel: float | None, read: bool) -> dict[str, Any]:
+def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: list[str]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "bag": path.stem,
         "file": path.name,
@@ -70,7 +73,7 @@ def _described(path: Path, microns_per_pixel: float | None, read: bool) -> dict[
         "coords": "none",
         "patch size": None,
         "notes": [],
-        "problems": [],
+        "problems": [f"expected one file of this name, got {' and '.join(twins)} too"] if twins else [],
     }
     try:
         contents = contents_of(path, microns_per_pixel)

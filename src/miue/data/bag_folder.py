@@ -13,7 +13,7 @@ from miue.bags import BagDataset, Labels
 from miue.data.file_instances import FileInstances
 from miue.data.label_table import LabelTable
 from miue.data.labelling import LeftOut, match, refuse_or_skip, with_labels
-from miue.errors import DataError, MiueError
+from miue.errors import DataError, MiueError, first_few
 from miue.progress import tracked
 from miue.readers import Contents, contents_of
 from miue.readers.discovery import bag_files
@@ -27,11 +27,27 @@ class OpenedFolder:
         bags: the dataset.
         contents: what each of its files holds.
         left_out: bags that are not in it.
+        not_read: which folder beside holds further bags, "" for none.
     """
 
     bags: BagDataset
     contents: tuple[Contents, ...]
     left_out: tuple[LeftOut, ...]
+    not_read: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of the folder and of its files, each once, with the number of files it is true of."""
+        of, notes = f"of {len(self.contents):,} files", [self.not_read] if self.not_read else []
+        said = Counter(text for one in self.contents for text in one.notes)
+        notes += [f"{text} ({count:,} {of})" for text, count in said.items()]
+        bare = [one.id for one in self.contents if one.coords is None]
+        if 0 < len(bare) < len(self.contents):
+            notes.append(
+                f"{len(bare):,} {of} without coords ({first_few(bare)}): those of the others are left out too; "
+                "to keep them, take such files out of the folder"
+            )
+        return tuple(notes)
 
 
 def open_folder(
@@ -40,6 +56,8 @@ def open_folder(
     *,
     classes: Sequence[str] = (),
     microns_per_pixel: float | None = None,
+    instance_shape: tuple[int, ...] | None = None,
+    coords_for: str = "",
     skip_bad: bool = False,
     progress: bool = False,
 ) -> OpenedFolder:
@@ -50,29 +68,32 @@ def open_folder(
         labels: bags that it does not list are left out.
         classes: their order; the first is the negative one. Sorted by name if not given.
         microns_per_pixel: of level 0, for coords in µm.
+        instance_shape: that a model takes; None for that of most files.
+        coords_for: what needs coords, so that a file without them cannot be used; "" for nothing.
         skip_bad: leave out files that cannot be used, slides without tissue and bags without a file.
         progress: show a bar while many files are opened.
 
     Raises:
-        DataError: a file that cannot be used, a bag of the table without a file, or no bag left.
+        DataError: a file that cannot be used, two of one name, a bag of the table without a file, or no bag left.
     """
-    paths = bag_files(folder)
+    files = bag_files(folder)
+    named = list(files.by_id.values())
     left_out: list[LeftOut] = []
     if labels is not None:
-        listed, left_out = match(labels, [path.name for path in paths], str(folder))
-        paths = [paths[place] for place in listed]
+        listed, left_out = match(labels, [paths[0].name for paths in named], str(folder))
+        named = [named[place] for place in listed]
     found = []
-    for path in tracked(paths, "opening", shown=progress):
+    for paths in tracked(named, "opening", shown=progress):
         try:
-            found.append(_usable(path, microns_per_pixel))
+            found.append(_usable(_only(paths), microns_per_pixel, coords_for))
         except MiueError as error:
-            left_out.append(LeftOut(path.stem, str(error)))
-    found = _alike(found, left_out)
+            left_out.append(LeftOut(paths[0].stem, str(error)))
+    found = _alike(_fitting(found, instance_shape, left_out), left_out)
     refuse_or_skip(str(folder), len(found), left_out, skip_bad=skip_bad)
     bags = dataset_of(found)
     if labels is not None:
         bags = with_labels(bags, labels, classes)
-    return OpenedFolder(bags, tuple(found), tuple(left_out))
+    return OpenedFolder(bags, tuple(found), tuple(left_out), files.not_read)
 
 
 def dataset_of(found: Sequence[Contents]) -> BagDataset:
@@ -98,7 +119,18 @@ def dataset_of(found: Sequence[Contents]) -> BagDataset:
     )
 
 
-def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
+def _only(paths: tuple[Path, ...]) -> Path:
+    if len(paths) > 1:
+        raise DataError(
+            item=f"bag {paths[0].stem!r}",
+            wanted="one file of this name",
+            got=" and ".join(path.name for path in paths),
+            fix="keep one of them, or give each kind a folder of its own",
+        )
+    return paths[0]
+
+
+def _usable(path: Path, microns_per_pixel: float | None, coords_for: str) -> Contents:
     found = contents_of(path, microns_per_pixel)
     if not found.size:
         raise DataError(
@@ -107,7 +139,27 @@ def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
             got="none (a slide without tissue?)",
             fix="leave it out (--skip-bad goes on and lists it)",
         )
+    if coords_for and found.coords is None:
+        raise DataError(
+            item=f"bag file {str(path)!r}",
+            wanted=f"coords, which {coords_for} needs",
+            got="none" + (f" ({'; '.join(found.notes)})" if found.notes else ""),
+            fix="extract them with the features, or leave the file out (--skip-bad goes on and lists it)",
+        )
     return found
+
+
+def _fitting(found: list[Contents], shape: tuple[int, ...] | None, left_out: list[LeftOut]) -> list[Contents]:
+    """Return the files whose features a model takes; the others are left out."""
+    kept = []
+    for one in found:
+        if shape is None or one.instance_shape == shape:
+            kept.append(one)
+            continue
+        reason = f"bag file {str(one.path)!r}: expected features of shape {shape}, as the model takes them"
+        fix = "extract these features with the encoder that the model was trained on"
+        left_out.append(LeftOut(one.id, f"{reason}, got {one.instance_shape}; {fix}"))
+    return kept
 
 
 def _alike(found: list[Contents], left_out: list[LeftOut]) -> list[Contents]:

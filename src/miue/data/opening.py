@@ -27,12 +27,23 @@ class OpenedBags:
     Attributes:
         bags: the dataset.
         left_out: bags that are not in it, and why.
-        note: how the splits came about, where they were drawn here.
+        notes: what to know of the files that they were read from.
+        drawn: how the splits came about, where they were drawn here.
     """
 
     bags: BagDataset
     left_out: tuple[LeftOut, ...] = ()
-    note: str = ""
+    notes: tuple[str, ...] = ()
+    drawn: str = ""
+
+    @property
+    def note(self) -> str:
+        """How the splits were drawn, and how many of these bags are in each; "" where none were."""
+        if not self.drawn or not any(self.bags.splits):
+            return self.drawn
+        splits = self.bags.splits
+        counts = ", ".join(f"{name} {splits.count(name):,}" for name in ("train", "validation", "test"))
+        return f"{self.drawn}: {counts} bags"
 
     def with_values_checked(self, *, skip_bad: bool = False, progress: bool = False) -> OpenedBags:
         """Return the bags after all features in files were read once, so that training does not stop on one.
@@ -65,11 +76,9 @@ class OpenedBags:
         try:
             drawn = make_split(bags)
         except DataError as error:
-            return replace(self, note=f"no split was drawn ({error})")
-        assigned = drawn.assign(bags)
-        counts = ", ".join(f"{name} {assigned.splits.count(name):,}" for name in ("train", "validation", "test"))
+            return replace(self, drawn=f"no split was drawn ({error})")
         by = "patient and class" if bags.patients else "class"
-        return replace(self, bags=assigned, note=f"split by {by} with seed 42: {counts} bags")
+        return replace(self, bags=drawn.assign(bags), drawn=f"split by {by} with seed 42")
 
 
 def open_source(
@@ -82,6 +91,8 @@ def open_source(
     fold: int = 0,
     instance_labels: Path | None = None,
     microns_per_pixel: float | None = None,
+    instance_shape: tuple[int, ...] | None = None,
+    coords_for: str = "",
     skip_bad: bool = False,
     progress: bool = False,
 ) -> OpenedBags:
@@ -96,6 +107,8 @@ def open_source(
         fold: which of them.
         instance_labels: table of instances' labels, for evaluation.
         microns_per_pixel: of level 0, for coords in µm.
+        instance_shape: that a model takes; None for that of most files of a folder.
+        coords_for: what needs coords, so that bags without them cannot be used; "" for nothing.
         skip_bad: leave out what cannot be used.
         progress: show a bar.
 
@@ -104,24 +117,34 @@ def open_source(
     """
     table = None if labels is None else read_label_table(labels, **(columns or {}))
     left_out: Sequence[LeftOut] = ()
+    notes: tuple[str, ...] = ()
     if path.is_dir() and not (path / "store.json").exists():
         opened = open_folder(
             path,
             table,
             classes=classes,
             microns_per_pixel=microns_per_pixel,
+            instance_shape=instance_shape,
+            coords_for=coords_for,
             skip_bad=skip_bad,
             progress=progress,
         )
-        bags, left_out = opened.bags, opened.left_out
+        bags, left_out, notes = opened.bags, opened.left_out, opened.notes
     else:
         bags = open_table(path, classes=classes) if is_long_table(path) else read_store(path)
         if table is not None:
             bags, left_out = label_bags(bags, table, str(path), classes=classes, skip_bad=skip_bad)
+    if coords_for and bags.coords is None:
+        raise DataError(
+            item=repr(str(path)),
+            wanted=f"coords, which {coords_for} needs",
+            got="bags without",
+            fix=f"leave out {coords_for}, or make it again from bags that have them",
+        )
     if splits is None and table is not None and fold:
         splits = splits_of(table)
     if splits is not None:
         bags = splits.assign(bags, fold)
     if instance_labels is not None:
         bags = with_instance_labels(bags, instance_labels)
-    return OpenedBags(bags, tuple(left_out))
+    return OpenedBags(bags, tuple(left_out), notes)

@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from miue.errors import DataError
+from miue.errors import DataError, first_few
 from miue.readers.formats import READERS
 
 NO_BAGS = ("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson")
 
 
-def bag_files(folder: Path) -> list[Path]:
-    """Return the bag files of ``folder``, sorted by name.
+@dataclass(frozen=True)
+class BagFiles:
+    """The bag files of a folder, sorted by name.
+
+    Attributes:
+        by_id: the file of each bag; several where two kinds of file have one name.
+        not_read: which folder beside holds bags that these are not, "" for none.
+    """
+
+    by_id: Mapping[str, tuple[Path, ...]]
+    not_read: str = ""
+
+
+def bag_files(folder: Path) -> BagFiles:
+    """Return the bag files of ``folder``.
 
     They lie in the folder itself, or in the only folder below it that has any. Of CLAM's ``h5_files`` and
     ``pt_files``, which hold the same features, the first is taken, since it has the coords.
 
     Raises:
-        DataError: no such folder, no bag files, several folders of them, or one id twice.
+        DataError: no such folder, no bag files, or several folders of them.
     """
     if not folder.is_dir():
         raise DataError(
@@ -26,18 +41,29 @@ def bag_files(folder: Path) -> list[Path]:
             got="a file" if folder.exists() else "no such folder",
             fix="check the path",
         )
-    files = _files_in(folder) or _files_in(_only_folder_below(folder))
-    by_id: dict[str, Path] = {}
+    files = _files_in(folder)
+    if files:
+        return BagFiles(_by_id(files))
+    below = _only_folder_below(folder)
+    return BagFiles(_by_id(_files_in(below)), _not_read(below))
+
+
+def _by_id(files: list[Path]) -> dict[str, tuple[Path, ...]]:
+    found: dict[str, tuple[Path, ...]] = {}
     for path in files:
-        if path.stem in by_id:
-            raise DataError(
-                item=f"bag {path.stem!r}",
-                wanted="one file of this name",
-                got=f"{by_id[path.stem].name} and {path.name}",
-                fix="keep one of them, or give each kind a folder of its own",
-            )
-        by_id[path.stem] = path
-    return files
+        found[path.stem] = (*found.get(path.stem, ()), path)
+    return found
+
+
+def _not_read(folder: Path) -> str:
+    """Return which bags of ``pt_files`` the folder ``h5_files``, read in its place, does not hold."""
+    beside = folder.parent / "pt_files"
+    if folder.name != "h5_files" or not beside.is_dir():
+        return ""
+    only = sorted(_by_id(_files_in(beside)).keys() - _by_id(_files_in(folder)).keys())
+    if not only:
+        return ""
+    return f"{beside.name!r} was not read; {len(only):,} of its bags are not in {folder.name!r}: {first_few(only)}"
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -145,6 +145,9 @@ def test_the_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "2 folds × 2 seeds" in result.output and "accuracy" in result.output
     assert json.loads((tmp_path / "cv" / "fold_1" / "seed_4" / "metrics.json").read_text())["seed"] == 4
+    none = [*command[:-1], str(tmp_path / "none"), "--splits", "none"]
+    assert CliRunner().invoke(app, [*none, *options]).exit_code == 0
+    assert (tmp_path / "none" / "splits.csv").read_text() == (tmp_path / "cv" / "splits.csv").read_text()
     again = CliRunner().invoke(app, [*command[:4], "--seeds", "3,3", "--out", str(tmp_path / "x"), *options])
     assert isinstance(again.exception, ConfigError) and "different whole numbers" in str(again.exception)
 

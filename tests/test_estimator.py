@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import _num_samples
 
 import miue
-from miue.bags import BagDataset
+from miue.bags import BagDataset, Labels
 from miue.errors import ConfigError, DataError
 from miue.estimator import MILUncertaintyClassifier
 from miue.grouping import GroupedRows, held_out_groups
@@ -226,6 +227,13 @@ def test_groups_are_never_divided_between_learning_and_early_stopping() -> None:
     assert sides[0] | sides[1] == set(patients)
     assert 8 <= len(validation) <= 16
     assert set(validation.labels.values) == {0, 1}
+
+
+def test_labels_that_leave_a_number_out_can_be_held_out_by_group() -> None:
+    bags = separable_bags(60)
+    bags = replace(bags, labels=Labels(2 * bags.labels.values, bags.labels.known))
+    _, validation = held_out_groups(bags, np.arange(60) // 4, 0.2, seed=3)
+    assert set(validation.labels.values) == {0, 2}
 
 
 def test_fit_holds_out_groups(arrays: list[np.ndarray], labels: np.ndarray) -> None:

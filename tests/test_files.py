@@ -13,7 +13,7 @@ import miue
 from miue import files
 from miue.bags import BagDataset
 from miue.errors import StorageError, unknown_name
-from miue.files import atomic_file, atomic_folder, read_json, write_json
+from miue.files import atomic_file, atomic_folder, check_format, read_json, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -48,6 +48,12 @@ def test_a_failed_folder_leaves_the_old_folder_and_nothing_else(tmp_path: Path) 
         (temporary / "new").write_text("whole")
     assert [p.name for p in path.iterdir()] == ["new"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("version", ["x", None, 2])
+def test_a_version_that_is_too_new_or_none_is_refused(version: object) -> None:
+    with pytest.raises(StorageError, match=f"format 'f' up to version 1, got 'f' version {version}; update"):
+        check_format({"format": "f", "version": version}, item="i", format_name="f", version=1, fix="update")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")

@@ -106,9 +106,10 @@ def check_format(content: dict[str, Any], *, item: str, format_name: str, versio
     """Raise unless ``content`` says it is of the given format, in a version up to ``version``.
 
     Raises:
-        StorageError: another format, or a newer version.
+        StorageError: another format, a newer version, or one that is no number.
     """
-    if content.get("format") != format_name or int(content.get("version", 0)) > version:
+    found = content.get("version", 0)
+    if content.get("format") != format_name or not isinstance(found, int) or found > version:
         raise StorageError(
             item=item,
             wanted=f"format {format_name!r} up to version {version}",

@@ -95,11 +95,12 @@ def held_out_groups(
     if groups.shape != (len(bags),):
         raise _row_count("groups", f"one for each of {len(bags)} bags", f"shape {groups.shape}")
     labels = bags.labels.values
-    folds = max(2, min(round(1 / fraction), len(np.unique(groups)), int(np.bincount(labels).min())))
+    classes, counts = np.unique(labels, return_counts=True)
+    folds = max(2, min(round(1 / fraction), len(np.unique(groups)), int(counts.min())))
     splitter = StratifiedGroupKFold(folds, shuffle=True, random_state=seed)
-    if len(np.unique(groups)) >= folds and np.bincount(labels).min() >= folds:
+    if len(np.unique(groups)) >= folds and counts.min() >= folds:
         for kept, held in splitter.split(np.zeros(len(bags)), labels, groups):
-            if len(np.unique(labels[kept])) == len(np.unique(labels[held])) == len(np.unique(labels)):
+            if len(np.unique(labels[kept])) == len(np.unique(labels[held])) == len(classes):
                 return bags.subset(kept), bags.subset(held)
     raise DataError(
         item="groups",

@@ -49,7 +49,7 @@ def cross_validate(
     numbers = _seeds(seeds)
     opened = open_bags(bags, source, progress=not quiet, check_values=True)
     say_left_out(opened)
-    given = None if source.splits is None else read_splits(Path(source.splits))
+    given = None if source.splits in (None, "none") else read_splits(Path(source.splits))
     splits = given or make_folds(opened.bags, folds, seed=split_seed)
     recipe = Recipe(
         network=network,

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import made_files
+import numpy as np
 import pytest
 
-from miue.data.label_table import LabelTable, key_of, read_label_table, read_text_columns
+from miue.bags import BagDataset
+from miue.data.bag_names import key_of
+from miue.data.label_table import LabelTable, read_label_table, read_text_columns
+from miue.data.labelling import label_bags
 from miue.data.opening import open_source
 from miue.data.store import write_store
 from miue.errors import ConfigError, DataError, StorageError
@@ -45,7 +50,7 @@ def test_the_two_tables_of_stamp(tmp_path: Path) -> None:
     clinical = table(tmp_path, "PATIENT,isMSIH\n01,MSIH\n02,nonMSIH\n", "clini.csv")
     slides = table(tmp_path, "PATIENT,FILENAME\n01,01_a.h5\n01,01_b.h5\n02,02_a.h5\n03,03_a.h5\n", "slide.csv")
     found = read_label_table(clinical, slide_table=slides)
-    assert found.ids == ("01_a", "01_b", "02_a")
+    assert found.ids == ("01_a.h5", "01_b.h5", "02_a.h5")
     assert found.patients == ("01", "01", "02") and found.labels == ("MSIH", "MSIH", "nonMSIH")
 
 
@@ -73,10 +78,62 @@ def test_a_byte_order_mark_and_windows_lines_are_no_part_of_a_name(tmp_path: Pat
     assert read_label_table(tmp_path / "t.csv").labels == ("x", "y")
 
 
-def test_endings_of_files_are_no_part_of_an_id(tmp_path: Path) -> None:
+def test_endings_of_files_are_left_off_however_many(tmp_path: Path) -> None:
     found = read_label_table(table(tmp_path, "slide_id,label\na.svs,x\nb.1.h5,y\n"))
-    assert found.ids == ("a", "b.1")
+    assert found.ids == ("a.svs", "b.1.h5") and not found.has_patients
+    assert [key_of(name) for name in (*found.ids, "c.svs.h5")] == ["a", "b.1", "c"]
     assert key_of("TCGA-3C-AALI-01Z.F6E9A5DF") == "TCGA-3C-AALI-01Z.F6E9A5DF"
+
+
+@pytest.mark.parametrize("text", ["", "NA", "nan"])
+def test_a_bag_of_an_unknown_patient_is_one_of_its_own(tmp_path: Path, text: str) -> None:
+    found = read_label_table(table(tmp_path, f"slide_id,patient,label\na,p,x\nb,{text},y\nc,{text},y\n"))
+    assert found.patients == ("p", "b", "c")
+
+
+def test_empty_columns_at_the_end_are_none_and_a_column_twice_is_named(tmp_path: Path) -> None:
+    assert read_label_table(table(tmp_path, "slide_id,label,,\na,x,,\nb,y,,\n")).labels == ("x", "y")
+    for name in ("label", ""):
+        path = table(tmp_path, f"slide_id,{name},{name},grade\na,1,1,x\nb,2,2,y\n")
+        with pytest.raises(DataError, match=f"columns of different names, got 2 columns '{name}'"):
+            read_label_table(path)
+
+
+def test_columns_are_found_in_any_case_and_two_that_differ_in_case_are_named(tmp_path: Path) -> None:
+    found = read_label_table(table(tmp_path, "Slide_ID,LABEL,Split\na,x,train\nb,y,test\n"))
+    assert found.labels == ("x", "y") and found.folds == {0: ("train", "test")}
+    with pytest.raises(DataError, match="expected one column 'label', got 'label' and 'Label'"):
+        read_label_table(table(tmp_path, "slide_id,label,Label\na,x,y\n"))
+
+
+def named(*ids: str) -> BagDataset:
+    return BagDataset.from_arrays([np.ones((2, 2))] * len(ids), ids=ids)
+
+
+@pytest.mark.parametrize("names", [("a.svs", "b.svs"), ("a.svs.h5", "b.svs.h5"), ("a", "b"), ("a.h5", "b.svs")])
+def test_names_with_several_endings_are_joined(names: tuple[str, str], tmp_path: Path) -> None:
+    for name in ("a.svs", "b.svs"):
+        made_files.trident(tmp_path / "features", name, made_files.features_of(3))
+    labels = table(tmp_path, f"slide_id,label,fold_0,fold_1\n{names[0]},x,train,\n{names[1]},y,train,train\n")
+    bags = open_source(tmp_path / "features", labels=labels).bags
+    assert bags.ids == ("a.svs", "b.svs") and bags.labels.values.tolist() == [0, 1]
+
+
+def test_a_bag_is_not_lost_to_one_that_differs_in_the_ending_alone(tmp_path: Path) -> None:
+    bags = named("a.png", "a.jpg", "b.png")
+    with pytest.raises(DataError, match=r"'a' of .*: expected the name of one bag, got 'a.png' and 'a.jpg'"):
+        label_bags(bags, read_label_table(table(tmp_path, "id,label\na,x\nb,y\n")), "here")
+    joined, left = label_bags(bags, read_label_table(table(tmp_path, "id,label\na.jpg,x\nb,y\na.png,y\n")), "here")
+    assert joined.ids == ("a.jpg", "b.png", "a.png") and joined.labels.values.tolist() == [0, 1, 1] and not left
+    with pytest.raises(DataError, match=r"'b.png' of .*: expected one name of this bag, got 'b.h5' and 'b.svs'"):
+        label_bags(bags, read_label_table(table(tmp_path, "id,label\nb.h5,x\nb.svs,y\n")), "here")
+    one, left = label_bags(
+        named("a.png", "b"),
+        read_label_table(table(tmp_path, "id,label\na.png,x\na.jpg,y\nb,y\n")),
+        "here",
+        skip_bad=True,
+    )
+    assert one.ids == ("a.png", "b") and [name.bag for name in left] == ["a.jpg"]
 
 
 @pytest.mark.parametrize("text", ["", "NA", "nan", "None", "unknown"])

@@ -11,7 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miue.bags import BagDataset
-from miue.data.splits import Splits, check_splits, make_folds, make_split, patients_of, read_splits, write_splits
+from miue.data.splits import (
+    Splits,
+    check_splits,
+    held_out,
+    make_folds,
+    make_split,
+    patients_of,
+    read_splits,
+    write_splits,
+)
 from miue.errors import ConfigError, DataError, StorageError
 
 NAMES = tuple("abcdef")
@@ -130,6 +139,37 @@ def test_splits_are_written_and_read_back(tmp_path: Path) -> None:
     assert first[1].startswith("s0,p0,tumor,")
 
 
+def test_bags_that_differ_in_the_ending_alone_stay_apart(tmp_path: Path) -> None:
+    data = replace(six(), ids=("a.png", "a.jpg", "b.svs", "c", "d", "e"), patients=None)
+    given = dict(zip(data.ids, ("train", "test", "test", "train", "validation", "validation"), strict=True))
+    write_splits(tmp_path / "splits.csv", Splits("given", (given,)), data)
+    assert read_splits(tmp_path / "splits.csv").folds == (given,)
+    assert read_splits(tmp_path / "splits.csv").assign(data).splits == tuple(given.values())
+    less = Splits("x", ({"a.png": "train", "c.h5": "train", "b": "validation", "e.h5": "validation"},))
+    assert less.assign(data).splits == ("train", "", "validation", "train", "", "validation")
+    with pytest.raises(DataError, match=r"'a' of 'x': expected the name of one bag, got 'a.png' and 'a.jpg'"):
+        Splits("x", ({"a": "train"},)).assign(data)
+    with pytest.raises(DataError, match=r"'c' of 'x': expected one name of this bag, got 'c.h5' and 'c.svs'"):
+        Splits("x", ({"c.h5": "train", "c.svs": "test"},)).assign(data)
+
+
+def test_splits_are_written_by_the_names_of_the_bags(tmp_path: Path) -> None:
+    data = replace(six(), ids=tuple(f"{name}.svs" for name in NAMES), patients=("p.h5", *"qrstu"))
+    for splits in (Splits("x", ({"a": "train", "d": "test"},)), Splits("x", ({"p": "train", "s": "test"},), True)):
+        write_splits(tmp_path / "splits.csv", splits, data)
+        assert read_splits(tmp_path / "splits.csv").folds == ({"a.svs": "train", "d.svs": "test"},)
+
+
+def test_bags_of_unknown_patients_are_patients_of_their_own() -> None:
+    data = replace(six(), patients=("p", "", "", "", "", "p"))
+    assert patients_of(data) == ("p", "b", "c", "d", "e", "p")
+    check_splits(replace(data, splits=("train", "train", "test", "test", "", "")), "x")
+    many = replace(patients(40, 1), patients=("",) * 40)
+    assert sorted(make_split(many).assign(many).splits)[0] == "test"
+    kept, out = held_out(many.labels.values, many.patients or (), 0.2, seed=1)
+    assert len(kept) == 32 and len(out) == 8
+
+
 def test_splits_of_clam_are_read(tmp_path: Path) -> None:
     (tmp_path / "splits_0.csv").write_text(",train,val,test\n0,a,c,e\n1,b,d,f\n")
     (tmp_path / "splits_1.csv").write_text(",train,val,test\n0,c,a,b\n1,d,,\n2,e,,\n3,f,,\n")
@@ -154,6 +194,12 @@ def test_splits_of_clam_as_truth_values_are_read(tmp_path: Path) -> None:
     assert found.splits == ("train", "train", "validation", "validation", "test", "test")
 
 
+@pytest.mark.parametrize("header", ["Slide_ID,Split", "slide_id,FOLD_0"])
+def test_columns_of_splits_are_found_in_any_case(header: str, tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text(f"{header}\na,train\nb,Test\n")
+    assert read_splits(tmp_path / "s.csv").folds == ({"a": "train", "b": "test"},)
+
+
 def test_splits_of_mirel_are_those_of_patients(tmp_path: Path) -> None:
     np.savez(
         tmp_path / "s.npz",
@@ -166,6 +212,11 @@ def test_splits_of_mirel_are_those_of_patients(tmp_path: Path) -> None:
     np.savez(tmp_path / "o.npz", train_patients=np.array(["p", 1], object))
     with pytest.raises(StorageError, match="without pickled objects"):
         read_splits(tmp_path / "o.npz")
+    whole = (tmp_path / "s.npz").read_bytes()
+    for damaged in (b"PK\x03\x04junkjunk", whole[:200] + b"\xff" * 40 + whole[240:]):
+        (tmp_path / "d.npz").write_bytes(damaged)
+        with pytest.raises(StorageError, match="an .npz of texts"):
+            read_splits(tmp_path / "d.npz")
 
 
 def test_a_patient_in_two_splits_is_refused() -> None:
@@ -206,6 +257,9 @@ def test_files_that_are_no_splits_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("slide_id,fold_0\na,trian\n")
     with pytest.raises(ConfigError, match="split 'trian'.* did you mean 'train'"):
         read_splits(tmp_path / "a.csv")
+    (tmp_path / "c.csv").write_text("train,val,test\nTrue,False,False\n")
+    with pytest.raises(DataError, match="a column with the id of the bag, such as slide_id"):
+        read_splits(tmp_path / "c.csv")
     (tmp_path / "b.csv").write_text("x,y\n1,2\n")
     with pytest.raises(DataError, match="columns train, val, test"):
         read_splits(tmp_path / "b.csv")

@@ -80,7 +80,7 @@ def open_folder(
     named = list(files.by_id.values())
     left_out: list[LeftOut] = []
     if labels is not None:
-        listed, left_out = match(labels, [paths[0].name for paths in named], str(folder))
+        listed, left_out = match(labels, [paths[0].stem for paths in named], str(folder))
         named = [named[place] for place in listed]
     found = []
     for paths in tracked(named, "opening", shown=progress):

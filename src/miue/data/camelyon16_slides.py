@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from miue.data.label_table import key_of, read_label_table, read_text_columns
+from miue.data.bag_names import key_of
+from miue.data.label_table import read_label_table, read_text_columns
 from miue.errors import DataError, StorageError
 
 CLASSES = ("normal", "tumor")

@@ -7,19 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
+from miue.data.bag_names import key_of, named_twice, rows_of
 from miue.errors import DataError, StorageError, unknown_name
+from miue.readers.columns import PATIENT_COLUMNS, column_of, word_of
 
 BAG_COLUMNS = ("slide_id", "bag_id", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id", "id")
-PATIENT_COLUMNS = ("case_id", "patient_id", "patient", "case", "submitter_id")
 LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
 UNKNOWN = ("", "na", "n/a", "nan", "none", "null", "unknown")
 FOLD = re.compile(r"fold_(\d+)")
-ENDINGS = re.compile(
-    r"\.(h5|hdf5|pt|pth|npy|npz|safetensors|svs|tiff?|ndpi|mrxs|czi|scn|svslide|vms|vmu|bif|qptiff|dcm|jpe?g|png)$",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True)
@@ -28,7 +23,7 @@ class LabelTable:
 
     Attributes:
         source: the file, for messages.
-        ids: name of each bag.
+        ids: name of each bag, as the table writes it.
         labels: its class as the table writes it, "" where unknown.
         patients: whose bag it is; the bag's own name where the table does not say.
         folds: "train", "validation", "test" or "" of each bag, for each ``fold_k`` of the table.
@@ -43,7 +38,7 @@ class LabelTable:
     @property
     def has_patients(self) -> bool:
         """Whether a patient has a name other than that of the bag."""
-        return self.patients != self.ids
+        return any(key_of(p) != key_of(name) for p, name in zip(self.patients, self.ids, strict=True))
 
     def class_names(self, order: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the classes in the order given, else sorted; numbers by value.
@@ -77,15 +72,6 @@ class LabelTable:
         return tuple(found)
 
 
-def key_of(name: str) -> str:
-    """Return what tells a bag from others: its name without the ending of a file.
-
-    >>> key_of("007.svs"), key_of("TCGA-01.d2f4.h5")
-    ('007', 'TCGA-01.d2f4')
-    """
-    return ENDINGS.sub("", name.strip())
-
-
 def read_label_table(
     path: Path,
     *,
@@ -109,12 +95,11 @@ def read_label_table(
         ConfigError: a column that does not exist.
     """
     columns = read_text_columns(path)
-    bags = _chosen(columns, id_column, BAG_COLUMNS, "id")
-    patients = _chosen(columns, patient_column, PATIENT_COLUMNS, "patient")
-    labels = _chosen(columns, label_column, LABEL_COLUMNS, "label") or _only_other(path, columns, bags, patients)
-    folds = {int(m[1]): name for name in columns if (m := FOLD.fullmatch(name.lower()))}
-    if "split" in columns and not folds:
-        folds = {0: "split"}
+    bags = _chosen(path, columns, id_column, BAG_COLUMNS, "id")
+    patients = _chosen(path, columns, patient_column, PATIENT_COLUMNS, "patient")
+    labels = _chosen(path, columns, label_column, LABEL_COLUMNS, "label")
+    labels = labels or _only_other(path, columns, bags, patients)
+    folds = fold_columns(path, columns)
     if slide_table is not None:
         if patients is None:
             raise _no_column(path, "patient", PATIENT_COLUMNS, columns)
@@ -124,16 +109,43 @@ def read_label_table(
         bags = patients
     if bags is None:
         raise _no_column(path, "id", BAG_COLUMNS, columns)
-    ids = tuple(key_of(name) for name in columns[bags])
+    ids = tuple(name.strip() for name in columns[bags])
     _check_ids(path, ids)
-    whose = ids if patients is None else tuple(name.strip() for name in columns[patients])
+    whose = ids if patients is None else tuple(map(known_text, columns[patients]))
     return LabelTable(
         source=str(path),
         ids=ids,
-        labels=tuple("" if text.strip().lower() in UNKNOWN else text.strip() for text in columns[labels]),
+        labels=tuple(map(known_text, columns[labels])),
         patients=tuple(patient or bag for patient, bag in zip(whose, ids, strict=True)),
-        folds={fold: tuple(map(split_name, columns[name])) for fold, name in sorted(folds.items())},
+        folds={fold: tuple(map(split_name, columns[name])) for fold, name in folds.items()},
     )
+
+
+def known_text(text: str) -> str:
+    """Return the text of a cell, "" for the words that stand for nothing.
+
+    >>> known_text(" tumor "), known_text("NA")
+    ('tumor', '')
+    """
+    return "" if text.strip().lower() in UNKNOWN else text.strip()
+
+
+def known_patients(texts: Sequence[str], names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return whose each bag is, the bag's own name where that is not known; None where nothing is.
+
+    >>> known_patients(["p", ""], ["a", "b"]), known_patients(["", "NA"], ["a", "b"])
+    (('p', 'b'), None)
+    """
+    known = list(map(known_text, texts))
+    return tuple(text or name for text, name in zip(known, names, strict=True)) if any(known) else None
+
+
+def fold_columns(path: Path, columns: Iterable[str]) -> dict[int, str]:
+    """Return the columns ``fold_0``, …, in order, else the column ``split`` as the only fold."""
+    names = list(columns)
+    folds = {int(match[1]): name for name in names if (match := FOLD.fullmatch(word_of(name)))}
+    split = column_of(names, ("split",), str(path))
+    return dict(sorted(folds.items())) if folds or split is None else {0: split}
 
 
 def split_name(text: str) -> str:
@@ -146,7 +158,7 @@ def split_name(text: str) -> str:
     known = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "test": "test"}
     known |= {"validation": "validation", "testing": "test", "calibration": "calibration", "": "", "nan": ""}
     if word not in known:
-        raise unknown_name("split", text, ("train", "val", "test"))
+        raise unknown_name("split", text, ("train", "val", "test", "calibration"))
     return known[word]
 
 
@@ -155,7 +167,7 @@ def read_text_columns(path: Path) -> dict[str, list[str]]:
 
     Raises:
         StorageError: missing or unreadable.
-        DataError: no row.
+        DataError: no row, or a column twice.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -178,23 +190,35 @@ def read_text_columns(path: Path) -> dict[str, list[str]]:
         ) from error
     if not len(table):
         raise DataError(item=f"table {str(path)!r}", wanted="at least one row", got="none", fix="check the file")
-    return {name: table.column(name).to_pylist() for name in names}
+    cells = [(name, table.column(place).to_pylist()) for place, name in enumerate(names)]
+    cells = [(name, column) for name, column in cells if name or any(column)]
+    kept = [name for name, _ in cells]
+    twice = next((name for name in kept if kept.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(
+            item=f"table {str(path)!r}",
+            wanted="columns of different names",
+            got=f"{kept.count(twice)} columns {twice!r}",
+            fix="keep one of them, or rename the others",
+        )
+    return dict(cells)
 
 
-def _chosen(columns: Iterable[str], given: str | None, known: Sequence[str], what: str) -> str | None:
+def _chosen(path: Path, columns: Iterable[str], given: str | None, known: Sequence[str], what: str) -> str | None:
     """Return the column given, else the first of the known names that is there."""
     if given is not None:
         if given not in columns:
             raise unknown_name(f"{what} column", given, columns)
         return given
-    lower = {name.strip().lower(): name for name in columns}
-    return next((lower[name] for name in known if name in lower), None)
+    return column_of(columns, known, str(path))
 
 
 def _only_other(path: Path, columns: Mapping[str, list[str]], *taken: str | None) -> str:
     """Return the one column that is neither id, patient, fold nor index: the task of Patho-Bench."""
-    others = [name for name in columns if name and name not in taken and not FOLD.fullmatch(name.lower())]
-    others = [name for name in others if name.lower() not in ("split", "index") and not name.startswith("Unnamed")]
+    others = [name for name in columns if name and name not in taken and not FOLD.fullmatch(word_of(name))]
+    others = [
+        name for name in others if word_of(name) not in ("split", "index") and not name.startswith("Unnamed")
+    ]
     if len(others) == 1:
         return others[0]
     raise _no_column(path, "label", LABEL_COLUMNS, others)
@@ -205,8 +229,8 @@ def _joined(
 ) -> dict[str, list[str]]:
     """Return one row per slide: what the table says of its patient."""
     slides = read_text_columns(slide_table)
-    whose = _chosen(slides, None, PATIENT_COLUMNS, "patient")
-    files = _chosen(slides, None, BAG_COLUMNS, "id")
+    whose = column_of(slides, PATIENT_COLUMNS, str(slide_table))
+    files = column_of(slides, BAG_COLUMNS, str(slide_table))
     if whose is None or files is None:
         what, known = ("patient", PATIENT_COLUMNS) if whose is None else ("id", BAG_COLUMNS)
         raise _no_column(slide_table, what, known, slides)
@@ -239,16 +263,21 @@ def _joined(
 
 
 def _check_ids(path: Path, ids: Sequence[str]) -> None:
-    names, counts = np.unique(np.array(ids, object).astype(str), return_counts=True)
-    if "" in ids or counts.max() > 1:
-        empty = "" in ids
+    keys = list(map(key_of, ids))
+    if "" in keys:
         raise DataError(
-            item=f"table {str(path)!r}, row {ids.index('') + 1}"
-            if empty
-            else f"bag {str(names[counts.argmax()])!r} of {str(path)!r}",
-            wanted="the name of a bag" if empty else "one row",
-            got="nothing" if empty else f"{counts.max()} rows",
-            fix="fill the cell" if empty else "keep one of them; a patient's slides need names of their own",
+            item=f"table {str(path)!r}, row {keys.index('') + 1}",
+            wanted="the name of a bag",
+            got="nothing",
+            fix="fill the cell",
+        )
+    twice = named_twice(ids)
+    if twice is not None:
+        raise DataError(
+            item=f"bag {twice!r} of {str(path)!r}",
+            wanted="one row",
+            got=f"{len(rows_of(twice, ids))} rows",
+            fix="keep one of them; a patient's slides need names of their own",
         )
 
 

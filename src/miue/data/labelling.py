@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from miue.bags import BagDataset, Labels
-from miue.data.label_table import LabelTable, key_of
+from miue.data.bag_names import key_of, places_of
+from miue.data.label_table import LabelTable
 from miue.data.splits import Splits, check_splits
 from miue.errors import ConfigError, DataError
 
@@ -59,21 +60,22 @@ def match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[list[in
 
     Args:
         labels: the table.
-        names: bags, or their files.
+        names: of the bags.
         where: where they lie, for messages.
+
+    Raises:
+        DataError: a name of the table that may be that of two bags, or two of one bag.
     """
-    place_of = {key_of(name): place for place, name in enumerate(names)}
-    listed, left_out = [], []
-    for name in labels.ids:
-        if name in place_of:
-            listed.append(place_of.pop(name))
-        else:
-            near = _near(name, place_of)
+    places = places_of(labels.ids, names, labels.source)
+    listed = [place for place in places if place is not None]
+    unlisted = sorted(set(names) - {names[place] for place in listed})
+    left_out = []
+    for name, place in zip(labels.ids, places, strict=True):
+        if place is None:
+            near = _near(name, unlisted)
             hint = f"; there is {near!r}: did the id lose its zeros or gain a '.0'?" if near else ""
             left_out.append(LeftOut(name, f"listed in {labels.source!r}, but {where!r} has no such bag{hint}"))
-    left_out += [
-        LeftOut(name, f"a bag that {labels.source!r} does not list", is_bad=False) for name in sorted(place_of)
-    ]
+    left_out += [LeftOut(name, f"a bag that {labels.source!r} does not list", is_bad=False) for name in unlisted]
     return listed, left_out
 
 
@@ -84,8 +86,8 @@ def with_labels(bags: BagDataset, labels: LabelTable, classes: Sequence[str] = (
         DataError: a class that is not among those given, or splits that cannot be used.
     """
     names = labels.class_names(classes)
-    row_of = {name: row for row, name in enumerate(labels.ids)}
-    rows = [row_of[key_of(name)] for name in bags.ids]
+    places = places_of(bags.ids, labels.ids, labels.source)
+    rows = [place for place in places if place is not None]
     index = {name: number for number, name in enumerate(names)}
     texts = [labels.labels[row] for row in rows]
     labelled = replace(
@@ -137,7 +139,5 @@ def refuse_or_skip(where: str, count: int, left_out: Sequence[LeftOut], *, skip_
 
 def _near(name: str, others: Iterable[str]) -> str | None:
     """Return the id that ``name`` would be if a spreadsheet had made a number of it."""
-    plain = name.removesuffix(".0").lstrip("0")
-    return (
-        next((other for other in others if other != name and other.lstrip("0") == plain), None) if plain else None
-    )
+    plain = key_of(name).removesuffix(".0").lstrip("0")
+    return next((other for other in others if key_of(other).lstrip("0") == plain), None) if plain else None

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from miue.bags import BagDataset
-from miue.data.label_table import FOLD, UNKNOWN, key_of, read_text_columns, split_name
+from miue.data.bag_names import named_twice, places_of, rows_of
+from miue.data.label_table import BAG_COLUMNS, fold_columns, known_text, read_text_columns, split_name
 from miue.errors import DataError, StorageError
 from miue.files import atomic_file
 from miue.readers.arrays import UNREADABLE
+from miue.readers.columns import PATIENT_COLUMNS, column_of, word_of
 from miue.seeds import seed_of
 
 SPLITS = ("train", "validation", "test")
@@ -41,8 +43,8 @@ class Splits:
         """Return ``bags`` with the splits of one fold.
 
         Raises:
-            DataError: no such fold, a name without a bag, a patient in two splits, an empty split or a
-                class that a split has no bag of.
+            DataError: no such fold, a name without a bag or of two, a patient in two splits, an empty split
+                or a class that a split has no bag of.
         """
         if not 0 <= fold < len(self):
             raise DataError(
@@ -51,10 +53,7 @@ class Splits:
                 got=str(fold),
                 fix="choose another --fold",
             )
-        chosen = {key_of(name): split for name, split in self.folds[fold].items()}
-        by_bag = [key_of(name) for name in bags.ids]
-        names = [key_of(name) for name in patients_of(bags)] if self.of_patients else by_bag
-        strangers = sorted(set(chosen) - set(names))
+        found, strangers = self.of_bags(bags, fold)
         if strangers:
             kind = "patient" if self.of_patients else "bag"
             raise DataError(
@@ -63,14 +62,30 @@ class Splits:
                 got=f"no such one, and {len(strangers) - 1} more" if strangers[1:] else "no such one",
                 fix="add their features, or take them out of the splits",
             )
-        assigned = replace(bags, splits=tuple(chosen.get(name, "") for name in names))
+        assigned = replace(bags, splits=found)
         check_splits(assigned, self.source)
         return assigned
 
+    def of_bags(self, bags: BagDataset, fold: int) -> tuple[tuple[str, ...], list[str]]:
+        """Return the split of each of ``bags``, "" for none, and the names that no bag or patient has.
+
+        Raises:
+            DataError: a name that may be that of two, or two names of one.
+        """
+        chosen = self.folds[fold]
+        called = patients_of(bags) if self.of_patients else bags.ids
+        names = list(dict.fromkeys(called))
+        places = dict(zip(chosen, places_of(list(chosen), names, self.source), strict=True))
+        split_of = {names[place]: chosen[name] for name, place in places.items() if place is not None}
+        strangers = sorted(name for name, place in places.items() if place is None)
+        return tuple(split_of.get(name, "") for name in called), strangers
+
 
 def patients_of(bags: BagDataset) -> tuple[str, ...]:
-    """Return whose each bag is: its own name where no patient is known."""
-    return bags.ids if bags.patients is None else bags.patients
+    """Return whose each bag is: its own name where its patient is not known."""
+    if bags.patients is None:
+        return bags.ids
+    return tuple(patient or name for patient, name in zip(bags.patients, bags.ids, strict=True))
 
 
 def check_splits(bags: BagDataset, source: str) -> None:
@@ -150,8 +165,11 @@ def make_split(
 def held_out(
     labels: np.ndarray, patients: Sequence[str], share: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions kept and held out: about ``share`` of the bags, whole patients, classes alike."""
-    groups = np.array(patients, object)
+    """Return positions kept and held out: about ``share`` of the bags, whole patients, classes alike.
+
+    A bag whose patient is "", not known, is one of its own.
+    """
+    groups = np.array([patient or f"\0{row}" for row, patient in enumerate(patients)], object)
     fewest = min(len(set(groups[labels == c].tolist())) for c in np.unique(labels))
     return next(_group_folds(labels, groups, max(2, min(round(1 / share), fewest)), seed))
 
@@ -200,25 +218,41 @@ def read_splits(path: Path) -> Splits:
     if path.suffix.lower() == ".npz":
         return Splits(str(path), (_from_npz(path),), of_patients=True)
     columns = read_text_columns(path)
-    folds = {int(match[1]): name for name in columns if (match := FOLD.fullmatch(name.lower()))}
-    if folds or "split" in columns:
+    folds = [list(map(split_name, columns[name])) for name in fold_columns(path, columns).values()]
+    if folds:
         names = columns[_id_column(path, columns)]
-        chosen = [columns[name] for _, name in sorted(folds.items())] or [columns["split"]]
-        return Splits(str(path), tuple(_by_name(path, names, list(map(split_name, fold))) for fold in chosen))
+        return Splits(str(path), tuple(_by_name(path, names, fold) for fold in folds))
     return Splits(str(path), (_from_clam(path, columns),))
+
+
+def read_parts(path: Path) -> dict[str, str]:
+    """Return the split of each bag in the first fold that ``write_splits`` wrote, "" of a bag in none.
+
+    Raises:
+        StorageError: missing, or not such a table.
+    """
+    columns = read_text_columns(path)
+    if not {"bag_id", "fold_0"} <= set(columns):
+        raise StorageError(
+            item=f"splits {str(path)!r}",
+            wanted="columns bag_id and fold_0",
+            got=f"columns {', '.join(columns)}",
+            fix="put back the file that the training wrote",
+        )
+    return dict(zip(columns["bag_id"], map(split_name, columns["fold_0"]), strict=True))
 
 
 def write_splits(path: Path, splits: Splits, bags: BagDataset) -> None:
     """Write ``splits`` as a table with one row per bag: bag_id, patient, label, fold_0, …"""
-    names = patients_of(bags)
+    patients = patients_of(bags)
+    folds = [splits.of_bags(bags, fold)[0] for fold in range(len(splits))]
     with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["bag_id", "patient", "label", *(f"fold_{k}" for k in range(len(splits)))])
         for row, name in enumerate(bags.ids):
             known = bool(bags.labels.known[row])
             label = bags.class_names[bags.labels.values[row]] if known and bags.class_names else ""
-            looked_up = names[row] if splits.of_patients else name
-            writer.writerow([name, names[row], label, *(fold.get(looked_up, "") for fold in splits.folds)])
+            writer.writerow([name, patients[row], label, *(fold[row] for fold in folds)])
 
 
 def _from_folder(folder: Path) -> Splits:
@@ -235,7 +269,7 @@ def _from_folder(folder: Path) -> Splits:
 
 
 def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
-    lower = {name.strip().lower(): name for name in columns}
+    lower = {word_of(name): name for name in columns}
     present = {split_name(word): lower[word] for word in ("train", "val", "validation", "test") if word in lower}
     if "train" not in present:
         raise DataError(
@@ -247,7 +281,9 @@ def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
     values = {split: columns[name] for split, name in present.items()}
     truth = {"true", "false"}
     if all(text.strip().lower() in truth for column in values.values() for text in column):
-        index = next(name for name in columns if name not in present.values())
+        index = next((name for name in columns if name not in present.values()), None)
+        if index is None:
+            raise _no_id(path, columns)
         pairs = [
             (name, split)
             for row, name in enumerate(columns[index])
@@ -255,9 +291,7 @@ def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
             if column[row].strip().lower() == "true"
         ]
     else:
-        pairs = [
-            (t, split) for split, column in values.items() for t in column if t.strip().lower() not in UNKNOWN
-        ]
+        pairs = [(text, split) for split, column in values.items() for text in column if known_text(text)]
     return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
 
 
@@ -265,7 +299,11 @@ def _from_npz(path: Path) -> dict[str, str]:
     parts = {"train": "train_patients", "validation": "val_patients", "test": "test_patients"}
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            found = {split: arrays[name].astype(str).tolist() for split, name in parts.items() if name in arrays}
+            found = {
+                split: np.atleast_1d(arrays[name].astype(str)).tolist()
+                for split, name in parts.items()
+                if name in arrays
+            }
     except UNREADABLE as error:
         raise StorageError(
             item=f"splits {str(path)!r}",
@@ -285,29 +323,29 @@ def _from_npz(path: Path) -> dict[str, str]:
 
 
 def _by_name(path: Path, names: Sequence[str], splits: Sequence[str]) -> dict[str, str]:
-    assigned: dict[str, str] = {}
-    for name, split in zip(map(key_of, names), splits, strict=True):
-        if not split:
-            continue
-        if name in assigned:
-            raise DataError(
-                item=f"{name!r} in splits {str(path)!r}",
-                wanted="one split",
-                got=f"{assigned[name]} and {split}" if assigned[name] != split else f"{split} twice",
-                fix="keep it in one",
-            )
-        assigned[name] = split
-    return assigned
+    assigned = [(name, split) for name, split in zip(names, splits, strict=True) if split]
+    listed = [name for name, _ in assigned]
+    twice = named_twice(listed)
+    if twice is not None:
+        found = [assigned[row][1] for row in rows_of(twice, listed)]
+        raise DataError(
+            item=f"{twice!r} in splits {str(path)!r}",
+            wanted="one split",
+            got=" and ".join(dict.fromkeys(found)) if len(set(found)) > 1 else f"{found[0]} twice",
+            fix="keep it in one",
+        )
+    return dict(assigned)
 
 
 def _id_column(path: Path, columns: Mapping[str, list[str]]) -> str:
-    from miue.data.label_table import BAG_COLUMNS, PATIENT_COLUMNS
+    found = column_of(columns, (*BAG_COLUMNS, *PATIENT_COLUMNS), str(path))
+    if found is None:
+        raise _no_id(path, columns)
+    return found
 
-    lower = {name.strip().lower(): name for name in columns}
-    for name in (*BAG_COLUMNS, *PATIENT_COLUMNS):
-        if name in lower:
-            return lower[name]
-    raise DataError(
+
+def _no_id(path: Path, columns: Iterable[str]) -> DataError:
+    return DataError(
         item=f"splits {str(path)!r}",
         wanted=f"a column with the id of the bag, such as {BAG_COLUMNS[0]}",
         got=f"columns {', '.join(columns)}",

@@ -19,7 +19,7 @@ from miue.cli.app import app
 from miue.data import bag_folder
 from miue.data import pack as packing
 from miue.data.bag_folder import open_folder
-from miue.data.bag_table import open_table
+from miue.data.bag_table import open_table, with_instance_labels
 from miue.data.label_table import read_label_table
 from miue.data.opening import open_source
 from miue.data.pack import pack, verify
@@ -439,6 +439,14 @@ def test_patients_get_the_mean_of_their_slides(slides: tuple[Path, Path], tmp_pa
     assert model.predict(open_folder(folder).bags).by_patient() is None
 
 
+def test_bags_of_unknown_patients_are_not_one_patient(tmp_path: Path) -> None:
+    rows = ["bag_id,p_1,label,patient", "a,0.9,1,P1", "b,0.8,1,", "c,0.1,0,", "d,0.2,0,P1"]
+    (tmp_path / "bags.csv").write_text("\n".join(rows) + "\n")
+    patients = miue.read_predictions(tmp_path).by_patient()
+    assert patients is not None and patients.bag_ids.tolist() == ["P1", "b", "c"]
+    np.testing.assert_allclose(patients.probabilities[:, 1], [0.55, 0.8, 0.1])
+
+
 LONG = """bag_id,f1,f2,label,instance_label,patient,x,y
 b,1,2,pos,pos,p,0,0
 0a,3,4,neg,,p2,0,512
@@ -474,9 +482,38 @@ def test_long_tables_are_read(tmp_path: Path, kind: str) -> None:
     assert "long table" in run("inspect", path)
 
 
+@pytest.mark.parametrize("patient", ["Patient", "patient_id", "Case_ID"])
+def test_columns_of_a_long_table_are_found_in_any_case(patient: str, tmp_path: Path) -> None:
+    rows = [f"b{n},{n % 2},p{n // 2},{'Train' if n < 6 else 'test'},{n},{n + 1}" for n in range(8)]
+    (tmp_path / "t.csv").write_text("\n".join([f"Bag_ID,Label,{patient},Split,F0,f1", *rows]) + "\n")
+    bags = open_table(tmp_path / "t.csv")
+    assert bags.instance_shape == (2,) and bags.labels.values.tolist() == [0, 1] * 4
+    assert bags.patients == tuple(f"p{n // 2}" for n in range(8))
+    assert bags.splits == ("train",) * 6 + ("test",) * 2
+    assert read_long_table(tmp_path / "t.csv", features=["f0"]).feature_names == ("F0",)
+
+
+def test_foreign_bags_of_a_long_table_are_foreign_and_no_feature(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("bag_id,IS_OOD,ood_set,f\na,1,scanner,1\na,1,scanner,2\nb,0,,3\nc,yes,,4\n")
+    bags = open_table(tmp_path / "t.csv")
+    assert bags.instance_shape == (1,)
+    assert bags.is_ood.tolist() == [True, False, True] and bags.ood_sets == ("scanner", "", "ood")
+    assert bags.instance_is_ood.tolist() == [True, True, False, True]
+
+
+def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("bag_id,patient,f\na,p,1\nb,,2\nc,NA,3\nd,p,4\n")
+    assert open_table(tmp_path / "t.csv").patients == ("p", "b", "c", "p")
+    (tmp_path / "t.csv").write_text("bag_id,patient,f\na,,1\nb,,2\n")
+    assert open_table(tmp_path / "t.csv").patients is None
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (("patient", "Label"), "expected one column 'label', got 'label' and 'Label'"),
+        (("f2", "f1"), "expected one column 'f1', got columns bag_id, f1, f1, .*keep one of them"),
+        (("patient", "is_ood"), "row 1, column 'is_ood': expected true or false, got 'p'"),
         (("pos,neg,p,", "neg,neg,p,"), "row 3, column 'label': expected 'pos', as in the other rows of this bag"),
         (("5,6", "5,"), "row 3, column 'f2': expected a finite number"),
         (("5,6", "5,six"), "CSV conversion error to float"),
@@ -523,6 +560,44 @@ def test_instance_labels_come_from_a_table_of_their_own(slides: tuple[Path, Path
     (tmp_path / "patches.csv").write_text("bag_id,instance,instance_label\n0000,3,tumor\n")
     with pytest.raises(DataError, match="bag '0000' of .*: expected instances from 0 to 2, got 3"):
         open_source(folder, labels=labels, instance_labels=tmp_path / "patches.csv")
+
+
+def two_bags() -> BagDataset:
+    known: list[list[int | None]] = [[1, None, 0], [1]]
+    return BagDataset.from_arrays([np.ones((3, 2)), np.ones((1, 2))], ids=["a", "b"], instance_labels=known)
+
+
+def test_a_cell_that_tells_no_instance_label_leaves_the_one_that_is_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = "bag_id,Instance,Instance_Label\na.svs,0,\na.svs,2,1\na.svs,1,0\nz,0,1\nz,7,1\n"
+    (tmp_path / "i.csv").write_text(rows)
+    found = with_instance_labels(two_bags(), tmp_path / "i.csv").instance_labels
+    assert found.values.tolist() == [1, 0, 1, 1] and found.known.all()
+    assert "2 rows are of 1 bags that are not there, such as 'z'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "bag_id,instance,instance_label\nA,0,1\nB,0,1\n",
+            "expected instances of the bags, such as 'a', got .* 'A'",
+        ),
+        ("bag_id,instance,instance_lable\na,0,1\n", "expected a column instance_label, got none"),
+        ("bag_id,instance,instance_label\na,0.6,1\n", "instances from 0 to 2, got 0.6"),
+        ("bag_id,instance,instance_label\na,-1,1\n", "instances from 0 to 2, got -1"),
+        (
+            "bag_id,instance,instance_label\na,0,1\na,2,1\na,2,\n",
+            "instance 2, bag 'a' .*: expected one row, got 2",
+        ),
+        ("bag_id,instance,instance_label\na,0,²\n", "instance_label '²': expected a class number, or empty"),
+    ],
+)
+def test_instance_labels_that_would_be_lost_are_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "i.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        with_instance_labels(two_bags(), tmp_path / "i.csv")
 
 
 def test_folds_of_the_label_table_are_used(slides: tuple[Path, Path]) -> None:

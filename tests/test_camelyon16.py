@@ -291,7 +291,11 @@ BAD = {
         camelyon16_bags,
         "slide 'tumor_001': expected one annotation",
     ),
-    "a table of other names": (other_names, camelyon16_bags, "all others with tumour: .*name the slides as"),
+    "a table of other names": (
+        other_names,
+        camelyon16_bags,
+        "patch-labels.csv'.*such as 'slide_1'; write bag_id as",
+    ),
     "tumour in a normal slide of a table": (
         tumour_in_normal,
         camelyon16_bags,

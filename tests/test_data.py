@@ -19,7 +19,7 @@ from miue.data.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with_for
 from miue.data.gaussian_bags import CENTRES, gaussian_bags
 from miue.data.image_files import read_idx, read_images
 from miue.data.mnist_bags import mnist_bags
-from miue.errors import DataError, StorageError
+from miue.errors import ConfigError, DataError, StorageError
 
 SMALL = {"train": 20, "validation": 10, "test": 15}
 
@@ -256,6 +256,51 @@ def test_files_that_are_no_store_say_what_they_lack(tmp_path: Path) -> None:
     (store / "store.json").write_text((store / "store.json").read_text().replace('"version": 1', '"version": 2'))
     with pytest.raises(StorageError, match="update miue"):
         miue.read_store(store)
+
+
+def edited(store: Path, row: str) -> Path:
+    """The store, after the first bag's line of bags.csv was replaced by hand."""
+    path = store / "bags.csv"
+    header, _, *rest = path.read_text().splitlines()
+    path.write_text("\n".join([header, row, *rest]) + "\n")
+    return store
+
+
+@pytest.fixture
+def plain_store(tmp_path: Path) -> Path:
+    """Two bags, a and b, of two instances each."""
+    data = BagDataset.from_arrays([np.ones((2, 3))] * 2, [0, 1], ids=["a", "b"])
+    miue.write_store(tmp_path / "store", replace(data, patients=("p", "q")))
+    return tmp_path / "store"
+
+
+@pytest.mark.parametrize("word", ["1", "yes", "TRUE"])
+def test_a_store_edited_by_hand_is_read_as_it_is_meant(word: str, plain_store: Path) -> None:
+    bags = miue.read_store(edited(plain_store, f"a,2,0,{word},val,x,"))
+    assert bags.is_ood.tolist() == [True, False] and bags.splits == ("validation", "")
+    assert bags.patients == ("a", "q")
+    assert miue.read_store(edited(plain_store, "a,2,0,,,,")).is_ood.tolist() == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("a,2,0,maybe,,,", "row 1, column 'is_ood': expected true or false, got 'maybe'"),
+        ("a,2,0,false,trian,,", "bag 'a' of .*bags.csv', split 'trian': .*did you mean 'train'"),
+        ("a,2,0", "row 1: expected 7 cells, got fewer"),
+        ("a,2,0,false,,,p,q", "row 1: expected 7 cells, got more"),
+    ],
+)
+def test_a_line_of_a_store_that_cannot_be_read_is_named(row: str, message: str, plain_store: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        miue.read_store(edited(plain_store, row))
+
+
+def test_a_store_of_splits_that_nothing_reads_is_not_written(tmp_path: Path) -> None:
+    data = replace(BagDataset.from_arrays([np.ones((2, 3))], ids=["a"]), splits=("elsewhere",))
+    with pytest.raises(ConfigError, match="split 'elsewhere': expected one of calibration, test, train, val"):
+        miue.write_store(tmp_path / "store", data)
+    assert not (tmp_path / "store").exists()
 
 
 def test_a_store_does_not_run_what_a_file_says(tmp_path: Path) -> None:

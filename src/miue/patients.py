@@ -15,6 +15,7 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
 
     A patient's probabilities are the mean over the bags, data uncertainty is the mean of theirs, and what is
     left of the entropy of the mean is model uncertainty: it holds that of the bags, and how much they disagree.
+    A bag of an unknown patient stands for itself, by its own name.
     Scores are means. A patient has a label where all bags with a label have the same one, and is out of
     distribution where all bags are.
 
@@ -23,7 +24,8 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     """
     if bags.patients is None:
         return None
-    names, first, of_bag = np.unique(bags.patients.astype(str), return_index=True, return_inverse=True)
+    whose = np.array([str(patient or name) for patient, name in zip(bags.patients, bags.bag_ids, strict=True)])
+    names, first, of_bag = np.unique(whose, return_index=True, return_inverse=True)
     if len(names) == len(bags):
         return None
     counts = np.bincount(of_bag)

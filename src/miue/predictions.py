@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 
 from miue.bags import Labels
 from miue.decisions import Decisions, calibrated_columns, label_sets_of
@@ -30,7 +30,7 @@ from miue.files import atomic_file, atomic_folder, check_format, read_json, writ
 from miue.measures import MEASURES, measures_of
 from miue.patients import by_patient
 from miue.prediction_table import SCORE_PREFIX, PredictionTable
-from miue.tables import read_columns
+from miue.tables import cell_of, flags_of, read_columns
 
 FORMAT = "miue-predictions"
 VERSION = 1
@@ -154,7 +154,7 @@ def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> Predict
     labels = Labels.unknown(count)
     if "label" in columns:
         labels = _labels(columns["label"], name, distribution.num_classes)
-    is_ood = _flags(columns["is_ood"], name) if "is_ood" in columns else np.zeros(count, bool)
+    is_ood = flags_of(columns["is_ood"], name) if "is_ood" in columns else np.zeros(count, bool)
     sets = columns.get("ood_set", np.array([""] * count, object))
     ood_sets = np.array([(s or "ood") if o else "" for s, o in zip(sets, is_ood, strict=True)], object)
     computed = measures_of(distribution)
@@ -231,7 +231,7 @@ def _labels(values: np.ndarray, name: str, num_classes: int) -> Labels:
         number = _whole_number(text) if text else 0
         if number is None or not 0 <= number < num_classes:
             raise DataError(
-                item=_cell(name, places, position, "label"),
+                item=cell_of(name, places, position, "label"),
                 wanted=f"a class index from 0 to {num_classes - 1}, or empty where unknown",
                 got=repr(str(text)),
                 fix="number classes as the probability columns do; mark out-of-distribution rows with is_ood",
@@ -246,26 +246,6 @@ def _whole_number(text: str) -> int | None:
     except ValueError:
         return None
     return int(number) if number.is_integer() else None
-
-
-_TRUE, _FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", "")
-
-
-def _flags(values: np.ndarray, name: str) -> Bool[np.ndarray, "n"]:
-    distinct, places = np.unique(values.astype(str), return_inverse=True)
-    for position, text in enumerate(distinct):
-        if text.strip().lower() not in (*_TRUE, *_FALSE):
-            raise DataError(
-                item=_cell(name, places, position, "is_ood"),
-                wanted="true or false",
-                got=repr(str(text)),
-                fix="write true or false",
-            )
-    return np.array([text.strip().lower() in _TRUE for text in distinct])[places]
-
-
-def _cell(name: str, places: np.ndarray, position: int, column: str) -> str:
-    return f"table {name!r}, row {int(np.argmax(places == position)) + 1}, column {column!r}"
 
 
 def _numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:

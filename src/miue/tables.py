@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from jaxtyping import Bool
 from pyarrow import csv
 
 from miue.errors import DataError, StorageError
@@ -56,6 +57,37 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
             else "give the table of another run, or make this one again: it holds nothing",
         )
     return {name: _column(table.column(name)) for name in header}
+
+
+TRUE, FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", "")
+
+
+def flags_of(values: np.ndarray, name: str, column: str = "is_ood") -> Bool[np.ndarray, "n"]:
+    """Return which cells of a column say yes; an empty one says no.
+
+    Args:
+        values: the column, text or truth values.
+        name: the table, for messages.
+        column: its name.
+
+    Raises:
+        DataError: a cell that says neither yes nor no.
+    """
+    distinct, places = np.unique(values.astype(str), return_inverse=True)
+    for position, text in enumerate(distinct):
+        if text.strip().lower() not in (*TRUE, *FALSE):
+            raise DataError(
+                item=cell_of(name, places, position, column),
+                wanted="true or false",
+                got=repr(str(text)),
+                fix="write true or false",
+            )
+    return np.array([text.strip().lower() in TRUE for text in distinct])[places]
+
+
+def cell_of(name: str, places: np.ndarray, position: int, column: str) -> str:
+    """Return where in a table the first cell with the distinct value number ``position`` is."""
+    return f"table {name!r}, row {int(np.argmax(places == position)) + 1}, column {column!r}"
 
 
 _TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "label_set"}

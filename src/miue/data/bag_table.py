@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float32, Int64
 
 from miue.bags import BagDataset, Labels
-from miue.data.label_table import UNKNOWN, LabelTable, split_name
+from miue.data.bag_names import places_of
+from miue.data.label_table import LabelTable, known_patients, known_text, split_name
 from miue.data.splits import check_splits
 from miue.errors import DataError
-from miue.readers.long_table import Allocate, read_long_table
+from miue.readers.long_table import Allocate, LongTable, read_long_table
+from miue.tables import flags_of
+
+logger = logging.getLogger(__name__)
 
 
 def open_table(
     path: Path, *, classes: Sequence[str] = (), features: Sequence[str] = (), allocate: Allocate | None = None
 ) -> BagDataset:
-    """Return the bags of a long table: bag_id, label, features, and instance_label, patient, split, x, y if there.
+    """Return the bags of a long table: bag_id, label, features, and what else it tells.
+
+    That is instance_label, patient, split, is_ood, ood_set, x and y. A bag whose patient is not told is its own.
 
     Args:
         path: CSV, tab-separated or Parquet.
@@ -28,31 +36,34 @@ def open_table(
 
     Raises:
         StorageError, DataError: as ``read_long_table`` does; a label that is none of the classes.
+        ConfigError: a split that is none.
     """
     table = read_long_table(path, features=features, allocate=allocate)
     count, total = len(table.ids), len(table.features)
     labels, names = Labels.unknown(count), tuple(classes)
     if "label" in table.of_bags:
-        texts = tuple("" if text.strip().lower() in UNKNOWN else text.strip() for text in table.of_bags["label"])
+        texts = tuple(map(known_text, table.of_bags["label"]))
         if any(texts):
             names = LabelTable(str(path), table.ids, texts, table.ids, {}).class_names(classes)
             labels = Labels.of([names.index(text) if text else None for text in texts])
-    patients = table.of_bags.get("patient")
-    splits = tuple(map(split_name, table.of_bags.get("split", ("",) * count)))
+    nothing = ("",) * count
+    splits = tuple(map(split_name, table.of_bags.get("split", nothing)))
+    is_ood = flags_of(np.array(table.of_bags.get("is_ood", nothing), object), str(path))
+    ood_sets = zip(table.of_bags.get("ood_set", nothing), is_ood, strict=True)
     bags = BagDataset(
         instances=table.features,
         starts=table.sizes.cumsum() - table.sizes,
         sizes=table.sizes,
         ids=table.ids,
         labels=labels,
-        is_ood=np.zeros(count, bool),
+        is_ood=is_ood,
         splits=splits,
-        ood_sets=("",) * count,
+        ood_sets=tuple((name.strip() or "ood") if flag else "" for name, flag in ood_sets),
         instance_labels=_instance_labels(path, table.instance_labels, names, total),
-        instance_is_ood=np.zeros(total, bool),
+        instance_is_ood=np.repeat(is_ood, table.sizes),
         coords=table.coords,
         class_names=names,
-        patients=patients,
+        patients=known_patients(table.of_bags.get("patient", nothing), table.ids),
     )
     if any(splits):
         check_splits(bags, str(path))
@@ -62,38 +73,73 @@ def open_table(
 def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
     """Return ``bags`` with the labels of instances that a table gives: bag_id, instance (from 0), label.
 
-    They are used to evaluate, never to train. Labels are class names, or numbers of classes.
+    They are used to evaluate, never to train. Labels are class names, or numbers of classes; an empty one leaves
+    what is known. Rows of bags that are not there are passed over, and their number is logged.
 
     Raises:
-        StorageError, DataError: a table that cannot be read, or an instance that is not there.
+        StorageError, DataError: a table that cannot be read, without instance_label or any of the bags, or an
+            instance that is not there or stands there twice.
     """
     table = read_long_table(path, features=["instance"])
-    if "label" in table.of_bags:  # one label for each bag would have been of bags
+    if table.instance_labels is None or "label" in table.of_bags:  # one label for each bag would have been of bags
         raise DataError(
             item=f"table {str(path)!r}",
             wanted="a column instance_label",
-            got="label, which is that of a bag",
+            got="label, which is that of a bag" if "label" in table.of_bags else "none",
             fix="rename the column to instance_label",
         )
-    row_of = {name: row for row, name in enumerate(bags.ids)}
+    rows = _rows_of_bags(path, table, bags)
     values, known = bags.instance_labels.values.copy(), bags.instance_labels.known.copy()
     given = _instance_labels(path, table.instance_labels, bags.class_names, len(table.features))
     ends = table.sizes.cumsum()
-    for name, end, size in zip(table.ids, ends, table.sizes, strict=True):
-        if name not in row_of:
+    for name, row, end, size in zip(table.ids, rows, ends, table.sizes, strict=True):
+        if row is None:
             continue
-        row = row_of[name]
-        instance = table.features[end - size : end, 0].astype(np.int64)
-        if instance.min() < 0 or instance.max() >= bags.sizes[row]:
-            raise DataError(
-                item=f"bag {name!r} of {str(path)!r}",
-                wanted=f"instances from 0 to {bags.sizes[row] - 1}",
-                got=str(instance.max()),
-                fix="number the instances of a bag from 0, in the order of its file",
-            )
-        places = bags.starts[row] + instance
-        values[places], known[places] = given.values[end - size : end], given.known[end - size : end]
+        part = slice(end - size, end)
+        item = f"bag {name!r} of {str(path)!r}"
+        places = bags.starts[row] + _numbers_in_bag(item, table.features[part, 0], int(bags.sizes[row]))
+        told = given.known[part]
+        values[places[told]], known[places[told]] = given.values[part][told], True
     return replace(bags, instance_labels=Labels(values, known))
+
+
+def _rows_of_bags(path: Path, table: LongTable, bags: BagDataset) -> list[int | None]:
+    """Return which bag each bag of the table is; say how many rows are of none."""
+    rows = places_of(table.ids, bags.ids, str(path))
+    strangers = [name for name, row in zip(table.ids, rows, strict=True) if row is None]
+    if len(strangers) == len(rows):
+        raise DataError(
+            item=f"table {str(path)!r}",
+            wanted=f"instances of the bags, such as {bags.ids[0]!r}",
+            got=f"those of {len(strangers)} others, such as {strangers[0]!r}",
+            fix="write bag_id as the bags are called",
+        )
+    if strangers:
+        count = sum(int(size) for size, row in zip(table.sizes, rows, strict=True) if row is None)
+        message = "table %r: %s rows are of %s bags that are not there, such as %r, and label nothing"
+        logger.warning(message, str(path), f"{count:,}", f"{len(strangers):,}", strangers[0])
+    return rows
+
+
+def _numbers_in_bag(item: str, numbers: Float32[np.ndarray, "n"], size: int) -> Int64[np.ndarray, "n"]:
+    """Return the numbers of instances, each one of the bag's and there once."""
+    wrong = numbers[(numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= size)]
+    if len(wrong):
+        raise DataError(
+            item=item,
+            wanted=f"instances from 0 to {size - 1}",
+            got=f"{wrong[0]:.7g}",
+            fix="number the instances of a bag from 0, in the order of its file",
+        )
+    distinct, counts = np.unique(numbers.astype(np.int64), return_counts=True)
+    if len(distinct) < len(numbers):
+        raise DataError(
+            item=f"instance {distinct[counts.argmax()]}, {item}",
+            wanted="one row",
+            got=f"{counts.max()}",
+            fix="keep one of them",
+        )
+    return numbers.astype(np.int64)
 
 
 def _instance_labels(path: Path, texts: np.ndarray | None, names: Sequence[str], total: int) -> Labels:
@@ -102,12 +148,12 @@ def _instance_labels(path: Path, texts: np.ndarray | None, names: Sequence[str],
     distinct, places = np.unique(texts.astype(str), return_inverse=True)
     numbers = []
     for text in distinct.tolist():
-        word = text.strip()
-        if word.lower() in UNKNOWN:
+        word = known_text(text)
+        if not word:
             numbers.append(-1)
         elif word in names:
             numbers.append(list(names).index(word))
-        elif word.isdigit() and int(word) < max(2, len(names)):
+        elif word.isdecimal() and int(word) < max(2, len(names)):
             numbers.append(int(word))
         else:
             raise DataError(

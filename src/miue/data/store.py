@@ -2,7 +2,8 @@
 
 store.json           format, version, shapes, class names, how it was made
 bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label is an unknown one;
-                     patient and patch_size (side of a patch in level-0 pixels) where known
+                     patient and patch_size (side of a patch in level-0 pixels) where known, an empty
+                     patient is one of its own
 instances.npy        features (M, D) or uint8 images (M, H, W, channels), bag after bag
 instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, coords.npy    where known
 checksums.csv        SHA-256 of each bag's instances, in stores that were packed from files
@@ -19,8 +20,10 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from miue.bags import BagDataset, Labels, check_bag
-from miue.errors import DataError, StorageError
+from miue.data.label_table import known_patients, split_name
+from miue.errors import ConfigError, DataError, StorageError
 from miue.files import atomic_folder, check_format, read_json, write_json
+from miue.tables import flags_of
 
 FORMAT = "miue-bags"
 VERSION = 1
@@ -40,6 +43,7 @@ def write_store(
 
     Raises:
         DataError: a feature is NaN or infinite.
+        ConfigError: a split of another name than splits have.
         StorageError: ``path`` is taken, or the disk is full.
     """
     for name, start, size in zip(dataset.ids, dataset.starts, dataset.sizes, strict=True):
@@ -144,7 +148,7 @@ def _write_bag_table(path: Path, dataset: BagDataset) -> None:
         for i, name in enumerate(dataset.ids):
             label = int(dataset.labels.values[i]) if dataset.labels.known[i] else ""
             ood = str(bool(dataset.is_ood[i])).lower()
-            row = (name, dataset.sizes[i], label, ood, dataset.splits[i], dataset.ood_sets[i])
+            row = (name, dataset.sizes[i], label, ood, split_name(dataset.splits[i]), dataset.ood_sets[i])
             writer.writerow((*row, *(values[i] for values in known.values())))
 
 
@@ -152,7 +156,7 @@ def _read_bag_table(path: Path) -> dict[str, Any]:
     """Return the fields of a dataset that bags.csv tells, by name."""
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
+            rows = list(csv.DictReader(file, restkey=""))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise StorageError(
             item=f"bag table {str(path)!r}",
@@ -167,6 +171,14 @@ def _read_bag_table(path: Path) -> dict[str, Any]:
             got=f"columns {', '.join(rows[0])}" if rows else "no bag",
             fix="make the store again",
         )
+    for number, row in enumerate(rows, 1):
+        if None in row.values() or "" in row:
+            raise DataError(
+                item=f"bag table {str(path)!r}, row {number}",
+                wanted=f"{len([name for name in row if name])} cells",
+                got="fewer" if None in row.values() else "more",
+                fix="correct the line",
+            )
     try:
         sizes = np.array([int(row["size"]) for row in rows], np.int64)
         labels = Labels.of([int(row["label"]) if row["label"] else None for row in rows])
@@ -190,12 +202,20 @@ def _read_bag_table(path: Path) -> dict[str, Any]:
         "ids": ids,
         "sizes": sizes,
         "labels": labels,
-        "is_ood": np.array([row["is_ood"].lower() == "true" for row in rows]),
-        "splits": tuple(row["split"] for row in rows),
+        "is_ood": flags_of(np.array([row["is_ood"] for row in rows], object), str(path)),
+        "splits": tuple(_split_of(path, row) for row in rows),
         "ood_sets": tuple(row["ood_set"] for row in rows),
-        "patients": tuple(row["patient"] for row in rows) if "patient" in rows[0] else None,
+        "patients": known_patients([row["patient"] for row in rows], ids) if "patient" in rows[0] else None,
         "patch_sizes": patch_sizes,
     }
+
+
+def _split_of(path: Path, row: dict[str, str]) -> str:
+    try:
+        return split_name(row["split"])
+    except ConfigError as error:
+        item = f"bag {row['bag_id']!r} of {str(path)!r}, {error.item}"
+        raise DataError(item=item, wanted=error.wanted, got=error.got, fix=error.fix) from error
 
 
 def _load(path: Path, rows: int | None = None) -> np.ndarray:

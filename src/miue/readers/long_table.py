@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +12,15 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from miue.errors import DataError, StorageError
+from miue.readers.columns import PATIENT_COLUMNS, column_of, word_of
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
 BAG = "bag_id"
-TEXT = (BAG, "label", "instance_label", "patient", "split")
+OF_BAGS = ("label", "patient", "split", "is_ood", "ood_set")
+TEXT = (BAG, "instance_label", *OF_BAGS)
 COORDS = ("x", "y")
-NO_FEATURES = (*TEXT, *COORDS, "instance", "fold")
+NAMES = {name: (name,) for name in (*TEXT, *COORDS)} | {"patient": ("patient", *PATIENT_COLUMNS)}
+NO_FEATURES = {"", "instance", "fold"}.union(*NAMES.values())
 Allocate = Callable[[tuple[int, int]], np.ndarray]
 
 
@@ -30,7 +33,7 @@ class LongTable:
         sizes: instances of each.
         features: of all instances, bag after bag.
         feature_names: the columns they come from.
-        of_bags: further columns that are the same in all rows of a bag (label, patient, split), as text.
+        of_bags: further columns that are the same in all rows of a bag (those of ``OF_BAGS``), as text.
         instance_labels: as text, "" where unknown; None where the table has no such column.
         coords: columns x and y; None where the table lacks them.
     """
@@ -53,28 +56,16 @@ def read_long_table(path: Path, *, features: Sequence[str] = (), allocate: Alloc
     """Return the table at ``path``, read twice in parts: first what names the bags, then the features.
 
     Args:
-        path: CSV, tab-separated, gzipped CSV or Parquet.
+        path: CSV, tab-separated, gzipped CSV or Parquet; columns are found by their names in any case.
         features: the columns to learn from; if not given, all but those with a meaning of their own.
         allocate: makes the array (M, D) for the features, such as one on disk; in memory if not given.
 
     Raises:
         StorageError: missing or unreadable.
-        DataError: no bag_id, no features, a feature that is not a finite number, or a label that
-            differs within a bag.
+        DataError: no bag_id, no features, a column twice, a feature that is not a finite number, or a label
+            that differs within a bag.
     """
-    names = _column_names(path)
-    chosen = list(features) or [name for name in names if name.lower() not in NO_FEATURES and name]
-    missing = sorted({BAG, *chosen} - set(names))
-    if missing or not chosen:
-        raise DataError(
-            item=f"table {str(path)!r}",
-            wanted=f"a column {BAG!r} and columns of features"
-            if missing[:1] in ([], [BAG])
-            else f"a column {missing[0]!r}",
-            got=f"columns {', '.join(names[:12])}{', …' if names[12:] else ''}",
-            fix=f"name the column with the bags {BAG!r}, one row per instance",
-        )
-    known = [name for name in (*TEXT, *COORDS) if name in names]
+    known, chosen = _columns_of(path, features)
     columns = _read_known(path, known)
     ids, first, place = np.unique(columns[BAG], return_index=True, return_inverse=True)
     if "" in ids:
@@ -98,12 +89,32 @@ def read_long_table(path: Path, *, features: Sequence[str] = (), allocate: Alloc
         features=array,
         feature_names=tuple(chosen),
         of_bags={
-            name: _same_within(path, name, columns[name], bag, starts)
-            for name in ("label", "patient", "split")
-            if name in columns
+            name: _same_within(path, name, columns[name], bag, starts) for name in OF_BAGS if name in columns
         },
         instance_labels=columns["instance_label"][by_bag] if "instance_label" in columns else None,
         coords=_coords(path, columns, by_bag) if set(COORDS) <= set(columns) else None,
+    )
+
+
+def _columns_of(path: Path, features: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Return the columns with a meaning, by what they mean, and those of features."""
+    names = _column_names(path)
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    found = {meaning: column_of(names, words, str(path)) for meaning, words in NAMES.items()}
+    known = {meaning: name for meaning, name in found.items() if name is not None}
+    given = [name if name in names else column_of(names, (word_of(name),), str(path)) or name for name in features]
+    chosen = given or [name for name in names if word_of(name) not in NO_FEATURES]
+    missing = [name for name in chosen if name not in names]
+    if twice is None and BAG in known and chosen and not missing:
+        return known, chosen
+    wanted = f"a column {BAG!r} and columns of features" if not missing else f"a column {missing[0]!r}"
+    raise DataError(
+        item=f"table {str(path)!r}",
+        wanted=wanted if twice is None else f"one column {twice!r}",
+        got=f"columns {', '.join(names[:12])}{', …' if names[12:] else ''}",
+        fix=f"name the column with the bags {BAG!r}, one row per instance"
+        if twice is None
+        else "keep one of them, or rename the others",
     )
 
 
@@ -156,7 +167,7 @@ def _readable(path: Path, pa: Any) -> Iterator[None]:
             item=f"table {str(path)!r}",
             wanted="a readable table of numbers with one header line",
             got="no such file" if isinstance(error, FileNotFoundError) else str(error).split("\n")[0],
-            fix="check the file; columns of text are bag_id, label, patient, split and instance_label alone",
+            fix=f"check the file; columns of text are {', '.join(TEXT)} alone",
         ) from error
 
 
@@ -164,21 +175,22 @@ def _separator(path: Path, csv: Any) -> Any:
     return csv.ParseOptions(delimiter="\t" if ".tsv" in path.name.lower() else ",")
 
 
-def _read_known(path: Path, known: list[str]) -> dict[str, np.ndarray]:
+def _read_known(path: Path, known: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Return columns by what they mean, given the name of each."""
     import pyarrow as pa
 
-    types = {name: pa.float64() if name in COORDS else pa.string() for name in known}
-    parts: dict[str, list[np.ndarray]] = {name: [] for name in known}
-    for part in _parts(path, known, types):
-        for name in known:
+    types = {name: pa.float64() if meaning in COORDS else pa.string() for meaning, name in known.items()}
+    parts: dict[str, list[np.ndarray]] = {meaning: [] for meaning in known}
+    for part in _parts(path, list(known.values()), types):
+        for meaning, name in known.items():
             values = part.column(name)
-            if name in COORDS:
-                parts[name].append(values.to_numpy())
+            if meaning in COORDS:
+                parts[meaning].append(values.to_numpy())
             else:
-                parts[name].append(values.fill_null("").to_numpy().astype(object))
+                parts[meaning].append(values.fill_null("").to_numpy().astype(object))
     if not parts[BAG]:
         raise DataError(item=f"table {str(path)!r}", wanted="at least one row", got="none", fix="check the file")
-    return {name: np.concatenate(values) for name, values in parts.items()}
+    return {meaning: np.concatenate(values) for meaning, values in parts.items()}
 
 
 def _fill(path: Path, names: list[str], array: np.ndarray, target: np.ndarray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +29,10 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     from miue.files import read_json
     from miue.plan import fingerprint
 
+    parts = dict(zip(bags.ids, parts_of_run(run, bags.ids), strict=True))
+    learned, held_out = ({name for name in parts if parts[name] == of} for of in ("train", "validation"))
     marks = read_json(run / "run.json", what="run") if (run / "run.json").exists() else {}
-    learned, held_out = _of_run(run)
-    chosen, name = _chosen(bags, split, learned, held_out)
+    chosen, name = _chosen(bags, split, held_out)
     found = fingerprint(chosen)
     seen = len(learned & set(chosen.ids))
     if name == "train" or seen or found == marks.get("training_bags"):
@@ -47,18 +49,24 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     return chosen, about
 
 
-def _of_run(run: Path) -> tuple[set[str], set[str]]:
-    """Return the names of the bags that the run was trained on, and of those that stopped its training."""
-    from miue.data.splits import read_splits
+def parts_of_run(run: Path, names: Sequence[str]) -> list[str]:
+    """Return what each bag was to the training of a run: "train", "validation", or "" as far as the run tells.
+
+    A bag that the run does not list is the one that it lists under the same name but for endings of files.
+    """
+    from miue.data.bag_names import key_of
+    from miue.data.splits import read_parts
 
     if not (run / "splits.csv").exists():
-        return set(), set()
-    parts = read_splits(run / "splits.csv").folds[0]
-    learned, held_out = ({name for name, part in parts.items() if part == of} for of in ("train", "validation"))
-    return learned, held_out
+        return [""] * len(names)
+    listed = read_parts(run / "splits.csv")
+    by_key: dict[str, str] = {}
+    for part in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
+        by_key |= {key_of(name): part for name in listed if listed[name] == part}
+    return [listed[name] if name in listed else by_key.get(key_of(name), "") for name in names]
 
 
-def _chosen(bags: BagDataset, split: str | None, learned: set[str], held_out: set[str]) -> tuple[BagDataset, str]:
+def _chosen(bags: BagDataset, split: str | None, held_out: set[str]) -> tuple[BagDataset, str]:
     if split == "all":
         return bags, "all bags"
     for name in ("calibration", "validation") if split is None else ():

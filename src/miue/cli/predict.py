@@ -45,7 +45,7 @@ def predict(
     """Predict bags and instances with their uncertainty, as plain tables.
 
     Patients with several bags get a table of their own. Bags that the model learned from are left out where
-    the run tells which these are, unless --split all is given.
+    the run tells which these are, unless --split all is given; a --split that holds some is refused.
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
     from miue.files import refuse_existing
@@ -56,7 +56,7 @@ def predict(
     model = Model.load(run)
     opened = open_bags(bags, source, progress=not quiet, coords_for="--export" if export else "")
     say_left_out(opened)
-    chosen = _bags_to_predict(opened.bags, split, run / "splits.csv")
+    chosen = _bags_to_predict(opened.bags, split, run)
     failed: list[str] = []
     predictions = model.predict(
         chosen,
@@ -76,25 +76,23 @@ def predict(
     export_beside(predictions, out, export or [], slides, skip_bad=source.skip_bad, progress=not quiet)
 
 
-def _bags_to_predict(bags: Any, split: str | None, of_run: Path) -> Any:
-    """Return the bags of the split asked for, or the test bags, or those that the model did not learn from."""
+def _bags_to_predict(bags: Any, split: str | None, run: Path) -> Any:
+    """Return the bags of the split asked for, else of test, else all; none that the model learned from."""
+    from miue.cli.held_out import parts_of_run
+
     if split == "all":
         return bags
-    if split is not None or "test" in bags.splits:
-        return bags.split(split or "test")
-    from miue.data.splits import read_splits
-
-    if any(bags.splits) or not of_run.exists():
-        return bags
-    learned = {name for name, part in read_splits(of_run).folds[0].items() if part in ("train", "validation")}
-    unseen = [row for row, name in enumerate(bags.ids) if name not in learned]
-    if not unseen:
+    chosen = bags.split(split or "test") if split is not None or "test" in bags.splits else bags
+    unseen = [row for row, part in enumerate(parts_of_run(run, chosen.ids)) if part not in ("train", "validation")]
+    learned = len(chosen) - len(unseen)
+    if learned and (split is not None or not unseen):
+        share = f"{learned:,}" if unseen else "all"
         raise ConfigError(
-            item="the bags to predict",
+            item="the bags to predict" if split is None else f"split {split!r}",
             wanted="bags that the model did not learn from",
-            got=f"{len(bags)} bags, all of which it was trained or validated on",
-            fix="pass --split all to predict them all the same",
+            got=f"{len(chosen):,} bags, {share} of which it was trained or validated on",
+            fix="pass --split all to predict all bags all the same; rename bags that are others",
         )
-    if len(unseen) < len(bags):
-        typer.echo(f"left out: {len(bags) - len(unseen):,} bags that the model learned from", err=True)
-    return bags.subset(unseen)
+    if learned:
+        typer.echo(f"left out: {learned:,} bags that the model learned from", err=True)
+    return chosen.subset(unseen) if learned else chosen

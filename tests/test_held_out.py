@@ -1,0 +1,117 @@
+"""Bags that a model learned from are neither predicted nor calibrated on unseen, whatever their names."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_bags import separable_bags
+from test_cli import fail, run
+
+import miue
+from miue.bags import BagDataset, Labels
+from miue.cli.held_out import parts_of_run
+from miue.data.splits import read_parts
+from miue.errors import StorageError
+
+TRAIN = ["--quiet", "--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none"]
+EASY = ["--max-error", "0.9", "--confidence", "0.5", "--set-error", "0.4", "--without", "ood", "--quiet"]
+
+
+def named(ending: str, count: int = 60) -> BagDataset:
+    return replace(separable_bags(count), ids=tuple(f"slide_{number}{ending}" for number in range(count)))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store of bags that are named like files, and a run that a fifth of them stopped."""
+    place = tmp_path_factory.mktemp("held_out")
+    miue.write_store(place / "store", named(".svs"))
+    run("train", place / "store", "--splits", "none", "--out", place / "run", *TRAIN)
+    return place
+
+
+def of_run(folder: Path, *wanted: str) -> list[int]:
+    parts = read_parts(folder / "run" / "splits.csv")
+    return [row for row, name in enumerate(named(".svs").ids) if parts[name] in wanted]
+
+
+def predicted(out: Path) -> set[str]:
+    return set(miue.read_predictions(out).bags.bag_ids)
+
+
+@pytest.mark.parametrize("ending", [".svs", ""])
+def test_bags_named_like_files_are_known_again(ending: str, folder: Path, tmp_path: Path) -> None:
+    more = replace(named(ending, 70), labels=Labels.unknown(70))
+    miue.write_store(tmp_path / "more", more)
+    said = run("predict", folder / "run", tmp_path / "more", "--out", tmp_path / "p", "--quiet")
+    assert predicted(tmp_path / "p") == {f"slide_{number}{ending}" for number in range(60, 70)}
+    assert "left out: 60 bags that the model learned from" in said
+
+
+def test_a_bag_that_differs_from_a_learned_one_in_the_ending_is_another_where_the_run_lists_it(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "splits.csv").write_text(
+        "bag_id,patient,label,fold_0\na.png,,,train\na.jpg,,,\nb.png,,,validation\n"
+    )
+    names = ["a.png", "a.jpg", "a", "b.jpg", "c.png"]
+    assert parts_of_run(tmp_path, names) == ["train", "", "train", "validation", ""]
+
+
+@pytest.mark.parametrize("wanted", ["train", "validation"])
+def test_calibration_sees_bags_named_like_files(
+    wanted: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    miue.write_store(tmp_path / "store", named(".svs").subset(of_run(folder, wanted)[1:]))
+    out = tmp_path / "calibration.json"
+    command = ["calibrate", folder / "run", tmp_path / "store", *EASY, "--out", out]
+    if wanted == "train":
+        assert "bags that the model was trained on" in fail(*command, monkeypatch=monkeypatch, capsys=capsys)
+        return
+    run(*command)
+    about = json.loads(out.read_text())["calibration"]["about"]
+    assert about["split"] == "held out by training" and "caveat" in about
+
+
+def test_without_a_test_split_what_was_learned_from_is_left_out(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = ["train" if row in of_run(folder, "train") else "validation" for row in range(60)]
+    miue.write_store(tmp_path / "all", replace(named(".svs"), splits=tuple(parts)))
+    printed = fail(
+        "predict",
+        folder / "run",
+        tmp_path / "all",
+        "--out",
+        tmp_path / "p",
+        monkeypatch=monkeypatch,
+        capsys=capsys,
+    )
+    assert "60 bags, all of which it was trained or validated on; pass --split all" in printed
+    miue.write_store(tmp_path / "more", replace(named(".svs", 63), splits=(*parts, "", "", "calibration")))
+    run("predict", folder / "run", tmp_path / "more", "--out", tmp_path / "p", "--quiet")
+    assert predicted(tmp_path / "p") == {f"slide_{number}.svs" for number in (60, 61, 62)}
+
+
+def test_test_bags_that_this_run_learned_from_are_left_out_or_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bags = named(".svs", 70)
+    miue.write_store(tmp_path / "store", replace(bags, splits=("train",) * 50 + ("test",) * 20))
+    predict = ["predict", folder / "run", tmp_path / "store", "--quiet", "--out", tmp_path / "p"]
+    assert "left out: 10 bags that the model learned from" in run(*predict)
+    assert predicted(tmp_path / "p") == set(bags.ids[60:])
+    printed = fail(*predict, "--overwrite", "--split", "test", monkeypatch=monkeypatch, capsys=capsys)
+    assert "split 'test': expected bags that the model did not learn from, got 20 bags, 10 of which" in printed
+    run(*predict, "--overwrite", "--split", "all")
+    assert len(predicted(tmp_path / "p")) == 70
+
+
+def test_a_damaged_list_of_what_a_run_learned_from_is_named(tmp_path: Path) -> None:
+    (tmp_path / "splits.csv").write_text("bag_id,fold\na,train\n")
+    with pytest.raises(StorageError, match="columns bag_id and fold_0, got columns bag_id, fold"):
+        parts_of_run(tmp_path, ["a"])
+    assert parts_of_run(tmp_path / "none", ["a", "b"]) == ["", ""]

@@ -470,7 +470,7 @@ def test_long_tables_are_read(tmp_path: Path, kind: str) -> None:
         path.write_bytes(gzip.compress(LONG.encode()))
     else:
         path.write_text(LONG.replace(",", "\t") if kind == "tsv" else LONG)
-    bags = open_table(path)
+    bags = open_table(path).bags
     assert bags.ids == ("b", "0a") and bags.patients == ("p", "p2")
     assert np.array_equal(np.asarray(bags.instances), np.array([[1, 2], [5, 6], [3, 4], [7, 8]], np.float32))
     assert bags.labels.values.tolist() == [1, 0] and bags.class_names == ("neg", "pos")
@@ -486,7 +486,7 @@ def test_long_tables_are_read(tmp_path: Path, kind: str) -> None:
 def test_columns_of_a_long_table_are_found_in_any_case(patient: str, tmp_path: Path) -> None:
     rows = [f"b{n},{n % 2},p{n // 2},{'Train' if n < 6 else 'test'},{n},{n + 1}" for n in range(8)]
     (tmp_path / "t.csv").write_text("\n".join([f"Bag_ID,Label,{patient},Split,F0,f1", *rows]) + "\n")
-    bags = open_table(tmp_path / "t.csv")
+    bags = open_table(tmp_path / "t.csv").bags
     assert bags.instance_shape == (2,) and bags.labels.values.tolist() == [0, 1] * 4
     assert bags.patients == tuple(f"p{n // 2}" for n in range(8))
     assert bags.splits == ("train",) * 6 + ("test",) * 2
@@ -495,7 +495,7 @@ def test_columns_of_a_long_table_are_found_in_any_case(patient: str, tmp_path: P
 
 def test_foreign_bags_of_a_long_table_are_foreign_and_no_feature(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("bag_id,IS_OOD,ood_set,f\na,1,scanner,1\na,1,scanner,2\nb,0,,3\nc,yes,,4\n")
-    bags = open_table(tmp_path / "t.csv")
+    bags = open_table(tmp_path / "t.csv").bags
     assert bags.instance_shape == (1,)
     assert bags.is_ood.tolist() == [True, False, True] and bags.ood_sets == ("scanner", "", "ood")
     assert bags.instance_is_ood.tolist() == [True, True, False, True]
@@ -503,9 +503,9 @@ def test_foreign_bags_of_a_long_table_are_foreign_and_no_feature(tmp_path: Path)
 
 def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("bag_id,patient,f\na,p,1\nb,,2\nc,NA,3\nd,p,4\n")
-    assert open_table(tmp_path / "t.csv").patients == ("p", "b", "c", "p")
+    assert open_table(tmp_path / "t.csv").bags.patients == ("p", "b", "c", "p")
     (tmp_path / "t.csv").write_text("bag_id,patient,f\na,,1\nb,,2\n")
-    assert open_table(tmp_path / "t.csv").patients is None
+    assert open_table(tmp_path / "t.csv").bags.patients is None
 
 
 @pytest.mark.parametrize(
@@ -515,7 +515,7 @@ def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_
         (("f2", "f1"), "expected one column 'f1', got columns bag_id, f1, f1, .*keep one of them"),
         (("patient", "is_ood"), "row 1, column 'is_ood': expected true or false, got 'p'"),
         (("pos,neg,p,", "neg,neg,p,"), "row 3, column 'label': expected 'pos', as in the other rows of this bag"),
-        (("5,6", "5,"), "row 3, column 'f2': expected a finite number"),
+        (("5,6", "5,"), r"b: no finite number in 1 of 2 rows \(row 3, column 'f2'\)"),
         (("5,6", "5,six"), "CSV conversion error to float"),
         (("0a,7", ",7"), "row 4: expected a bag_id, got nothing"),
         (("bag_id", "bag"), "a column 'bag_id' and columns of features"),

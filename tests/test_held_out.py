@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_bags import separable_bags
 from test_cli import fail, run
@@ -35,7 +36,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def of_run(folder: Path, *wanted: str) -> list[int]:
     parts = read_parts(folder / "run" / "splits.csv")
-    return [row for row, name in enumerate(named(".svs").ids) if parts[name] in wanted]
+    return [row for row, name in enumerate(named(".svs").ids) if parts[name][0] in wanted]
+
+
+def bags_of(*names: str) -> BagDataset:
+    return BagDataset.from_arrays([np.ones((1, 2))] * len(names), ids=names)
 
 
 def predicted(out: Path) -> set[str]:
@@ -58,7 +63,7 @@ def test_a_bag_that_differs_from_a_learned_one_in_the_ending_is_another_where_th
         "bag_id,patient,label,fold_0\na.png,,,train\na.jpg,,,\nb.png,,,validation\n"
     )
     names = ["a.png", "a.jpg", "a", "b.jpg", "c.png"]
-    assert parts_of_run(tmp_path, names) == ["train", "", "train", "validation", ""]
+    assert parts_of_run(tmp_path, bags_of(*names)) == ["train", "", "train", "validation", ""]
 
 
 @pytest.mark.parametrize("wanted", ["train", "validation"])
@@ -90,7 +95,9 @@ def test_without_a_test_split_what_was_learned_from_is_left_out(
         monkeypatch=monkeypatch,
         capsys=capsys,
     )
-    assert "60 bags, all of which it was trained or validated on; pass --split all" in printed
+    assert (
+        "60 bags, all of which it was trained or validated on, or on their patients; pass --split all" in printed
+    )
     miue.write_store(tmp_path / "more", replace(named(".svs", 63), splits=(*parts, "", "", "calibration")))
     run("predict", folder / "run", tmp_path / "more", "--out", tmp_path / "p", "--quiet")
     assert predicted(tmp_path / "p") == {f"slide_{number}.svs" for number in (60, 61, 62)}
@@ -105,13 +112,16 @@ def test_test_bags_that_this_run_learned_from_are_left_out_or_refused(
     assert "left out: 10 bags that the model learned from" in run(*predict)
     assert predicted(tmp_path / "p") == set(bags.ids[60:])
     printed = fail(*predict, "--overwrite", "--split", "test", monkeypatch=monkeypatch, capsys=capsys)
-    assert "split 'test': expected bags that the model did not learn from, got 20 bags, 10 of which" in printed
+    assert (
+        "split 'test': expected bags of patients that the model did not learn from, got 20 bags, 10 of which"
+        in printed
+    )
     run(*predict, "--overwrite", "--split", "all")
     assert len(predicted(tmp_path / "p")) == 70
 
 
 def test_a_damaged_list_of_what_a_run_learned_from_is_named(tmp_path: Path) -> None:
     (tmp_path / "splits.csv").write_text("bag_id,fold\na,train\n")
-    with pytest.raises(StorageError, match="columns bag_id and fold_0, got columns bag_id, fold"):
-        parts_of_run(tmp_path, ["a"])
-    assert parts_of_run(tmp_path / "none", ["a", "b"]) == ["", ""]
+    with pytest.raises(StorageError, match="columns bag_id, patient and fold_0, got columns bag_id, fold"):
+        parts_of_run(tmp_path, bags_of("a"))
+    assert parts_of_run(tmp_path / "none", bags_of("a", "b")) == ["", ""]

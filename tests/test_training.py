@@ -250,6 +250,14 @@ def test_splits_without_one_to_train_on_are_refused(bags: BagDataset) -> None:
         quick_train(replace(bags, splits=("test",) * len(bags)))
 
 
+def test_a_patient_in_two_splits_is_refused_wherever_the_bags_come_from(bags: BagDataset, tmp_path: Path) -> None:
+    halves = ("train", "train", "validation", "validation") * (len(bags) // 4)
+    shared = replace(bags, splits=halves, patients=tuple(f"p{row // 4}" for row in range(len(bags))))
+    miue.write_store(tmp_path / "store", shared)
+    with pytest.raises(DataError, match="patient 'p0' in 'the bags': expected all bags of a patient in one split"):
+        quick_train(miue.read_store(tmp_path / "store"))
+
+
 def test_validation_bags_are_like_those_of_training(bags: BagDataset) -> None:
     with pytest.raises(DataError, match="the validation bags: expected instances of shape"):
         quick_train(bags, validation=separable_bags(8, width=3))

@@ -107,8 +107,10 @@ def _show(value: Any) -> str:
 def _describe_table(path: Path) -> dict[str, Any]:
     from miue.data.bag_table import open_table
 
-    bags = open_table(path)
-    return {"kind": "long table", "path": str(path), **_facts_of(bags), "split": _splits_of(bags)}
+    opened = open_table(path, skip_bad=True)
+    facts = {"kind": "long table", "path": str(path), **_facts_of(opened.bags), "split": _splits_of(opened.bags)}
+    problems = [f"{one.bag}: {one.reason}" for one in opened.left_out]
+    return {**facts, "bags that cannot be used": problems} if problems else facts
 
 
 def _describe_store(path: Path, read: bool) -> dict[str, Any]:

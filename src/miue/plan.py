@@ -12,7 +12,7 @@ import numpy as np
 
 from miue.bags import BagDataset
 from miue.config import DataContract, ModelConfig, Option, TrainingConfig, model_config, training_config
-from miue.data.splits import Splits
+from miue.data.splits import Splits, check_patients
 from miue.data.splits import held_out as hold_out
 from miue.errors import DataError
 from miue.training.fit import check_labels
@@ -84,20 +84,22 @@ def training_sets(
     """Return training and validation bags: as given, by split, or a stratified share of whole patients held out.
 
     Raises:
-        DataError: splits without one to train on, a bag without a label or out of distribution, one class only, a
-            class too small to hold out from, or validation bags that are not like those to train on.
+        DataError: splits without one to train on, a patient in two, a bag without a label or out of distribution,
+            one class only or too small to hold out from, or validation bags that are not like those to train on.
     """
     bags = dataset.split("train") if any(dataset.splits) else dataset
     if validation is None and "validation" in dataset.splits:
         validation = dataset.split("validation")
     check_labels(bags, "training", classes_wanted=2)
+    check_patients(dataset, "the bags")
     if validation is not None:
         _check_validation(validation, dataset)
         return bags, validation
     classes, counts = np.unique(bags.labels.values, return_counts=True)
     if counts.min() < 2:
+        rare = int(classes[counts.argmin()])
         raise DataError(
-            item=f"class {classes[counts.argmin()]} of the training set",
+            item=f"class {bags.class_names[rare] if bags.class_names else rare} of the training set",
             wanted="at least 2 bags, one to learn from and one to validate on",
             got=str(counts.min()),
             fix="add bags of this class, or pass validation bags",

@@ -206,7 +206,12 @@ def _opened(
     from miue.model import Model
 
     model = replace(Model.load(run), calibration=None)
-    opened = open_bags(path, source.of_model(model.contract.class_names), progress=not quiet)
+    opened = open_bags(
+        path,
+        source.of_model(model.contract.class_names),
+        progress=not quiet,
+        instance_shape=model.contract.instance_shape,
+    )
     say_left_out(opened)
     bags, about = calibration_bags(run, opened.bags, split)
     return model, bags, {"source": str(path), **about}

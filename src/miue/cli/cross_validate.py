@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from miue.cli.options import Encoder, Method, Network, parse_settings
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
+from miue.errors import ConfigError
+
+if TYPE_CHECKING:
+    from miue.data.splits import Splits
 
 
 @takes_bags
@@ -17,7 +21,10 @@ def cross_validate(
     bags: Annotated[Path, typer.Argument(help=BAGS_HELP)],
     out: Annotated[Path, typer.Option(help="Folder to write; what it holds of the same work is not run again.")],
     source: Source,
-    folds: Annotated[int, typer.Option(min=2, help="Folds to draw where --splits tells none.")] = 5,
+    folds: Annotated[
+        int | None,
+        typer.Option(min=2, help="Folds to draw; else those of --splits or the label table, else 5."),
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of each fold, with commas.")] = "42",
     network: Network = "attention",
     method: Method = "mirel",
@@ -33,9 +40,9 @@ def cross_validate(
 ) -> None:
     """Train and test on every fold with every seed; print mean ± standard deviation and a 95 % interval.
 
-    Folds keep patients together and classes alike, unless --splits gives them. Each fold has validation bags
-    that training stops by; its test bags select nothing. The folder gets every run with its predictions,
-    runs.csv, summary.csv and splits.csv; after a kill, the same command goes on.
+    Folds keep patients together and classes alike, unless --splits or the label table gives them. Each fold has
+    validation bags that training stops by; its test bags select nothing. The folder gets every run with its
+    predictions, runs.csv, summary.csv and splits.csv; after a kill, the same command goes on.
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """
     from rich.console import Console
@@ -43,14 +50,13 @@ def cross_validate(
     from miue.api import DEFAULT_DISTANCES
     from miue.cross_validation import Recipe
     from miue.cross_validation import cross_validate as run
-    from miue.data.splits import make_folds, read_splits
+    from miue.data.splits import make_folds
 
     options, settings = parse_settings(setting or [], {})
     numbers = _seeds(seeds)
     opened = open_bags(bags, source, progress=not quiet, check_values=True)
     say_left_out(opened)
-    given = None if source.splits in (None, "none") else read_splits(Path(source.splits))
-    splits = given or make_folds(opened.bags, folds, seed=split_seed)
+    splits = _given_folds(source, opened.folds, folds) or make_folds(opened.bags, folds or 5, seed=split_seed)
     recipe = Recipe(
         network=network,
         method=method,
@@ -63,6 +69,24 @@ def cross_validate(
     found = run(opened.bags, splits, numbers, out, recipe, jobs=jobs, progress=not quiet)
     Console().print(summary_table(found, len(splits), len(numbers)))
     typer.echo(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
+
+
+def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) -> Splits | None:
+    """Return the folds of --splits, else those of the label table where none are to be drawn."""
+    from miue.data.splits import read_splits
+
+    if source.splits is not None and wanted is not None and source.splits != "none":
+        raise ConfigError(
+            item="--folds",
+            wanted="folds to draw, or --splits that tells them",
+            got="both",
+            fix="give one of the two",
+        )
+    if source.splits == "none" or wanted is not None:
+        return None
+    if source.splits is not None:
+        return read_splits(Path(source.splits))
+    return of_table if of_table is not None and len(of_table) > 1 else None
 
 
 def summary_table(summaries: Sequence[Any], folds: int, seeds: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,41 +28,55 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     from miue.files import read_json
     from miue.plan import fingerprint
 
-    parts = dict(zip(bags.ids, parts_of_run(run, bags.ids), strict=True))
-    learned, held_out = ({name for name in parts if parts[name] == of} for of in ("train", "validation"))
+    parts = zip(bags.ids, parts_of_run(run, bags), strict=True)
+    held_out = {name for name, part in parts if part == "validation"}
     marks = read_json(run / "run.json", what="run") if (run / "run.json").exists() else {}
     chosen, name = _chosen(bags, split, held_out)
     found = fingerprint(chosen)
-    seen = len(learned & set(chosen.ids))
+    seen = len(ids_learned_from(run, bags, "train") & set(chosen.ids))
     if name == "train" or seen or found == marks.get("training_bags"):
         raise DataError(
             item=f"split {name!r}",
             wanted="bags that took no part in training",
-            got=f"{seen or len(chosen)} bags that the model was trained on",
-            fix="keep bags for calibration in a split of their own, and pass --split; rename bags that are others",
+            got=f"{seen or len(chosen)} bags that the model was trained on, or others of their patients",
+            fix="keep patients for calibration in a split of their own, and pass --split",
         )
-    _refuse_known_patients(bags, chosen, learned)
     about: dict[str, Any] = {"split": name, "fingerprint": found}
     if found == marks.get("validation_bags") or held_out & set(chosen.ids):
         about["caveat"] = STOPPED_EARLY
     return chosen, about
 
 
-def parts_of_run(run: Path, names: Sequence[str]) -> list[str]:
-    """Return what each bag was to the training of a run: "train", "validation", or "" as far as the run tells.
+def parts_of_run(run: Path, bags: BagDataset) -> list[str]:
+    """Return what each bag was to the training of a run, as far as it tells: "train", "validation" or another.
 
     A bag that the run does not list is the one that it lists under the same name but for endings of files.
     """
     from miue.data.bag_names import key_of
+
+    listed = _listed(run)
+    by_key: dict[str, str] = {}
+    for wanted in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
+        by_key |= {key_of(name): wanted for name, (part, _) in listed.items() if part == wanted}
+    return [listed[name][0] if name in listed else by_key.get(key_of(name), "") for name in bags.ids]
+
+
+def ids_learned_from(run: Path, bags: BagDataset, *parts: str) -> set[str]:
+    """Return the bags that were in one of these parts of a run, and all others of their patients."""
+    from miue.data.splits import patients_of
+
+    own, patients = parts_of_run(run, bags), patients_of(bags)
+    learned = {patient for part, patient in _listed(run).values() if part in parts}
+    learned |= {patient for part, patient in zip(own, patients, strict=True) if part in parts}
+    rows = zip(bags.ids, own, patients, strict=True)
+    return {name for name, part, patient in rows if part in parts or patient in learned}
+
+
+def _listed(run: Path) -> dict[str, tuple[str, str]]:
     from miue.data.splits import read_parts
 
-    if not (run / "splits.csv").exists():
-        return [""] * len(names)
-    listed = read_parts(run / "splits.csv")
-    by_key: dict[str, str] = {}
-    for part in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
-        by_key |= {key_of(name): part for name in listed if listed[name] == part}
-    return [listed[name] if name in listed else by_key.get(key_of(name), "") for name in names]
+    path = run / "splits.csv"
+    return read_parts(path) if path.exists() else {}
 
 
 def _chosen(bags: BagDataset, split: str | None, held_out: set[str]) -> tuple[BagDataset, str]:
@@ -78,17 +91,3 @@ def _chosen(bags: BagDataset, split: str | None, held_out: set[str]) -> tuple[Ba
     if rows:
         return bags.subset(rows), "held out by training"
     return bags, "all bags"
-
-
-def _refuse_known_patients(bags: BagDataset, chosen: BagDataset, learned: set[str]) -> None:
-    if bags.patients is None or chosen.patients is None:
-        return
-    known = {patient for patient, name in zip(bags.patients, bags.ids, strict=True) if name in learned}
-    both = sorted((known & set(chosen.patients)) - {""})
-    if both:
-        raise DataError(
-            item=f"patient {both[0]!r}",
-            wanted="calibration bags of patients that took no part in training",
-            got=f"{len(both)} patients with bags in both",
-            fix="split by patient: miue data split, then train again with --splits",
-        )

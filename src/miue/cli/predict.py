@@ -44,8 +44,9 @@ def predict(
 ) -> None:
     """Predict bags and instances with their uncertainty, as plain tables.
 
-    Patients with several bags get a table of their own. Bags that the model learned from are left out where
-    the run tells which these are, unless --split all is given; a --split that holds some is refused.
+    Patients with several bags get a table of their own. Bags of patients that the model learned from are left
+    out where the run tells which these are, unless --split all, train or validation asks for them; another
+    --split that holds some is refused.
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
     from miue.files import refuse_existing
@@ -54,7 +55,13 @@ def predict(
     refuse_existing(out, overwrite=overwrite)
     check_exports(export or [])
     model = Model.load(run)
-    opened = open_bags(bags, source, progress=not quiet, coords_for="--export" if export else "")
+    opened = open_bags(
+        bags,
+        source.of_model(model.contract.class_names),
+        progress=not quiet,
+        instance_shape=model.contract.instance_shape,
+        coords_for="--export" if export else "",
+    )
     say_left_out(opened)
     chosen = _bags_to_predict(opened.bags, split, run)
     failed: list[str] = []
@@ -78,21 +85,24 @@ def predict(
 
 def _bags_to_predict(bags: Any, split: str | None, run: Path) -> Any:
     """Return the bags of the split asked for, else of test, else all; none that the model learned from."""
-    from miue.cli.held_out import parts_of_run
+    from miue.cli.held_out import ids_learned_from
 
     if split == "all":
         return bags
     chosen = bags.split(split or "test") if split is not None or "test" in bags.splits else bags
-    unseen = [row for row, part in enumerate(parts_of_run(run, chosen.ids)) if part not in ("train", "validation")]
+    if split in ("train", "validation"):
+        return chosen
+    known = ids_learned_from(run, bags, "train", "validation")
+    unseen = [row for row, name in enumerate(chosen.ids) if name not in known]
     learned = len(chosen) - len(unseen)
     if learned and (split is not None or not unseen):
         share = f"{learned:,}" if unseen else "all"
         raise ConfigError(
             item="the bags to predict" if split is None else f"split {split!r}",
-            wanted="bags that the model did not learn from",
-            got=f"{len(chosen):,} bags, {share} of which it was trained or validated on",
+            wanted="bags of patients that the model did not learn from",
+            got=f"{len(chosen):,} bags, {share} of which it was trained or validated on, or on their patients",
             fix="pass --split all to predict all bags all the same; rename bags that are others",
         )
     if learned:
-        typer.echo(f"left out: {learned:,} bags that the model learned from", err=True)
+        typer.echo(f"left out: {learned:,} bags that the model learned from, or from their patients", err=True)
     return chosen.subset(unseen) if learned else chosen

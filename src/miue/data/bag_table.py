@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,7 @@ from jaxtyping import Float32, Int64
 from miue.bags import BagDataset, Labels
 from miue.data.bag_names import places_of
 from miue.data.label_table import LabelTable, known_patients, known_text, split_name
+from miue.data.labelling import LeftOut, refuse_or_skip
 from miue.data.splits import check_splits
 from miue.errors import DataError
 from miue.readers.long_table import Allocate, LongTable, read_long_table
@@ -21,24 +22,48 @@ from miue.tables import flags_of
 logger = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class OpenedTable:
+    """The bags of a long table.
+
+    Attributes:
+        bags: the dataset.
+        left_out: bags that are not in it.
+    """
+
+    bags: BagDataset
+    left_out: tuple[LeftOut, ...]
+
+
 def open_table(
-    path: Path, *, classes: Sequence[str] = (), features: Sequence[str] = (), allocate: Allocate | None = None
-) -> BagDataset:
+    path: Path,
+    *,
+    classes: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+    features: Sequence[str] = (),
+    allocate: Allocate | None = None,
+    skip_bad: bool = False,
+) -> OpenedTable:
     """Return the bags of a long table: bag_id, label, features, and what else it tells.
 
     That is instance_label, patient, split, is_ood, ood_set, x and y. A bag whose patient is not told is its own.
 
     Args:
-        path: CSV, tab-separated or Parquet.
+        path: CSV or Parquet.
         classes: their order; the first is the negative one. Sorted if not given, numbers by value.
+        columns: as for ``read_long_table``.
         features: the columns to learn from; all without another meaning if not given.
         allocate: makes the array for the features.
+        skip_bad: leave out bags with features that are not finite.
 
     Raises:
-        StorageError, DataError: as ``read_long_table`` does; a label that is none of the classes.
+        StorageError, DataError: as ``read_long_table`` does; a bag that cannot be used; a label that is none of
+            the classes.
         ConfigError: a split that is none.
     """
-    table = read_long_table(path, features=features, allocate=allocate)
+    table = read_long_table(path, columns=columns, features=features, allocate=allocate)
+    left_out = [LeftOut(name, reason) for name, reason in table.not_finite.items()]
+    refuse_or_skip(str(path), len(table.ids) - len(left_out), left_out, skip_bad=skip_bad)
     count, total = len(table.ids), len(table.features)
     labels, names = Labels.unknown(count), tuple(classes)
     if "label" in table.of_bags:
@@ -65,9 +90,11 @@ def open_table(
         class_names=names,
         patients=known_patients(table.of_bags.get("patient", nothing), table.ids),
     )
+    if left_out:
+        bags = bags.subset([row for row, name in enumerate(table.ids) if name not in table.not_finite])
     if any(splits):
         check_splits(bags, str(path))
-    return bags
+    return OpenedTable(bags, tuple(left_out))
 
 
 def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:

@@ -15,9 +15,12 @@ from miue.data.label_table import read_label_table
 from miue.data.labelling import LeftOut, label_bags, splits_of
 from miue.data.splits import Splits, make_split
 from miue.data.store import read_store
-from miue.errors import DataError, MiueError
+from miue.errors import ConfigError, DataError, MiueError
 from miue.progress import tracked
 from miue.readers.long_table import is_long_table
+
+LONG_TABLE = {"id_column": "bag_id", "label_column": "label", "patient_column": "patient"}
+"""What columns of a long table mean, by the argument that names them."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,14 @@ class OpenedBags:
         left_out: bags that are not in it, and why.
         notes: what to know of the files that they were read from.
         drawn: how the splits came about, where they were drawn here.
+        folds: those that the label table tells.
     """
 
     bags: BagDataset
     left_out: tuple[LeftOut, ...] = ()
     notes: tuple[str, ...] = ()
     drawn: str = ""
+    folds: Splits | None = None
 
     @property
     def note(self) -> str:
@@ -101,7 +106,8 @@ def open_source(
     Args:
         path: a store, a folder of bag files, or a long table.
         labels: label table of bags that do not tell theirs.
-        columns: arguments of ``read_label_table``.
+        columns: names of columns of the label table, or of the long table without one: arguments of
+            ``read_label_table``.
         classes: order of the classes.
         splits: to assign; those of the label table if None.
         fold: which of them.
@@ -115,7 +121,10 @@ def open_source(
     Raises:
         DataError, StorageError, ConfigError: bags, labels or splits that cannot be used.
     """
-    table = None if labels is None else read_label_table(labels, **(columns or {}))
+    told = {name: column for name, column in (columns or {}).items() if column is not None}
+    table = None if labels is None else read_label_table(labels, **told)
+    if table is None:
+        _check_told(path, told)
     left_out: Sequence[LeftOut] = ()
     notes: tuple[str, ...] = ()
     if path.is_dir() and not (path / "store.json").exists():
@@ -131,9 +140,15 @@ def open_source(
         )
         bags, left_out, notes = opened.bags, opened.left_out, opened.notes
     else:
-        bags = open_table(path, classes=classes) if is_long_table(path) else read_store(path)
+        if is_long_table(path):
+            meant = {} if table is not None else {LONG_TABLE[name]: column for name, column in told.items()}
+            tabled = open_table(path, classes=classes, columns=meant, skip_bad=skip_bad)
+            bags, left_out = tabled.bags, tabled.left_out
+        else:
+            bags = read_store(path)
         if table is not None:
-            bags, left_out = label_bags(bags, table, str(path), classes=classes, skip_bad=skip_bad)
+            bags, unlabelled = label_bags(bags, table, str(path), classes=classes, skip_bad=skip_bad)
+            left_out = (*left_out, *unlabelled)
     if coords_for and bags.coords is None:
         raise DataError(
             item=repr(str(path)),
@@ -141,10 +156,27 @@ def open_source(
             got="bags without",
             fix=f"leave out {coords_for}, or make it again from bags that have them",
         )
-    if splits is None and table is not None and fold:
-        splits = splits_of(table)
+    folds = None if table is None else splits_of(table)
+    if splits is None and fold:
+        splits = folds
     if splits is not None:
         bags = splits.assign(bags, fold)
     if instance_labels is not None:
         bags = with_instance_labels(bags, instance_labels)
-    return OpenedBags(bags, tuple(left_out), notes)
+    return OpenedBags(bags, tuple(left_out), notes, folds=folds)
+
+
+def _check_told(path: Path, told: Mapping[str, Any]) -> None:
+    """Raise where columns are named, and there is no table that has them.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    without = [name for name in told if not (is_long_table(path) and name in LONG_TABLE)]
+    if without:
+        raise ConfigError(
+            item=f"--{without[0].replace('_', '-')}",
+            wanted="a label table (--labels) beside it",
+            got="none",
+            fix="pass the table as --labels, or leave the option out",
+        )

@@ -94,15 +94,7 @@ def check_splits(bags: BagDataset, source: str) -> None:
     Raises:
         DataError: a patient in two splits, no bag to train on, or a split without a class that others have.
     """
-    seen: dict[str, str] = {}
-    for patient, split in zip(patients_of(bags), bags.splits, strict=True):
-        if split and seen.setdefault(patient, split) != split:
-            raise DataError(
-                item=f"patient {patient!r} in {source!r}",
-                wanted="all bags of a patient in one split",
-                got=f"{seen[patient]} and {split}",
-                fix="move them into one, or make splits with 'miue data split'",
-            )
+    check_patients(bags, source)
     if "train" not in bags.splits:
         raise DataError(item=f"splits of {source!r}", wanted="bags to train on", got="none", fix="check the file")
     known = bags.labels.known & ~bags.is_ood
@@ -117,6 +109,23 @@ def check_splits(bags: BagDataset, source: str) -> None:
                 wanted="at least one bag of each class",
                 got=f"none of class {name!r}",
                 fix="choose other splits, or fewer folds",
+            )
+
+
+def check_patients(bags: BagDataset, source: str) -> None:
+    """Raise unless all bags of a patient are in one split.
+
+    Raises:
+        DataError: a patient in two.
+    """
+    seen: dict[str, str] = {}
+    for patient, split in zip(patients_of(bags), bags.splits, strict=True):
+        if split and seen.setdefault(patient, split) != split:
+            raise DataError(
+                item=f"patient {patient!r} in {source!r}",
+                wanted="all bags of a patient in one split",
+                got=f"{seen[patient]} and {split}",
+                fix="move them into one, or make splits with 'miue data split'",
             )
 
 
@@ -225,21 +234,22 @@ def read_splits(path: Path) -> Splits:
     return Splits(str(path), (_from_clam(path, columns),))
 
 
-def read_parts(path: Path) -> dict[str, str]:
-    """Return the split of each bag in the first fold that ``write_splits`` wrote, "" of a bag in none.
+def read_parts(path: Path) -> dict[str, tuple[str, str]]:
+    """Return split and patient of each bag in the first fold that ``write_splits`` wrote, "" of a bag in none.
 
     Raises:
         StorageError: missing, or not such a table.
     """
     columns = read_text_columns(path)
-    if not {"bag_id", "fold_0"} <= set(columns):
+    if not {"bag_id", "patient", "fold_0"} <= set(columns):
         raise StorageError(
             item=f"splits {str(path)!r}",
-            wanted="columns bag_id and fold_0",
+            wanted="columns bag_id, patient and fold_0",
             got=f"columns {', '.join(columns)}",
             fix="put back the file that the training wrote",
         )
-    return dict(zip(columns["bag_id"], map(split_name, columns["fold_0"]), strict=True))
+    parts = zip(map(split_name, columns["fold_0"]), columns["patient"], strict=True)
+    return dict(zip(columns["bag_id"], parts, strict=True))
 
 
 def write_splits(path: Path, splits: Splits, bags: BagDataset) -> None:

@@ -19,8 +19,12 @@ BAG = "bag_id"
 OF_BAGS = ("label", "patient", "split", "is_ood", "ood_set")
 TEXT = (BAG, "instance_label", *OF_BAGS)
 COORDS = ("x", "y")
-NAMES = {name: (name,) for name in (*TEXT, *COORDS)} | {"patient": ("patient", *PATIENT_COLUMNS)}
-NO_FEATURES = {"", "instance", "fold"}.union(*NAMES.values())
+HEADER_BYTES = 1 << 20
+NAMES = {name: (name,) for name in (*TEXT, *COORDS)} | {
+    BAG: (BAG, "slide_id"),
+    "patient": ("patient", *PATIENT_COLUMNS),
+}
+NO_FEATURES = {"", "index", "unnamed: 0", "instance", "fold"}.union(*NAMES.values())
 Allocate = Callable[[tuple[int, int]], np.ndarray]
 
 
@@ -36,6 +40,7 @@ class LongTable:
         of_bags: further columns that are the same in all rows of a bag (those of ``OF_BAGS``), as text.
         instance_labels: as text, "" where unknown; None where the table has no such column.
         coords: columns x and y; None where the table lacks them.
+        not_finite: what is wrong with bags of which not every feature is a finite number, by their ids.
     """
 
     ids: tuple[str, ...]
@@ -45,6 +50,7 @@ class LongTable:
     of_bags: dict[str, tuple[str, ...]]
     instance_labels: np.ndarray | None
     coords: Int64[np.ndarray, "M 2"] | None
+    not_finite: Mapping[str, str]
 
 
 def is_long_table(path: Path) -> bool:
@@ -52,24 +58,31 @@ def is_long_table(path: Path) -> bool:
     return path.is_file() and path.name.lower().endswith(ENDINGS)
 
 
-def read_long_table(path: Path, *, features: Sequence[str] = (), allocate: Allocate | None = None) -> LongTable:
+def read_long_table(
+    path: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    features: Sequence[str] = (),
+    allocate: Allocate | None = None,
+) -> LongTable:
     """Return the table at ``path``, read twice in parts: first what names the bags, then the features.
 
     Args:
-        path: CSV, tab-separated, gzipped CSV or Parquet; columns are found by their names in any case.
+        path: CSV (comma, semicolon or tab), gzipped CSV or Parquet; columns are found by their names in any case.
+        columns: the names of columns that are not found so, by what they mean: bag_id, label, patient.
         features: the columns to learn from; if not given, all but those with a meaning of their own.
         allocate: makes the array (M, D) for the features, such as one on disk; in memory if not given.
 
     Raises:
         StorageError: missing or unreadable.
-        DataError: no bag_id, no features, a column twice, a feature that is not a finite number, or a label
-            that differs within a bag.
+        DataError: no bag_id, no features, a column that is missing or there twice, or a label that differs within
+            a bag.
     """
-    known, chosen = _columns_of(path, features)
-    columns = _read_known(path, known)
-    ids, first, place = np.unique(columns[BAG], return_index=True, return_inverse=True)
+    known, chosen = _columns_of(path, columns or {}, features)
+    cells = _read_known(path, known)
+    ids, first, place = np.unique(cells[BAG], return_index=True, return_inverse=True)
     if "" in ids:
-        row = int(np.argmax(columns[BAG] == ""))
+        row = int(np.argmax(cells[BAG] == ""))
         raise DataError(
             item=f"table {str(path)!r}, row {row + 1}", wanted="a bag_id", got="nothing", fix="fill it in"
         )
@@ -81,30 +94,30 @@ def read_long_table(path: Path, *, features: Sequence[str] = (), allocate: Alloc
     target = np.empty_like(by_bag)
     target[by_bag] = np.arange(len(by_bag))
     array = (allocate or (lambda shape: np.empty(shape, np.float32)))((len(bag), len(chosen)))
-    _fill(path, chosen, array, target)
+    not_finite = _fill(path, chosen, array, target)
     starts = first[order]
     return LongTable(
         ids=tuple(ids[order].tolist()),
         sizes=np.bincount(bag).astype(np.int64),
         features=array,
         feature_names=tuple(chosen),
-        of_bags={
-            name: _same_within(path, name, columns[name], bag, starts) for name in OF_BAGS if name in columns
-        },
-        instance_labels=columns["instance_label"][by_bag] if "instance_label" in columns else None,
-        coords=_coords(path, columns, by_bag) if set(COORDS) <= set(columns) else None,
+        of_bags={name: _same_within(path, name, cells[name], bag, starts) for name in OF_BAGS if name in cells},
+        instance_labels=cells["instance_label"][by_bag] if "instance_label" in cells else None,
+        coords=_coords(path, cells, by_bag) if set(COORDS) <= set(cells) else None,
+        not_finite=_by_bag(not_finite, cells[BAG]),
     )
 
 
-def _columns_of(path: Path, features: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _columns_of(path: Path, told: Mapping[str, str], features: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Return the columns with a meaning, by what they mean, and those of features."""
     names = _column_names(path)
     twice = next((name for name in names if name and names.count(name) > 1), None)
     found = {meaning: column_of(names, words, str(path)) for meaning, words in NAMES.items()}
-    known = {meaning: name for meaning, name in found.items() if name is not None}
+    known = {**{meaning: name for meaning, name in found.items() if name is not None}, **told}
     given = [name if name in names else column_of(names, (word_of(name),), str(path)) or name for name in features]
-    chosen = given or [name for name in names if word_of(name) not in NO_FEATURES]
-    missing = [name for name in chosen if name not in names]
+    meaningful = NO_FEATURES | {word_of(name) for name in told.values()}
+    chosen = given or [name for name in names if word_of(name) not in meaningful]
+    missing = [name for name in (*told.values(), *chosen) if name not in names]
     if twice is None and BAG in known and chosen and not missing:
         return known, chosen
     wanted = f"a column {BAG!r} and columns of features" if not missing else f"a column {missing[0]!r}"
@@ -172,7 +185,12 @@ def _readable(path: Path, pa: Any) -> Iterator[None]:
 
 
 def _separator(path: Path, csv: Any) -> Any:
-    return csv.ParseOptions(delimiter="\t" if ".tsv" in path.name.lower() else ",")
+    """Return how cells are separated: as in the header line, of which the likeliest mark is taken."""
+    import pyarrow as pa
+
+    with pa.input_stream(str(path), compression="detect") as stream:
+        header = stream.read(HEADER_BYTES).split(b"\n")[0]
+    return csv.ParseOptions(delimiter=max(",;\t", key=lambda mark: header.count(mark.encode())))
 
 
 def _read_known(path: Path, known: Mapping[str, str]) -> dict[str, np.ndarray]:
@@ -193,24 +211,29 @@ def _read_known(path: Path, known: Mapping[str, str]) -> dict[str, np.ndarray]:
     return {meaning: np.concatenate(values) for meaning, values in parts.items()}
 
 
-def _fill(path: Path, names: list[str], array: np.ndarray, target: np.ndarray) -> None:
-    """Put each row's features where its bag lies."""
+def _fill(path: Path, names: list[str], array: np.ndarray, target: np.ndarray) -> dict[int, str]:
+    """Put each row's features where its bag lies; return rows that are not finite, each with such a column."""
     import pyarrow as pa
 
-    end = 0
+    end, found = 0, {}
     for part in _parts(path, names, dict.fromkeys(names, pa.float32())):
         rows = np.stack([part.column(name).to_numpy() for name in names], 1)
-        bad = np.argwhere(~np.isfinite(rows))
-        if len(bad):
-            row, column = bad[0]
-            raise DataError(
-                item=f"table {str(path)!r}, row {end + row + 1}, column {names[column]!r}",
-                wanted="a finite number",
-                got=f"none, in {len(set(bad[:, 0].tolist()))} rows of this part of the table",
-                fix="fill these cells, or drop the rows",
-            )
+        for row in np.flatnonzero(~np.isfinite(rows).all(1)):
+            found[end + int(row)] = names[int(np.argmin(np.isfinite(rows[row])))]
         array[target[end : end + len(rows)]] = rows
         end += len(rows)
+    return found
+
+
+def _by_bag(not_finite: Mapping[int, str], bag_of: np.ndarray) -> dict[str, str]:
+    rows: dict[str, list[int]] = {}
+    for row in not_finite:
+        rows.setdefault(str(bag_of[row]), []).append(row)
+    return {
+        bag: f"no finite number in {len(own)} of {int((bag_of == bag).sum())} rows (row {own[0] + 1}, "
+        f"column {not_finite[own[0]]!r})"
+        for bag, own in rows.items()
+    }
 
 
 def _same_within(path: Path, name: str, values: np.ndarray, bag: np.ndarray, first: np.ndarray) -> tuple[str, ...]:

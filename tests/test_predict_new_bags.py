@@ -1,0 +1,180 @@
+"""A model meets bags of another day: other labels, other tables, other widths, slides of patients it knows."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import made_files
+import numpy as np
+import pytest
+from test_bag_folders import run
+
+import miue
+
+QUICK = ["--quiet", "--distance", "none", "--set", "max_epochs=2", "--set", "encoder.width=8"]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Slides of twenty patients, of which the first of each was listed when ``run`` was trained."""
+    place = tmp_path_factory.mktemp("new")
+    folder, labels = made_files.slides(place / "job")
+    folder.rename(place / "features")
+    (place / "labels.csv").write_text(labels.read_text())
+    rows = rows_of(place / "labels.csv")
+    first = {row["case_id"]: row for row in reversed(rows)}
+    write(place / "first.csv", list(first.values()))
+    run("train", place / "features", "--labels", place / "first.csv", "--out", place / "run", *QUICK)
+    return place
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(path: Path, rows: list[dict[str, str]]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def to_store(place: Path) -> list[str]:
+    return ["--out", str(place / "store"), "--quiet"]
+
+
+def predicted(place: Path, out: Path, *options: str | Path) -> miue.Predictions:
+    run("predict", place / "run", place / "features", "--out", out, "--quiet", *options)
+    return miue.read_predictions(out)
+
+
+def test_labels_are_numbered_as_the_model_numbers_its_classes(place: Path, tmp_path: Path) -> None:
+    plain = ("--split", "all", "--labels", place / "labels.csv")
+    wanted = predicted(place, tmp_path / "a", *plain).bags
+    of = dict(zip(wanted.bag_ids, wanted.labels.values.tolist(), strict=True))
+    positives = [row for row in rows_of(place / "labels.csv") if row["label"] == "tumor"]
+    write(tmp_path / "positives.csv", positives)
+    only = predicted(place, tmp_path / "b", "--split", "all", "--labels", tmp_path / "positives.csv").bags
+    assert len(only) == len(positives) and set(only.labels.values) == {1}
+    assert all(of[bag] == 1 for bag in only.bag_ids)
+    renamed = [{**row, "label": row["label"].replace("tumor", "TUMOUR")} for row in rows_of(place / "labels.csv")]
+    write(tmp_path / "renamed.csv", renamed)
+    command = ["predict", place / "run", place / "features", "--labels", tmp_path / "renamed.csv"]
+    said = run(*command, "--split", "all", "--out", tmp_path / "c", "--quiet", code=1)
+    assert "'TUMOUR'" in said and "normal, tumor" in said
+    run(
+        "data",
+        "pack",
+        place / "features",
+        "--labels",
+        place / "labels.csv",
+        "--classes",
+        "tumor,normal",
+        *to_store(tmp_path),
+    )
+    run("predict", place / "run", tmp_path / "store", "--split", "all", "--out", tmp_path / "d", "--quiet")
+    turned = miue.read_predictions(tmp_path / "d").bags
+    assert dict(zip(turned.bag_ids, turned.labels.values.tolist(), strict=True)) == of
+
+
+def test_other_slides_of_patients_it_learned_from_are_no_unseen_ones(place: Path, tmp_path: Path) -> None:
+    patient_of = {row["slide_id"]: row["case_id"] for row in rows_of(place / "labels.csv")}
+    parts = rows_of(place / "run" / "splits.csv")
+    learned = {row["patient"] for row in parts if row["fold_0"] in ("train", "validation")}
+    assert learned & {patient_of[bag] for bag in set(patient_of) - {row["bag_id"] for row in parts}}
+    found = predicted(place, tmp_path / "p", "--labels", place / "labels.csv").bags
+    assert len(found) and not learned & {patient_of[bag] for bag in found.bag_ids}
+    others = [row for row in rows_of(place / "labels.csv") if row["slide_id"] not in {r["bag_id"] for r in parts}]
+    write(tmp_path / "others.csv", others)
+    easy = ["--max-error", "0.9", "--confidence", "0.5", "--without", "ood", "--without", "sets", "--quiet"]
+    given = ["--labels", tmp_path / "others.csv", "--split", "all"]
+    assert "others of their patients" in run("calibrate", place / "run", place / "features", *given, *easy, code=1)
+    split: list[str | Path] = [
+        "--labels",
+        place / "first.csv",
+        "--splits",
+        place / "run" / "splits.csv",
+        "--split",
+    ]
+    assert len(predicted(place, tmp_path / "v", *split, "validation").bags)
+
+
+def test_a_file_of_another_width_is_no_reason_to_leave_out_the_right_ones(place: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "features"
+    for number in range(3):
+        made_files.trident(folder, f"wide{number}", made_files.features_of(4, width=9))
+    made_files.trident(folder, "right", made_files.features_of(4))
+    command = ["predict", place / "run", folder, "--out", tmp_path / "p", "--quiet"]
+    assert "wide0" in run(*command, code=1)
+    run(*command, "--skip-bad")
+    assert miue.read_predictions(tmp_path / "p").bags.bag_ids.tolist() == ["right"]
+
+
+def long_table(path: Path, change: Callable[[int, list[str]], list[str]] = lambda _, row: row) -> Path:
+    random = np.random.default_rng(0)
+    lines = [",".join(["", "slide", "outcome", "case", "f0", "f1"])]
+    for number in range(60):
+        bag = number // 3
+        values = random.normal(bag % 2, 0.5, 2)
+        row = [str(number), f"s{bag}", "pn"[bag % 2], str(100 + bag // 2), *(f"{value:.3f}" for value in values)]
+        lines.append(",".join(change(number, row)))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_columns_of_a_long_table_are_those_that_are_named(tmp_path: Path) -> None:
+    path = long_table(tmp_path / "t.csv")
+    named = ["--id-column", "slide", "--label-column", "outcome", "--patient-column", "case"]
+    run("train", path, *named, "--out", tmp_path / "run", *QUICK)
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["contract"] == {"instance_shape": [2], "class_names": ["n", "p"]}
+    parts = rows_of(tmp_path / "run" / "splits.csv")
+    of_patient: dict[str, set[str]] = {}
+    for row in parts:
+        of_patient.setdefault(row["patient"], set()).add(row["fold_0"])
+    assert len(of_patient) == 10 and all(len(part) == 1 for part in of_patient.values())
+    wrong = ["--id-column", "slide", "--patient-column", "nonsense", "--out", tmp_path / "no", *QUICK]
+    assert "a column 'nonsense'" in run("train", path, *wrong, code=1)
+    run("data", "pack", path, *named, *to_store(tmp_path))
+    without = ["--patient-column", "case", "--out", tmp_path / "no", *QUICK]
+    assert "--patient-column: expected a label table" in run("train", tmp_path / "store", *without, code=1)
+
+
+def test_cells_may_be_separated_by_semicolons(tmp_path: Path) -> None:
+    path = long_table(tmp_path / "t.csv")
+    (tmp_path / "s.csv").write_text(path.read_text().replace(",", ";"))
+    named = ["--id-column", "slide", "--label-column", "outcome"]
+    for name in ("t", "s"):
+        run("data", "pack", tmp_path / f"{name}.csv", *named, *to_store(tmp_path / name))
+    found = [np.asarray(miue.read_store(tmp_path / name / "store").instances) for name in ("t", "s")]
+    assert np.array_equal(found[0], found[1])
+
+
+def test_a_bag_of_a_long_table_that_is_not_finite_is_named_and_left_out_where_asked(tmp_path: Path) -> None:
+    path = long_table(tmp_path / "t.csv", lambda n, row: [*row[:5], "nan"] if n in (4, 5) else row)
+    named = ["--id-column", "slide", "--label-column", "outcome"]
+    said = run("data", "pack", path, *named, *to_store(tmp_path), code=1)
+    assert "s1: no finite number in 2 of 3 rows (row 5, column 'f1')" in said
+    run("data", "pack", path, *named, *to_store(tmp_path), "--skip-bad")
+    stored = miue.read_store(tmp_path / "store")
+    assert len(stored) == 19 and "s1" not in stored.ids
+
+
+def test_cross_validation_takes_the_folds_of_the_label_table(place: Path, tmp_path: Path) -> None:
+    rows = rows_of(place / "labels.csv")
+    patients = sorted({row["case_id"] for row in rows})
+    for row in rows:
+        place_of = patients.index(row["case_id"])
+        for fold in range(3):
+            part = ("test", "val", "train", "train")[(place_of // 2 + fold) % 4]
+            row[f"fold_{fold}"] = part
+    write(tmp_path / "folds.csv", rows)
+    command = ["cross-validate", place / "features", "--labels", tmp_path / "folds.csv", *QUICK]
+    assert "3 folds × 1 seeds" in run(*command, "--out", tmp_path / "cv")
+    assert "2 folds × 1 seeds" in run(*command, "--out", tmp_path / "drawn", "--folds", "2")
+    both = ["--splits", tmp_path / "folds.csv", "--folds", "2", "--out", tmp_path / "no"]
+    assert "--folds: expected folds to draw, or --splits" in run(*command, *both, code=1)

@@ -314,3 +314,22 @@ def test_instances_in_files_are_like_one_array(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(lazy), whole)
     with pytest.raises(TypeError, match="slices of consecutive"):
         lazy[np.array([1, 2])]
+
+
+def test_coords_may_have_the_leading_axis_that_features_have(tmp_path: Path) -> None:
+    torch.save({"feats": torch.ones(1, 4, 3), "coords": torch.arange(8).reshape(1, 4, 2)}, tmp_path / "a.pt")
+    found = contents_of(tmp_path / "a.pt")
+    assert found.size == 4 and found.coords is not None
+    assert found.coords.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_a_file_of_torch_that_is_none_says_so_and_nothing_else(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    (tmp_path / "a.pt").write_text("hello")
+    with pytest.raises(DataError, match="expected a file of torch, got a file of another kind"):
+        contents_of(tmp_path / "a.pt")
+    torch.save(FEATURES, tmp_path / "b.pt", pickle_protocol=4)
+    with pytest.raises(DataError, match="leave pickle_protocol alone"):
+        contents_of(tmp_path / "b.pt")
+    assert not recwarn.list

@@ -247,6 +247,8 @@ def _whole_pixels(path: Path, coords: np.ndarray, unit: float) -> Int64[np.ndarr
     """Return coords in pixels of ``unit``, refused where they are no numbers or none that a pixel can have."""
     if coords.size == 0:
         return np.zeros((0, 2), np.int64)
+    if coords.ndim == 3 and len(coords) == 1:  # as features (1, n, D) have them
+        coords = coords[0]
     if coords.ndim != 2 or coords.shape[1] != 2 or coords.dtype.kind not in "iuf":
         raise bag_error(path, "coords (n, 2) that are numbers", f"{coords.dtype} of shape {coords.shape}")
     with np.errstate(over="ignore"):  # infinity is refused below

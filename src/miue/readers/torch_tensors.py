@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from pickle import UnpicklingError
 from threading import Lock
-from typing import Any
+from typing import Any, BinaryIO
 from zipfile import is_zipfile
 
 import numpy as np
@@ -34,16 +35,25 @@ def open_torch(path: Path) -> Iterator[OpenFile]:
 
 
 def _loaded(path: Path) -> Any:
+    with path.open("rb") as file:
+        if not is_zipfile(file) and not _is_pickle(file):
+            raise bag_error(path, "a file of torch", "a file of another kind")
     try:
-        with _loading, torch.serialization.safe_globals(_numpy_parts()):
+        with _loading, warnings.catch_warnings(action="ignore"), torch.serialization.safe_globals(_numpy_parts()):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
     except UnpicklingError as error:
         raise bag_error(
             path,
             "a tensor, a NumPy array or a dictionary of them",
             "a pickle that would run code or build other objects; nothing of it was loaded",
-            "do not open this file with other tools unless you trust its author; extract the features again",
+            "do not open this file with other tools unless you trust its author; extract the features again (and "
+            "leave pickle_protocol alone, of which torch reads one)",
         ) from error
+
+
+def _is_pickle(file: BinaryIO) -> bool:
+    file.seek(0)
+    return file.read(1) == b"\x80"
 
 
 def _opened(path: Path, content: Any) -> OpenFile:

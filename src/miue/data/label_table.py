@@ -59,7 +59,7 @@ class LabelTable:
                         item=f"label {name!r} of {self.source!r}",
                         wanted=f"one of the classes given: {', '.join(order)}",
                         got=f"{self.labels.count(name)} bags of this class",
-                        fix="add it to --classes, or take these bags out of the table",
+                        fix="name it as one of these, add it to --classes, or take these bags out of the table",
                     )
             found = list(order)
         if len(found) < 2:

@@ -73,29 +73,8 @@ def pack(
     """
     refuse_existing(out, overwrite=overwrite)
     work = out.parent / f".{out.name}.packing"
-    done = _begun(work, bags)
-    missed: list[LeftOut] = []
-    written: dict[int, tuple[int, str]] = {}
     try:
-        with (work / "instances.npy").open("r+b") as file:
-            written, end = _verified(file, bags, done)
-            resumed = len(written)
-            file.seek(end)
-            file.truncate()
-            with (work / CHECKSUMS).open("a", newline="", encoding="utf-8") as journal:
-                todo = [bag for bag in range(len(bags)) if bag not in written]
-                for bag, found in tracked(_read_ahead(bags, todo), "packing", shown=progress, total=len(todo)):
-                    if isinstance(found, MiueError):
-                        if not skip_bad:
-                            raise found
-                        missed.append(LeftOut(bags.ids[bag], str(found)))
-                        continue
-                    rows, digest = found
-                    file.write(_bytes(rows))
-                    file.flush()
-                    csv.writer(journal).writerow((bag, len(rows), digest))
-                    journal.flush()
-                    written[bag] = (len(rows), digest)
+        written, missed, resumed = _write(work, bags, skip_bad=skip_bad, progress=progress)
     except OSError as error:
         raise StorageError(
             item=f"{str(out)!r}",
@@ -111,6 +90,34 @@ def pack(
             fix=missed[0].reason if missed else "check the folder",
         )
     return _finish(work, out, bags, written, (*left_out, *missed), made_by or {}, overwrite, resumed)
+
+
+def _write(
+    work: Path, bags: BagDataset, *, skip_bad: bool, progress: bool
+) -> tuple[dict[int, tuple[int, str]], list[LeftOut], int]:
+    """Write all bags; return size and checksum of each as written, those missed, and how many were there."""
+    done = _begun(work, bags)
+    missed: list[LeftOut] = []
+    with (work / "instances.npy").open("r+b") as file:
+        written, end = _verified(file, bags, done)
+        resumed = len(written)
+        file.seek(end)
+        file.truncate()
+        with (work / CHECKSUMS).open("a", newline="", encoding="utf-8") as journal:
+            todo = [bag for bag in range(len(bags)) if bag not in written]
+            for bag, found in tracked(_read_ahead(bags, todo), "packing", shown=progress, total=len(todo)):
+                if isinstance(found, MiueError):
+                    if not skip_bad:
+                        raise found
+                    missed.append(LeftOut(bags.ids[bag], str(found)))
+                    continue
+                rows, digest = found
+                file.write(_bytes(rows))
+                file.flush()
+                csv.writer(journal).writerow((bag, len(rows), digest))
+                journal.flush()
+                written[bag] = (len(rows), digest)
+    return written, missed, resumed
 
 
 def verify(store: Path) -> list[str]:

@@ -1,0 +1,175 @@
+"""Tables with one row per instance, and tables of instance labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import made_files
+import numpy as np
+import pytest
+from test_bag_folders import run
+
+import miue
+from miue.bags import BagDataset
+from miue.data.bag_table import open_table, with_instance_labels
+from miue.data.opening import open_source
+from miue.errors import DataError, MiueError
+from miue.readers.long_table import read_long_table
+
+
+@pytest.fixture
+def slides(tmp_path: Path) -> tuple[Path, Path]:
+    return made_files.slides(tmp_path / "job")
+
+
+LONG = """bag_id,f1,f2,label,instance_label,patient,x,y
+b,1,2,pos,pos,p,0,0
+0a,3,4,neg,,p2,0,512
+b,5,6,pos,neg,p,512,0
+0a,7,8,neg,neg,p2,512,512
+"""
+
+
+@pytest.mark.parametrize("kind", ["csv", "csv.gz", "tsv", "parquet"])
+def test_long_tables_are_read(tmp_path: Path, kind: str) -> None:
+    import gzip
+
+    path = tmp_path / f"t.{kind}"
+    if kind == "parquet":
+        from io import BytesIO
+
+        from pyarrow import csv, parquet
+
+        parquet.write_table(csv.read_csv(BytesIO(LONG.encode())), path)
+    elif kind == "csv.gz":
+        path.write_bytes(gzip.compress(LONG.encode()))
+    else:
+        path.write_text(LONG.replace(",", "\t") if kind == "tsv" else LONG)
+    bags = open_table(path).bags
+    assert bags.ids == ("b", "0a") and bags.patients == ("p", "p2")
+    assert np.array_equal(np.asarray(bags.instances), np.array([[1, 2], [5, 6], [3, 4], [7, 8]], np.float32))
+    assert bags.labels.values.tolist() == [1, 0] and bags.class_names == ("neg", "pos")
+    assert bags.instance_labels.values.tolist() == [1, 0, 0, 0]
+    assert bags.instance_labels.known.tolist() == [True, True, False, True]
+    assert bags.coords is not None and bags.coords.tolist() == [[0, 0], [512, 0], [0, 512], [512, 512]]
+    run("data", "pack", path, "--out", tmp_path / "store", "--quiet")
+    assert np.array_equal(np.asarray(miue.read_store(tmp_path / "store").instances), np.asarray(bags.instances))
+    assert "long table" in run("inspect", path)
+
+
+@pytest.mark.parametrize("patient", ["Patient", "patient_id", "Case_ID"])
+def test_columns_of_a_long_table_are_found_in_any_case(patient: str, tmp_path: Path) -> None:
+    rows = [f"b{n},{n % 2},p{n // 2},{'Train' if n < 6 else 'test'},{n},{n + 1}" for n in range(8)]
+    (tmp_path / "t.csv").write_text("\n".join([f"Bag_ID,Label,{patient},Split,F0,f1", *rows]) + "\n")
+    bags = open_table(tmp_path / "t.csv").bags
+    assert bags.instance_shape == (2,) and bags.labels.values.tolist() == [0, 1] * 4
+    assert bags.patients == tuple(f"p{n // 2}" for n in range(8))
+    assert bags.splits == ("train",) * 6 + ("test",) * 2
+    assert read_long_table(tmp_path / "t.csv", features=["f0"]).feature_names == ("F0",)
+
+
+def test_foreign_bags_of_a_long_table_are_foreign_and_no_feature(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("bag_id,IS_OOD,ood_set,f\na,1,scanner,1\na,1,scanner,2\nb,0,,3\nc,yes,,4\n")
+    bags = open_table(tmp_path / "t.csv").bags
+    assert bags.instance_shape == (1,)
+    assert bags.is_ood.tolist() == [True, False, True] and bags.ood_sets == ("scanner", "", "ood")
+    assert bags.instance_is_ood.tolist() == [True, True, False, True]
+
+
+def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("bag_id,patient,f\na,p,1\nb,,2\nc,NA,3\nd,p,4\n")
+    assert open_table(tmp_path / "t.csv").bags.patients == ("p", "b", "c", "p")
+    (tmp_path / "t.csv").write_text("bag_id,patient,f\na,,1\nb,,2\n")
+    assert open_table(tmp_path / "t.csv").bags.patients is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (("patient", "Label"), "expected one column 'label', got 'label' and 'Label'"),
+        (("f2", "f1"), "expected one column 'f1', got columns bag_id, f1, f1, .*keep one of them"),
+        (("patient", "is_ood"), "row 1, column 'is_ood': expected true or false, got 'p'"),
+        (("pos,neg,p,", "neg,neg,p,"), "row 3, column 'label': expected 'pos', as in the other rows of this bag"),
+        (("5,6", "5,"), r"b: no finite number in 1 of 2 rows \(row 3, column 'f2'\)"),
+        (("5,6", "5,six"), "CSV conversion error to float"),
+        (("0a,7", ",7"), "row 4: expected a bag_id, got nothing"),
+        (("bag_id", "bag"), "a column 'bag_id' and columns of features"),
+        (("pos,pos", "pos,positive"), "instance_label 'positive': expected one of neg, pos"),
+    ],
+)
+def test_long_tables_that_cannot_be_used_are_named(tmp_path: Path, changes: tuple[str, str], message: str) -> None:
+    (tmp_path / "t.csv").write_text(LONG.replace(*changes, 1))
+    with pytest.raises(MiueError, match=message):
+        open_table(tmp_path / "t.csv")
+
+
+def test_a_table_is_read_in_parts_into_any_array(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    values, bag = random.normal(size=(20_000, 3)).astype(np.float32), random.integers(0, 50, 20_000)
+    rows = [f"b{b},{','.join(map(repr, map(float, row)))}" for b, row in zip(bag, values, strict=True)]
+    (tmp_path / "t.csv").write_text("\n".join(["bag_id,f0,f1,f2", *rows]) + "\n")
+    made: list[np.ndarray] = []
+
+    def allocate(shape: tuple[int, int]) -> np.ndarray:
+        made.append(np.lib.format.open_memmap(tmp_path / "a.npy", "w+", np.float32, shape))
+        return made[0]
+
+    table = read_long_table(tmp_path / "t.csv", allocate=allocate)
+    order = list(dict.fromkeys(f"b{b}" for b in bag))
+    assert list(table.ids) == order
+    expected = np.concatenate([values[bag == int(name[1:])] for name in order])
+    assert np.array_equal(np.asarray(made[0]), expected)
+
+
+def test_instance_labels_come_from_a_table_of_their_own(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    (tmp_path / "patches.csv").write_text(
+        "bag_id,instance,instance_label\n0000,0,tumor\n0000,2,normal\n9999,0,tumor\n"
+    )
+    bags = open_source(folder, labels=labels, instance_labels=tmp_path / "patches.csv").bags
+    first = slice(int(bags.starts[0]), int(bags.starts[0] + bags.sizes[0]))
+    assert bags.ids[0] == "0000"
+    assert bags.instance_labels.values[first][[0, 2]].tolist() == [1, 0]
+    assert bags.instance_labels.known[first].tolist() == [True, False, True]
+    assert bags.instance_labels.known.sum() == 2
+    (tmp_path / "patches.csv").write_text("bag_id,instance,instance_label\n0000,3,tumor\n")
+    with pytest.raises(DataError, match="bag '0000' of .*: expected instances from 0 to 2, got 3"):
+        open_source(folder, labels=labels, instance_labels=tmp_path / "patches.csv")
+
+
+def two_bags() -> BagDataset:
+    known: list[list[int | None]] = [[1, None, 0], [1]]
+    return BagDataset.from_arrays([np.ones((3, 2)), np.ones((1, 2))], ids=["a", "b"], instance_labels=known)
+
+
+def test_a_cell_that_tells_no_instance_label_leaves_the_one_that_is_known(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = "bag_id,Instance,Instance_Label\na.svs,0,\na.svs,2,1\na.svs,1,0\nz,0,1\nz,7,1\n"
+    (tmp_path / "i.csv").write_text(rows)
+    found = with_instance_labels(two_bags(), tmp_path / "i.csv").instance_labels
+    assert found.values.tolist() == [1, 0, 1, 1] and found.known.all()
+    assert "2 rows are of 1 bags that are not there, such as 'z'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "bag_id,instance,instance_label\nA,0,1\nB,0,1\n",
+            "expected instances of the bags, such as 'a', got .* 'A'",
+        ),
+        ("bag_id,instance,instance_lable\na,0,1\n", "expected a column instance_label, got none"),
+        ("bag_id,instance,instance_label\na,0.6,1\n", "instances from 0 to 2, got 0.6"),
+        ("bag_id,instance,instance_label\na,-1,1\n", "instances from 0 to 2, got -1"),
+        (
+            "bag_id,instance,instance_label\na,0,1\na,2,1\na,2,\n",
+            "instance 2, bag 'a' .*: expected one row, got 2",
+        ),
+        ("bag_id,instance,instance_label\na,0,²\n", "instance_label '²': expected a class number, or empty"),
+    ],
+)
+def test_instance_labels_that_would_be_lost_are_named(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "i.csv").write_text(text)
+    with pytest.raises(DataError, match=message):
+        with_instance_labels(two_bags(), tmp_path / "i.csv")

@@ -1,0 +1,130 @@
+"""From files to a store: whole, resumed, verified."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import made_files
+import numpy as np
+import pytest
+from test_bag_folders import run
+
+import miue
+from miue.bags import BagDataset
+from miue.data import pack as packing
+from miue.data.bag_folder import open_folder
+from miue.data.label_table import read_label_table
+from miue.data.pack import pack, verify
+from miue.errors import DataError
+
+
+@pytest.fixture
+def slides(tmp_path: Path) -> tuple[Path, Path]:
+    return made_files.slides(tmp_path / "job")
+
+
+def test_packing_keeps_every_number(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    said = run("data", "pack", folder, "--labels", labels, "--out", tmp_path / "store", "--quiet")
+    stored = miue.read_store(tmp_path / "store")
+    bags = open_folder(folder, read_label_table(labels)).bags
+    assert f"{len(bags)} bags with {bags.sizes.sum()} instances packed" in said and "split by patient" in said
+    assert stored.ids == bags.ids and stored.patients == bags.patients and stored.class_names == bags.class_names
+    assert np.array_equal(np.asarray(stored.instances), np.asarray(bags.instances))
+    assert stored.coords is not None and bags.coords is not None and np.array_equal(stored.coords, bags.coords)
+    assert stored.patch_sizes is not None and set(stored.patch_sizes.tolist()) == {1024}
+    assert set(stored.splits) == {"train", "validation", "test"}
+    assert verify(tmp_path / "store") == []
+    assert not list(tmp_path.glob(".*packing"))
+    with (tmp_path / "store" / "instances.npy").open("r+b") as file:
+        file.seek(-8, 2)
+        file.write(b"\0" * 8)
+    assert verify(tmp_path / "store") == [stored.ids[-1]]
+
+
+def test_float16_stays_float16(tmp_path: Path) -> None:
+    for name in "ab":
+        made_files.stamp(tmp_path / "features", name, made_files.features_of(4))
+    run("data", "pack", tmp_path / "features", "--out", tmp_path / "store", "--quiet")
+    assert miue.read_store(tmp_path / "store").instances.dtype == np.float16
+    made_files.trident(tmp_path / "features", "c", made_files.features_of(4), patch_size_level0="None")
+    with pytest.raises(DataError, match="of 'ctranspath' as in 2 files"):
+        open_folder(tmp_path / "features")
+
+
+def test_a_killed_packing_goes_on_where_it_stopped(
+    slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = open_folder(slides[0]).bags
+    read, seen = packing._read, []
+
+    def stops(dataset: BagDataset, bag: int) -> Any:
+        seen.append(bag)
+        if bag == 7 and len(seen) < 20:
+            raise KeyboardInterrupt
+        return read(dataset, bag)
+
+    monkeypatch.setattr(packing, "_read", stops)
+    with pytest.raises(KeyboardInterrupt):
+        pack(bags, tmp_path / "store")
+    work = tmp_path / ".store.packing"
+    assert work.is_dir() and not (tmp_path / "store").exists()
+    with (work / "instances.npy").open("ab") as file:
+        file.write(b"half a bag")
+    with (work / "checksums.csv").open("ab") as file:
+        file.write(b"7,")
+    seen.extend(range(20))
+    packed = pack(bags, tmp_path / "store")
+    assert packed.resumed == 7 and packed.bags == len(bags)
+    assert np.array_equal(np.asarray(miue.read_store(tmp_path / "store").instances), np.asarray(bags.instances))
+    assert verify(tmp_path / "store") == [] and not work.exists()
+
+
+def test_what_was_damaged_meanwhile_is_packed_again(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    bags = open_folder(slides[0]).bags
+    pack(bags, tmp_path / "whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            pack(bags, tmp_path / "store")
+    with (tmp_path / ".store.packing" / "instances.npy").open("r+b") as file:
+        file.seek(-9, 2)
+        file.write(b"\7")
+        file.seek(0, 2)
+        file.write(b"half a bag" * 9)
+    packed = pack(bags, tmp_path / "store")
+    assert packed.resumed == len(bags) - 1
+    for name in ("instances.npy", "bags.csv", "checksums.csv"):
+        assert (tmp_path / "store" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_packing_of_other_files_begins_anew(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    bags = open_folder(slides[0]).bags
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            pack(bags, tmp_path / "store")
+    changed = made_files.features_of(int(bags.sizes[0]), seed=99)
+    made_files.trident(slides[0], bags.ids[0], changed)
+    packed = pack(open_folder(slides[0]).bags, tmp_path / "store")
+    assert packed.resumed == 0
+    assert np.array_equal(miue.read_store(tmp_path / "store").instances[: len(changed)], changed)
+
+
+def test_a_bag_with_nan_is_left_out_of_the_store_where_asked(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    broken = made_files.features_of(5)
+    broken[2, 1] = np.nan
+    made_files.trident(folder, "0020", broken)
+    with pytest.raises(DataError, match="bag '0020', row 2: expected finite features"):
+        pack(open_folder(folder).bags, tmp_path / "store")
+    said = run("data", "pack", folder, "--labels", labels, "--out", tmp_path / "store", "--skip-bad", "--quiet")
+    stored = miue.read_store(tmp_path / "store")
+    counts = ", ".join(f"{name} {stored.splits.count(name)}" for name in ("train", "validation", "test"))
+    assert f"with seed 42: {counts} bags" in said and said.count("left out: 0020: ") == 1
+    assert "0020" not in stored.ids and len(stored) == len(open_folder(folder).bags) - 1
+    assert "0020" in (tmp_path / "store" / "left_out.csv").read_text()
+    whole = open_folder(folder).bags
+    row = whole.ids.index(stored.ids[-1])
+    assert np.array_equal(stored.batch([len(stored) - 1]).instances, whole.batch([row]).instances)

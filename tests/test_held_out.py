@@ -120,6 +120,14 @@ def test_test_bags_that_this_run_learned_from_are_left_out_or_refused(
     assert len(predicted(tmp_path / "p")) == 70
 
 
+def test_validation_bags_that_were_given_apart_are_known_again(tmp_path: Path) -> None:
+    apart = replace(separable_bags(20, seed=1), ids=tuple(f"v{row}" for row in range(20)))
+    settings = {"max_epochs": 1}
+    miue.train(named(""), validation=apart, settings=settings, distances=(), progress=False, out=tmp_path / "run")
+    assert parts_of_run(tmp_path / "run", apart) == ["validation"] * 20
+    assert parts_of_run(tmp_path / "run", named("")) == ["train"] * 60
+
+
 def test_a_damaged_list_of_what_a_run_learned_from_is_named(tmp_path: Path) -> None:
     (tmp_path / "splits.csv").write_text("bag_id,fold\na,train\n")
     with pytest.raises(StorageError, match="columns bag_id, patient and fold_0, got columns bag_id, fold"):

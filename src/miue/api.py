@@ -83,7 +83,7 @@ def train(
         open_run(folder, if_exists, plan.description())
         if (folder / "config.json").exists():
             return Model.load(folder)
-        write_splits(folder / "splits.csv", plan.splits(dataset), dataset)
+        write_splits(folder / "splits.csv", plan.splits(dataset), dataset, plan.validation)
     _learn_inputs(trained, plan)
     run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device, tracking=tracking)
     summaries = _fit_members(trained, plan, run, members)
@@ -144,7 +144,7 @@ def train_seeds(
     for number in left:
         folder = folders[number]
         if folder is not None:
-            write_splits(folder / "splits.csv", plans[number].splits(bags), bags)
+            write_splits(folder / "splits.csv", plans[number].splits(bags), bags, plans[number].validation)
         _learn_inputs(methods[number], plans[number])
     runs = {n: Run(folders[n], if_exists == "resume", progress, device, tracked[n]) for n in left}
     shared = None if out is None else Path(out) / "together"

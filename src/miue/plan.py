@@ -66,7 +66,7 @@ class Plan:
 
     def splits(self, dataset: BagDataset) -> Splits:
         """Return which bags are trained on, which are validated on, and what ``dataset`` keeps for later."""
-        parts = {"train": self.train, "validation": self.validation}
+        parts = {"validation": self.validation, "train": self.train}  # of two bags of one name the latter counts
         learned = {name: split for split, part in parts.items() for name in part.ids}
         kept = zip(dataset.ids, dataset.splits, strict=True)
         later = {name: split for name, split in kept if split and split not in parts}

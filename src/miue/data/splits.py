@@ -252,17 +252,31 @@ def read_parts(path: Path) -> dict[str, tuple[str, str]]:
     return dict(zip(columns["bag_id"], parts, strict=True))
 
 
-def write_splits(path: Path, splits: Splits, bags: BagDataset) -> None:
-    """Write ``splits`` as a table with one row per bag: bag_id, patient, label, fold_0, …"""
-    patients = patients_of(bags)
-    folds = [splits.of_bags(bags, fold)[0] for fold in range(len(splits))]
+def write_splits(path: Path, splits: Splits, *sources: BagDataset) -> None:
+    """Write ``splits`` as a table with one row per bag: bag_id, patient, label, fold_0, …
+
+    Args:
+        path: the file.
+        splits: what is written.
+        sources: the bags; those of a later source that are called as one of an earlier are not written again.
+    """
+    written: set[str] = set()
     with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(["bag_id", "patient", "label", *(f"fold_{k}" for k in range(len(splits)))])
-        for row, name in enumerate(bags.ids):
-            known = bool(bags.labels.known[row])
-            label = bags.class_names[bags.labels.values[row]] if known and bags.class_names else ""
-            writer.writerow([name, patients[row], label, *(fold[row] for fold in folds)])
+        for bags in sources:
+            rows = _rows_of(bags, splits)
+            writer.writerows(row for row in rows if row[0] not in written)
+            written |= set(bags.ids)
+
+
+def _rows_of(bags: BagDataset, splits: Splits) -> Iterator[tuple[str, ...]]:
+    patients = patients_of(bags)
+    folds = [splits.of_bags(bags, fold)[0] for fold in range(len(splits))]
+    for row, name in enumerate(bags.ids):
+        known = bool(bags.labels.known[row])
+        label = bags.class_names[bags.labels.values[row]] if known and bags.class_names else ""
+        yield (name, patients[row], label, *(fold[row] for fold in folds))
 
 
 def _from_folder(folder: Path) -> Splits:

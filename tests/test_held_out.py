@@ -63,7 +63,7 @@ def test_a_bag_that_differs_from_a_learned_one_in_the_ending_is_another_where_th
         "bag_id,patient,label,fold_0\na.png,,,train\na.jpg,,,\nb.png,,,validation\n"
     )
     names = ["a.png", "a.jpg", "a", "b.jpg", "c.png"]
-    assert parts_of_run(tmp_path, bags_of(*names)) == ["train", "", "train", "validation", ""]
+    assert list(parts_of_run(tmp_path, bags_of(*names)).parts) == ["train", "", "train", "validation", ""]
 
 
 @pytest.mark.parametrize("wanted", ["train", "validation"])
@@ -124,12 +124,12 @@ def test_validation_bags_that_were_given_apart_are_known_again(tmp_path: Path) -
     apart = replace(separable_bags(20, seed=1), ids=tuple(f"v{row}" for row in range(20)))
     settings = {"max_epochs": 1}
     miue.train(named(""), validation=apart, settings=settings, distances=(), progress=False, out=tmp_path / "run")
-    assert parts_of_run(tmp_path / "run", apart) == ["validation"] * 20
-    assert parts_of_run(tmp_path / "run", named("")) == ["train"] * 60
+    assert list(parts_of_run(tmp_path / "run", apart).parts) == ["validation"] * 20
+    assert list(parts_of_run(tmp_path / "run", named("")).parts) == ["train"] * 60
 
 
 def test_a_damaged_list_of_what_a_run_learned_from_is_named(tmp_path: Path) -> None:
     (tmp_path / "splits.csv").write_text("bag_id,fold\na,train\n")
     with pytest.raises(StorageError, match="columns bag_id, patient and fold_0, got columns bag_id, fold"):
         parts_of_run(tmp_path, bags_of("a"))
-    assert parts_of_run(tmp_path / "none", bags_of("a", "b")) == ["", ""]
+    assert list(parts_of_run(tmp_path / "none", bags_of("a", "b")).parts) == ["", ""]

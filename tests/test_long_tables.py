@@ -68,6 +68,14 @@ def test_columns_of_a_long_table_are_found_in_any_case(patient: str, tmp_path: P
     assert read_long_table(tmp_path / "t.csv", features=["f0"]).feature_names == ("F0",)
 
 
+@pytest.mark.parametrize("numbers", ["Unnamed: 0", "index", "__index_level_0__"])
+def test_row_numbers_in_a_long_table_are_no_feature(numbers: str, tmp_path: Path) -> None:
+    head, *rows = LONG.splitlines()
+    lines = [f"{numbers},{head}", *(f"{row},{text}" for row, text in enumerate(rows, start=100))]
+    (tmp_path / "t.csv").write_text("\n".join(lines))
+    assert np.asarray(open_table(tmp_path / "t.csv").bags.instances)[:, 0].tolist() == [1, 5, 3, 7]
+
+
 def test_foreign_bags_of_a_long_table_are_foreign_and_no_feature(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("bag_id,IS_OOD,ood_set,f\na,1,scanner,1\na,1,scanner,2\nb,0,,3\nc,yes,,4\n")
     bags = open_table(tmp_path / "t.csv").bags

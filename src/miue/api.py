@@ -83,8 +83,7 @@ def train(
         open_run(folder, if_exists, plan.description())
         if (folder / "config.json").exists():
             return Model.load(folder)
-        write_splits(folder / "splits.csv", plan.splits(dataset), dataset, plan.validation)
-    _learn_inputs(trained, plan)
+    _prepare(trained, plan, dataset, folder)
     run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device, tracking=tracking)
     summaries = _fit_members(trained, plan, run, members)
     return _finished(trained, plan, summaries, folder)
@@ -142,10 +141,7 @@ def train_seeds(
     }
     left = [number for number in range(len(plans)) if number not in done]
     for number in left:
-        folder = folders[number]
-        if folder is not None:
-            write_splits(folder / "splits.csv", plans[number].splits(bags), bags, plans[number].validation)
-        _learn_inputs(methods[number], plans[number])
+        _prepare(methods[number], plans[number], bags, folders[number])
     runs = {n: Run(folders[n], if_exists == "resume", progress, device, tracked[n]) for n in left}
     shared = None if out is None else Path(out) / "together"
     summaries = _fit_seeds(
@@ -160,8 +156,10 @@ def train_seeds(
     return [done[number] for number in range(len(plans))]
 
 
-def _learn_inputs(method: Method, plan: Plan) -> None:
-    """Let the encoders of all members know what their inputs look like; instances are read once for all."""
+def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None) -> None:
+    """Note the part of each bag, and let encoders know their inputs; instances are read once for all members."""
+    if folder is not None:
+        write_splits(folder / "splits.csv", plan.splits(bags), bags, plan.validation)
     first, *others = (member.network.encoder for member in method.members())
     first.learn_inputs(batch.instances for batch in ordered_batches(plan.train, BATCH_INSTANCES))
     for encoder in others:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +30,12 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     from miue.files import read_json
     from miue.plan import fingerprint
 
-    parts = zip(bags.ids, parts_of_run(run, bags), strict=True)
-    held_out = {name for name, part in parts if part == "validation"}
+    known = parts_of_run(run, bags)
+    held_out = known.within("validation")
     marks = read_json(run / "run.json", what="run") if (run / "run.json").exists() else {}
     chosen, name = _chosen(bags, split, held_out)
     found = fingerprint(chosen)
-    seen = len(ids_learned_from(run, bags, "train") & set(chosen.ids))
+    seen = len(known.or_of_their_patients("train") & set(chosen.ids))
     if name == "train" or seen or found == marks.get("training_bags"):
         raise DataError(
             item=f"split {name!r}",
@@ -47,36 +49,51 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     return chosen, about
 
 
-def parts_of_run(run: Path, bags: BagDataset) -> list[str]:
-    """Return what each bag was to the training of a run, as far as it tells: "train", "validation" or another.
+@dataclass(frozen=True)
+class PartsOfRun:
+    """What bags were to the training of a run.
+
+    Attributes:
+        ids: of the bags.
+        parts: of each bag, as far as the run tells: "train", "validation" or another, "" where it does not.
+        patients: of each bag, or its own name.
+        patients_in: all patients that the run lists, with the parts that their bags were in.
+    """
+
+    ids: tuple[str, ...]
+    parts: tuple[str, ...]
+    patients: tuple[str, ...]
+    patients_in: Mapping[str, Set[str]]
+
+    def within(self, *wanted: str) -> set[str]:
+        """Return the bags that were in one of these parts."""
+        return {name for name, part in zip(self.ids, self.parts, strict=True) if part in wanted}
+
+    def or_of_their_patients(self, *wanted: str) -> set[str]:
+        """Return the bags that were in one of these parts, and all others of their patients."""
+        learned = {patient for patient, parts in self.patients_in.items() if not parts.isdisjoint(wanted)}
+        learned |= {whose for part, whose in zip(self.parts, self.patients, strict=True) if part in wanted}
+        return {name for name, whose in zip(self.ids, self.patients, strict=True) if whose in learned}
+
+
+def parts_of_run(run: Path, bags: BagDataset) -> PartsOfRun:
+    """Return what each bag was to the training of a run.
 
     A bag that the run does not list is the one that it lists under the same name but for endings of files.
     """
     from miue.data.bag_names import key_of
+    from miue.data.splits import patients_of, read_parts
 
-    listed = _listed(run)
+    path = run / "splits.csv"
+    listed = read_parts(path) if path.exists() else {}
     by_key: dict[str, str] = {}
     for wanted in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
         by_key |= {key_of(name): wanted for name, (part, _) in listed.items() if part == wanted}
-    return [listed[name][0] if name in listed else by_key.get(key_of(name), "") for name in bags.ids]
-
-
-def ids_learned_from(run: Path, bags: BagDataset, *parts: str) -> set[str]:
-    """Return the bags that were in one of these parts of a run, and all others of their patients."""
-    from miue.data.splits import patients_of
-
-    own, patients = parts_of_run(run, bags), patients_of(bags)
-    learned = {patient for part, patient in _listed(run).values() if part in parts}
-    learned |= {patient for part, patient in zip(own, patients, strict=True) if part in parts}
-    rows = zip(bags.ids, own, patients, strict=True)
-    return {name for name, part, patient in rows if part in parts or patient in learned}
-
-
-def _listed(run: Path) -> dict[str, tuple[str, str]]:
-    from miue.data.splits import read_parts
-
-    path = run / "splits.csv"
-    return read_parts(path) if path.exists() else {}
+    parts = [listed[name][0] if name in listed else by_key.get(key_of(name), "") for name in bags.ids]
+    patients_in: dict[str, set[str]] = {}
+    for part, patient in listed.values():
+        patients_in.setdefault(patient, set()).add(part)
+    return PartsOfRun(bags.ids, tuple(parts), tuple(patients_of(bags)), patients_in)
 
 
 def _chosen(bags: BagDataset, split: str | None, held_out: set[str]) -> tuple[BagDataset, str]:

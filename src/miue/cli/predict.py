@@ -85,14 +85,14 @@ def predict(
 
 def _bags_to_predict(bags: Any, split: str | None, run: Path) -> Any:
     """Return the bags of the split asked for, else of test, else all; none that the model learned from."""
-    from miue.cli.held_out import ids_learned_from
+    from miue.cli.held_out import parts_of_run
 
     if split == "all":
         return bags
     chosen = bags.split(split or "test") if split is not None or "test" in bags.splits else bags
     if split in ("train", "validation"):
         return chosen
-    known = ids_learned_from(run, bags, "train", "validation")
+    known = parts_of_run(run, bags).or_of_their_patients("train", "validation")
     unseen = [row for row, name in enumerate(chosen.ids) if name not in known]
     learned = len(chosen) - len(unseen)
     if learned and (split is not None or not unseen):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -151,15 +151,12 @@ def _usable(path: Path, microns_per_pixel: float | None, coords_for: str) -> Con
 
 def _fitting(found: list[Contents], shape: tuple[int, ...] | None, left_out: list[LeftOut]) -> list[Contents]:
     """Return the files whose features a model takes; the others are left out."""
-    kept = []
-    for one in found:
-        if shape is None or one.instance_shape == shape:
-            kept.append(one)
-            continue
-        reason = f"bag file {str(one.path)!r}: expected features of shape {shape}, as the model takes them"
-        fix = "extract these features with the encoder that the model was trained on"
-        left_out.append(LeftOut(one.id, f"{reason}, got {one.instance_shape}; {fix}"))
-    return kept
+    if shape is None:
+        return found
+    wanted = f"features of shape {shape}, as the model takes them"
+    fix = "extract these features with the encoder that the model was trained on"
+    fits = [one.instance_shape == shape for one in found]
+    return _kept(found, fits, wanted, lambda one: f"{one.instance_shape}", fix, left_out)
 
 
 def _alike(found: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
@@ -167,14 +164,27 @@ def _alike(found: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
     kinds = Counter((one.instance_shape, one.extractor) for one in found)
     if len(kinds) < 2:
         return found
-    (shape, extractor), count = kinds.most_common(1)[0]
-    usual = f"features of shape {shape}" + (f" of {extractor!r}" if extractor else "")
-    kept = []
-    for one in found:
-        if (one.instance_shape, one.extractor) == (shape, extractor):
-            kept.append(one)
-            continue
-        here = f"{one.instance_shape}" + (f" of {one.extractor!r}" if one.extractor else "")
-        reason = f"bag file {str(one.path)!r}: expected {usual} as in {count} files, got {here}"
-        left_out.append(LeftOut(one.id, f"{reason}; extract all features with one encoder"))
-    return kept
+    usual, count = kinds.most_common(1)[0]
+    alike = [(one.instance_shape, one.extractor) == usual for one in found]
+    most = found[alike.index(True)]
+    wanted = f"features of shape {_features(most)} as in {count} files"
+    return _kept(found, alike, wanted, _features, "extract all features with one encoder", left_out)
+
+
+def _kept(
+    found: list[Contents],
+    keep: list[bool],
+    wanted: str,
+    features: Callable[[Contents], str],
+    fix: str,
+    left_out: list[LeftOut],
+) -> list[Contents]:
+    for one, kept in zip(found, keep, strict=True):
+        if not kept:
+            reason = f"bag file {str(one.path)!r}: expected {wanted}, got {features(one)}; {fix}"
+            left_out.append(LeftOut(one.id, reason))
+    return [one for one, kept in zip(found, keep, strict=True) if kept]
+
+
+def _features(one: Contents) -> str:
+    return f"{one.instance_shape}" + (f" of {one.extractor!r}" if one.extractor else "")

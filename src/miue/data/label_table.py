@@ -9,7 +9,7 @@ from pathlib import Path
 
 from miue.data.bag_names import key_of, named_twice, rows_of
 from miue.errors import DataError, StorageError, unknown_name
-from miue.readers.columns import PATIENT_COLUMNS, column_of, word_of
+from miue.readers.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
 
 BAG_COLUMNS = ("slide_id", "bag_id", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id", "id")
 LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
@@ -215,9 +215,13 @@ def _chosen(path: Path, columns: Iterable[str], given: str | None, known: Sequen
 
 def _only_other(path: Path, columns: Mapping[str, list[str]], *taken: str | None) -> str:
     """Return the one column that is neither id, patient, fold nor index: the task of Patho-Bench."""
-    others = [name for name in columns if name and name not in taken and not FOLD.fullmatch(word_of(name))]
     others = [
-        name for name in others if word_of(name) not in ("split", "index") and not name.startswith("Unnamed")
+        name
+        for name in columns
+        if name not in taken
+        and not numbers_rows(name)
+        and word_of(name) != "split"
+        and not FOLD.fullmatch(word_of(name))
     ]
     if len(others) == 1:
         return others[0]

@@ -14,6 +14,16 @@ def word_of(name: str) -> str:
     return name.strip().lower()
 
 
+def numbers_rows(name: str) -> bool:
+    """Return whether a column is one that pandas and others write to number the rows.
+
+    >>> [name for name in ("Unnamed: 0", "index", "", "__index_level_0__", "area") if numbers_rows(name)]
+    ['Unnamed: 0', 'index', '', '__index_level_0__']
+    """
+    word = word_of(name)
+    return word in ("", "index") or word.startswith(("unnamed:", "__index_level_"))
+
+
 def column_of(names: Iterable[str], known: Sequence[str], where: str) -> str | None:
     """Return the first of the known columns that is there, None where none is.
 

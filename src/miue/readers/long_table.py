@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from miue.errors import DataError, StorageError
-from miue.readers.columns import PATIENT_COLUMNS, column_of, word_of
+from miue.readers.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
 BAG = "bag_id"
@@ -24,7 +24,7 @@ NAMES = {name: (name,) for name in (*TEXT, *COORDS)} | {
     BAG: (BAG, "slide_id"),
     "patient": ("patient", *PATIENT_COLUMNS),
 }
-NO_FEATURES = {"", "index", "unnamed: 0", "instance", "fold"}.union(*NAMES.values())
+NO_FEATURES = {"instance", "fold"}.union(*NAMES.values())
 Allocate = Callable[[tuple[int, int]], np.ndarray]
 
 
@@ -116,7 +116,7 @@ def _columns_of(path: Path, told: Mapping[str, str], features: Sequence[str]) ->
     known = {**{meaning: name for meaning, name in found.items() if name is not None}, **told}
     given = [name if name in names else column_of(names, (word_of(name),), str(path)) or name for name in features]
     meaningful = NO_FEATURES | {word_of(name) for name in told.values()}
-    chosen = given or [name for name in names if word_of(name) not in meaningful]
+    chosen = given or [name for name in names if word_of(name) not in meaningful and not numbers_rows(name)]
     missing = [name for name in (*told.values(), *chosen) if name not in names]
     if twice is None and BAG in known and chosen and not missing:
         return known, chosen

@@ -20,7 +20,8 @@ from miue.bags import Labels
 from miue.cli.app import app
 from miue.comparison import compare, paired_difference
 from miue.cross_validation import Recipe, Value, cross_validate, summarise
-from miue.data.splits import Splits, make_folds
+from miue.data.split_drawing import make_folds
+from miue.data.splits import Splits
 from miue.encoders import MLP
 from miue.errors import ConfigError, DataError, StorageError
 

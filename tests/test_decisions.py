@@ -23,7 +23,7 @@ from miue.calibration.referral import Referral
 from miue.calibration.scaling import Scaling
 from miue.cli.held_out import calibration_bags
 from miue.data import write_store
-from miue.data.splits import read_splits
+from miue.data.split_files import read_splits
 from miue.errors import DataError, StorageError
 from miue.evaluation import evaluate
 from miue.predictions import Predictions, read_predictions, read_tables

@@ -14,7 +14,7 @@ from test_cli import fail, run
 import miue
 from miue.bags import BagDataset, Labels
 from miue.cli.held_out import parts_of_run
-from miue.data.splits import read_parts
+from miue.data.split_files import read_parts
 from miue.errors import StorageError
 
 TRAIN = ["--quiet", "--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none"]

@@ -11,16 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miue.bags import BagDataset
-from miue.data.splits import (
-    Splits,
-    check_splits,
-    held_out,
-    make_folds,
-    make_split,
-    patients_of,
-    read_splits,
-    write_splits,
-)
+from miue.data.split_drawing import held_out, make_folds, make_split
+from miue.data.split_files import read_splits, write_splits
+from miue.data.splits import Splits, check_splits, patients_of
 from miue.errors import ConfigError, DataError, StorageError
 
 NAMES = tuple("abcdef")

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from miue.data.image_files import has_split, read_idx
 from miue.data.mnist_bags import mnist_bags
 from miue.data.musk_bags import musk_bags
-from miue.data.splits import read_splits
+from miue.data.split_files import read_splits
 from miue.data.tile_files import read_about, read_tiles
 from miue.errors import DataError, MiueError, StorageError
 from miue.readers import contents_of

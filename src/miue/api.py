@@ -13,7 +13,7 @@ from torch import Tensor
 
 from miue.bags import BagDataset, LabelSequence
 from miue.config import Option, build_method, member_seeds
-from miue.data.splits import write_splits
+from miue.data.split_files import write_splits
 from miue.devices import torch_device
 from miue.distance_scores import fit_distances
 from miue.distances import FeatureDistance

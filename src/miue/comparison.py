@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.cross_validation import Summary, Value, standard_error, summarise
-from miue.data.splits import read_splits
+from miue.data.split_files import read_splits
 from miue.errors import DataError, StorageError
 from miue.files import read_json
 

@@ -15,7 +15,8 @@ from jaxtyping import Float64
 from miue.api import DEFAULT_DISTANCES, train
 from miue.bags import BagDataset
 from miue.config import Option
-from miue.data.splits import Splits, write_splits
+from miue.data.split_files import write_splits
+from miue.data.splits import Splits
 from miue.errors import ConfigError, DataError
 from miue.evaluation import Evaluation, evaluate
 from miue.files import atomic_file, read_json, write_json

@@ -12,8 +12,8 @@ import numpy as np
 
 from miue.bags import BagDataset
 from miue.config import DataContract, ModelConfig, Option, TrainingConfig, model_config, training_config
+from miue.data.split_drawing import held_out as hold_out
 from miue.data.splits import Splits, check_patients
-from miue.data.splits import held_out as hold_out
 from miue.errors import DataError
 from miue.training.fit import check_labels
 

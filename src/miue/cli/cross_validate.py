@@ -50,7 +50,7 @@ def cross_validate(
     from miue.api import DEFAULT_DISTANCES
     from miue.cross_validation import Recipe
     from miue.cross_validation import cross_validate as run
-    from miue.data.splits import make_folds
+    from miue.data.split_drawing import make_folds
 
     options, settings = parse_settings(setting or [], {})
     numbers = _seeds(seeds)
@@ -73,7 +73,7 @@ def cross_validate(
 
 def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) -> Splits | None:
     """Return the folds of --splits, else those of the label table where none are to be drawn."""
-    from miue.data.splits import read_splits
+    from miue.data.split_files import read_splits
 
     if source.splits is not None and wanted is not None and source.splits != "none":
         raise ConfigError(

@@ -82,7 +82,8 @@ def parts_of_run(run: Path, bags: BagDataset) -> PartsOfRun:
     A bag that the run does not list is the one that it lists under the same name but for endings of files.
     """
     from miue.data.bag_names import key_of
-    from miue.data.splits import patients_of, read_parts
+    from miue.data.split_files import read_parts
+    from miue.data.splits import patients_of
 
     path = run / "splits.csv"
     listed = read_parts(path) if path.exists() else {}

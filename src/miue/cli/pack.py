@@ -80,7 +80,8 @@ def data_split(
     Use them with --splits FILE --fold K of train, predict and pack, or with cross-validate.
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
-    from miue.data.splits import make_folds, make_split, write_splits
+    from miue.data.split_drawing import make_folds, make_split
+    from miue.data.split_files import write_splits
 
     opened = open_bags(bags, source, progress=False)
     data = opened.bags

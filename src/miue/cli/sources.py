@@ -104,7 +104,7 @@ def open_bags(
         DataError, StorageError: bags that cannot be used.
     """
     from miue.data.opening import open_source
-    from miue.data.splits import read_splits
+    from miue.data.split_files import read_splits
 
     if source.mpp is not None and not (path.is_dir() and not (path / "store.json").exists()):
         raise ConfigError(

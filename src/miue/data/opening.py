@@ -13,7 +13,8 @@ from miue.data.bag_table import open_table, with_instance_labels
 from miue.data.file_instances import FileInstances
 from miue.data.label_table import read_label_table
 from miue.data.labelling import LeftOut, label_bags, splits_of
-from miue.data.splits import Splits, make_split
+from miue.data.split_drawing import make_split
+from miue.data.splits import Splits
 from miue.data.store import read_store
 from miue.errors import ConfigError, DataError, MiueError
 from miue.progress import tracked

@@ -39,7 +39,7 @@ def run(tmp_path: Path, bags: BagDataset) -> Path:
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A local folder in place of the Hub."""
-    from huggingface_hub.utils import filter_repo_objects
+    from huggingface_hub.utils._paths import filter_repo_objects
 
     remote = tmp_path / "remote"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,6 @@ from miue.data.gaussian_bags import gaussian_bags
 from miue.data.mnist_bags import digits_of_test_bags, mnist_bags
 from miue.distributions import Categorical, Dirichlet
 from miue.errors import ConfigError
-from miue.experiments import runner
 from miue.experiments.figures import FIGURES, Drawn, bag_examples, estimator_surfaces, ood_sweep, paper_figure
 from miue.experiments.figures.confidence_by_digit import digit_rows
 from miue.experiments.figures.confidence_by_ratio import by_ratio, summary_rows
@@ -149,7 +149,7 @@ def test_a_sweep_is_computed_once_and_read_back(places: Places, monkeypatch: pyt
 
     monkeypatch.setattr(ood_sweep, "train_preset", trained)
     labelled = BagDataset.from_arrays([bags.batch([i]).instances.numpy() for i in range(30)], bags.labels.values)
-    store = runner.replace(labelled, splits=("train",) * 30)
+    store = replace(labelled, splits=("train",) * 30)
     monkeypatch.setattr(ood_sweep, "store_of", lambda *_: store)
     monkeypatch.setattr(
         ood_sweep, "_sets", lambda _: [("", 0.0, bags), ("fmnist", 0.4, bags), ("fmnist", 1.0, bags)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +62,8 @@ def small_images() -> BagDataset:
 def assert_same(alone: list[Method], together: list[Method], tolerance: float) -> None:
     for one, other in zip(alone, together, strict=True):
         for (name, mine), theirs in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
-            torch.testing.assert_close(
-                theirs, mine, rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
-            )
+            how = partial("{}: {}".format, name)
+            torch.testing.assert_close(theirs, mine, rtol=tolerance, atol=tolerance, msg=how)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_an_ensemble_begun_in_turn_is_resumed_in_turn(tmp_path: Path, monkeypatc
         "settings": {"max_epochs": 2},
         "progress": False,
     }
-    really_fit = api.fit
+    really_fit = fit
 
     def killed_at_the_second(*arguments: Any) -> TrainingSummary:
         if (tmp_path / "members" / "0" / "checkpoints").exists():

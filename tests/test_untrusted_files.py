@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from miue.bags import BagDataset
 from miue.data.image_files import has_split, read_idx
 from miue.data.mnist_bags import mnist_bags
 from miue.data.musk_bags import musk_bags
 from miue.data.split_files import read_splits
+from miue.data.store import read_store, write_store
 from miue.data.tile_files import read_about, read_tiles
 from miue.errors import DataError, MiueError, StorageError
 from miue.readers import contents_of
@@ -42,8 +45,9 @@ def write(path: Path, features: np.ndarray, coords: np.ndarray) -> Path:
     return path
 
 
-def named_when_damaged(path: Path, read: Callable[[Path], object]) -> float:
+def named_when_damaged(path: Path, read: Callable[[Path], object], named: Path | None = None) -> float:
     """Damage a file at every place in turn, read it, and return how often it was refused, always by name."""
+    name = str(named or path)
     whole = path.read_bytes()
     refused = 0
     places = range(0, len(whole), 1 + len(whole) // 150)
@@ -53,7 +57,7 @@ def named_when_damaged(path: Path, read: Callable[[Path], object]) -> float:
             try:
                 read(path)
             except MiueError as error:
-                assert str(path) in str(error)
+                assert name in str(error)
                 refused += 1
     return refused / (2 * len(places))
 
@@ -79,6 +83,69 @@ def test_a_tensor_that_claims_more_than_its_file_holds_is_refused_unread(
     monkeypatch.setattr(np, "isfinite", copied)
     with pytest.raises(DataError, match=r"bag file '.*s\.pt': expected an array that its file can hold"):
         contents_of(tmp_path / "s.pt")
+
+
+def small_store(path: Path) -> Path:
+    """Write a store with all its files."""
+    numbers = np.random.default_rng(0)
+    bags = BagDataset.from_arrays(
+        [numbers.random((size, 3), np.float32) for size in (2, 3, 1)],
+        labels=[0, 1, 1],
+        instance_labels=[[0, 1], [1, 0, None], [1]],
+        is_ood=[False, False, True],
+        class_names=("benign", "tumour"),
+    )
+    located = replace(bags, coords=np.arange(12).reshape(6, 2), patients=("p", "q", ""), patch_sizes=bags.sizes)
+    write_store(path, located)
+    return path
+
+
+STORED = ("store.json", "bags.csv", "instances.npy", "coords.npy", "instance_is_ood.npy", "instance_labels.npy")
+
+
+@pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::UserWarning")  # of NumPy, of damaged headers
+@pytest.mark.parametrize("name", [*STORED, "instance_labelled.npy"])
+def test_damage_to_a_file_of_a_store_is_named(name: str, tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store")
+    assert named_when_damaged(store / name, lambda path: read_store(path.parent), named=store) > 0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("coords.npy", np.ones((6, 2)), r"coords.npy': expected int64 \(6, 2\), got float64 \(6, 2\)"),
+        ("coords.npy", np.ones((6, 3), int), r"coords.npy': expected int64 \(6, 2\), got int64 \(6, 3\)"),
+        ("instance_is_ood.npy", np.ones(5, bool), r"expected bool \(6,\), got bool \(5,\)"),
+        ("instance_labels.npy", np.full(6, 2), r"instance_labels.npy': expected numbers from 0 to 1, .*, got 2"),
+        ("instances.npy", np.full((6, 3), "a"), r"expected numbers of shape \(M, D\).*, got <U1 \(6, 3\)"),
+        ("instances.npy", np.ones(6), r"expected numbers of shape \(M, D\).*, got float64 \(6,\)"),
+    ],
+)
+def test_an_array_of_a_store_that_does_not_fit_is_named(
+    name: str, content: np.ndarray, message: str, tmp_path: Path
+) -> None:
+    store = small_store(tmp_path / "store")
+    np.save(store / name, content)
+    with pytest.raises(MiueError, match=message):
+        read_store(store)
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "message"),
+    [
+        ("bags.csv", "bag_1,3,1", "bag_1,3,2", r"bags.csv': expected numbers from 0 to 1, .*, got 2"),
+        ("store.json", '"class_names"', '"names"', "expected class_names, a list of texts, .* got None"),
+    ],
+)
+def test_a_table_of_a_store_that_does_not_fit_is_named(
+    name: str, before: str, after: str, message: str, tmp_path: Path
+) -> None:
+    store = small_store(tmp_path / "store")
+    text = (store / name).read_text()
+    assert before in text
+    (store / name).write_text(text.replace(before, after))
+    with pytest.raises(MiueError, match=message):
+        read_store(store)
 
 
 class Enormous:

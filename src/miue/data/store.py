@@ -13,6 +13,7 @@ left_out.csv         bags that were left out when files were packed, with the re
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from miue.bags import BagDataset, Labels, check_bag
 from miue.data.label_table import known_patients, split_name
 from miue.errors import ConfigError, DataError, StorageError
 from miue.files import atomic_folder, check_format, read_json, write_json
+from miue.readers.arrays import UNREADABLE
 from miue.tables import flags_of
 
 FORMAT = "miue-bags"
@@ -93,7 +95,7 @@ def read_store(path: Path) -> BagDataset:
         DataError: a line of bags.csv that cannot be used.
     """
     summary = read_store_summary(path)
-    instances = _load(path / "instances.npy")
+    instances = _instances(path / "instances.npy")
     table = _read_bag_table(path / "bags.csv")
     sizes = table["sizes"]
     total = int(sizes.sum())
@@ -106,16 +108,20 @@ def read_store(path: Path) -> BagDataset:
         )
     instance_labels = Labels.unknown(total)
     if (path / "instance_labels.npy").exists():
-        known = _load(path / "instance_labelled.npy", total)
-        instance_labels = Labels(_load(path / "instance_labels.npy", total).astype(np.int64), known)
+        known = _column(path / "instance_labelled.npy", np.bool_, (total,))
+        instance_labels = Labels(_column(path / "instance_labels.npy", np.int64, (total,)), known)
+    names = tuple(summary["class_names"])
+    for file, labels in (("bags.csv", table["labels"]), ("instance_labels.npy", instance_labels)):
+        _check_labels(path / file, labels, names)
     has_ood, has_coords = ((path / name).exists() for name in ("instance_is_ood.npy", "coords.npy"))
+    foreign = _column(path / "instance_is_ood.npy", np.bool_, (total,)) if has_ood else np.zeros(total, bool)
     return BagDataset(
         instances=instances,
         starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
         instance_labels=instance_labels,
-        instance_is_ood=_load(path / "instance_is_ood.npy", total) if has_ood else np.zeros(total, bool),
-        coords=_load(path / "coords.npy", total) if has_coords else None,
-        class_names=tuple(summary["class_names"]),
+        instance_is_ood=foreign,
+        coords=_column(path / "coords.npy", np.int64, (total, 2)) if has_coords else None,
+        class_names=names,
         **table,
     )
 
@@ -136,6 +142,14 @@ def read_store_summary(path: Path) -> dict[str, Any]:
     summary = read_json(path / "store.json", what="bag store")
     fix = "update miue, or make the store again"
     check_format(summary, item=f"bag store {str(path)!r}", format_name=FORMAT, version=VERSION, fix=fix)
+    names = summary.get("class_names")
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names) or not names:
+        raise StorageError(
+            item=f"bag store {str(path)!r}",
+            wanted="class_names, a list of texts, in store.json",
+            got=repr(names),
+            fix=fix,
+        )
     return summary
 
 
@@ -218,18 +232,46 @@ def _split_of(path: Path, row: dict[str, str]) -> str:
         raise DataError(item=item, wanted=error.wanted, got=error.got, fix=error.fix) from error
 
 
-def _load(path: Path, rows: int | None = None) -> np.ndarray:
+def _check_labels(path: Path, labels: Labels, names: Sequence[str]) -> None:
+    values = labels.values[labels.known]
+    if len(values) and not 0 <= values.min() <= values.max() < len(names):
+        raise DataError(
+            item=f"labels in {str(path)!r}",
+            wanted=f"numbers from 0 to {len(names) - 1}, for the classes {', '.join(names)}",
+            got=str(next(value for value in values.tolist() if not 0 <= value < len(names))),
+            fix="correct the label, or make the store again",
+        )
+
+
+def _array(path: Path) -> np.ndarray:
+    """Return an array, memory-mapped."""
     try:
-        array: np.ndarray = np.load(path, mmap_mode="r" if rows is None else None, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    except UNREADABLE as error:
         raise StorageError(
             item=f"{str(path)!r}",
             wanted="a whole .npy array",
             got=str(error),
-            fix="the file is missing or truncated; make the store again",
+            fix="the file is missing, truncated or damaged; make the store again",
         ) from error
-    if rows is not None and len(array) != rows:
-        raise StorageError(
-            item=f"{str(path)!r}", wanted=f"{rows} rows", got=str(len(array)), fix="make the store again"
-        )
     return array
+
+
+def _instances(path: Path) -> np.ndarray:
+    array = _array(path)
+    if array.ndim not in (2, 4) or array.dtype.kind not in "fiu":
+        raise _unfitting(path, "numbers of shape (M, D), or images (M, H, W, channels)", array)
+    return array
+
+
+def _column(path: Path, dtype: type[np.generic], shape: tuple[int, ...]) -> np.ndarray:
+    array = _array(path)
+    if array.shape != shape or not np.can_cast(array.dtype, dtype):
+        raise _unfitting(path, f"{np.dtype(dtype)} {shape}", array)
+    return np.array(array, dtype)
+
+
+def _unfitting(path: Path, wanted: str, array: np.ndarray) -> StorageError:
+    return StorageError(
+        item=f"{str(path)!r}", wanted=wanted, got=f"{array.dtype} {array.shape}", fix="make the store again"
+    )

@@ -366,9 +366,11 @@ def test_positions_come_from_a_folder_of_feature_files(tmp_path: Path) -> None:
         {},
     )
     given.save(tmp_path / "predictions")
+    (features / "damaged.h5").write_bytes(b"not HDF5")  # which was not predicted
     out = tmp_path / "report.html"
     call = ["report", tmp_path / "predictions", "--store", features, "--out", out, "--resamples", "10", "--quiet"]
-    assert CliRunner().invoke(app, list(map(str, call))).exit_code == 0
+    done = CliRunner().invoke(app, list(map(str, call)))
+    assert done.exit_code == 0 and "left out: damaged: bag file" in done.stderr
     shown = Page(out.read_text())
     x = unpacked(shown.data["instances"]["x"])
     assert bags.coords is not None

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from miue.cli.sources import say_left_out
 from miue.errors import ConfigError
 
 
@@ -65,6 +66,9 @@ def report(
             fix="give one of the two",
         )
     refuse_existing(out, overwrite=overwrite)
+    shown = None if store is None else open_source(store, skip_bad=True, progress=not quiet)
+    if shown is not None:
+        say_left_out(shown)
     with _Bars(quiet) as track:
         step, found = track("reading", len(folders) or 1), []
         for folder in folders:
@@ -77,7 +81,7 @@ def report(
             out,
             found,
             names=name or [],
-            store=None if store is None else open_source(store, progress=not quiet).bags,
+            store=None if shown is None else shown.bags,
             title=title,
             max_mb=max_mb,
             resampling=Resampling(resamples, seed),

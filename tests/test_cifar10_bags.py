@@ -336,12 +336,25 @@ def test_an_archive_with_objects_is_not_unpickled(archives: Path) -> None:
         read_dtd(archives)
 
 
-def test_a_damaged_texture_is_named(tmp_path: Path) -> None:
+@pytest.fixture
+def texture(tmp_path: Path) -> Path:
     path = tmp_path / "dtd" / "images" / "banded" / "banded_0001.jpg"
     path.parent.mkdir(parents=True)
     Image.fromarray(made_images(0, 1)[0]).save(path)
-    path.write_bytes(path.read_bytes()[:-200])
+    return path
+
+
+def test_a_damaged_texture_is_named(texture: Path, tmp_path: Path) -> None:
+    texture.write_bytes(texture.read_bytes()[:-200])
     with pytest.raises(StorageError, match="banded_0001.jpg.*truncated"):
+        read_dtd(tmp_path)
+
+
+def test_a_texture_of_too_many_pixels_is_named(
+    texture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(StorageError, match="banded_0001.jpg.*decompression bomb"):
         read_dtd(tmp_path)
 
 

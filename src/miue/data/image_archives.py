@@ -22,7 +22,7 @@ def reading(path: Path) -> Iterator[None]:
     """Raise what a damaged file makes its readers raise as a StorageError."""
     try:
         yield
-    except UNREADABLE as error:
+    except (*UNREADABLE, Image.DecompressionBombError) as error:
         raise StorageError(
             item=f"{str(path)!r}", wanted="a whole, readable file", got=str(error), fix="get the file again"
         ) from error

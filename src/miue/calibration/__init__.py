@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from miue.calibration.calibrate import calibrate
 from miue.calibration.calibration import Calibration
+from miue.calibration.dataset_shift import DatasetShift, find_shift
 from miue.calibration.decide import decide
 from miue.calibration.false_alarms import FalseAlarmGoal
 from miue.calibration.label_sets import SET_SCORES, LabelSetGoal
@@ -12,9 +13,11 @@ from miue.calibration.referral import ReferralGoal
 __all__ = [
     "SET_SCORES",
     "Calibration",
+    "DatasetShift",
     "FalseAlarmGoal",
     "LabelSetGoal",
     "ReferralGoal",
     "calibrate",
     "decide",
+    "find_shift",
 ]

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from miue.calibration.calibration import Calibration
+from miue.calibration.dataset_shift import usual_values
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, FalseAlarms, fit_false_alarms
 from miue.calibration.label_sets import LabelSetGoal, fit_label_sets
 from miue.calibration.patients import counted_bags
@@ -98,6 +99,7 @@ def _fitted(
         else fit_referral(_uncertainty(uncertainties, referral.measure)[inside], correct[inside], referral, seed),
         label_sets=None if label_sets is None else fit_label_sets(table.probabilities, labels, label_sets),
         false_alarms=alarms,
+        usual=usual_values(table),
         about={
             "bags": len(table),
             "of class": np.bincount(labels[table.labels.known], minlength=len(names)).tolist(),

@@ -29,6 +29,7 @@ class Calibration(BaseModel):
         referral: which bags go to a human.
         label_sets: which classes are in a bag's set.
         false_alarms: which bags are called out of distribution.
+        usual: sorted values of each uncertainty of the bags it was made from, to compare new ones with.
         about: which bags it was made from, for a reader.
         weights_sha256: of the model.safetensors that made the predictions; None where no model of ours did.
     """
@@ -40,6 +41,7 @@ class Calibration(BaseModel):
     referral: Referral | None = None
     label_sets: LabelSets | None = None
     false_alarms: FalseAlarms | None = None
+    usual: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     about: dict[str, Any] = Field(default_factory=dict)
     weights_sha256: str | None = None
 

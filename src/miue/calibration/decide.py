@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from miue.calibration.calibration import Calibration
+from miue.calibration.dataset_shift import KEY, find_shift
 from miue.calibration.referral import Referral
 from miue.decisions import OUT_OF_DISTRIBUTION, REFER, Decisions
 from miue.errors import DataError
@@ -19,7 +20,8 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     """Return the predictions with a decision for each bag; instances stay as they are.
 
     A bag is first compared with the out-of-distribution threshold, then with the referral threshold, and
-    else is given its most probable class. The label set is made whatever the decision.
+    else is given its most probable class. The label set is made whatever the decision. All bags together are
+    compared with those of the calibration, and ``about`` keeps what was found.
 
     Raises:
         DataError: other classes, or an uncertainty that the predictions do not have.
@@ -49,7 +51,9 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
         label_sets=None if sets is None else sets.of(table.probabilities),
         calibrated=None if scaling is None else scaling.apply(table.distribution),
     )
-    about = {**predictions.about, "calibration": calibration.model_dump(mode="json")}
+    about = {**predictions.about, "calibration": calibration.model_dump(mode="json", exclude={"usual"})}
+    if calibration.usual:
+        about[KEY] = find_shift(table, calibration.usual).model_dump(mode="json")
     return Predictions(replace(table, decisions=decisions), predictions.instances, about)
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from miue.cli.given import read_given
 from miue.cli.held_out import calibration_bags
+from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError, unknown_name
 
@@ -159,6 +160,7 @@ def decide(
         f"{len(decided.bags):,} bags: {int(decisions.kept.sum()):,} kept, {int(decisions.referred.sum()):,} "
         f"referred, {int(decisions.flagged.sum()):,} called out of distribution. Written to {out}"
     )
+    warn_of_shift(decided)
 
 
 def calibration_table(calibration: Calibration) -> Table:

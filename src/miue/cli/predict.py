@@ -10,6 +10,7 @@ import typer
 
 from miue.cli.export import check_exports, export_beside
 from miue.cli.options import Device, Out, Overwrite, Quiet
+from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError
 
@@ -80,6 +81,7 @@ def predict(
     predictions.save(out, overwrite=overwrite)
     instances = 0 if predictions.instances is None else len(predictions.instances)
     typer.echo(f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}")
+    warn_of_shift(predictions)
     export_beside(predictions, out, export or [], slides, skip_bad=source.skip_bad, progress=not quiet)
 
 

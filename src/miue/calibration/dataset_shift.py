@@ -1,0 +1,97 @@
+"""Whether new bags, taken together, are like the calibration bags: one test for each uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from miue.calibration.patients import counted_bags
+from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
+
+KEY = "dataset_shift"
+"""Where predictions keep what was found."""
+
+CHANCE = 0.01
+"""Of bags like those of the calibration to be found different all the same."""
+
+EXACT_PAIRS = 10_000
+"""Up to so many pairs of bags, the chance is computed exactly."""
+
+
+class DatasetShift(BaseModel):
+    """How new bags differ from the calibration bags.
+
+    Attributes:
+        bags: how many new ones were compared; one of each patient where patients are known.
+        calibrated: how many calibration bags there were.
+        higher: uncertainties that are higher than usual, with the chance of so large a difference among bags of
+            one kind, times the number of uncertainties; those of `CHANCE` or less.
+        lower: likewise, that are lower.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    bags: int
+    calibrated: int
+    higher: dict[str, float]
+    lower: dict[str, float]
+
+    def __bool__(self) -> bool:
+        return bool(self.higher or self.lower)
+
+    def __str__(self) -> str:
+        parts = [
+            f"{name} is {side} (p = {chance:.1g})"
+            for side, found in (("higher", self.higher), ("lower", self.lower))
+            for name, chance in found.items()
+        ]
+        count = f"the {self.bags:,} new bags are not like the {self.calibrated:,} calibration bags"
+        return f"{count}: {', '.join(parts)}" if parts else f"no sign that {count}"
+
+
+def shift_of(predictions: Predictions) -> DatasetShift | None:
+    """Return what was found when the predictions were decided on; None where nothing was, or nothing is told."""
+    try:
+        return DatasetShift.model_validate(predictions.about.get(KEY))
+    except ValidationError:  # none, or not as this version writes it
+        return None
+
+
+def usual_values(table: PredictionTable) -> dict[str, tuple[float, ...]]:
+    """Return the sorted values of each uncertainty of the bags; none of one that is not finite everywhere."""
+    values = {name: np.asarray(one, np.float64) for name, one in table.uncertainties().items()}
+    return {name: tuple(np.sort(one).tolist()) for name, one in values.items() if np.isfinite(one).all()}
+
+
+def find_shift(table: PredictionTable, usual: Mapping[str, Sequence[float]]) -> DatasetShift:
+    """Compare bags, but for those known to be foreign, with the calibration bags.
+
+    Each uncertainty is compared by the two-sample Kolmogorov–Smirnov test, which takes values that are too low as
+    seriously as those that are too high. Chances are corrected for the number of tests (Bonferroni), so that bags
+    drawn as the calibration bags were are found different with chance at most `CHANCE`.
+
+    Reference: Rabanser et al. 2019, "Failing loudly: an empirical study of methods for detecting dataset shift".
+
+    Args:
+        table: of bags.
+        usual: sorted values of the calibration bags, by uncertainty.
+    """
+    from scipy.stats import ks_2samp
+
+    known = table.subset(np.flatnonzero(~table.is_ood))
+    rows = counted_bags(known, "one", seed=0)[0]
+    calibrated = max(map(len, usual.values()), default=0)
+    found: dict[str, dict[str, float]] = {"higher": {}, "lower": {}}
+    values = known.uncertainties() if len(rows) else {}
+    shared = [name for name in usual if name in values and np.isfinite(values[name][rows]).all()]
+    for name in shared:
+        how = "exact" if len(rows) * len(usual[name]) <= EXACT_PAIRS else "asymp"
+        result: Any = ks_2samp(values[name][rows], usual[name], method=how)
+        chance = min(1.0, float(result.pvalue) * len(shared))
+        if chance <= CHANCE:
+            found["lower" if result.statistic_sign > 0 else "higher"][name] = chance
+    return DatasetShift(bags=len(rows), calibrated=calibrated, **found)

@@ -1,0 +1,24 @@
+"""A warning where new bags are not like those that a model was calibrated on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from miue.predictions import Predictions
+
+MEANING = (
+    "What the calibration promises, it promises for bags like its own: look at scanner, stain, focus, features "
+    "and the mix of cases, and calibrate again where these have changed."
+)
+
+
+def warn_of_shift(predictions: Predictions) -> None:
+    """Warn, on the standard error, where the decided bags together differ from the calibration bags."""
+    from miue.calibration.dataset_shift import shift_of
+
+    shift = shift_of(predictions)
+    if shift:
+        typer.echo(f"Warning: {shift}. {MEANING}", err=True)

@@ -17,7 +17,8 @@ from miue.data.nuclei_bags import ARCHIVE, nuclei_bags
 from miue.data.stain_shifts import ALL_SHIFTS, StainShift
 from miue.data.store import read_store
 from miue.errors import ConfigError, StorageError
-from miue.experiments import nuclei
+from miue.experiments import noticed_shifts, nuclei
+from miue.experiments.noticed_shifts import Noticed, noticed_file, parts_of, read_noticed, write_noticed
 from miue.experiments.nuclei import CONTENDERS, FOLDS, Task, fold_of, missing, run_task, tasks_of
 from miue.experiments.nuclei_table import nuclei_page
 from miue.experiments.results import Result, metric_of, read_results, write_results
@@ -191,3 +192,41 @@ def test_the_table_is_mean_over_folds_then_mean_and_deviation_over_whole_repetit
     assert "| MIREL | 0 | — | — |" in page
     assert page.count("MIREL") == 2
     assert "; I-EDL 10 10 9 0 0;" in page
+
+
+@pytest.mark.usefixtures("quick")
+def test_shifts_are_noticed_by_a_model_that_is_calibrated_on_bags_of_its_own(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = made_bags(98)
+    parts = parts_of(bags, 42)
+    assert {name: len(part) for name, part in parts.items()} == {
+        "test": 30,
+        "calibration": 20,
+        "validation": 10,
+        "train": 38,
+    }
+    assert len({name for part in parts.values() for name in part.ids}) == 98
+    monkeypatch.setattr(noticed_shifts, "SETTINGS", {"max_epochs": 2})
+    monkeypatch.setattr(noticed_shifts, "OPTIONS", nuclei.OPTIONS)
+    monkeypatch.setattr("miue.data.nuclei_bags.nuclei_bags", lambda _: bags)
+    words = ("nuclei", "noticed", "--source", source, "--results", tmp_path, "--seeds", "42")
+    result = run(*words)
+    assert "1 runs to do, 0 done before" in result.output, result.exception
+    found = read_noticed(noticed_file(tmp_path, "mirel", 42))
+    assert [one.shift for one in found] == ["none", *ALL_SHIFTS]
+    assert not found[0].noticed
+    assert all(bool(one.differ) == one.noticed and 0 <= one.called_out <= 1 for one in found)
+    assert "0 runs to do, 1 done before" in run(*words).output
+    assert isinstance(run(*words, "--method", "mirell").exception, ConfigError)
+
+
+def test_the_table_counts_the_runs_in_which_a_shift_was_noticed(tmp_path: Path) -> None:
+    for seed, share in ((42, 0.1), (17, 0.3)):
+        rows = [Noticed(shift, share, seed == 42, "vacuity") for shift in ("none", *ALL_SHIFTS)]
+        write_noticed(noticed_file(tmp_path, "mirel", seed), rows)
+        assert read_noticed(noticed_file(tmp_path, "mirel", seed)) == rows
+    page = nuclei_page(tmp_path, [42, 17, 26])
+    (row,) = [line for line in page.splitlines() if line.startswith("| MIREL | 2 | 0.200; 1 |")]
+    assert row.count("0.200; 1") == 1 + len(ALL_SHIFTS)
+    assert "noticed" not in nuclei_page(tmp_path / "none", [42])

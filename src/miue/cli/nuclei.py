@@ -17,6 +17,7 @@ nuclei_app = typer.Typer(
     rich_markup_mode=None,
 )
 
+Source = Annotated[Path, typer.Option(help="Folder with crchisto_nuclei27.npz.")]
 Results = Annotated[Path, typer.Option(help="Folder for results, nuclei/METHOD/SEED-FOLD.csv in it.")]
 Seeds = Annotated[str, typer.Option(help="Seeds separated by commas, one repetition each.")]
 ALL_SEEDS = "42,17,26,50,82"
@@ -24,7 +25,7 @@ ALL_SEEDS = "42,17,26,50,82"
 
 @nuclei_app.command("run")
 def nuclei_run(
-    source: Annotated[Path, typer.Option(help="Folder with crchisto_nuclei27.npz.")] = Path("../shared/data"),
+    source: Source = Path("../shared/data"),
     results: Results = Path("results"),
     seeds: Seeds = ALL_SEEDS,
     method: Annotated[list[str] | None, typer.Option(help="Only these methods; may be repeated.")] = None,
@@ -56,6 +57,33 @@ def nuclei_run(
             if missing([task], results):  # not done by another process meanwhile
                 run_task(task, bags, results, device)
             bar.advance(shown)
+
+
+@nuclei_app.command("noticed")
+def nuclei_noticed(
+    source: Source = Path("../shared/data"),
+    results: Results = Path("results"),
+    seeds: Seeds = ALL_SEEDS,
+    method: Annotated[list[str] | None, typer.Option(help="These methods; may be repeated. Else mirel.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+) -> None:
+    """Train and calibrate a model for each seed, and see whether it notices blurred and stained test bags.
+
+    Writes nuclei/noticed-shifts/METHOD-SEED.csv into the results; what is there is not done again.
+
+    Example: miue nuclei noticed --source data --method mirel --seeds 42,17
+    """
+    from miue.data.nuclei_bags import nuclei_bags
+    from miue.experiments.noticed_shifts import noticed_file, noticed_shifts, write_noticed
+    from miue.progress import tracked
+
+    runs = [(name, seed) for name in method or ["mirel"] for seed in seeds_of(seeds)]
+    left = [(name, seed) for name, seed in runs if not noticed_file(results, name, seed).exists()]
+    typer.echo(f"{len(left)} runs to do, {len(runs) - len(left)} done before")
+    bags = nuclei_bags(source) if left else None
+    for name, seed in tracked(left, "runs", shown=True):
+        assert bags is not None
+        write_noticed(noticed_file(results, name, seed), noticed_shifts(bags, name, seed, device))
 
 
 @nuclei_app.command("table")

@@ -8,6 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from miue.data.stain_shifts import ALL_SHIFTS
+from miue.experiments.noticed_shifts import (
+    CALIBRATION_BAGS,
+    FALSE_ALARMS,
+    TEST_BAGS,
+    UNSHIFTED,
+    noticed_file,
+    read_noticed,
+)
 from miue.experiments.nuclei import CONTENDERS, FOLDS, Task
 from miue.experiments.results import DEFAULT, Result, metric_of, read_results
 
@@ -27,7 +35,8 @@ def nuclei_page(results: Path, seeds: Sequence[int]) -> str:
     """Return the page as Markdown: a number is the mean over the folds of a repetition, then mean ± standard
     deviation over repetitions; repetitions that lack a fold are left out and counted."""
     found = {method: _whole_repetitions(results, method, seeds) for method in CONTENDERS}
-    return "\n".join([*_heading(results, seeds), *_bags(found), *_instances(found), *_shifts(found)])
+    parts = (_heading(results, seeds), _bags(found), _instances(found), _shifts(found), _noticed(results, seeds))
+    return "\n".join(line for part in parts for line in part)
 
 
 def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
@@ -101,6 +110,32 @@ def _shifts(found: Folds) -> list[str]:
                     lines.append(f"| {CONTENDERS[method].title} | {shown} | {' | '.join(cells)} |")
         lines.append("")
     return lines
+
+
+def _noticed(results: Path, seeds: Sequence[int]) -> list[str]:
+    """Return how often calibrated models noticed a shift: bags called out one by one, and all bags together."""
+    runs = {
+        method: [run for seed in seeds if (run := read_noticed(noticed_file(results, method, seed)))]
+        for method in CONTENDERS
+    }
+    lines = [
+        "## Shifts noticed by a calibrated model",
+        "",
+        f"{TEST_BAGS} test bags, {CALIBRATION_BAGS} to calibrate, at most {FALSE_ALARMS:g} false alarms.",
+        "In each cell: share of the bags called out of distribution; in how many runs all together were unlike",
+        "the calibration bags. `miue nuclei noticed`",
+        "",
+        f"| | runs | {' | '.join((UNSHIFTED, *ALL_SHIFTS))} |",
+        "| --- | ---: |" + " ---: |" * (1 + len(ALL_SHIFTS)),
+    ]
+    for method, found in runs.items():
+        cells = [
+            f"{np.mean([one.called_out for one in column]):.3f}; {sum(one.noticed for one in column)}"
+            for column in zip(*found, strict=True)
+        ]
+        if cells:
+            lines.append(f"| {CONTENDERS[method].title} | {len(found)} | {' | '.join(cells)} |")
+    return [*lines, ""] if any(runs.values()) else []
 
 
 def _cell(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,10 @@ from made_slides import prediction_table as table
 from typer.testing import CliRunner
 
 from miue.cli.app import app
+from miue.decisions import Decisions
 from miue.distributions import Categorical, Dirichlet
 from miue.errors import ConfigError, StorageError
-from miue.export.worklist import BETWEEN, FAR, FEW, UNSURE, Limits, worklist
+from miue.export.worklist import BETWEEN, FAR, FEW, FOREIGN, REFERRED, UNSURE, Limits, worklist
 from miue.predictions import Predictions
 
 
@@ -66,9 +68,28 @@ def test_slides_of_the_same_reasons_are_ordered_by_entropy() -> None:
 def test_a_worklist_says_what_it_cannot_judge() -> None:
     p = torch.tensor([[0.4, 0.6], [0.99, 0.01]], dtype=torch.float64)
     made_list = worklist(Predictions(table(Categorical(p), ["a", "b"]), None))
-    assert set(made_list.not_judged) == {UNSURE, FAR, FEW}
+    assert set(made_list.not_judged) == {FOREIGN, REFERRED, UNSURE, FAR, FEW}
     assert [row["slide"] for row in made_list.rows] == ["a", "b"]
     assert made_list.rows[0]["patches"] is None
+
+
+def decided() -> Predictions:
+    """The twelve slides after a calibration referred the third and called the fifth out of distribution."""
+    given = worrying()
+    names = np.array(["0", "0", "refer", "0", "out of distribution", *["0"] * 7], object)
+    reasons = np.array([f"{name}, for a reason" for name in names], object)
+    return replace(given, bags=replace(given.bags, decisions=Decisions(names, reasons)))
+
+
+def test_what_a_calibration_refers_or_calls_out_is_not_routine() -> None:
+    made_list = worklist(decided())
+    assert [row["slide"] for row in made_list.rows[:4]] == ["s4", "s10", "s2", "s11"]
+    assert made_list.rows[0]["reason"] == f"{FOREIGN} (out of distribution, for a reason)"
+    assert made_list.rows[2]["reason"] == f"{REFERRED} (refer, for a reason)"
+    assert [row["decision"] for row in made_list.rows[:4]] == ["out of distribution", "0", "refer", "0"]
+    assert {row["look"] for row in made_list.rows[:4]} == {"first"}
+    assert {row["look"] for row in made_list.rows[4:]} == {"routine"}
+    assert "decision" not in worklist(worrying()).rows[0]
 
 
 def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> None:

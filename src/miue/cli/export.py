@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from miue.cli.shift_warning import warn_of_shift
 from miue.errors import unknown_name
 
 export_app = typer.Typer(
@@ -172,15 +173,17 @@ def export_worklist(
 ) -> None:
     """List slides by what needs a human first, with the reasons in words; labels are not read.
 
-    First come slides far from the training data, then those the model is unsure of, those in between
-    classes, those of few patches; then all others, which are routine.
+    First come slides that a calibration called out of distribution, those far from the training data, those
+    that it refers, those the model is unsure of, those in between classes, those of few patches; then all others,
+    which are routine.
     """
     from miue.export.worklist import Limits, worklist, write_worklist
     from miue.files import refuse_existing
     from miue.predictions import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
-    made = worklist(read_predictions(given), Limits(probability, model, distance, patches))
+    predictions = read_predictions(given)
+    made = worklist(predictions, Limits(probability, model, distance, patches))
     write_worklist(out, made)
     console = Console()
     console.print(worklist_table(made.rows[:show]))
@@ -190,6 +193,7 @@ def export_worklist(
         console.print(f"not judged, {reason}: {why}", highlight=False)
     first = sum(row["look"] == "first" for row in made.rows)
     typer.echo(f"{first:,} of {len(made.rows):,} slides to be looked at first: {out}")
+    warn_of_shift(predictions)
 
 
 def worklist_table(rows: list[dict[str, Any]]) -> Any:

@@ -15,10 +15,10 @@ from miue.files import atomic_file, write_json
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
 
+FOREIGN, REFERRED = "called out of distribution", "referred"
 BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few patches"
-REASONS = (FAR, UNSURE, BETWEEN, FEW)
+REASONS = (FOREIGN, FAR, REFERRED, UNSURE, BETWEEN, FEW)
 """The most pressing first: far from the training data, even a confident prediction may mean nothing."""
-
 
 FEWEST = 10  # slides whose median says what is usual
 
@@ -68,6 +68,8 @@ class Worklist:
 def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist:
     """Return the slides, the most pressing reason first, then the number of reasons, then the entropy.
 
+    What a calibration decided to refer, or called out of distribution, is never routine.
+
     Args:
         predictions: of bags; patches are counted where there are instances.
         limits: where each reason begins.
@@ -93,6 +95,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
                 "slide": str(table.bag_ids[i]),
                 "look": "first" if any(flags[r][i] for r in flags) else "routine",
                 "reason": "; ".join(words[r][i] for r in REASONS if r in flags and flags[r][i]),
+                **({} if table.decisions is None else {"decision": str(table.decisions.decision[i])}),
                 "predicted": names[predicted[i]],
                 "probability": float(most[i]),
                 "patches": None if counts is None else int(counts[i]),
@@ -151,6 +154,13 @@ def _judge(predictions: Predictions, limits: Limits) -> Judgement:
         flags[FEW] = counts < limits.patches
         words[FEW] = [f"{FEW} ({n} < {limits.patches})" for n in counts]
         judged[FEW] = f"fewer than {limits.patches} patches"
+    if table.decisions is None:
+        not_judged |= dict.fromkeys((FOREIGN, REFERRED), "the model is not calibrated")
+    else:
+        flags |= {FOREIGN: table.decisions.flagged, REFERRED: table.decisions.referred}
+        for reason in (FOREIGN, REFERRED):
+            words[reason] = [f"{reason} ({why})" for why in table.decisions.reason]
+            judged[reason] = "as the calibration decided"
     return flags, words, judged, not_judged
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from test_bag_folders import run
 import miue
 from miue.bags import BagDataset
 from miue.calibration import Calibration, calibrate, decide, find_shift
-from miue.calibration.dataset_shift import CHANCE, KEY, shift_of
+from miue.calibration.dataset_shift import CHANCE, KEY, DatasetShift, shift_of
 from miue.data.store import write_store
 from miue.distributions import Categorical
 from miue.predictions import Predictions
@@ -52,7 +53,15 @@ def test_the_chance_is_that_of_the_test_times_the_number_of_uncertainties(size: 
     for name, told in (("near", found.lower), ("far", found.higher)):
         wanted = 3 * ks_2samp(new[name], usual[name]).pvalue
         assert told == {name: pytest.approx(wanted, rel=1e-6 if size == 30 else 2, abs=1e-300)}
-    assert str(found).startswith(f"the {size} new bags are not like the 25 calibration bags: far is higher (p = ")
+    chances = {**found.higher, **found.lower}
+    clearest, other = sorted(["far is higher", "near is lower"], key=lambda told: chances[told.split()[0]])
+    said = re.sub(r"p = [0-9.e-]+", "p", str(found))
+    assert said == f"the {size} new bags are not like the 25 calibration bags: {clearest} (p), {other} (p)"
+    high = {"a": 0.01, "b": 0.002, "c": 1e-9, "d": 0.003}
+    many = str(DatasetShift(bags=9, calibrated=20, higher=high, lower={"e": 1e-4}))
+    assert many.split("bags: ")[1] == (
+        "c is higher (p = 1e-09), e is lower (p = 0.0001), b is higher (p = 0.002), 2 more differ"
+    )
 
 
 def test_foreign_bags_and_further_bags_of_a_patient_are_not_compared() -> None:

@@ -21,6 +21,8 @@ CHANCE = 0.01
 EXACT_PAIRS = 10_000
 """Up to so many pairs of bags, the chance is computed exactly."""
 
+SHOWN = 3  # uncertainties in a message, the clearest first
+
 
 class DatasetShift(BaseModel):
     """How new bags differ from the calibration bags.
@@ -44,11 +46,10 @@ class DatasetShift(BaseModel):
         return bool(self.higher or self.lower)
 
     def __str__(self) -> str:
-        parts = [
-            f"{name} is {side} (p = {chance:.1g})"
-            for side, found in (("higher", self.higher), ("lower", self.lower))
-            for name, chance in found.items()
-        ]
+        sides = (("higher", self.higher), ("lower", self.lower))
+        found = sorted((chance, name, side) for side, names in sides for name, chance in names.items())
+        parts = [f"{name} is {side} (p = {chance:.1g})" for chance, name, side in found[:SHOWN]]
+        parts += [f"{len(found) - SHOWN} more differ"] if found[SHOWN:] else []
         count = f"the {self.bags:,} new bags are not like the {self.calibrated:,} calibration bags"
         return f"{count}: {', '.join(parts)}" if parts else f"no sign that {count}"
 

@@ -119,7 +119,9 @@ def test_the_commands_warn_of_bags_that_are_unlike_the_calibration(tmp_path: Pat
         run("report", out, "--out", report, "--resamples", "10", "--quiet")
         sentence = "the 40 new bags are not like the 50 calibration bags: "
         told = [f"Warning: {sentence}" in text for text in (printed, again)]
-        assert [*told, sentence in report.read_text()] == [warned] * 3
+        page = report.read_text()
+        assert [*told, sentence in page] == [warned] * 3
+        assert ("no sign that the 40 new bags are not like" in page) == (not warned)
         about = json.loads((out / "predictions.json").read_text())["about"]
         assert bool(about[KEY]["higher"] or about[KEY]["lower"]) == warned
     assert model.calibration is None

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from miue.calibration.dataset_shift import KEY, shift_of
 from miue.evaluation.evaluate import LevelEvaluation
 from miue.report.decisions_table import decision_columns
 from miue.report.details import Instances
@@ -15,7 +16,7 @@ from miue.report.runs import Comparison, Run
 from miue.report.summaries import described_measures, level_summary, packed
 
 CALLED = {"bags": "data", "weights_sha256": "weights (SHA-256)", "settings": "settings of training"}
-TOLD_ELSEWHERE = ("classes", "calibration")
+TOLD_ELSEWHERE = ("classes", "calibration", KEY)
 LEVELS = ("bags", "instances")
 Levels = Mapping[str, Sequence[LevelEvaluation | None]]
 
@@ -97,12 +98,14 @@ def overview(comparison: Comparison, instances: Instances | None) -> dict[str, s
 def facts_of(run: Run) -> dict[str, str]:
     """Return what a run says of itself."""
     bags, instances, about = run.predictions.bags, run.predictions.instances, run.predictions.about
+    shift = shift_of(run.predictions)
     return {
         "read from": run.source,
         "distribution": type(bags.distribution).__name__,
         "bags": f"{len(bags):,}",
         "instances": f"{len(instances):,}" if instances else "—, none predicted",
         **{CALLED.get(key, str(key)): _readable(about[key]) for key in about if key not in TOLD_ELSEWHERE},
+        **({} if shift is None else {"bags together": str(shift)}),
     }
 
 

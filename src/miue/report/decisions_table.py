@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.calibration.dataset_shift import shift_of
 from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
 from miue.evaluation.metrics import Metric
 from miue.report.metrics_table import Cell, MetricsTable, footnote
@@ -59,15 +58,8 @@ def decisions_table(runs: Sequence[Run]) -> DecisionsTable | None:
         cells = [_cell(table, key, one) for key in NAMES]
         cells += [_share(table, one.found.get(name, nothing)) for name in sets]
         table.rows.append((run.title, cells, False))
-    promises = [
-        (run.title, [*promised(run.predictions.about.get("calibration")), *_caveat_of(run)]) for run, _ in found
-    ]
+    promises = [(run.title, promised(run.predictions.about.get("calibration"))) for run, _ in found]
     return DecisionsTable(table, [(title, told) for title, told in promises if told])
-
-
-def _caveat_of(run: Run) -> list[str]:
-    shift = shift_of(run.predictions)
-    return [f"but for bags like those of the calibration, and {shift}"] if shift else []
 
 
 def promised(calibration: Any) -> list[str]:

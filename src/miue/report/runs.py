@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags import Labels
+from miue.calibration.dataset_shift import KEY, shift_of
 from miue.errors import DataError
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
@@ -27,6 +28,7 @@ OF_ONE_TRAINING = {
     "split",
     "weights_sha256",
     "calibration",
+    KEY,
 }
 LISTED = 5  # bags named in a note
 
@@ -274,6 +276,11 @@ def _notes_on_content(runs: Sequence[Run]) -> list[str]:
             "No bag is marked as out of distribution (column 'is_ood'), so detection of foreign data is missing."
         )
     for run in runs:
+        shift = shift_of(run.predictions)
+        if shift:
+            notes.append(
+                f"{run.title}: {shift}. What its calibration promises, it promises for bags like its own."
+            )
         table = run.predictions.instances
         if table is None:
             notes.append(f"{run.title} has no predictions of instances.")

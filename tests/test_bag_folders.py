@@ -230,6 +230,10 @@ def test_files_that_the_table_does_not_list_are_named(slides: tuple[Path, Path],
 def test_a_folder_is_trained_on_and_predicted_directly(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
     options = ["--quiet", "--distance", "none", "--set", "max_epochs=2", "--set", "encoder.width=8"]
+    everything = run(
+        "train", folder, "--labels", labels, "--out", tmp_path / "few", *options, "--set", "validation_fraction=0"
+    )
+    assert "validation 0, test" in everything and "(training NLL + error" in everything
     run("train", folder, "--labels", labels, "--out", tmp_path / "run", *options)
     lines = (tmp_path / "run" / "splits.csv").read_text().splitlines()
     learned = {line.split(",")[0] for line in lines[1:] if line.endswith(("train", "validation"))}

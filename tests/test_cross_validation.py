@@ -153,6 +153,19 @@ def test_the_command(tmp_path: Path) -> None:
     assert isinstance(again.exception, ConfigError) and "different whole numbers" in str(again.exception)
 
 
+def test_folds_without_validation_bags_train_on_all_the_others(tmp_path: Path) -> None:
+    miue.write_store(tmp_path / "store", separable_bags(40))
+    words = ("cross-validate", tmp_path / "store", "--folds", "4", "--method", "deterministic", "--quiet")
+    every = (*words, "--set", "max_epochs=2", "--distance", "none", "--set", "validation_fraction=0")
+    result = CliRunner().invoke(app, [*map(str, every), "--out", str(tmp_path / "cv")])
+    assert result.exit_code == 0, result.output
+    with (tmp_path / "cv" / "splits.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    for fold in range(4):
+        parts = [row[f"fold_{fold}"] for row in rows]
+        assert (parts.count("train"), parts.count("test")) == (30, 10)
+
+
 def test_inputs_are_standardised_over_the_training_instances() -> None:
     import torch
 

@@ -20,6 +20,7 @@ from safetensors.torch import load_file
 
 import miue
 from miue.bags import BagDataset
+from miue.cli.held_out import parts_of_run
 from miue.config import TrainingConfig
 from miue.errors import ConfigError, DataError, StorageError
 from miue.training.batches import ordered_batches, shuffled_batches
@@ -271,6 +272,22 @@ def test_a_large_share_held_out_leaves_a_bag_of_each_class() -> None:
     few = BagDataset.from_arrays([random.normal(size=(2, 3)) for _ in range(6)], [0, 0, 1, 1, 2, 2])
     model = quick_train(few, settings={"validation_fraction": 0.9, "max_epochs": 1})
     assert (model.about["training_bags"], model.about["validation_bags"]) == (3, 3)
+
+
+@pytest.mark.parametrize("splits", [(), ("train", "test", "train")])
+def test_where_none_is_held_out_all_are_learned_from_and_say_when_to_stop(
+    splits: tuple[str, ...], bags: BagDataset, tmp_path: Path
+) -> None:
+    given = replace(bags, splits=splits * (len(bags) // 3) + ("train",) * (len(bags) % 3)) if splits else bags
+    settings = {"validation_fraction": 0, "max_epochs": 3}
+    model = quick_train(given, settings=settings, out=tmp_path / "run")
+    learned = [name for name, split in zip(given.ids, given.splits, strict=True) if split in ("", "train")]
+    assert (model.about["training_bags"], model.about["validation_bags"]) == (len(learned), 0)
+    wanted = quick_train(given.subset([given.ids.index(name) for name in learned]), settings=settings)
+    assert model.about["criterion"] == pytest.approx(wanted.about["criterion"])
+    parts = parts_of_run(tmp_path / "run", given)
+    assert parts.within("train") == set(learned)
+    assert not parts.within("validation")
 
 
 def test_a_class_too_small_to_hold_out_from_is_named() -> None:

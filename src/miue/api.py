@@ -243,7 +243,7 @@ def _finished(
     about: dict[str, Any] = {
         "seed": plan.how.seed,
         "training_bags": len(plan.train),
-        "validation_bags": len(plan.validation),
+        "validation_bags": len(plan.validation) if plan.holds_out else 0,
         "epochs": sum(summary.epochs for summary in summaries),
         "best_epoch": best_epochs if len(best_epochs) > 1 else best_epochs[0],
         "criterion": float(np.mean([summary.best_criterion for summary in summaries])),

@@ -60,7 +60,10 @@ class TrainingConfig(BaseModel):
     lr_patience: int = Field(default=10, ge=0, description="epochs without improvement before that")
     stop_patience: int = Field(default=20, ge=1, description="epochs without improvement before training ends")
     validation_fraction: float = Field(
-        default=0.2, gt=0, lt=1, description="share of bags held out where no validation bags are given"
+        default=0.2,
+        ge=0,
+        lt=1,
+        description="share of bags held out to stop by where no validation bags are given; 0: train on all",
     )
 
 

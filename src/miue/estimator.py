@@ -128,9 +128,9 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         self.n_features_in_ = int(np.prod(dataset.instance_shape))
         settings = {**(self.settings or {}), "seed": self._seed()}
         learning, validation = dataset, None
-        if groups is not None:
+        fraction = training_config(settings).validation_fraction
+        if groups is not None and fraction:
             of_bags = np.asarray(groups) if rows is None else rows.one_of_each(np.asarray(groups), "groups")
-            fraction = training_config(settings).validation_fraction
             learning, validation = held_out_groups(dataset, of_bags, fraction, settings["seed"])
         self.model_: Model = train(
             learning,

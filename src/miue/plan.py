@@ -22,7 +22,7 @@ SAMPLED_BAGS = 100
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides what a training learns."""
+    """All that decides what a training learns; where no bags are held out, ``validation`` is ``train``."""
 
     train: BagDataset
     validation: BagDataset
@@ -64,6 +64,11 @@ class Plan:
             "validation_bags": validation_bags,
         }
 
+    @property
+    def holds_out(self) -> bool:
+        """Whether training stops by other bags than it learns from."""
+        return self.validation is not self.train
+
     def splits(self, dataset: BagDataset) -> Splits:
         """Return which bags are trained on, which are validated on, and what ``dataset`` keeps for later."""
         parts = {"validation": self.validation, "train": self.train}  # of two bags of one name the latter counts
@@ -83,6 +88,8 @@ def training_sets(
 ) -> tuple[BagDataset, BagDataset]:
     """Return training and validation bags: as given, by split, or a stratified share of whole patients held out.
 
+    Where none is to be held out, both are the same: the training bags tell by themselves when training stops.
+
     Raises:
         DataError: splits without one to train on, a patient in two, a bag without a label or out of distribution,
             one class only or too small to hold out from, or validation bags that are not like those to train on.
@@ -95,6 +102,8 @@ def training_sets(
     if validation is not None:
         _check_validation(validation, dataset)
         return bags, validation
+    if not config.validation_fraction:
+        return bags, bags
     classes, counts = np.unique(bags.labels.values, return_counts=True)
     if counts.min() < 2:
         rare = int(classes[counts.argmin()])

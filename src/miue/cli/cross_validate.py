@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.options import Encoder, Method, Network, parse_settings
+from miue.cli.options import Encoder, Method, Network, parse_settings, validation_share
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError
 
@@ -41,8 +41,9 @@ def cross_validate(
     """Train and test on every fold with every seed; print mean ± standard deviation and a 95 % interval.
 
     Folds keep patients together and classes alike, unless --splits or the label table gives them. Each fold has
-    validation bags that training stops by; its test bags select nothing. The folder gets every run with its
-    predictions, runs.csv, summary.csv and splits.csv; after a kill, the same command goes on.
+    validation bags that training stops by, or none with --set validation_fraction=0; its test bags select nothing.
+    The folder gets every run with its predictions, runs.csv, summary.csv and splits.csv; after a kill, the same
+    command goes on.
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """
     from rich.console import Console
@@ -56,7 +57,9 @@ def cross_validate(
     numbers = _seeds(seeds)
     opened = open_bags(bags, source, progress=not quiet, check_values=True)
     say_left_out(opened)
-    splits = _given_folds(source, opened.folds, folds) or make_folds(opened.bags, folds or 5, seed=split_seed)
+    splits = _given_folds(source, opened.folds, folds) or make_folds(
+        opened.bags, folds or 5, validation=validation_share(settings), seed=split_seed
+    )
     recipe = Recipe(
         network=network,
         method=method,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -44,6 +44,19 @@ def parse_settings(given: Sequence[str], settings: dict[str, Any]) -> tuple[dict
             )
         (options if "." in key else settings)[key.strip()] = value_of(text.strip())
     return options, settings
+
+
+def validation_share(settings: Mapping[str, Any]) -> float:
+    """Return the share of bags to validate on in splits that are drawn: as set, else the usual one.
+
+    Raises:
+        ConfigError: a setting that does not exist or cannot be so.
+    """
+    from miue.config import training_config
+    from miue.data.split_drawing import VALIDATION_SHARE
+
+    share = training_config(settings).validation_fraction
+    return share if "validation_fraction" in settings else VALIDATION_SHARE
 
 
 def value_of(text: str) -> Value:

@@ -31,10 +31,11 @@ def data_pack(
     Example: miue data pack features_uni_v2 --labels labels.csv --out store
     """
     from miue.data.pack import pack
+    from miue.data.split_drawing import VALIDATION_SHARE
     from miue.files import refuse_existing
 
     refuse_existing(out, overwrite=overwrite)
-    opened = open_bags(bags, source, progress=not quiet, default_split=True)
+    opened = open_bags(bags, source, progress=not quiet, validation_share=VALIDATION_SHARE)
     say_left_out(opened)
     packed = pack(
         opened.bags,
@@ -68,7 +69,7 @@ def data_split(
     ] = 1,
     test: Annotated[float, typer.Option(min=0.02, max=0.5, help="Share tested on, with --folds 1.")] = 0.2,
     validation: Annotated[
-        float, typer.Option(min=0.02, max=0.5, help="Share of the other bags that is validated on.")
+        float, typer.Option(min=0, max=0.5, help="Share of the other bags that is validated on.")
     ] = 0.15,
     calibration: Annotated[
         float, typer.Option(min=0, max=0.5, help="Share of what is left that is kept for miue calibrate.")

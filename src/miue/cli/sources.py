@@ -83,7 +83,7 @@ def open_bags(
     source: Source,
     *,
     progress: bool,
-    default_split: bool = False,
+    validation_share: float | None = None,
     check_values: bool = False,
     instance_shape: tuple[int, ...] | None = None,
     coords_for: str = "",
@@ -95,7 +95,8 @@ def open_bags(
         source: what is told of them.
         progress: show a bar.
         check_values: read all features that lie in files once, to find what is not finite.
-        default_split: draw a split by patient and class where none is told, unless "none" is asked for.
+        validation_share: draw a split by patient and class with this share to validate on, where none is told,
+            unless "none" is asked for; None draws none.
         instance_shape: that a model takes; else that of most files of a folder.
         coords_for: the option that needs coords, so that bags without them cannot be used; "" for none.
 
@@ -134,7 +135,9 @@ def open_bags(
     )
     if check_values:
         opened = opened.with_values_checked(skip_bad=source.skip_bad, progress=progress)
-    return opened.with_default_split() if default_split and source.splits is None else opened
+    if validation_share is None or source.splits is not None:
+        return opened
+    return opened.with_default_split(validation_share)
 
 
 def say_left_out(opened: Any) -> None:

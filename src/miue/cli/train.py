@@ -7,7 +7,17 @@ from typing import Annotated
 
 import typer
 
-from miue.cli.options import Device, Encoder, Method, Network, Out, Overwrite, Quiet, parse_settings
+from miue.cli.options import (
+    Device,
+    Encoder,
+    Method,
+    Network,
+    Out,
+    Overwrite,
+    Quiet,
+    parse_settings,
+    validation_share,
+)
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError
 
@@ -56,7 +66,8 @@ def train(
     """Train a network with an uncertainty method; the run's folder becomes the model.
 
     Uses the train and validation splits of the bags. Without any, a folder or a table is split by patient and
-    class, and of a store a fifth is held out to validate on; the run's splits.csv says which bag was what.
+    class, and of a store a fifth is held out to validate on; --set validation_fraction changes this share, 0 holds
+    none out. The run's splits.csv says which bag was what.
     Every epoch is checkpointed; --resume continues to the same weights.
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """
@@ -69,7 +80,8 @@ def train(
             item="--resume with --overwrite", wanted="one of the two", got="both", fix="leave one out"
         )
     in_files = not (bags / "store.json").exists()
-    opened = open_bags(bags, source, progress=not quiet, default_split=in_files, check_values=in_files)
+    share = validation_share(settings) if in_files else None
+    opened = open_bags(bags, source, progress=not quiet, validation_share=share, check_values=in_files)
     say_left_out(opened)
     if opened.note:
         typer.echo(opened.note)
@@ -89,7 +101,8 @@ def train(
         trackers=tracker or [],
     )
     about = model.about
+    of = "validation" if about["validation_bags"] else "training"
     typer.echo(
         f"Trained for {about['epochs']} epochs; best epoch {about['best_epoch']} "
-        f"(validation NLL + error {about['criterion']:.4f}). Model: {out}"
+        f"({of} NLL + error {about['criterion']:.4f}). Model: {out}"
     )

@@ -74,13 +74,17 @@ class OpenedBags:
                 bad.append(LeftOut(name, str(error)))
         return replace(self, bags=self.bags.subset(kept), left_out=(*self.left_out, *bad)) if bad else self
 
-    def with_default_split(self) -> OpenedBags:
-        """Return the bags with a split drawn by patient and class, where they have labels and no split."""
+    def with_default_split(self, validation: float) -> OpenedBags:
+        """Return the bags with a split drawn by patient and class, where they have labels and no split.
+
+        Args:
+            validation: share of the bags outside the test split to validate on; none if 0.
+        """
         bags = self.bags
         if any(bags.splits) or not bags.labels.known.any():
             return self
         try:
-            drawn = make_split(bags)
+            drawn = make_split(bags, validation=validation)
         except DataError as error:
             return replace(self, drawn=f"no split was drawn ({error})")
         by = "patient and class" if bags.patients else "class"

@@ -11,9 +11,16 @@ from miue.data.splits import Splits, patients_of
 from miue.errors import DataError
 from miue.seeds import seed_of
 
+VALIDATION_SHARE = 0.15
+
 
 def make_folds(
-    bags: BagDataset, count: int, *, validation: float = 0.15, calibration: float = 0.0, seed: int = 42
+    bags: BagDataset,
+    count: int,
+    *,
+    validation: float = VALIDATION_SHARE,
+    calibration: float = 0.0,
+    seed: int = 42,
 ) -> Splits:
     """Return ``count`` folds, each bag tested once; no patient in two splits, classes alike in all.
 
@@ -22,7 +29,7 @@ def make_folds(
     Args:
         bags: with labels; bags without one are in no split.
         count: folds, at least two.
-        validation: share of the bags outside the test split that is validated on.
+        validation: share of the bags outside the test split that is validated on; none if 0.
         calibration: share of those that are left that is kept for ``miue calibrate``; none if 0.
         seed: of the draw.
 
@@ -34,20 +41,25 @@ def make_folds(
     _check_patients(bags, labels, groups, count, max(2 * count, 8) if calibration else max(count, 3))
     folds = []
     for number, (rest, tested) in enumerate(_group_folds(labels, groups, count, seed)):
-        kept, validated = held_out(labels[rest], groups[rest].tolist(), validation, seed_of(seed, number))
-        names = {"validation": labelled[rest[validated]], "test": labelled[tested]}
-        if calibration:
-            rest = rest[kept]
-            kept, set_aside = held_out(labels[rest], groups[rest].tolist(), calibration, seed_of(seed, number, 1))
-            names["calibration"] = labelled[rest[set_aside]]
-        names = {"train": labelled[rest[kept]], **names}
+        names = {"test": labelled[tested]}
+        for name, share, draw in (("validation", validation, ()), ("calibration", calibration, (1,))):
+            if share:
+                drawn_with = seed_of(seed, number, *draw)
+                kept, aside = held_out(labels[rest], groups[rest].tolist(), share, drawn_with)
+                names[name], rest = labelled[rest[aside]], rest[kept]
+        names["train"] = labelled[rest]
         fold = {bags.ids[bag]: split for split, chosen in names.items() for bag in chosen}
         folds.append(fold | _foreign_bags(bags, fold))
     return Splits(f"{count} folds made with seed {seed}", tuple(folds))
 
 
 def make_split(
-    bags: BagDataset, *, test: float = 0.2, validation: float = 0.15, calibration: float = 0.0, seed: int = 42
+    bags: BagDataset,
+    *,
+    test: float = 0.2,
+    validation: float = VALIDATION_SHARE,
+    calibration: float = 0.0,
+    seed: int = 42,
 ) -> Splits:
     """Return one fold in which a share of about ``test`` of the bags is tested on, as ``make_folds`` draws it."""
     folds = make_folds(bags, max(2, round(1 / test)), validation=validation, calibration=calibration, seed=seed)

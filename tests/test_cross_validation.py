@@ -214,8 +214,14 @@ def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
     for name, network, seed in (("a", "mean", 42), ("b", "max", 42), ("other folds", "mean", 7)):
         recipe = Recipe(network=network, options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
         cross_validate(bags, make_folds(bags, 3, seed=seed), [1, 2], tmp_path / name, recipe, progress=False)
-    base, same, other = compare([tmp_path / "a", tmp_path / "b", tmp_path / "other folds"])
+    recipe = Recipe(network="mean", settings={"max_epochs": 1, "validation_fraction": 0}, distances=())
+    cross_validate(
+        bags, make_folds(bags, 3, validation=0.0, seed=42), [1, 2], tmp_path / "all", recipe, progress=False
+    )
+    base, same, other, more = compare([tmp_path / name for name in ("a", "b", "other folds", "all")])
     assert (base.differences, other.differences) == ({}, {})
+    assert [one.same_tests for one in (base, same, other, more)] == [True, True, False, True]
+    assert more.differences.keys() == same.differences.keys()
     key = ("bags", "nll")
     by_fold: dict[str, np.ndarray] = {}
     for name in ("a", "b"):
@@ -242,6 +248,12 @@ def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
     lines = (tmp_path / "t.md").read_text().splitlines()
     assert lines[0] == "|  | runs | nll |"
     assert lines[3].startswith("| b | 6 | ") and f"({wanted.mean:+.3f}, p " in lines[3]
+    assert "other bags" not in lines[-1]
+    apart = CliRunner().invoke(app, ["compare", str(tmp_path / "a"), str(tmp_path / "other folds")])
+    assert "since their folds test other bags: other folds." in " ".join(apart.output.split())
+    (tmp_path / "all" / "splits.csv").write_text("bag_id,label,fold_0\na,0,test\n")
+    with pytest.raises(StorageError, match="each with bags to train on"):
+        compare([tmp_path / "all"])
     (tmp_path / "x").mkdir()
     with pytest.raises(StorageError, match="a finished cross-validation"):
         compare([tmp_path / "x"])

@@ -11,9 +11,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.cross_validation import Summary, Value, standard_error, summarise
-from miue.data.split_files import read_splits
+from miue.data.label_table import fold_columns, read_text_columns
 from miue.errors import DataError, StorageError
-from miue.files import read_json
 
 
 @dataclass(frozen=True)
@@ -37,18 +36,21 @@ class Compared:
         name: its folder.
         summaries: of each (level, metric).
         differences: to the first of those compared, for each (level, metric) that both have; none of the first
-            itself, nor where the folds or bags are others.
+            itself.
+        same_tests: whether each fold tests the bags, with the labels, that the first does; what is trained on, and
+            with which features, may differ. Else there are no differences.
     """
 
     name: str
     summaries: dict[tuple[str, str], Summary]
     differences: dict[tuple[str, str], Difference]
+    same_tests: bool
 
 
 @dataclass(frozen=True)
 class _Folder:
     name: str
-    same: tuple[str, str]
+    tests: tuple[frozenset[tuple[str, str]], ...]
     values: list[Value]
     test_share: float
 
@@ -77,8 +79,9 @@ def compare(folders: Sequence[Path]) -> list[Compared]:
     compared = []
     for one in read:
         summaries = {(s.level, s.metric): s for s in summarise(one.values, one.test_share)}
-        pairs = {} if one is first or one.same != first.same else _differences(one, first)
-        compared.append(Compared(one.name, summaries, pairs))
+        same = one.tests == first.tests
+        pairs = _differences(one, first) if same and one is not first else {}
+        compared.append(Compared(one.name, summaries, pairs, same))
     return compared
 
 
@@ -138,11 +141,24 @@ def _read(folder: Path) -> _Folder:
             got="a folder without it" if folder.is_dir() else "no such folder",
             fix="run 'miue cross-validate … --out' to its end",
         )
-    about = read_json(folder / "cross_validation.json", what="cross-validation")
-    splits = read_splits(folder / "splits.csv")
-    counts = [list(fold.values()) for fold in splits.folds]
-    share = float(np.mean([names.count("test") / names.count("train") for names in counts]))
-    return _Folder(folder.name, (str(about["bags"]), str(about["splits"])), _values(path), share)
+    tests, share = _tests(folder / "splits.csv")
+    return _Folder(folder.name, tests, _values(path), share)
+
+
+def _tests(path: Path) -> tuple[tuple[frozenset[tuple[str, str]], ...], float]:
+    """Return bags and labels that each fold tests, and test bags over training bags, the mean over folds."""
+    columns = read_text_columns(path)
+    folds = [columns[name] for name in fold_columns(path, columns).values()]
+    if not {"bag_id", "label"} <= columns.keys() or not all("train" in names for names in folds) or not folds:
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted="columns bag_id, label and fold_0, …, each with bags to train on",
+            got=f"columns {', '.join(columns)}",
+            fix="run the cross-validation again",
+        )
+    bags = list(zip(columns["bag_id"], columns["label"], strict=True))
+    tests = [frozenset(bag for bag, part in zip(bags, names, strict=True) if part == "test") for names in folds]
+    return tuple(tests), float(np.mean([names.count("test") / names.count("train") for names in folds]))
 
 
 def _values(path: Path) -> list[Value]:

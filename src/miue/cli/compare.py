@@ -23,8 +23,9 @@ def compare(
 ) -> None:
     """Set cross-validations side by side: mean ± standard deviation, and the difference to the first.
 
-    Where bags and folds are the same, the difference stands with its p-value (corrected resampled t-test,
-    two-sided; of many comparisons some are small by chance).
+    Where each fold tests the same bags, the difference stands with its p-value (corrected resampled t-test,
+    two-sided; of many comparisons some are small by chance). Networks, methods, features and what is trained on
+    may differ.
     Example: miue compare cv-attention cv-max cv-dsmil --metric accuracy --metric auroc --out table.md
     """
     from rich.console import Console
@@ -46,10 +47,11 @@ def compare(
     if not columns:
         raise ConfigError(item="--metric", wanted="a metric", got=", ".join(there), fix="name one of these")
     rows = rows_of(found, level, columns)
+    note = note_on(found)
     if out is not None:
         with atomic_file(out) as temporary:
-            temporary.write_text(markdown(columns, rows), "utf-8")
-    Console().print(table_of(columns, rows))
+            temporary.write_text(markdown(columns, rows, note), "utf-8")
+    Console().print(table_of(columns, rows, note))
 
 
 def rows_of(found: Sequence[Any], level: str, columns: Sequence[str]) -> list[list[str]]:
@@ -78,11 +80,18 @@ def _cell(summary: Any, difference: Any) -> str:
     return text
 
 
-def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+def note_on(found: Sequence[Any]) -> str:
+    """Return what the numbers are, and which rows cannot be compared with the first."""
+    others = [one.name for one in found if not one.same_tests]
+    apart = f" Without a difference, since their folds test other bags: {', '.join(others)}." if others else ""
+    return f"{NOTE}{apart}"
+
+
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> Any:
     """Return the rows as a table for a person."""
     from rich.table import Table
 
-    table = Table(caption=NOTE, caption_justify="left")
+    table = Table(caption=note, caption_justify="left")
     table.add_column("", overflow="fold")
     for name in ("runs", *columns):
         table.add_column(name, justify="right")
@@ -91,11 +100,11 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
     return table
 
 
-def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> str:
     """Return the rows as a Markdown table with its note."""
     head = ["", "runs", *columns]
     lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), "", NOTE, ""])
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), "", note, ""])
 
 
 NOTE = (

@@ -64,8 +64,7 @@ def shift_of(predictions: Predictions) -> DatasetShift | None:
 
 def usual_values(table: PredictionTable) -> dict[str, tuple[float, ...]]:
     """Return the sorted values of each uncertainty of the bags; none of one that is not finite everywhere."""
-    values = {name: np.asarray(one, np.float64) for name, one in table.uncertainties().items()}
-    return {name: tuple(np.sort(one).tolist()) for name, one in values.items() if np.isfinite(one).all()}
+    return {name: tuple(np.sort(values).tolist()) for name, values in _finite(table).items()}
 
 
 def find_shift(table: PredictionTable, usual: Mapping[str, Sequence[float]]) -> DatasetShift:
@@ -84,15 +83,21 @@ def find_shift(table: PredictionTable, usual: Mapping[str, Sequence[float]]) -> 
     from scipy.stats import ks_2samp
 
     known = table.subset(np.flatnonzero(~table.is_ood))
-    rows = counted_bags(known, "one", seed=0)[0]
+    compared = known.subset(counted_bags(known, "one", seed=0)[0])
     calibrated = max(map(len, usual.values()), default=0)
     found: dict[str, dict[str, float]] = {"higher": {}, "lower": {}}
-    values = known.uncertainties() if len(rows) else {}
-    shared = [name for name in usual if name in values and np.isfinite(values[name][rows]).all()]
+    values = _finite(compared) if len(compared) else {}
+    shared = [name for name in usual if name in values]
     for name in shared:
-        how = "exact" if len(rows) * len(usual[name]) <= EXACT_PAIRS else "asymp"
-        result: Any = ks_2samp(values[name][rows], usual[name], method=how)
+        how = "exact" if len(compared) * len(usual[name]) <= EXACT_PAIRS else "asymp"
+        result: Any = ks_2samp(values[name], usual[name], method=how)
         chance = min(1.0, float(result.pvalue) * len(shared))
         if chance <= CHANCE:
             found["lower" if result.statistic_sign > 0 else "higher"][name] = chance
-    return DatasetShift(bags=len(rows), calibrated=calibrated, **found)
+    return DatasetShift(bags=len(compared), calibrated=calibrated, **found)
+
+
+def _finite(table: PredictionTable) -> dict[str, np.ndarray]:
+    """Return the uncertainties that are finite for every bag."""
+    values = {name: np.asarray(one, np.float64) for name, one in table.uncertainties().items()}
+    return {name: one for name, one in values.items() if np.isfinite(one).all()}

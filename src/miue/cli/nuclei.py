@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from miue.cli.options import Device
 from miue.cli.paper import seeds_of
 
 nuclei_app = typer.Typer(
@@ -29,7 +30,7 @@ def nuclei_run(
     results: Results = Path("results"),
     seeds: Seeds = ALL_SEEDS,
     method: Annotated[list[str] | None, typer.Option(help="Only these methods; may be repeated.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Train and evaluate the folds that have no results yet; may be killed and started again.
 
@@ -65,7 +66,7 @@ def nuclei_noticed(
     results: Results = Path("results"),
     seeds: Seeds = ALL_SEEDS,
     method: Annotated[list[str] | None, typer.Option(help="These methods; may be repeated. Else mirel.")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Train and calibrate a model for each seed, and see whether it notices blurred and stained test bags.
 
@@ -80,9 +81,10 @@ def nuclei_noticed(
     runs = [(name, seed) for name in method or ["mirel"] for seed in seeds_of(seeds)]
     left = [(name, seed) for name, seed in runs if not noticed_file(results, name, seed).exists()]
     typer.echo(f"{len(left)} runs to do, {len(runs) - len(left)} done before")
-    bags = nuclei_bags(source) if left else None
+    if not left:
+        return
+    bags = nuclei_bags(source)
     for name, seed in tracked(left, "runs", shown=True):
-        assert bags is not None
         write_noticed(noticed_file(results, name, seed), noticed_shifts(bags, name, seed, device))
 
 

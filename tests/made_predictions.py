@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from miue.bags import Labels
+from miue.coords import Coords
 from miue.distributions import Categorical, Dirichlet
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
@@ -82,7 +83,7 @@ def on_a_slide(predictions: Predictions) -> Predictions:
     assert table is not None
     assert table.instance is not None
     coords = np.stack([table.instance % 4, table.instance // 4], 1) * 256
-    return replace(predictions, instances=replace(table, coords=coords))
+    return replace(predictions, instances=replace(table, coords=Coords.of(coords)))
 
 
 def chromium() -> str | None:

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from miue.bags import Labels
+from miue.coords import Coords
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.prediction_table import PredictionTable
 
@@ -27,7 +28,7 @@ def prediction_table(
         np.array([""] * count, object),
         None if coords is None else np.arange(count, dtype=np.int64),
         scores,
-        coords,
+        None if coords is None else Coords.of(coords),
     )
 
 

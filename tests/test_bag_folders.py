@@ -155,23 +155,27 @@ def test_files_without_coords_are_named_where_others_have_them(tmp_path: Path) -
     folder = tmp_path / "h5_files"
     np.save(folder / "bare.npy", made_files.features_of(5))
     opened = open_source(folder)
-    assert opened.bags.coords is None
-    assert opened.notes == (
-        "1 of 2 files without coords (bare): those of the others are left out too; "
-        "to keep them, take such files out of the folder",
-    )
-    with pytest.raises(DataError, match="bare.npy': expected coords, which --export needs, got none"):
+    assert opened.bags.coords is not None and opened.bags.ids == ("a", "bare")
+    assert opened.bags.coords.known.tolist() == [True] * 4 + [False] * 5
+    assert opened.bags.without_coords == ("bare",)
+    assert opened.bags.subset([1, 0]).without_coords == ("bare",)
+    note = "1 of 2 files without coords (bare): their instances have no place on a slide"
+    assert opened.notes == (note,)
+    with pytest.raises(DataError, match=r"coords, which --export needs, got 1 of 2 bags without \(bare\)"):
         open_source(folder, coords_for="--export")
     kept = open_source(folder, coords_for="--export", skip_bad=True)
-    assert kept.bags.ids == ("a",) and kept.bags.coords is not None and kept.notes == ()
+    assert kept.bags.ids == ("a", "bare") and kept.left_out == () and kept.notes == (note,)
     (folder / "a.h5").unlink()
-    assert open_source(folder).notes == ()
+    bare = open_source(folder)
+    assert bare.notes == () and bare.bags.coords is None and bare.bags.without_coords == ("bare",)
+    with pytest.raises(DataError, match="got 1 of 1 bags without"):
+        open_source(folder, coords_for="--export", skip_bad=True)
 
 
 def test_a_store_without_coords_is_refused_where_they_are_needed(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", made_files.features_of(5))
     pack(open_folder(tmp_path).bags, tmp_path / "store")
-    with pytest.raises(DataError, match="store': expected coords, which --export needs, got bags without"):
+    with pytest.raises(DataError, match="store': expected coords, which --export needs, got 1 of 1 bags without"):
         open_source(tmp_path / "store", coords_for="--export")
 
 
@@ -192,10 +196,12 @@ def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
     with h5py.File(folder / "bare.h5", "a") as file:
         del file["coords"]
     predict = ("predict", tmp_path / "run", folder, "--split", "all", "--quiet", "--out", tmp_path / "p")
-    assert "bare.h5': expected coords, which --export needs" in run(*predict, "--export", "geojson", code=2)
+    said = run(*predict, "--export", "geojson", code=2)
+    assert "coords, which --export needs" in said and "1 of 27 bags without (bare)" in said
     assert not (tmp_path / "p").exists()
     said = run(*predict, "--export", "geojson", "--skip-bad")
-    assert "left out: bare: " in said and "geojson of 26 slides written" in said
+    assert "27 bags with" in said and "geojson of 26 slides written" in said
+    assert "slide 'bare': expected a position of every patch, got 4 of 4 patches without" in said
     assert "note: 1 of 27 files without coords (bare)" in run(*predict, "--overwrite")
 
 

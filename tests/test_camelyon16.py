@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from made_camelyon16 import (
@@ -208,8 +209,6 @@ def of_another_width(source: Path) -> None:
 
 
 def of_another_encoder(source: Path) -> None:
-    import h5py
-
     for path in (source / "tcga-prad").iterdir():
         with h5py.File(path, "r+") as file:
             file["features"].attrs["encoder"] = "conch_v1"
@@ -221,6 +220,11 @@ def without_coords(source: Path) -> None:
         clam(source / "camelyon16", name, made_features(name))
     shutil.rmtree(source / "camelyon16" / "h5_files")
     (source / "camelyon16" / "pt_files").rename(source / "camelyon16" / "features")
+
+
+def one_without_coords(source: Path) -> None:
+    with h5py.File(source / "camelyon16" / "features" / "tumor_001.h5", "r+") as file:
+        del file["coords"]
 
 
 def of_other_patches(source: Path) -> None:
@@ -302,6 +306,7 @@ BAD = {
         "slide 'normal_001': expected no tumour.*patch-labels.csv",
     ),
     "no coords": (without_coords, camelyon16_bags, "features of slide 'tumor_001'.*no coords.*patch-labels"),
+    "no coords of one slide": (one_without_coords, camelyon16_bags, "slide 'tumor_001'.*got no coords"),
     "one training slide of a class": (
         write("camelyon16/slides.csv", "slide_id\nnormal_001\nnormal_002\ntumor_001\ntest_001\ntest_002\n"),
         camelyon16_bags,

@@ -14,6 +14,7 @@ import torch
 
 import miue
 from miue.bags import BagDataset, Labels, as_float
+from miue.coords import Coords
 from miue.data.digits_bags import IMAGES, digits_bags
 from miue.data.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with_foreign_instances
 from miue.data.gaussian_bags import CENTRES, gaussian_bags
@@ -157,14 +158,28 @@ def test_a_subset_is_stored_in_its_own_order_with_its_coordinates(tmp_path: Path
     data = BagDataset.from_arrays(
         [np.full((2, 3), 1.0), np.full((1, 3), 2.0), np.full((3, 3), 3.0)], [0, 1, None], ids=["007", "b,c", "ü"]
     )
-    data = replace(data, coords=np.arange(12).reshape(6, 2))
+    data = replace(data, coords=Coords.of(np.arange(12).reshape(6, 2)))
     miue.write_store(tmp_path / "store", data.subset([2, 0]))
     back = miue.read_store(tmp_path / "store")
     assert back.ids == ("ü", "007")
     assert back.instances[:, 0].tolist() == [3, 3, 3, 1, 1]
     assert back.coords is not None
-    assert back.coords[:, 0].tolist() == [6, 8, 10, 0, 2]
+    assert back.coords.values[:, 0].tolist() == [6, 8, 10, 0, 2]
     assert back.labels.known.tolist() == [False, True]
+
+
+def test_bags_without_coords_beside_bags_with_them_are_stored_so(tmp_path: Path) -> None:
+    data = BagDataset.from_arrays([np.zeros((2, 3)), np.zeros((1, 3)), np.zeros((3, 3))], ids=["a", "b", "c"])
+    known = np.array([True, True, False, True, True, True])
+    data = replace(data, coords=Coords(np.arange(12).reshape(6, 2), known))
+    miue.write_store(tmp_path / "store", data.subset([2, 1]))
+    back = miue.read_store(tmp_path / "store")
+    assert back.coords is not None and back.coords.known.tolist() == [True, True, True, False]
+    assert data.without_coords == back.without_coords == ("b",)
+    assert not data.subset([0, 2]).without_coords
+    miue.write_store(tmp_path / "whole", data.subset([0, 2]))
+    assert not (tmp_path / "whole" / "located.npy").exists()
+    assert not miue.read_store(tmp_path / "whole").without_coords
 
 
 def test_half_precision_features_stay_half(tmp_path: Path) -> None:

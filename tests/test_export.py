@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 
 from miue.bags import Labels
 from miue.cli.app import app
+from miue.coords import Coords
 from miue.distributions import Categorical, Dirichlet, Draws
 from miue.errors import ConfigError, DataError, StorageError
 from miue.export.geojson import Selection, regions, squares, write_geojson
@@ -76,7 +77,7 @@ def test_squares_are_read_back_with_their_places_and_values(saved: Path, predict
     assert len(content["features"]) == 4
     for row, feature in enumerate(content["features"], 15):
         polygon = shapely.geometry.shape(feature["geometry"])
-        x, y = predictions.instances.coords[row]
+        x, y = predictions.instances.coords.values[row]
         assert polygon.equals(shapely.box(x, y, x + 2 * STEP, y + 2 * STEP))
         assert polygon.exterior.is_ccw
         properties = feature["properties"]
@@ -282,6 +283,28 @@ def test_predictions_without_coords_are_refused(predictions: Predictions, tmp_pa
     assert not (tmp_path / "out").exists()
 
 
+def test_a_slide_without_coords_is_named_or_left_out_of_what_is_drawn(
+    predictions: Predictions, tmp_path: Path
+) -> None:
+    assert predictions.instances is not None and predictions.instances.coords is not None
+    there = predictions.instances.bag_ids.astype(str) != "b"
+    coords = Coords(predictions.instances.coords.values, there)
+    replace(predictions, instances=replace(predictions.instances, coords=coords)).save(tmp_path / "p")
+    back = read_predictions(tmp_path / "p").instances
+    assert back is not None and back.coords is not None
+    assert np.array_equal(back.coords.known, there)
+    assert np.array_equal(back.coords.values[there], coords.values[there])
+    error = run("geojson", tmp_path / "p", "--out", tmp_path / "out", "--quiet").exception
+    reason = "slide 'b': expected a position of every patch, got 4 of 4 patches without"
+    assert isinstance(error, DataError) and reason in str(error)
+    assert not (tmp_path / "out").exists()
+    result = run("geojson", tmp_path / "p", "--out", tmp_path / "out", "--quiet", "--skip-bad")
+    assert result.exit_code == 0 and reason in result.output
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["007.geojson"]
+    error = run("arrays", tmp_path / "p", "--out", tmp_path / "h5", "--quiet", "--patch-size", "64").exception
+    assert isinstance(error, DataError) and reason in str(error)
+
+
 def test_a_slide_of_one_patch_needs_its_size_or_is_left_out_and_named(
     saved: Path, predictions: Predictions
 ) -> None:
@@ -377,7 +400,7 @@ def test_arrays_are_read_back_with_their_places_and_values(saved: Path, predicti
     for slide in ("007", "b"):
         rows = np.flatnonzero(table.bag_ids.astype(str) == slide)
         with h5py.File(saved.parent / "out" / f"{slide}.h5", "r") as file:
-            assert np.array_equal(file["coords"][:], table.coords[rows])
+            assert np.array_equal(file["coords"][:], table.coords.values[rows])
             assert file["coords"].attrs["patch_size_level0"] == (STEP if slide == "007" else 2 * STEP)
             assert json.loads(file["probabilities"].attrs["classes"]) == class_names(predictions)
             np.testing.assert_allclose(file["probabilities"][:], table.probabilities[rows], rtol=1e-6)

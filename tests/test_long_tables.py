@@ -51,7 +51,7 @@ def test_long_tables_are_read(tmp_path: Path, kind: str) -> None:
     assert bags.labels.values.tolist() == [1, 0] and bags.class_names == ("neg", "pos")
     assert bags.instance_labels.values.tolist() == [1, 0, 0, 0]
     assert bags.instance_labels.known.tolist() == [True, True, False, True]
-    assert bags.coords is not None and bags.coords.tolist() == [[0, 0], [512, 0], [0, 512], [512, 512]]
+    assert bags.coords is not None and bags.coords.values.tolist() == [[0, 0], [512, 0], [0, 512], [512, 512]]
     run("data", "pack", path, "--out", tmp_path / "store", "--quiet")
     assert np.array_equal(np.asarray(miue.read_store(tmp_path / "store").instances), np.asarray(bags.instances))
     assert "long table" in run("inspect", path)
@@ -74,6 +74,13 @@ def test_row_numbers_in_a_long_table_are_no_feature(numbers: str, tmp_path: Path
     lines = [f"{numbers},{head}", *(f"{row},{text}" for row, text in enumerate(rows, start=100))]
     (tmp_path / "t.csv").write_text("\n".join(lines))
     assert np.asarray(open_table(tmp_path / "t.csv").bags.instances)[:, 0].tolist() == [1, 5, 3, 7]
+
+
+def test_bags_without_positions_keep_those_of_others_in_a_long_table(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(LONG.replace("p2,0,512", "p2,,").replace("p2,512,512", "p2,,"))
+    bags = open_table(tmp_path / "t.csv").bags
+    assert bags.coords is not None and bags.coords.known.tolist() == [True, True, False, False]
+    assert bags.coords.values[:2].tolist() == [[0, 0], [512, 0]] and bags.without_coords == ("0a",)
 
 
 def test_foreign_bags_of_a_long_table_are_foreign_and_no_feature(tmp_path: Path) -> None:
@@ -103,6 +110,7 @@ def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_
         (("0a,7", ",7"), "row 4: expected a bag_id, got nothing"),
         (("bag_id", "bag"), "a column 'bag_id' and columns of features"),
         (("pos,pos", "pos,positive"), "instance_label 'positive': expected one of neg, pos"),
+        (("p,512,0", "p,,0"), "row 3, columns 'x' and 'y': expected two numbers of pixels, .* got none and 0"),
     ],
 )
 def test_long_tables_that_cannot_be_used_are_named(tmp_path: Path, changes: tuple[str, str], message: str) -> None:

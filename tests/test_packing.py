@@ -32,7 +32,8 @@ def test_packing_keeps_every_number(slides: tuple[Path, Path], tmp_path: Path) -
     assert f"{len(bags)} bags with {bags.sizes.sum()} instances packed" in said and "split by patient" in said
     assert stored.ids == bags.ids and stored.patients == bags.patients and stored.class_names == bags.class_names
     assert np.array_equal(np.asarray(stored.instances), np.asarray(bags.instances))
-    assert stored.coords is not None and bags.coords is not None and np.array_equal(stored.coords, bags.coords)
+    assert stored.coords is not None and bags.coords is not None
+    assert np.array_equal(stored.coords.values, bags.coords.values)
     assert stored.patch_sizes is not None and set(stored.patch_sizes.tolist()) == {1024}
     assert set(stored.splits) == {"train", "validation", "test"}
     assert verify(tmp_path / "store") == []

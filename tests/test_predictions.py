@@ -119,11 +119,24 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
         ("bag_id,p_0,p_1,label\na,0.5,0.5,tumour\n", "got 'tumour'"),
         ("bag_id,p_0,p_1,is_ood\na,0.5,0.5,maybe\n", "column 'is_ood': expected true or false"),
         ("bag_id,p_0,p_1\na,0.5,0.5,7\n", "a readable CSV file"),
+        (
+            "bag_id,instance,p_1,x,y\na,0,1,8,9\na,1,1,8,\n",
+            "row 2, columns 'x' and 'y': .* got 8 and none;",
+        ),
+        ("bag_id,instance,p_1,x,y\na,0,1,inf,9\na,1,1,8,\n", "row 1, .*'y': .* got inf and 9; correct 2 rows"),
     ],
 )
 def test_a_table_that_cannot_be_used_says_what_and_where(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises((DataError, StorageError), match=message):
         read_table(write(tmp_path / "t.csv", text))
+
+
+def test_positions_of_some_instances_may_be_unknown(tmp_path: Path) -> None:
+    text = "bag_id,instance,p_1,x,y\na,0,1,8,9\nb,0,1,,\na,1,0,1e3,-2\n"
+    coords = read_table(write(tmp_path / "t.csv", text)).coords
+    assert coords is not None and coords.known.tolist() == [True, False, True]
+    assert coords.values[coords.known].tolist() == [[8, 9], [1000, -2]]
+    assert read_table(write(tmp_path / "t.csv", "bag_id,instance,p_1,x,y\na,0,1,,\n")).coords is None
 
 
 def test_an_instance_of_a_bag_that_is_not_listed_is_named(tmp_path: Path) -> None:

@@ -20,15 +20,17 @@ import miue
 from miue.bags import BagDataset, Labels
 from miue.calibration import FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
 from miue.cli import app
+from miue.coords import Coords
 from miue.data.opening import open_source
 from miue.data.store import write_store
 from miue.errors import ConfigError, DataError, MiueError
 from miue.evaluation import evaluate
 from miue.predictions import Predictions
 from miue.report import page
+from miue.report.details import all_instances
 from miue.report.page import json_in_html
 from miue.report.report import ReportFile, Resampling, write_report
-from miue.report.runs import named_runs
+from miue.report.runs import compare, named_runs
 
 
 class Page(HTMLParser):
@@ -374,7 +376,7 @@ def test_positions_come_from_a_folder_of_feature_files(tmp_path: Path) -> None:
     shown = Page(out.read_text())
     x = unpacked(shown.data["instances"]["x"])
     assert bags.coords is not None
-    assert sorted(x.tolist()) == sorted(np.asarray(bags.coords)[:, 0].tolist())
+    assert sorted(x.tolist()) == sorted(bags.coords.values[:, 0].tolist())
     assert len(set(x.tolist())) > 1
 
 
@@ -407,6 +409,24 @@ def test_a_store_of_other_bags_is_refused_and_one_of_features_shows_no_picture(t
         made(tmp_path, predictions, store=store_of(made_predictions(bags=20), tmp_path, (9, 9, 1)))
     with pytest.raises(DataError, match="expected one of the 4 instances that the store has of it"):
         made(tmp_path, predictions, store=store_of(predictions, tmp_path, (9, 9, 1), per_bag=4))
+
+
+def test_the_place_of_an_instance_is_told_by_the_first_predictions_that_know_it(tmp_path: Path) -> None:
+    whole = on_a_slide(made_predictions(bags=3, per_bag=2))
+    assert whole.instances is not None and whole.instances.coords is not None
+    table = whole.instances
+    parts = [
+        Predictions(whole.bags, replace(table.subset(np.arange(4)), coords=Coords(np.full((4, 2), 7), KNOWN))),
+        Predictions(whole.bags, replace(table, coords=Coords(whole.instances.coords.values, ~table.is_ood))),
+        Predictions(whole.bags, replace(table.subset(np.arange(2)), coords=None)),
+    ]
+    instances = all_instances(compare(named_runs([(str(n), part) for n, part in enumerate(parts)])))
+    assert instances is not None and instances.coords is not None
+    assert instances.coords.known.tolist() == [True] * 4 + [False] * 2  # the third bag is foreign
+    assert instances.coords.values[:4].tolist() == [[7, 7], [256, 0], [0, 0], [7, 7]]
+
+
+KNOWN = np.array([True, False, False, True])
 
 
 def test_the_command_reads_folders_and_tables_of_other_tools(tmp_path: Path) -> None:

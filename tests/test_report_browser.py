@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from made_predictions import NASTY, chromium, made_predictions, on_a_slide, unlabelled, without_evidence
 
 from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
+from miue.coords import Coords
 from miue.evaluation.evaluate import default_measures
 from miue.predictions import Predictions
 from miue.report.report import Resampling, write_report
@@ -249,6 +251,27 @@ def test_a_bag_of_one_row_is_drawn_in_whole_squares(browser: Any, tmp_path: Path
     shown.page.locator("#bags-table tbody button").first.click()
     z = shown.page.evaluate("document.getElementById('bag-plot').data[0].z")
     assert np.array(z, float).shape == (1, 4)
+    shown.context.close()
+
+
+def test_a_bag_without_positions_beside_bags_with_them_is_drawn_as_bars(browser: Any, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    given = on_a_slide(made_predictions(per_bag=4))
+    assert given.instances is not None and given.instances.coords is not None
+    bare = str(given.bags.bag_ids[1])
+    known = given.instances.bag_ids.astype(str) != bare
+    coords = Coords(given.instances.coords.values, known)
+    write_report(
+        out, [("x", replace(given, instances=replace(given.instances, coords=coords)))], resampling=Resampling(20)
+    )
+    shown = Opened(browser, out)
+    for bag, kind in ((str(given.bags.bag_ids[0]), "heatmap"), (bare, "bar")):
+        shown.page.fill("#bags-search", bag)
+        shown.page.locator("#bags-table tbody button").first.click()
+        assert shown.text("#bag h3").endswith(bag)
+        assert shown.page.evaluate("document.getElementById('bag-plot').data[0].type") == kind
+        assert shown.page.locator("#bag-colour").count() == (kind == "heatmap")
+    assert shown.complaints == []
     shown.context.close()
 
 

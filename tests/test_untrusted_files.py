@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from miue.bags import BagDataset
+from miue.coords import Coords
 from miue.data.image_files import has_split, read_idx
 from miue.data.mnist_bags import mnist_bags
 from miue.data.musk_bags import musk_bags
@@ -95,12 +96,13 @@ def small_store(path: Path) -> Path:
         is_ood=[False, False, True],
         class_names=("benign", "tumour"),
     )
-    located = replace(bags, coords=np.arange(12).reshape(6, 2), patients=("p", "q", ""), patch_sizes=bags.sizes)
-    write_store(path, located)
+    coords = Coords(np.arange(12).reshape(6, 2), np.arange(6) < 4)
+    write_store(path, replace(bags, coords=coords, patients=("p", "q", ""), patch_sizes=bags.sizes))
     return path
 
 
-STORED = ("store.json", "bags.csv", "instances.npy", "coords.npy", "instance_is_ood.npy", "instance_labels.npy")
+ARRAYS = ("instances", "coords", "located", "instance_is_ood", "instance_labels")
+STORED = ("store.json", "bags.csv", *(f"{name}.npy" for name in ARRAYS))
 
 
 @pytest.mark.filterwarnings("ignore::SyntaxWarning", "ignore::UserWarning")  # of NumPy, of damaged headers

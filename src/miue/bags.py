@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
+from miue.coords import Coords
 from miue.errors import DataError
 from miue.segments import Segments
 
@@ -132,7 +133,7 @@ class BagDataset:
         ood_sets: where a bag's out-of-distribution instances come from, "" for none.
         instance_labels: class of each of the M instances.
         instance_is_ood: whether each of the M instances is out of distribution.
-        coords: position of each of the M instances in level-0 pixels, where they have one.
+        coords: position of each of the M instances, None where no bag has any.
         class_names: name of each class.
         patients: whose each bag is, where that is known.
         patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
@@ -148,7 +149,7 @@ class BagDataset:
     ood_sets: tuple[str, ...]
     instance_labels: Labels
     instance_is_ood: Bool[np.ndarray, "M"]
-    coords: Int64[np.ndarray, "M 2"] | None = None
+    coords: Coords | None = None
     class_names: tuple[str, ...] = field(default=())
     patients: tuple[str, ...] | None = None
     patch_sizes: Int64[np.ndarray, "B"] | None = None
@@ -230,6 +231,15 @@ class BagDataset:
         """C: named classes, or one more than the highest label, at least two."""
         highest = int(self.labels.values[self.labels.known].max(initial=1))
         return max(len(self.class_names), highest + 1)
+
+    @property
+    def without_coords(self) -> tuple[str, ...]:
+        """The ids of the bags whose instances have no positions, or not all of them."""
+        if self.coords is None:
+            return self.ids
+        missing = np.concatenate([[0], (~self.coords.known[self.positions]).cumsum()])
+        ends = self.sizes.cumsum()
+        return tuple(self.ids[bag] for bag in np.flatnonzero(missing[ends] > missing[ends - self.sizes]))
 
     def subset(self, bags: Sequence[int] | np.ndarray) -> BagDataset:
         """Return the bags at the given positions; the instances are shared, not copied."""

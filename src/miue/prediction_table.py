@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float64, Int64
 
 from miue.bags import Labels
+from miue.coords import Coords
 from miue.decisions import Decisions
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
 from miue.measures import MEASURES, measures_of
@@ -30,7 +31,7 @@ class PredictionTable:
         ood_sets: where an out-of-distribution item comes from, "" for none.
         instance: position of each instance in its bag; None for bags.
         scores: further named uncertainties, higher where less certain.
-        coords: position of each instance in level-0 pixels, where known.
+        coords: position of each instance, None where no bag has any.
         decisions: what was decided of each bag, where a calibration was applied.
         patients: whose each bag is, where known.
         patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
@@ -43,7 +44,7 @@ class PredictionTable:
     ood_sets: np.ndarray
     instance: Int64[np.ndarray, "n"] | None = None
     scores: Mapping[str, Float64[np.ndarray, "n"]] = field(default_factory=dict)
-    coords: Int64[np.ndarray, "n 2"] | None = None
+    coords: Coords | None = None
     decisions: Decisions | None = None
     patients: np.ndarray | None = None
     patch_sizes: Int64[np.ndarray, "n"] | None = None
@@ -95,7 +96,8 @@ class PredictionTable:
         if self.instance is not None:
             columns["instance"] = self.instance
         if self.coords is not None:
-            columns.update(x=self.coords[:, 0], y=self.coords[:, 1])
+            places = zip("xy", self.coords.values.T, strict=True)
+            columns.update({axis: pa.array(values, mask=~self.coords.known) for axis, values in places})
         columns["label"] = pa.array(self.labels.values, mask=~self.labels.known)
         columns["is_ood"] = pa.array(self.is_ood)
         columns["ood_set"] = pa.array(self.ood_sets, pa.string())

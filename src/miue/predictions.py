@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float64
 
 from miue.bags import Labels
+from miue.coords import Coords
 from miue.decisions import Decisions, calibrated_columns, label_sets_of
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.errors import DataError, StorageError
@@ -167,7 +168,8 @@ def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> Predict
     instance = _numbers(columns["instance"], "instance", name).astype(np.int64) if "instance" in columns else None
     coords = None
     if instance is not None and {"x", "y"} <= set(columns):
-        coords = np.stack([_numbers(columns[a], a, name).astype(np.int64) for a in "xy"], 1)
+        x, y = (_numbers_or_nan(columns[axis], axis, name) for axis in "xy")
+        coords = Coords.of_columns(x, y, name)
     return PredictionTable(
         distribution=distribution,
         bag_ids=columns["bag_id"],
@@ -249,17 +251,7 @@ def _whole_number(text: str) -> int | None:
 
 
 def _numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:
-    if values.dtype.kind not in "iufb":
-        values = np.where(values.astype(str) == "", "nan", values.astype(str))
-    try:
-        numbers = values.astype(np.float64)
-    except ValueError as error:
-        raise DataError(
-            item=f"table {name!r}, column {column!r}",
-            wanted="numbers",
-            got=str(error),
-            fix="correct the column",
-        ) from error
+    numbers = _numbers_or_nan(values, column, name)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
         raise DataError(
@@ -268,6 +260,22 @@ def _numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, 
             got="none" if np.isnan(numbers[bad[0]]) else str(numbers[bad[0]]),
             fix=f"fill or drop the {len(bad)} rows without one",
         )
+    return numbers
+
+
+def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:
+    """Return a column of numbers, NaN where a cell is empty."""
+    if values.dtype.kind not in "iufb":
+        values = np.where(values.astype(str) == "", "nan", values.astype(str))
+    try:
+        numbers: np.ndarray = values.astype(np.float64)
+    except ValueError as error:
+        raise DataError(
+            item=f"table {name!r}, column {column!r}",
+            wanted="numbers",
+            got=str(error),
+            fix="correct the column",
+        ) from error
     return numbers
 
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int64
 
 from miue.bags import BagDataset, Labels
+from miue.coords import Coords
 from miue.data.file_instances import FileInstances
 from miue.data.label_table import LabelTable
 from miue.data.labelling import LeftOut, match, refuse_or_skip, with_labels
@@ -44,8 +46,7 @@ class OpenedFolder:
         bare = [one.id for one in self.contents if one.coords is None]
         if 0 < len(bare) < len(self.contents):
             notes.append(
-                f"{len(bare):,} {of} without coords ({first_few(bare)}): those of the others are left out too; "
-                "to keep them, take such files out of the folder"
+                f"{len(bare):,} {of} without coords ({first_few(bare)}): their instances have no place on a slide"
             )
         return tuple(notes)
 
@@ -57,7 +58,6 @@ def open_folder(
     classes: Sequence[str] = (),
     microns_per_pixel: float | None = None,
     instance_shape: tuple[int, ...] | None = None,
-    coords_for: str = "",
     skip_bad: bool = False,
     progress: bool = False,
 ) -> OpenedFolder:
@@ -69,7 +69,6 @@ def open_folder(
         classes: their order; the first is the negative one. Sorted by name if not given.
         microns_per_pixel: of level 0, for coords in µm.
         instance_shape: that a model takes; None for that of most files.
-        coords_for: what needs coords, so that a file without them cannot be used; "" for nothing.
         skip_bad: leave out files that cannot be used, slides without tissue and bags without a file.
         progress: show a bar while many files are opened.
 
@@ -85,7 +84,7 @@ def open_folder(
     found = []
     for paths in tracked(named, "opening", shown=progress):
         try:
-            found.append(_usable(_only(paths), microns_per_pixel, coords_for))
+            found.append(_usable(_only(paths), microns_per_pixel))
         except MiueError as error:
             left_out.append(LeftOut(paths[0].stem, str(error)))
     found = _alike(_fitting(found, instance_shape, left_out), left_out)
@@ -102,7 +101,7 @@ def dataset_of(found: Sequence[Contents]) -> BagDataset:
     total = int(sizes.sum())
     dtypes = {one.dtype for one in found}
     dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
-    located = all(one.coords is not None for one in found)
+    coords = _coords(found, sizes)
     return BagDataset(
         instances=FileInstances([one.path for one in found], sizes, found[0].instance_shape, dtype),
         starts=sizes.cumsum() - sizes,
@@ -114,9 +113,17 @@ def dataset_of(found: Sequence[Contents]) -> BagDataset:
         ood_sets=("",) * len(found),
         instance_labels=Labels.unknown(total),
         instance_is_ood=np.zeros(total, bool),
-        coords=np.concatenate([one.coords for one in found if one.coords is not None]) if located else None,
-        patch_sizes=np.array([one.patch_size or 0 for one in found], np.int64) if located else None,
+        coords=coords,
+        patch_sizes=None if coords is None else np.array([one.patch_size or 0 for one in found], np.int64),
     )
+
+
+def _coords(found: Sequence[Contents], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
+    known = [one.coords is not None for one in found]
+    if not any(known):
+        return None
+    values = [np.zeros((one.size, 2), np.int64) if one.coords is None else one.coords for one in found]
+    return Coords(np.concatenate(values), np.repeat(known, sizes))
 
 
 def _only(paths: tuple[Path, ...]) -> Path:
@@ -130,7 +137,7 @@ def _only(paths: tuple[Path, ...]) -> Path:
     return paths[0]
 
 
-def _usable(path: Path, microns_per_pixel: float | None, coords_for: str) -> Contents:
+def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
     found = contents_of(path, microns_per_pixel)
     if not found.size:
         raise DataError(
@@ -138,13 +145,6 @@ def _usable(path: Path, microns_per_pixel: float | None, coords_for: str) -> Con
             wanted="at least one instance",
             got="none (a slide without tissue?)",
             fix="leave it out (--skip-bad goes on and lists it)",
-        )
-    if coords_for and found.coords is None:
-        raise DataError(
-            item=f"bag file {str(path)!r}",
-            wanted=f"coords, which {coords_for} needs",
-            got="none" + (f" ({'; '.join(found.notes)})" if found.notes else ""),
-            fix="extract them with the features, or leave the file out (--skip-bad goes on and lists it)",
         )
     return found
 

@@ -16,7 +16,7 @@ from miue.data.labelling import LeftOut, label_bags, splits_of
 from miue.data.split_drawing import make_split
 from miue.data.splits import Splits
 from miue.data.store import read_store
-from miue.errors import ConfigError, DataError, MiueError
+from miue.errors import ConfigError, DataError, MiueError, first_few
 from miue.progress import tracked
 from miue.readers.long_table import is_long_table
 
@@ -119,7 +119,8 @@ def open_source(
         instance_labels: table of instances' labels, for evaluation.
         microns_per_pixel: of level 0, for coords in µm.
         instance_shape: that a model takes; None for that of most files of a folder.
-        coords_for: what needs coords, so that bags without them cannot be used; "" for nothing.
+        coords_for: what needs coords, so that bags without them are refused, where ``skip_bad`` does not let some
+            of them pass; "" for nothing.
         skip_bad: leave out what cannot be used.
         progress: show a bar.
 
@@ -139,7 +140,6 @@ def open_source(
             classes=classes,
             microns_per_pixel=microns_per_pixel,
             instance_shape=instance_shape,
-            coords_for=coords_for,
             skip_bad=skip_bad,
             progress=progress,
         )
@@ -154,12 +154,15 @@ def open_source(
         if table is not None:
             bags, unlabelled = label_bags(bags, table, str(path), classes=classes, skip_bad=skip_bad)
             left_out = (*left_out, *unlabelled)
-    if coords_for and bags.coords is None:
+    bare = bags.without_coords if coords_for else ()
+    if bare and (len(bare) == len(bags) or not skip_bad):
         raise DataError(
             item=repr(str(path)),
             wanted=f"coords, which {coords_for} needs",
-            got="bags without",
-            fix=f"leave out {coords_for}, or make it again from bags that have them",
+            got=f"{len(bare):,} of {len(bags):,} bags without ({first_few(list(bare))})"
+            + "".join(f"; {note}" for note in notes),
+            fix=f"extract them with the features, or leave out {coords_for}"
+            + (" (--skip-bad leaves these bags out of it alone)" if len(bare) < len(bags) else ""),
         )
     folds = None if table is None else splits_of(table)
     if splits is None and fold:

@@ -5,7 +5,7 @@ bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label
                      patient and patch_size (side of a patch in level-0 pixels) where known, an empty
                      patient is one of its own
 instances.npy        features (M, D) or uint8 images (M, H, W, channels), bag after bag
-instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, coords.npy    where known
+instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, coords.npy, located.npy    where known
 checksums.csv        SHA-256 of each bag's instances, in stores that were packed from files
 left_out.csv         bags that were left out when files were packed, with the reason
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from miue.bags import BagDataset, Labels, check_bag
+from miue.coords import Coords
 from miue.data.label_table import known_patients, split_name
 from miue.errors import ConfigError, DataError, StorageError
 from miue.files import atomic_folder, check_format, read_json, write_json
@@ -73,7 +75,9 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
     if dataset.instance_is_ood.any():
         np.save(folder / "instance_is_ood.npy", dataset.instance_is_ood[positions])
     if dataset.coords is not None:
-        np.save(folder / "coords.npy", dataset.coords[positions])
+        np.save(folder / "coords.npy", dataset.coords.values[positions])
+        if not dataset.coords.known[positions].all():
+            np.save(folder / "located.npy", dataset.coords.known[positions])
     summary = {
         "format": FORMAT,
         "version": VERSION,
@@ -113,14 +117,14 @@ def read_store(path: Path) -> BagDataset:
     names = tuple(summary["class_names"])
     for file, labels in (("bags.csv", table["labels"]), ("instance_labels.npy", instance_labels)):
         _check_labels(path / file, labels, names)
-    has_ood, has_coords = ((path / name).exists() for name in ("instance_is_ood.npy", "coords.npy"))
+    has_ood = (path / "instance_is_ood.npy").exists()
     foreign = _column(path / "instance_is_ood.npy", np.bool_, (total,)) if has_ood else np.zeros(total, bool)
     return BagDataset(
         instances=instances,
         starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
         instance_labels=instance_labels,
         instance_is_ood=foreign,
-        coords=_column(path / "coords.npy", np.int64, (total, 2)) if has_coords else None,
+        coords=_coords(path, total),
         class_names=names,
         **table,
     )
@@ -241,6 +245,15 @@ def _check_labels(path: Path, labels: Labels, names: Sequence[str]) -> None:
             got=str(next(value for value in values.tolist() if not 0 <= value < len(names))),
             fix="correct the label, or make the store again",
         )
+
+
+def _coords(path: Path, total: int) -> Coords | None:
+    if not (path / "coords.npy").exists():
+        return None
+    coords = Coords.of(_column(path / "coords.npy", np.int64, (total, 2)))
+    if not (path / "located.npy").exists():
+        return coords
+    return replace(coords, known=_column(path / "located.npy", np.bool_, (total,)))
 
 
 def _array(path: Path) -> np.ndarray:

@@ -61,7 +61,7 @@ def patches_by_slide(
             got="no instances" if table is None else "instances without x and y",
             fix="predict from bags that carry coords, or add the columns to the instance table",
         )
-    coords, probabilities = table.coords, table.probabilities
+    probabilities = table.probabilities
     uncertainties = {
         (SCORE_PREFIX if name not in MEASURES else "") + name: np.asarray(values, np.float64)
         for name, values in table.uncertainties().items()
@@ -70,21 +70,23 @@ def patches_by_slide(
     order = np.argsort(places, kind="stable")
     parts = dict(zip(ids, np.split(order, np.cumsum(np.bincount(places))[:-1]), strict=True))
     told = predictions.bags.patch_sizes
-    for row, slide in enumerate(predictions.bags.bag_ids.astype(str)):
+    for row, slide in enumerate(map(str, predictions.bags.bag_ids)):
         if slide not in parts:  # a bag without a row in the instance table has nothing to draw
             continue
         rows = parts[slide]
         of_file = 0 if told is None else int(told[row])
-        step = patch_size or of_file or grid_step(coords[rows])
-        if step is None:
-            error = _unknown_size(str(slide), len(rows))
+        coords = table.coords[rows]
+        step = patch_size or of_file or grid_step(coords.values)
+        if step is None or not coords.known.all():
+            unknown = int((~coords.known).sum())
+            error = _without_coords(slide, unknown, len(rows)) if unknown else _unknown_size(slide, len(rows))
             if skipped is None:
                 raise error
             skipped.append(str(error))
             continue
         yield Patches(
-            slide=str(slide),
-            coords=coords[rows],
+            slide=slide,
+            coords=coords.values,
             size=step,
             size_from=GIVEN if patch_size else FROM_FILE if of_file else FROM_GRID,
             probabilities=probabilities[rows],
@@ -157,6 +159,15 @@ def file_names(slides: list[str], suffix: str) -> dict[str, str]:
         taken[name.lower()] = slide
         names[slide] = name
     return names
+
+
+def _without_coords(slide: str, unknown: int, count: int) -> DataError:
+    return DataError(
+        item=f"slide {slide!r}",
+        wanted="a position of every patch",
+        got=f"{unknown:,} of {count:,} patches without",
+        fix="predict from features with coords, or leave the slide out (--skip-bad goes on and lists it)",
+    )
 
 
 def _unknown_size(slide: str, count: int) -> DataError:

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, Shaped
 
+from miue.coords import LARGEST_COORD
 from miue.errors import DataError, MiueError
 
 INFLATES_AT_MOST = 1100  # deflate, the best of the compressions met, makes 1032 bytes of one
 ROOM = 1 << 20  # what a file may claim beyond that: chunks that were never written hold nothing
-LARGEST_COORD = 1 << 53  # beyond it a float64 does not tell one pixel from the next
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from miue.readers.base import LARGEST_COORD, OpenFile, bag_error, refuse_claim, refusing
+from miue.coords import LARGEST_COORD
+from miue.readers.base import OpenFile, bag_error, refuse_claim, refusing
 from miue.readers.names import coords_name, features_name
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int64
 
+from miue.coords import Coords
 from miue.errors import DataError, StorageError
 from miue.readers.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
 
@@ -39,7 +40,7 @@ class LongTable:
         feature_names: the columns they come from.
         of_bags: further columns that are the same in all rows of a bag (those of ``OF_BAGS``), as text.
         instance_labels: as text, "" where unknown; None where the table has no such column.
-        coords: columns x and y; None where the table lacks them.
+        coords: columns x and y, unknown where both cells are empty; None where the table has none.
         not_finite: what is wrong with bags of which not every feature is a finite number, by their ids.
     """
 
@@ -49,7 +50,7 @@ class LongTable:
     feature_names: tuple[str, ...]
     of_bags: dict[str, tuple[str, ...]]
     instance_labels: np.ndarray | None
-    coords: Int64[np.ndarray, "M 2"] | None
+    coords: Coords | None
     not_finite: Mapping[str, str]
 
 
@@ -250,13 +251,8 @@ def _same_within(path: Path, name: str, values: np.ndarray, bag: np.ndarray, fir
     return tuple(of_bag.tolist())
 
 
-def _coords(path: Path, columns: dict[str, np.ndarray], by_bag: np.ndarray) -> np.ndarray:
-    coords = np.stack([columns[name] for name in COORDS], 1)[by_bag]
-    if not np.isfinite(coords).all():
-        raise DataError(
-            item=f"table {str(path)!r}, columns x and y",
-            wanted="finite numbers",
-            got="empty cells",
-            fix="fill them in",
-        )
-    return coords.round().astype(np.int64)
+def _coords(path: Path, columns: dict[str, np.ndarray], by_bag: np.ndarray) -> Coords | None:
+    """Return where instances lie, from two columns of numbers that are NaN where a cell is empty."""
+    x, y = (columns[name] for name in COORDS)
+    found = Coords.of_columns(x, y, str(path))
+    return None if found is None else found[by_bag]

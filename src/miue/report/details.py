@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from miue.coords import Coords
 from miue.errors import DataError
 from miue.evaluation.evaluate import default_measures
 from miue.prediction_table import PredictionTable
@@ -28,7 +29,7 @@ class Instances:
         probability: for each run the probability of the class in question: of class 1 of two, else of the
             bag's predicted class; NaN where lacking.
         uncertainty: for each run its default measure of foreign instances; NaN where lacking.
-        coords: position of each instance in its slide, where known.
+        coords: position of each instance in its slide, None where no run has any.
     """
 
     bag: Int64[np.ndarray, "N"]
@@ -37,7 +38,7 @@ class Instances:
     tables: tuple[PredictionTable | None, ...]
     probability: tuple[Float64[np.ndarray, "N"] | None, ...]
     uncertainty: tuple[Float64[np.ndarray, "N"] | None, ...]
-    coords: Int64[np.ndarray, "N 2"] | None
+    coords: Coords | None
 
 
 def all_instances(comparison: Comparison) -> Instances | None:
@@ -70,7 +71,8 @@ def all_instances(comparison: Comparison) -> Instances | None:
         probability.append(np.where(there, table.probabilities[row, of_class], np.nan))
         measure = table.uncertainties()[default_measures(table)[1]]
         uncertainty.append(np.where(there, measure[row], np.nan))
-    return Instances(bag, position, rows, tables, tuple(probability), tuple(uncertainty), _coords(tables, rows))
+    coords = _coords(tables, rows, len(union))
+    return Instances(bag, position, rows, tables, tuple(probability), tuple(uncertainty), coords)
 
 
 def _keys(table: PredictionTable, bag_row: dict[str, int], source: str) -> Int64[np.ndarray, "n"]:
@@ -104,12 +106,15 @@ def _rows(union: Int64[np.ndarray, "N"], keys: Int64[np.ndarray, "n"]) -> Int64[
 
 
 def _coords(
-    tables: Sequence[PredictionTable | None], rows: Sequence[Int64[np.ndarray, "N"] | None]
-) -> Int64[np.ndarray, "N 2"] | None:
+    tables: Sequence[PredictionTable | None], rows: Sequence[Int64[np.ndarray, "N"] | None], count: int
+) -> Coords | None:
+    """Return the place of each instance as the first run has it that knows it."""
+    found = Coords(np.zeros((count, 2), np.int64), np.zeros(count, bool))
     for table, row in zip(tables, rows, strict=True):
-        if table is not None and row is not None and table.coords is not None and (row >= 0).all():
-            return table.coords[row]
-    return None
+        if table is not None and row is not None and table.coords is not None:
+            theirs = table.coords[row]
+            found = found.completed_by(Coords(theirs.values, theirs.known & (row >= 0)))
+    return found if found.known.any() else None
 
 
 def telling_first(instances: Instances) -> Int64[np.ndarray, "N"]:
@@ -164,8 +169,9 @@ def instance_details(instances: Instances, place: Int64[np.ndarray, "N"], cap: i
         "position": packed(instances.position[kept], "i4"),
         "label": packed(labels, "i2"),
         "foreign": packed(foreign, "u1"),
-        "x": None if coords is None else packed(coords[kept, 0], "i4"),
-        "y": None if coords is None else packed(coords[kept, 1], "i4"),
+        "located": None if coords is None else packed(coords.known[kept], "u1"),
+        "x": None if coords is None else packed(coords.values[kept, 0], "i4"),
+        "y": None if coords is None else packed(coords.values[kept, 1], "i4"),
         "runs": [
             None
             if p is None or u is None

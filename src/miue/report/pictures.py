@@ -53,10 +53,11 @@ def check_store(comparison: Comparison, instances: Instances, store: BagDataset)
 
 def with_coords_of(instances: Instances, store: BagDataset, rows: Int64[np.ndarray, "B"]) -> Instances:
     """Return the instances with the store's positions in the slide, where they have none of their own."""
-    if instances.coords is not None or store.coords is None:
+    if store.coords is None:
         return instances
-    places = store.starts[rows[instances.bag]] + instances.position
-    return replace(instances, coords=np.asarray(store.coords[places], np.int64))
+    of_store = store.coords[store.starts[rows[instances.bag]] + instances.position]
+    own = instances.coords
+    return replace(instances, coords=of_store if own is None else own.completed_by(of_store))
 
 
 def instance_strips(

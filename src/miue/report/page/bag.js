@@ -74,14 +74,19 @@ function bagInstances(bag) {
   const chosen = byId("bags-run").value;
   if (runs.some(([number]) => String(number) === chosen)) choice.value = chosen;
   const controls = element("div", { class: "controls" }, element("label", {}, "Predictions ", choice));
-  if (data.instances.x) {
+  const map = onSlide(from, to);
+  if (map) {
     const shown = [["uncertainty", "uncertainty"], ["probability", probabilityName(bag)]].map(([value, text]) => element("option", { value }, text));
     controls.append(element("label", {}, "Colour ", element("select", { id: "bag-colour", onchange: drawInstances }, ...shown)));
   }
-  const plot = element("div", { class: data.instances.x ? "plot map" : "plot", id: "bag-plot", role: "img", "aria-labelledby": "bag-caption" });
+  const plot = element("div", { class: map ? "plot map" : "plot", id: "bag-plot", role: "img", "aria-labelledby": "bag-caption" });
   parts.push(controls, element("figure", {}, plot, element("figcaption", { id: "bag-caption" })), ...bagPictures(bag));
   parts.push(element("details", {}, element("summary", {}, "Instances as numbers"), element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Instances as numbers" }, element("table", { id: "bag-instances" }))));
   return parts;
+}
+
+function onSlide(from, to) { // whether the place of every instance in its slide is known
+  return data.instances.located !== null && unpacked(data.instances.located).subarray(from, to).every(Boolean);
 }
 
 function classInQuestion(bag, run) {
@@ -107,7 +112,7 @@ function drawInstances() {
     uncertainty: part(data.instances.runs[run].uncertainty),
   };
   const names = { probability: probabilityName(bag), uncertainty: named(data.instances.measures[run]) };
-  if (data.instances.x) drawMap(shown, part(data.instances.x), part(data.instances.y), names);
+  if (onSlide(from, to)) drawMap(shown, part(data.instances.x), part(data.instances.y), names);
   else drawBars(shown, names);
   drawInstanceTable(shown, names);
 }

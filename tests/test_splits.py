@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miue.bags import BagDataset
-from miue.data.split_drawing import held_out, make_folds, make_split
+from miue.cli.pack import data_split
+from miue.data.split_drawing import VALIDATION_SHARE, held_out, make_folds, make_split
 from miue.data.split_files import read_splits, write_splits
 from miue.data.splits import Splits, check_splits, patients_of
 from miue.errors import ConfigError, DataError, StorageError
@@ -258,3 +260,7 @@ def test_files_that_are_no_splits_are_named(tmp_path: Path) -> None:
         read_splits(tmp_path / "b.csv")
     with pytest.raises(StorageError, match=r"splits_0\.csv, splits_1\.csv"):
         read_splits(tmp_path)
+
+
+def test_the_command_keeps_the_share_to_validate_on_that_the_library_keeps() -> None:
+    assert signature(data_split).parameters["validation"].default == VALIDATION_SHARE

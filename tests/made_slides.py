@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
+from typer.testing import CliRunner
 
 from miue.bags import Labels
+from miue.cli.app import app
 from miue.coords import Coords
-from miue.distributions import Dirichlet, PredictiveDistribution
+from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.prediction_table import PredictionTable
+from miue.predictions import Predictions
 
 STEP = 512
 GRID = np.array([[x, y] for y in range(0, 3 * STEP, STEP) for x in range(0, 5 * STEP, STEP)], np.int64)
@@ -36,3 +41,25 @@ def alpha_of(count: int, seed: int = 0, classes: int = 2) -> Dirichlet:
     """Return Dirichlets of random evidence."""
     random = np.random.default_rng(seed)
     return Dirichlet(torch.from_numpy(1 + random.gamma(1.0, 3.0, (count, classes))))
+
+
+def two_slides() -> Predictions:
+    """Two slides, the second on a coarser grid that does not begin at 0."""
+    coords = np.concatenate([GRID, 2 * GRID[:4] + [77, 1001]])
+    ids = ["007"] * 15 + ["b"] * 4
+    distances = np.linspace(0.1, 2, 19)
+    instances = prediction_table(alpha_of(19), ids, coords, knn=distances)
+    bags = prediction_table(alpha_of(2, 1), ["007", "b"], knn_mean=np.array([0.5, 1.0]))
+    return Predictions(bags, instances, {"classes": ["normal", "tumour"]})
+
+
+def one_slide(coords: list[list[int]], tumour: list[float]) -> Predictions:
+    """One slide, given the probability of tumour at each place."""
+    p = torch.tensor([[1 - t, t] for t in tumour], dtype=torch.float64)
+    instances = prediction_table(Categorical(p), ["s"] * len(p), np.array(coords))
+    return Predictions(prediction_table(Categorical(p[:1]), ["s"]), instances)
+
+
+def export(*words: object) -> Any:
+    """Return what the command ``miue export`` came to."""
+    return CliRunner().invoke(app, ["export", *map(str, words)])

@@ -1,0 +1,205 @@
+"""``miue calibrate`` and ``miue decide``: which bags they take, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_bags import separable_bags
+from made_files import slides
+from test_cli import fail, run
+
+import miue
+from miue.cli.held_out import calibration_bags
+from miue.data import write_store
+from miue.data.split_files import read_splits
+from miue.errors import DataError, StorageError
+
+EASY = ["--max-error", "0.4", "--set-error", "0.2", "--false-alarms", "0.2"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("decisions")
+    bags = separable_bags(260, seed=5)
+    splits = np.repeat(["train", "validation", "calibration", "test"], [80, 40, 80, 60])
+    names = ("benign", "tumour")
+    write_store(place / "store", replace(bags, splits=tuple(splits.tolist()), class_names=names))
+    two = np.where(splits == "calibration", "test", splits)
+    write_store(place / "two", replace(bags, splits=tuple(two.tolist()), class_names=names))
+    write_store(place / "whole", replace(bags, class_names=names))
+    quick = ["--quiet", "--set", "max_epochs=3", "--set", "learning_rate=1e-3"]
+    run("train", place / "store", "--out", place / "run", *quick)
+    run("train", place / "whole", "--out", place / "whole-run", *quick)
+    return place
+
+
+def copied(folder: Path, name: str, to: Path) -> Path:
+    to.mkdir()
+    for file in (folder / name).glob("*.*"):
+        (to / file.name).write_bytes(file.read_bytes())
+    return to
+
+
+def test_a_calibrated_run_is_applied_by_predict_and_judged_by_evaluate(folder: Path, tmp_path: Path) -> None:
+    model = copied(folder, "run", tmp_path / "run")
+    printed = run("calibrate", model, folder / "store", *EASY, "--quiet")
+    assert "error among the kept ≤ 0.4" in " ".join(printed.replace("│", " ").split())
+    assert "Note" not in printed
+    about = json.loads((model / "calibration.json").read_text())["calibration"]["about"]
+    assert (about["split"], about["bags"]) == ("calibration", 80)
+    run("predict", model, folder / "store", "--out", tmp_path / "out", "--quiet")
+    assert "error among the kept" in run("evaluate", tmp_path / "out")
+    judged = json.loads(run("evaluate", tmp_path / "out", "--json"))["decisions"]["metrics"]
+    assert judged["kept"] + judged["referred"] + judged["flagged"] == pytest.approx(1)
+    assert "least_confidence" in json.dumps(json.loads(run("inspect", model, "--json"))["calibration"])
+    calibrated_again = run("calibrate", model, folder / "store", *EASY, "--quiet")
+    assert calibrated_again == printed
+
+
+def test_bags_that_stopped_the_training_are_used_with_a_note(folder: Path, tmp_path: Path) -> None:
+    model = copied(folder, "run", tmp_path / "run")
+    assert "chose the epoch" in run("calibrate", model, folder / "two", *EASY, "--without", "ood", "--quiet")
+    whole = copied(folder, "whole-run", tmp_path / "whole-run")
+    bags, about = calibration_bags(whole, miue.read_store(folder / "whole"), None)
+    assert (len(bags), about["split"]) == (52, "held out by training")
+    assert "caveat" in about
+
+
+def test_training_bags_are_refused_where_they_can_be_seen(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {"monkeypatch": monkeypatch, "capsys": capsys}
+    printed = fail("calibrate", folder / "run", folder / "store", "--split", "train", **given)  # type: ignore[arg-type]
+    assert "80 bags that the model was trained on" in printed
+    bags = miue.read_store(folder / "whole")
+    renamed = replace(bags, splits=("test",) * len(bags))
+    with pytest.raises(DataError, match="208 bags that the model was trained on"):
+        calibration_bags(folder / "whole-run", renamed, "test")
+    assert not (folder / "run" / "calibration.json").exists()
+
+
+def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    p = random.beta(0.3, 0.3, 300)
+    labels = (random.random(300) < p).astype(int)
+    for name, part in (("held", slice(0, 200)), ("new", slice(200, 300))):
+        lines = [f"{name}{i},{y},{q}" for i, (y, q) in enumerate(zip(labels[part], p[part], strict=True))]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["bag_id,label,p_1", *lines]) + "\n")
+    out = tmp_path / "calibration.json"
+    options = ["--classes", "benign, tumour", "--max-error", "0.1", "--per-class", "--set-score", "aps"]
+    run("calibrate", "--bags", tmp_path / "held.csv", "--out", out, *options)
+    with pytest.raises(StorageError, match="a file that is there"):
+        run("calibrate", "--bags", tmp_path / "held.csv", "--out", tmp_path / "new.csv", *options)
+    run("calibrate", "--bags", tmp_path / "held.csv", "--out", out, "--overwrite", *options)
+    printed = run("decide", out, "--bags", tmp_path / "new.csv", "--out", tmp_path / "decided")
+    assert printed.startswith("100 bags: ")
+    with (tmp_path / "decided" / "bags.csv").open(newline="") as file:
+        assert {row["decision"] for row in csv.DictReader(file)} >= {"benign", "tumour", "refer"}
+    again = run("decide", out, tmp_path / "decided", "--out", tmp_path / "again")
+    assert again.split(".")[0] == printed.split(".")[0]
+    metrics = json.loads(run("evaluate", tmp_path / "decided", "--json"))["decisions"]["metrics"]
+    assert metrics["error_low"] <= 0.1
+    assert metrics["coverage"] > 0.8
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["calibrate"], "expected RUN and BAGS, or --bags FILE"),
+        (["calibrate", "RUN"], "expected RUN and BAGS, or --bags FILE"),
+        (["calibrate", "RUN", "STORE", "--without", "sett"], "did you mean 'sets'"),
+        (["calibrate", "RUN", "STORE", "--split", "calib"], "expected one of calibration"),
+        (["calibrate", "RUN", "STORE", "--max-error", "5"], "expected a share between 0 and 1"),
+        (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 255 labelled"),
+        (["calibrate", "RUN", "STORE", "--measure", "entropie"], "did you mean 'entropy'"),
+        (["decide", "RUN", "--bags", "TABLE", "--out", "NEW"], "calibration.json': expected an existing file"),
+        (["decide", "RUN", "--bags", "NOWHERE", "--out", "NEW"], "no.csv': expected an existing CSV file"),
+        (["decide", "RUN", "--out", "NEW"], "expected a folder of predictions"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    arguments: list[str],
+    message: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = {
+        "RUN": folder / "run",
+        "STORE": folder / "store",
+        "NEW": tmp_path / "new",
+        "TABLE": tmp_path / "table.csv",
+        "NOWHERE": tmp_path / "no.csv",
+    }
+    places["TABLE"].write_text("bag_id,label,p_1\na,0,0.2\n")
+    filled = [str(places.get(word, word)) for word in arguments]
+    assert message in fail(*filled, monkeypatch=monkeypatch, capsys=capsys)
+    assert not (folder / "run" / "calibration.json").exists()
+
+
+def test_a_store_of_other_classes_is_refused(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bags = miue.read_store(folder / "store")
+    write_store(tmp_path / "store", replace(bags, class_names=("benign", "tumor")))
+    printed = fail("calibrate", folder / "run", tmp_path / "store", monkeypatch=monkeypatch, capsys=capsys)
+    assert "class 'tumor' of the bags: expected one of the classes benign, tumour" in printed
+
+
+def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    features, labels = slides(tmp_path, patients=90)
+    told = ["--labels", labels, "--quiet"]
+    run("train", features, "--out", tmp_path / "run", *told, "--set", "max_epochs=2")
+    easy = ["--max-error", "0.5", "--confidence", "0.7", "--set-error", "0.2", "--without", "ood"]
+    printed = run("calibrate", tmp_path / "run", features, *told, *easy)
+    made = json.loads((tmp_path / "run" / "calibration.json").read_text())["calibration"]
+    assert made["class_names"] == ["normal", "tumor"]
+    assert made["about"]["split"] == "held out by training"
+    parts = read_splits(tmp_path / "run" / "splits.csv").folds[0]
+    validation = [name for name, part in parts.items() if part == "validation"]
+    assert made["about"]["patients"] == made["about"]["bags"] < len(validation)
+    assert made["about"]["bags left out"] == len(validation) - made["about"]["bags"]
+    assert f"one bag of each of {made['about']['patients']} patients" in printed
+    assert "chose the epoch" in printed
+    given = {"monkeypatch": monkeypatch, "capsys": capsys}
+    refused = ["calibrate", tmp_path / "run", features, "--quiet", *easy, "--out", tmp_path / "none.json"]
+    assert "without one" in fail(*map(str, refused), **given)  # type: ignore[arg-type]
+    whole = [*map(str, refused), "--labels", str(labels), "--split", "all"]
+    assert "bags that the model was trained on" in fail(*whole, **given)  # type: ignore[arg-type]
+    table = [*map(str, easy), "--labels", str(labels), "--bags", "x.csv", "--out", "y.json"]
+    assert "neither, or a mixture" in fail("calibrate", *table, **given)  # type: ignore[arg-type]
+    run("predict", tmp_path / "run", features, "--out", tmp_path / "out", "--quiet")
+    assert '"decision"' in (tmp_path / "out" / "bags.csv").read_text()
+
+
+def test_bags_that_the_run_does_not_know_are_all_used_and_patients_it_knows_are_refused(
+    folder: Path, tmp_path: Path
+) -> None:
+    model = copied(folder, "whole-run", tmp_path / "run")
+    bags = miue.read_store(folder / "whole")
+    others = replace(bags, ids=tuple(f"other_{name}" for name in bags.ids), labels=bags.labels)
+    sizes = others.subset(range(100))
+    chosen, about = calibration_bags(model, sizes, None)
+    assert (len(chosen), about["split"]) == (100, "all bags")
+    assert "caveat" not in about
+    learned = [n for n, part in read_splits(model / "splits.csv").folds[0].items() if part == "train"]
+    held_out = [n for n, part in read_splits(model / "splits.csv").folds[0].items() if part == "validation"]
+    patients = dict(zip(bags.ids, bags.ids, strict=True)) | {held_out[3]: learned[5]}
+    shared = replace(bags, patients=tuple(patients[name] for name in bags.ids))
+    with pytest.raises(DataError, match="1 bags that the model was trained on, or others of their patients"):
+        calibration_bags(model, shared, None)
+
+
+def test_a_run_trained_anew_forgets_its_calibration(folder: Path, tmp_path: Path) -> None:
+    model = copied(folder, "run", tmp_path / "run")
+    run("calibrate", model, folder / "store", *EASY, "--quiet")
+    run("train", folder / "store", "--out", model, "--overwrite", "--quiet", "--set", "max_epochs=1")
+    assert not (model / "calibration.json").exists()

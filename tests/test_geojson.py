@@ -1,0 +1,165 @@
+"""Overlays for QuPath, read back and compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import shapely
+from made_slides import STEP, export, one_slide, two_slides
+
+from miue.errors import ConfigError
+from miue.export.geojson import Selection, regions, squares, write_geojson
+from miue.export.patches import patches_by_slide
+from miue.predictions import Predictions
+from miue.slides import bounds_origin
+
+
+@pytest.fixture
+def predictions() -> Predictions:
+    return two_slides()
+
+
+@pytest.fixture
+def saved(predictions: Predictions, tmp_path: Path) -> Path:
+    predictions.save(tmp_path / "predictions")
+    return tmp_path / "predictions"
+
+
+def everything(names: list[str] | None = None) -> Selection:
+    names = names or ["normal", "tumour"]
+    return Selection(names, list(range(len(names))))
+
+
+def test_squares_are_read_back_with_their_places_and_values(saved: Path, predictions: Predictions) -> None:
+    result = export("geojson", saved, "--out", saved.parent / "out", "--quiet")
+    assert result.exit_code == 0, result.output
+    content = json.loads((saved.parent / "out" / "b.geojson").read_text("utf-8"))
+    assert content["type"] == "FeatureCollection"
+    assert content["miue"]["patch_size_level0"] == 2 * STEP
+    assert content["miue"]["patch_size_from"] == "step of the grid of coords"
+    assert predictions.instances is not None
+    assert predictions.instances.coords is not None
+    uncertainties = predictions.instances.uncertainties()
+    assert len(content["features"]) == 4
+    for row, feature in enumerate(content["features"], 15):
+        polygon = shapely.geometry.shape(feature["geometry"])
+        x, y = predictions.instances.coords.values[row]
+        assert polygon.equals(shapely.box(x, y, x + 2 * STEP, y + 2 * STEP))
+        assert polygon.exterior.is_ccw
+        properties = feature["properties"]
+        assert properties["objectType"] == "detection"
+        predicted = int(predictions.instances.predicted[row])
+        assert properties["classification"]["name"] == ["normal", "tumour"][predicted]
+        assert len(properties["classification"]["color"]) == 3
+        measurements = properties["measurements"]
+        assert measurements["probability tumour"] == pytest.approx(predictions.instances.probabilities[row, 1])
+        for name, values in uncertainties.items():
+            assert measurements["score_knn" if name == "knn" else name] == pytest.approx(values[row], rel=1e-5)
+
+
+def test_a_threshold_keeps_the_patches_whose_chosen_class_reaches_it(predictions: Predictions) -> None:
+    (patches, _) = patches_by_slide(predictions)
+    p = patches.probabilities[:, 1]
+    for threshold in (0.2, 0.5, 0.7):
+        kept = list(squares(patches, Selection(["normal", "tumour"], [1], threshold)))
+        assert 0 < len(kept) == (p >= threshold).sum() < len(p)
+        assert {f["properties"]["classification"]["name"] for f in kept} == {"tumour"}
+    assert len(list(squares(patches, everything()))) == len(p)
+    assert (
+        len(list(squares(patches, Selection(["normal", "tumour"], [1]))))
+        == (patches.probabilities.argmax(1) == 1).sum()
+    )
+
+
+def test_merged_regions_cover_the_same_area_and_hold_every_patch_once(predictions: Predictions) -> None:
+    (patches, _) = patches_by_slide(predictions)
+    for threshold in (None, 0.6):
+        selection = replace(everything(), threshold=threshold)
+        single, merged = list(squares(patches, selection)), list(regions(patches, selection))
+        assert len(merged) < len(single)
+        assert sum(f["properties"]["measurements"]["patches"] for f in merged) == len(single)
+        for name in ("normal", "tumour"):
+            of_single, of_merged = (
+                shapely.union_all(
+                    [
+                        shapely.geometry.shape(f["geometry"])
+                        for f in found
+                        if f["properties"]["classification"]["name"] == name
+                    ]
+                )
+                for found in (single, merged)
+            )
+            assert of_merged.equals(of_single)
+
+
+def test_a_region_has_the_mean_of_its_patches_and_a_hole_where_there_is_one() -> None:
+    ring = [[x, y] for x in range(3) for y in range(3) if (x, y) != (1, 1)]
+    given = one_slide([*ring, [1, 1], [3, 3]], [0.9] * 4 + [0.7] * 4 + [0.1, 0.6])
+    (patches,) = patches_by_slide(given)
+    found = list(regions(patches, Selection(["normal", "tumour"], [1])))
+    around, corner = sorted(found, key=lambda f: -f["properties"]["measurements"]["patches"])
+    assert len(around["geometry"]["coordinates"]) == 2  # an outer ring and a hole
+    assert len(around["geometry"]["coordinates"][0]) == 5  # no point in the middle of an edge
+    values = around["properties"]["measurements"]
+    assert values["mean probability tumour"] == pytest.approx(0.8)
+    assert values["highest probability tumour"] == pytest.approx(0.9)
+    assert values["area px²"] == 8
+    assert corner["properties"]["measurements"]["patches"] == 1  # touches at a corner alone
+
+
+def test_the_area_of_a_region_is_exact() -> None:
+    size, count = 4099, 7
+    given = one_slide([[size * x, 0] for x in range(count)], [0.7] * count)
+    (patches,) = patches_by_slide(given, patch_size=size)
+    (region,) = regions(patches, Selection(["normal", "tumour"], [1]))
+    assert region["properties"]["measurements"]["area px²"] == count * size**2 == 117612607
+
+
+def test_bounds_are_subtracted_and_stated(saved: Path) -> None:
+    result = export("geojson", saved, "--out", saved.parent / "out", "--bounds", "7,1000", "--quiet")
+    assert result.exit_code == 0, result.output
+    content = json.loads((saved.parent / "out" / "b.geojson").read_text("utf-8"))
+    assert content["features"][0]["geometry"]["coordinates"][0][0] == [70, 1]
+    assert content["miue"]["bounds_subtracted"] == [7, 1000]
+    for wrong in ("7", "a,b", "1,2,3"):
+        assert isinstance(export("geojson", saved, "--out", "x", "--bounds", wrong).exception, ConfigError)
+
+
+def test_the_bounds_of_a_slide_are_read_where_it_states_them() -> None:
+    class Mirax:
+        properties = {"openslide.bounds-x": "120", "openslide.bounds-y": "4000"}  # noqa: RUF012
+
+    class Plain:
+        properties: dict[str, str] = {}  # noqa: RUF012
+
+    assert bounds_origin(Mirax()) == (120, 4000)
+    assert bounds_origin(Plain()) == (0, 0)
+
+
+def test_the_bounds_of_a_slide_are_subtracted(
+    saved: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slides = saved.parent / "slides"
+    slides.mkdir()
+    for name in ("007.svs", "b.svs"):
+        (slides / name).symlink_to(shared_data / "CMU-1-Small-Region.svs")
+    monkeypatch.setattr("miue.export.folders.bounds_origin", lambda slide: (7, 1000))
+    result = export("geojson", saved, "--out", saved.parent / "out", "--slides", slides, "--quiet")
+    assert result.exit_code == 0, result.output
+    content = json.loads((saved.parent / "out" / "b.geojson").read_text("utf-8"))
+    assert content["features"][0]["geometry"]["coordinates"][0][0] == [70, 1]
+    assert content["miue"]["bounds_subtracted"] == [7, 1000]
+
+
+def test_a_failed_export_leaves_no_file(tmp_path: Path) -> None:
+    def failing() -> Any:
+        yield {"type": "Feature"}
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        write_geojson(tmp_path / "a.geojson", failing(), {})
+    assert list(tmp_path.iterdir()) == []

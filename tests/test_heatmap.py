@@ -1,0 +1,103 @@
+"""Heatmaps: where values are painted, on which scale, over which slide."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from made_slides import GRID, STEP, alpha_of, export, one_slide, two_slides
+from made_slides import prediction_table as table
+from matplotlib.image import imread
+
+from miue.distributions import Categorical, Dirichlet, Draws
+from miue.export.heatmap import Slide, heatmap_figure, layers_of, painted
+from miue.export.patches import patches_by_slide
+from miue.predictions import Predictions
+
+
+@pytest.fixture
+def predictions() -> Predictions:
+    return two_slides()
+
+
+@pytest.fixture
+def saved(predictions: Predictions, tmp_path: Path) -> Path:
+    predictions.save(tmp_path / "predictions")
+    return tmp_path / "predictions"
+
+
+def test_painted_values_lie_where_the_patches_lie_and_keep_their_values(predictions: Predictions) -> None:
+    (patches, _) = patches_by_slide(predictions)
+    values = np.arange(15.0)
+    picture = painted(patches, values, (0, 0, 6 * STEP, 3 * STEP), longest=60)
+    assert picture.shape == (30, 60)
+    assert np.array_equal(picture[5::10, 5::10][:, :5].ravel(), values)
+    assert np.isnan(picture[:, 50:]).all()
+    assert not np.isnan(picture[:, :50]).any()
+
+
+def test_overlapping_patches_are_averaged() -> None:
+    (patches,) = patches_by_slide(one_slide([[0, 0], [2, 0]], [0.1, 0.9]), 4)
+    picture = painted(patches, patches.probabilities[:, 1], (0, 0, 6, 4))
+    assert picture[0].tolist() == pytest.approx([0.1, 0.1, 0.5, 0.5, 0.9, 0.9])
+
+
+def test_a_heatmaps_ranges_are_fixed_by_the_method_alone() -> None:
+    dirichlet = layers_of(alpha_of(3, classes=3), "tumour")
+    flat = Dirichlet(torch.ones(1, 3, dtype=torch.float64))
+    assert [layer.highest for layer in dirichlet] == pytest.approx(
+        [1, math.log(3), float(flat.mutual_information())], rel=1e-5
+    )
+    p = torch.tensor([[0.4, 0.6]], dtype=torch.float64)
+    draws = layers_of(Draws(p, torch.tensor([0.3], dtype=torch.float64)), "tumour")
+    assert [layer.highest for layer in draws] == pytest.approx([1, math.log(2), math.log(2)])
+    assert [layer.column for layer in layers_of(Categorical(p), "tumour")] == ["probability", "entropy"]
+
+
+def test_a_heatmap_shows_raw_values_units_and_ranges(predictions: Predictions) -> None:
+    (patches, _) = patches_by_slide(predictions)
+    layers = layers_of(alpha_of(1), "tumour")
+    slide = Slide(np.full((3, 5, 3), 200, np.uint8), (5 * STEP, 3 * STEP), 0.5)
+    for under in (None, slide):
+        figure = heatmap_figure(patches, layers, 1, under)
+        panels = [axis for axis in figure.axes if axis.images and axis.get_title(loc="left") != "Slide"]
+        assert len(panels) == 3
+        for panel, layer in zip(panels, layers, strict=True):
+            image = panel.images[-1]
+            assert image.get_clim() == (0, layer.highest)
+            shown: np.ndarray = np.unique(np.ma.asarray(image.get_array()).compressed())
+            expected = (
+                patches.probabilities[:, 1]
+                if layer.column == "probability"
+                else patches.uncertainties[layer.column]
+            )
+            assert shown == pytest.approx(np.unique(expected))
+        labels = [axis.get_xlabel() for axis in figure.axes]
+        assert sum("nats" in label for label in labels) == 2
+
+
+def test_the_heatmap_command_writes_a_picture_per_slide(saved: Path) -> None:
+    result = export("heatmap", saved, "--out", saved.parent / "out", "--quiet")
+    assert result.exit_code == 0, result.output
+    files = sorted((saved.parent / "out").iterdir())
+    assert [file.name for file in files] == ["007.png", "b.png"]
+    picture = imread(files[0])
+    assert picture.shape[1] > 1500
+    assert picture.std() > 0.05
+
+
+def test_a_heatmap_is_drawn_over_the_real_slide(shared_data: Path, tmp_path: Path) -> None:
+    coords = GRID[:4] // 2
+    ids = ["CMU-1-Small-Region"]
+    Predictions(table(alpha_of(1), ids), table(alpha_of(4), ids * 4, coords)).save(tmp_path / "p")
+    result = export("heatmap", tmp_path / "p", "--slides", shared_data, "--out", tmp_path / "out", "--quiet")
+    assert result.exit_code == 0, result.output
+    assert imread(tmp_path / "out" / "CMU-1-Small-Region.png").shape[1] > 2000  # four panels
+    result = export("geojson", tmp_path / "p", "--slides", shared_data, "--out", tmp_path / "json", "--quiet")
+    assert result.exit_code == 0, result.output
+    content = json.loads((tmp_path / "json" / "CMU-1-Small-Region.geojson").read_text("utf-8"))
+    assert content["miue"]["bounds_subtracted"] == [0, 0]

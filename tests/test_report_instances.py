@@ -1,0 +1,149 @@
+"""The look into a bag: which instances a report shows, where they lie, and their pictures."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_files import slides
+from made_predictions import made_predictions, on_a_slide
+from made_reports import Page, reported, store_of, unpacked
+from typer.testing import CliRunner
+
+from miue.cli import app
+from miue.coords import Coords
+from miue.data.opening import open_source
+from miue.errors import ConfigError, DataError
+from miue.predictions import Predictions
+from miue.report import page
+from miue.report.details import all_instances
+from miue.report.runs import compare, named_runs
+
+
+@pytest.fixture(autouse=True)
+def small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures' library is 5 MB, and these tests draw nothing."""
+    monkeypatch.setattr(page, "_plotly", lambda: "var Plotly = {};")
+
+
+def test_an_instance_twice_is_refused(tmp_path: Path) -> None:
+    predictions = made_predictions()
+    assert predictions.instances is not None
+    assert predictions.instances.instance is not None
+    doubled = np.where(predictions.instances.instance == 1, 0, predictions.instances.instance)
+    wrong = replace(predictions, instances=replace(predictions.instances, instance=doubled))
+    with pytest.raises(DataError, match="instance 0 of bag 'bag 0000' in predictions 'place_0'"):
+        reported(tmp_path, wrong)
+
+
+def test_a_report_shows_fewer_instances_until_it_fits_and_says_so(tmp_path: Path) -> None:
+    predictions = made_predictions(bags=40, per_bag=400)
+    _, written = reported(tmp_path, predictions)
+    assert written.notes == ()
+    limit = (written.bytes - 20_000) / 1e6
+    shown, written = reported(tmp_path, predictions, max_mb=limit)
+    assert written.bytes <= limit * 1e6
+    cap = shown.data["instances"]["cap"]
+    assert 0 < cap < 400
+    hidden = f"at most {cap} instances of each bag are listed"
+    assert hidden in written.notes[-1]
+    assert f"{40 * (400 - cap):,} of 16,000 instances, of 40 bags, are not" in written.notes[-1]
+    assert hidden in shown.text
+    assert unpacked(shown.data["instances"]["total"]).tolist() == [400] * 40
+    kept = unpacked(shown.data["instances"]["position"])[:cap]
+    assert predictions.instances is not None
+    uncertain = np.argsort(-predictions.instances.uncertainties()["vacuity"][:400])
+    probable = np.argsort(-predictions.instances.probabilities[:400, 1])
+    assert set(uncertain[: cap // 2].tolist()) <= set(kept.tolist())
+    assert set(probable[: cap // 2].tolist()) <= set(kept.tolist())
+    with pytest.raises(ConfigError, match=r"at most 0.03 MB .*pass --max-mb 1"):
+        reported(tmp_path, predictions, max_mb=0.03)
+
+
+@pytest.mark.slow
+def test_two_thousand_bags_of_two_hundred_thousand_instances_stay_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # with the figures' library
+    _, written = reported(tmp_path, made_predictions(bags=2000, per_bag=100))
+    assert 4e6 < written.bytes < 20e6
+    assert written.notes == ()
+
+
+def test_positions_come_from_a_folder_of_feature_files(tmp_path: Path) -> None:
+    features, _ = slides(tmp_path, patients=6)
+    bags = open_source(features).bags
+    count = int(bags.sizes.sum())
+    bag_ids = np.repeat(np.array(bags.ids, object), bags.sizes)
+    of_bags = made_predictions(len(bags), 1).bags
+    instances = made_predictions(count, 1).instances
+    assert instances is not None
+    within = np.concatenate([np.arange(size) for size in bags.sizes])
+    given = Predictions(
+        replace(of_bags, bag_ids=np.array(bags.ids, object)),
+        replace(instances, bag_ids=bag_ids, instance=within),
+        {},
+    )
+    given.save(tmp_path / "predictions")
+    (features / "damaged.h5").write_bytes(b"not HDF5")  # which was not predicted
+    out = tmp_path / "report.html"
+    call = ["report", tmp_path / "predictions", "--store", features, "--out", out, "--resamples", "10", "--quiet"]
+    done = CliRunner().invoke(app, list(map(str, call)))
+    assert done.exit_code == 0 and "left out: damaged: bag file" in done.stderr
+    shown = Page(out.read_text())
+    x = unpacked(shown.data["instances"]["x"])
+    assert bags.coords is not None
+    assert sorted(x.tolist()) == sorted(bags.coords.values[:, 0].tolist())
+    assert len(set(x.tolist())) > 1
+
+
+@pytest.mark.parametrize(("shape", "size"), [((28, 28, 1), (28, 28)), ((96, 48, 3), (20, 40))])
+def test_pictures_come_from_the_store(tmp_path: Path, shape: tuple[int, ...], size: tuple[int, int]) -> None:
+    import io
+
+    from PIL import Image
+
+    predictions = made_predictions()
+    store = store_of(predictions, tmp_path, shape)
+    shown, _ = reported(tmp_path, predictions, store=store)
+    pictures = shown.data["pictures"]
+    assert (pictures["width"], pictures["height"]) == size
+    assert pictures["positions"][7] == [0, 1, 2, 3, 4]
+    strip = Image.open(io.BytesIO(base64.b64decode(pictures["pictures"][7].split(",")[1])))
+    assert strip.size == (5 * size[0], size[1])
+    if shape[-1] == 1:
+        wanted = store.instances[store.starts[7] + 1][..., 0].astype(float)
+        tile = np.asarray(strip.convert("L"), float)[:, size[0] : 2 * size[0]]
+        assert np.corrcoef(wanted.ravel(), tile.ravel())[0, 1] > 0.98
+
+
+def test_a_store_of_other_bags_is_refused_and_one_of_features_shows_no_picture(tmp_path: Path) -> None:
+    predictions = made_predictions()
+    shown, written = reported(tmp_path, predictions, store=store_of(predictions, tmp_path, (6,)))
+    assert "pictures" not in shown.data
+    assert "The store holds features, not images, so no picture of an instance is shown." in written.notes
+    with pytest.raises(DataError, match="bag 'bag 0020': expected every predicted bag in the store, got 10 bags"):
+        reported(tmp_path, predictions, store=store_of(made_predictions(bags=20), tmp_path, (9, 9, 1)))
+    with pytest.raises(DataError, match="expected one of the 4 instances that the store has of it"):
+        reported(tmp_path, predictions, store=store_of(predictions, tmp_path, (9, 9, 1), per_bag=4))
+
+
+def test_the_place_of_an_instance_is_told_by_the_first_predictions_that_know_it(tmp_path: Path) -> None:
+    whole = on_a_slide(made_predictions(bags=3, per_bag=2))
+    assert whole.instances is not None and whole.instances.coords is not None
+    table = whole.instances
+    parts = [
+        Predictions(whole.bags, replace(table.subset(np.arange(4)), coords=Coords(np.full((4, 2), 7), KNOWN))),
+        Predictions(whole.bags, replace(table, coords=Coords(whole.instances.coords.values, ~table.is_ood))),
+        Predictions(whole.bags, replace(table.subset(np.arange(2)), coords=None)),
+    ]
+    instances = all_instances(compare(named_runs([(str(n), part) for n, part in enumerate(parts)])))
+    assert instances is not None and instances.coords is not None
+    assert instances.coords.known.tolist() == [True] * 4 + [False] * 2  # the third bag is foreign
+    assert instances.coords.values[:4].tolist() == [[7, 7], [256, 0], [0, 0], [7, 7]]
+
+
+KNOWN = np.array([True, False, False, True])

@@ -16,7 +16,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -40,7 +42,7 @@ from miue.methods import Method
 from miue.prediction import predict
 from miue.training.batches import shuffled_batches
 from miue.training.fit import Run, fit
-from miue.training.together import fit_together
+from miue.training.together import fit_together, is_faster_together
 
 REPETITIONS = 5
 Side = Callable[[BagDataset], Callable[[], None]]
@@ -154,18 +156,21 @@ def looped_scores(
     return run
 
 
-def members_together(bags: BagDataset, encoder: str, *, epochs: int) -> list[float]:
-    """Return the seconds of training ten members in turn, and together in one vectorised program."""
-    shape, settings = bags.instance_shape, {"max_epochs": epochs, "stop_patience": epochs}
+def ten_members(bags: BagDataset, encoder: str, options: dict[str, Any]) -> list[Method]:
+    """Return ten members of different seeds."""
+    shape = bags.instance_shape
     config = model_config(
-        network="attention", method="deterministic", encoder=encoder, instance_shape=shape, options={}
+        network="attention", method="deterministic", encoder=encoder, instance_shape=shape, options=options
     )
     contract = DataContract(instance_shape=shape, class_names=("0", "1"))
+    return [build_method(config, contract, seed) for seed in range(10)]
+
+
+def in_turn_and_together(members: Callable[[], list[Method]], bags: BagDataset, *, epochs: int) -> list[float]:
+    """Return the seconds of training members one after another, and together in one vectorised program."""
+    settings = {"max_epochs": epochs, "stop_patience": epochs}
     how = [training_config({**settings, "seed": seed}) for seed in range(10)]
     quiet = Run(progress=False, accelerator="cpu")
-
-    def members() -> list[Method]:
-        return [build_method(config, contract, one.seed) for one in how]
 
     def in_turn() -> None:
         for member, one in zip(members(), how, strict=True):
@@ -243,14 +248,21 @@ def main() -> None:
             print(f"  {side}: {found['peak']:.0f} MiB at its peak, {found['loaded']:.0f} before it ran")
         results[name] = {"packed": ours, "looped": theirs, "ratio": theirs / ours, "MiB": memory}
     small = mnist_like(arguments.source, "train").subset(np.arange(100))
-    for name, bags, encoder, epochs in (
-        ("16 features", narrow_features(), "mlp", 4),
-        ("MNIST", small, "lenet", 1),
+    for name, bags, encoder, options, epochs in (
+        ("16 features", narrow_features(), "mlp", {"encoder.width": 64}, 4),
+        ("16 features", narrow_features(), "mlp", {"encoder.width": 128}, 4),
+        ("16 features", narrow_features(), "mlp", {}, 4),
+        ("MNIST", small, "lenet", {}, 1),
     ):
-        in_turn, at_once = members_together(bags, encoder, epochs=epochs)
-        print(f"10 members of {name}: in turn {in_turn:.2f} s, together {at_once:.2f} s, ", end="")
-        print(f"ratio {in_turn / at_once:.2f} (together is the default for narrow features)")
-        results[f"members together, {name}"] = {"in turn": in_turn, "together": at_once}
+        members = partial(ten_members, bags, encoder, options)
+        made = members()
+        parameters = sum(parameter.numel() for parameter in made[0].parameters())
+        default = "together" if is_faster_together(made, bags, torch.device("cpu")) else "in turn"
+        in_turn, at_once = in_turn_and_together(members, bags, epochs=epochs)
+        title = f"10 members of {parameters:,} parameters on {name}"
+        print(f"{title}: in turn {in_turn:.2f} s, together {at_once:.2f} s, ", end="")
+        print(f"ratio {in_turn / at_once:.2f} ({default} is the default)")
+        results[title] = {"in turn": in_turn, "together": at_once}
     rates = encoder_share()
     share = rates["encoder"] / rates["matrix product"]
     print(

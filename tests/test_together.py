@@ -21,7 +21,7 @@ from miue.errors import ConfigError
 from miue.methods import Method
 from miue.networks import NETWORKS
 from miue.training.fit import Run, TrainingSummary, fit
-from miue.training.together import can_train_together, fit_together
+from miue.training.together import can_train_together, fit_together, is_faster_together
 
 SEEDS = (3, 5, 11)
 QUIET = Run(progress=False, accelerator="cpu")
@@ -157,6 +157,16 @@ def test_members_that_draw_are_not_trained_together() -> None:
         assert not can_train_together(members, bags)
         with pytest.raises(ConfigError, match="one after another"):
             fit_together(members, bags, bags, configs(max_epochs=1), ALL_QUIET)
+
+
+@pytest.mark.parametrize(
+    ("bags", "width", "faster"), [("vectors", 32, True), ("vectors", 512, False), ("images", 32, False)]
+)
+def test_small_networks_on_vectors_are_trained_together_on_a_cpu(bags: str, width: int, faster: bool) -> None:
+    given = separable_bags() if bags == "vectors" else small_images()
+    members = methods_of(given, "attention", "mirel", **{"encoder.width": width})
+    assert is_faster_together(members, given, torch.device("cpu")) == faster
+    assert is_faster_together(members, given, torch.device("cuda"))
 
 
 def test_settings_that_differ_are_refused() -> None:

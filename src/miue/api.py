@@ -228,7 +228,8 @@ def _goes_together(
         return False
     if how_members == "together":
         return True
-    return can_train_together(members, bags) and is_faster_together(bags, torch_device(runs[0].accelerator))
+    device = torch_device(runs[0].accelerator)
+    return can_train_together(members, bags) and is_faster_together(members, bags, device)
 
 
 def _finished(

@@ -32,7 +32,7 @@ from miue.training.checkpoint import read_nested, write_nested
 from miue.training.fit import Run, TrainingSummary, check_labels
 from miue.training.module import VALIDATION_INSTANCES, EpochSums, optimizer_and_schedule
 
-FEATURES_AT_MOST = 64  # width of feature vectors up to which a CPU is faster with members together
+PARAMETERS_AT_MOST = 100_000  # of a member, up to which a CPU is faster with members together
 
 
 def can_train_together(members: Sequence[Method], bags: BagDataset) -> bool:
@@ -48,14 +48,15 @@ def can_train_together(members: Sequence[Method], bags: BagDataset) -> bool:
     return len(members) > 1 and small and not draws and not list(members[0].buffers())
 
 
-def is_faster_together(bags: BagDataset, device: torch.device) -> bool:
+def is_faster_together(members: Sequence[Method], bags: BagDataset, device: torch.device) -> bool:
     """Return whether members together are expected to beat one after another, from measurements.
 
-    On a CPU, narrow feature vectors leave the time to the overhead of each operation, which members
-    together share; wider ones and images keep it busy by themselves (`make bench`).
+    On a CPU, small networks on feature vectors leave the time to the overhead of each operation, which
+    members together share; large ones and images keep it busy by themselves (`make bench`).
     """
-    narrow = len(bags.instance_shape) == 1 and bags.instance_shape[0] <= FEATURES_AT_MOST
-    return device.type != "cpu" or narrow
+    parameters = sum(parameter.numel() for parameter in members[0].parameters())
+    small = len(bags.instance_shape) == 1 and parameters <= PARAMETERS_AT_MOST
+    return device.type != "cpu" or small
 
 
 def fit_together(

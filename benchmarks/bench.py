@@ -256,10 +256,9 @@ def main() -> None:
     ):
         members = partial(ten_members, bags, encoder, options)
         made = members()
-        parameters = sum(parameter.numel() for parameter in made[0].parameters())
         default = "together" if is_faster_together(made, bags, torch.device("cpu")) else "in turn"
         in_turn, at_once = in_turn_and_together(members, bags, epochs=epochs)
-        title = f"10 members of {parameters:,} parameters on {name}"
+        title = f"10 members of {made[0].num_parameters:,} parameters on {name}"
         print(f"{title}: in turn {in_turn:.2f} s, together {at_once:.2f} s, ", end="")
         print(f"ratio {in_turn / at_once:.2f} ({default} is the default)")
         results[title] = {"in turn": in_turn, "together": at_once}

@@ -237,9 +237,8 @@ class BagDataset:
         """The ids of the bags whose instances have no positions, or not all of them."""
         if self.coords is None:
             return self.ids
-        missing = np.concatenate([[0], (~self.coords.known[self.positions]).cumsum()])
-        ends = self.sizes.cumsum()
-        return tuple(self.ids[bag] for bag in np.flatnonzero(missing[ends] > missing[ends - self.sizes]))
+        known, spans = self.coords.known, zip(self.ids, self.starts, self.sizes, strict=True)
+        return tuple(name for name, start, size in spans if not known[start : start + size].all())
 
     def subset(self, bags: Sequence[int] | np.ndarray) -> BagDataset:
         """Return the bags at the given positions; the instances are shared, not copied."""

@@ -66,19 +66,19 @@ def _from_outlines(bags: BagDataset, classes: Mapping[str, int], folder: Path, p
     outlines = _outlines(folder, classes)
     values, known = np.zeros(len(bags.instances), np.int64), np.zeros(len(bags.instances), bool)
     drawn = [bag for bag, name in enumerate(bags.ids) if name in outlines]
+    coords, sides, bare = bags.coords, bags.patch_sizes, set(bags.without_coords)
     for bag in tracked(drawn, "outlining", shown=progress):
         name, start, size = bags.ids[bag], bags.starts[bag], bags.sizes[bag]
-        patches = slice(start, start + size)
-        bare = bags.coords is None or not bags.coords.known[patches].all()
-        if bare or bags.coords is None or bags.patch_sizes is None or not bags.patch_sizes[bag]:
+        if coords is None or name in bare or sides is None or not sides[bag]:
             raise DataError(
                 item=f"features of slide {name!r}",
                 wanted="coords and the side of a patch, to lay the outlines over",
-                got="no coords" if bare else "coords alone",
+                got="no coords" if name in bare else "coords alone",
                 fix=f"give .h5 files with coords; for CLAM put its patches/ folder beside the features, or make "
                 f"{TABLE} with 'miue data patch-labels'",
             )
-        share = tumour_share(read_tumour(outlines[name]), bags.coords.values[patches], int(bags.patch_sizes[bag]))
+        patches = slice(start, start + size)
+        share = tumour_share(read_tumour(outlines[name]), coords.values[patches], int(sides[bag]))
         values[patches], known[patches] = is_tumour(share), True
     return replace(bags, instance_labels=Labels(values, known))
 

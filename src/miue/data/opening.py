@@ -154,16 +154,8 @@ def open_source(
         if table is not None:
             bags, unlabelled = label_bags(bags, table, str(path), classes=classes, skip_bad=skip_bad)
             left_out = (*left_out, *unlabelled)
-    bare = bags.without_coords if coords_for else ()
-    if bare and (len(bare) == len(bags) or not skip_bad):
-        raise DataError(
-            item=repr(str(path)),
-            wanted=f"coords, which {coords_for} needs",
-            got=f"{len(bare):,} of {len(bags):,} bags without ({first_few(list(bare))})"
-            + "".join(f"; {note}" for note in notes),
-            fix=f"extract them with the features, or leave out {coords_for}"
-            + (" (--skip-bad leaves these bags out of it alone)" if len(bare) < len(bags) else ""),
-        )
+    if coords_for:
+        _check_located(path, bags, coords_for, notes, skip_bad=skip_bad)
     folds = None if table is None else splits_of(table)
     if splits is None and fold:
         splits = folds
@@ -172,6 +164,25 @@ def open_source(
     if instance_labels is not None:
         bags = with_instance_labels(bags, instance_labels)
     return OpenedBags(bags, tuple(left_out), notes, folds=folds)
+
+
+def _check_located(path: Path, bags: BagDataset, coords_for: str, notes: Sequence[str], *, skip_bad: bool) -> None:
+    """Raise where no bag has coords, or not every one has and those without may not be passed over.
+
+    Raises:
+        DataError: so.
+    """
+    bare = bags.without_coords
+    if not bare or (skip_bad and len(bare) < len(bags)):
+        return
+    without = f"{len(bare):,} of {len(bags):,} bags without ({first_few(bare)})"
+    alone = " (--skip-bad leaves these bags out of it alone)" if len(bare) < len(bags) else ""
+    raise DataError(
+        item=repr(str(path)),
+        wanted=f"coords, which {coords_for} needs",
+        got="; ".join([without, *notes]),
+        fix=f"extract them with the features, or leave out {coords_for}{alone}",
+    )
 
 
 def _check_told(path: Path, told: Mapping[str, Any]) -> None:

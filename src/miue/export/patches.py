@@ -76,9 +76,9 @@ def patches_by_slide(
         rows = parts[slide]
         of_file = 0 if told is None else int(told[row])
         coords = table.coords[rows]
+        unknown = int((~coords.known).sum())
         step = patch_size or of_file or grid_step(coords.values)
-        if step is None or not coords.known.all():
-            unknown = int((~coords.known).sum())
+        if unknown or step is None:
             error = _without_coords(slide, unknown, len(rows)) if unknown else _unknown_size(slide, len(rows))
             if skipped is None:
                 raise error

@@ -183,7 +183,7 @@ def _what_it_is(model: Model) -> dict[str, Any]:
     return {
         **parts,
         "options": ", ".join(f"{key}={value}" for key, value in options.items()) or "as preset",
-        "parameters": f"{sum(p.numel() for p in model.method.parameters()):,}",
+        "parameters": f"{model.method.num_parameters:,}",
         "distances to the training instances": ", ".join(model.distances) or "none",
         "calibration": "none" if model.calibration is None else "calibration.json, of these weights",
         "SHA-256 of model.safetensors": model.weights_sha256,

@@ -53,6 +53,11 @@ class Method(nn.Module, ABC):
         super().__init__()
         self.network = network
 
+    @property
+    def num_parameters(self) -> int:
+        """Numbers that training sets."""
+        return sum(parameter.numel() for parameter in self.parameters())
+
     @abstractmethod
     def bag_losses(self, batch: BagBatch, epoch: int) -> Float[Tensor, "B"]:
         """Return the training loss of each labelled bag; the first epoch is 1."""

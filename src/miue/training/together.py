@@ -54,8 +54,7 @@ def is_faster_together(members: Sequence[Method], bags: BagDataset, device: torc
     On a CPU, small networks on feature vectors leave the time to the overhead of each operation, which
     members together share; large ones and images keep it busy by themselves (`make bench`).
     """
-    parameters = sum(parameter.numel() for parameter in members[0].parameters())
-    small = len(bags.instance_shape) == 1 and parameters <= PARAMETERS_AT_MOST
+    small = len(bags.instance_shape) == 1 and members[0].num_parameters <= PARAMETERS_AT_MOST
     return device.type != "cpu" or small
 
 

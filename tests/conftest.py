@@ -12,8 +12,10 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
 from made_bags import separable_bags  # noqa: E402
+from made_slides import predictions_of_two_slides  # noqa: E402
 
 from miue.bags import BagDataset  # noqa: E402
+from miue.predictions import Predictions  # noqa: E402
 
 torch.set_num_threads(1)  # the tests' tensors are small, and several test processes share the cores
 settings.register_profile("miue", deadline=None)  # how long an example takes says how busy the machine is
@@ -43,3 +45,21 @@ def shared_data() -> Path:
 @pytest.fixture
 def bags() -> BagDataset:
     return separable_bags()
+
+
+@pytest.fixture
+def two_slides() -> Predictions:
+    return predictions_of_two_slides()
+
+
+@pytest.fixture
+def saved_slides(two_slides: Predictions, tmp_path: Path) -> Path:
+    """Where the predictions of two slides are kept."""
+    two_slides.save(tmp_path / "predictions")
+    return tmp_path / "predictions"
+
+
+@pytest.fixture
+def small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures' library is 5 MB, which a report that is not drawn can do without."""
+    monkeypatch.setattr("miue.report.page._plotly", lambda: "var Plotly = {};")

@@ -43,7 +43,7 @@ def alpha_of(count: int, seed: int = 0, classes: int = 2) -> Dirichlet:
     return Dirichlet(torch.from_numpy(1 + random.gamma(1.0, 3.0, (count, classes))))
 
 
-def two_slides() -> Predictions:
+def predictions_of_two_slides() -> Predictions:
     """Two slides, the second on a coarser grid that does not begin at 0."""
     coords = np.concatenate([GRID, 2 * GRID[:4] + [77, 1001]])
     ids = ["007"] * 15 + ["b"] * 4

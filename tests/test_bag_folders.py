@@ -5,32 +5,20 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any
 
 import h5py
 import made_files
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from commands import run
 
 import miue
-from miue.cli.app import app
 from miue.data import bag_folder
 from miue.data.bag_folder import open_folder
 from miue.data.label_table import read_label_table
 from miue.data.opening import open_source
 from miue.data.pack import pack
-from miue.errors import DataError, MiueError
-
-
-def run(*arguments: Any, code: int = 0) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        if code and isinstance(result.exception, MiueError):
-            return str(result.exception)
-        raise result.exception
-    assert result.exit_code == code, result.output
-    return result.output
+from miue.errors import DataError
 
 
 @pytest.fixture

@@ -8,31 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from commands import fail, run
 from typer.testing import CliRunner
 
-from miue.cli import app, main
 from miue.errors import MiueError
 
 RUNNER = CliRunner()
 QUICK = ["--quiet", "--set", "max_epochs=2", "--set", "learning_rate=1e-3"]
-
-
-def run(*arguments: object) -> str:
-    """Run a command that must succeed and return what it prints."""
-    result = RUNNER.invoke(app, [str(a) for a in arguments])
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def fail(*arguments: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> str:
-    """Run a command that must end with exit status 2 and return its one-sentence error."""
-    monkeypatch.setattr(sys, "argv", ["miue", *map(str, arguments)])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    assert stop.value.code == 2
-    return capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -152,12 +134,10 @@ def test_bad_input_ends_with_status_two_and_one_sentence(
     message: str,
     folder: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     places = {"STORE": folder / "store", "RUN": folder / "run", "PREDICTIONS": folder / "predictions"}
     places.update(NEW=tmp_path / "new", NOWHERE=tmp_path / "nowhere")
-    error = fail(*(places.get(a, a) for a in arguments), monkeypatch=monkeypatch, capsys=capsys)
+    error = fail(*(places.get(a, a) for a in arguments))
     assert error.startswith("miue: error: ")
     assert message in error
     assert error.count("\n") == 1
@@ -168,10 +148,8 @@ def test_bad_input_ends_with_status_two_and_one_sentence(
     ("arguments", "nearest"),
     [(["train", "x", "--out", "y", "--sead", "3"], "--seed"), (["evalute", "x"], "evaluate")],
 )
-def test_a_misspelt_option_or_command_names_the_nearest(
-    arguments: list[str], nearest: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert nearest in fail(*arguments, monkeypatch=monkeypatch, capsys=capsys)
+def test_a_misspelt_option_or_command_names_the_nearest(arguments: list[str], nearest: str) -> None:
+    assert nearest in fail(*arguments)
 
 
 def test_an_error_has_four_parts() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import run
 from made_bags import separable_bags
 from made_promises import predictions_of
 from scipy.stats import binom, ks_2samp
-from test_bag_folders import run
 
 import miue
 from miue.bags import BagDataset

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import fail, run
 from made_bags import separable_bags
 from made_files import slides
-from test_cli import fail, run
 
 import miue
 from miue.cli.held_out import calibration_bags
@@ -70,11 +70,8 @@ def test_bags_that_stopped_the_training_are_used_with_a_note(folder: Path, tmp_p
     assert "caveat" in about
 
 
-def test_training_bags_are_refused_where_they_can_be_seen(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = {"monkeypatch": monkeypatch, "capsys": capsys}
-    printed = fail("calibrate", folder / "run", folder / "store", "--split", "train", **given)  # type: ignore[arg-type]
+def test_training_bags_are_refused_where_they_can_be_seen(folder: Path) -> None:
+    printed = fail("calibrate", folder / "run", folder / "store", "--split", "train")
     assert "80 bags that the model was trained on" in printed
     bags = miue.read_store(folder / "whole")
     renamed = replace(bags, splits=("test",) * len(bags))
@@ -127,8 +124,6 @@ def test_what_cannot_be_done_is_said(
     message: str,
     folder: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     places = {
         "RUN": folder / "run",
@@ -139,22 +134,18 @@ def test_what_cannot_be_done_is_said(
     }
     places["TABLE"].write_text("bag_id,label,p_1\na,0,0.2\n")
     filled = [str(places.get(word, word)) for word in arguments]
-    assert message in fail(*filled, monkeypatch=monkeypatch, capsys=capsys)
+    assert message in fail(*filled)
     assert not (folder / "run" / "calibration.json").exists()
 
 
-def test_a_store_of_other_classes_is_refused(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_of_other_classes_is_refused(folder: Path, tmp_path: Path) -> None:
     bags = miue.read_store(folder / "store")
     write_store(tmp_path / "store", replace(bags, class_names=("benign", "tumor")))
-    printed = fail("calibrate", folder / "run", tmp_path / "store", monkeypatch=monkeypatch, capsys=capsys)
+    printed = fail("calibrate", folder / "run", tmp_path / "store")
     assert "class 'tumor' of the bags: expected one of the classes benign, tumour" in printed
 
 
-def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_held_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_held_out(tmp_path: Path) -> None:
     features, labels = slides(tmp_path, patients=90)
     told = ["--labels", labels, "--quiet"]
     run("train", features, "--out", tmp_path / "run", *told, "--set", "max_epochs=2")
@@ -169,13 +160,12 @@ def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_h
     assert made["about"]["bags left out"] == len(validation) - made["about"]["bags"]
     assert f"one bag of each of {made['about']['patients']} patients" in printed
     assert "chose the epoch" in printed
-    given = {"monkeypatch": monkeypatch, "capsys": capsys}
     refused = ["calibrate", tmp_path / "run", features, "--quiet", *easy, "--out", tmp_path / "none.json"]
-    assert "without one" in fail(*map(str, refused), **given)  # type: ignore[arg-type]
+    assert "without one" in fail(*map(str, refused))
     whole = [*map(str, refused), "--labels", str(labels), "--split", "all"]
-    assert "bags that the model was trained on" in fail(*whole, **given)  # type: ignore[arg-type]
+    assert "bags that the model was trained on" in fail(*whole)
     table = [*map(str, easy), "--labels", str(labels), "--bags", "x.csv", "--out", "y.json"]
-    assert "neither, or a mixture" in fail("calibrate", *table, **given)  # type: ignore[arg-type]
+    assert "neither, or a mixture" in fail("calibrate", *table)
     run("predict", tmp_path / "run", features, "--out", tmp_path / "out", "--quiet")
     assert '"decision"' in (tmp_path / "out" / "bags.csv").read_text()
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from made_slides import GRID, STEP, alpha_of, export, two_slides
+from made_slides import GRID, STEP, alpha_of, export
 
 from miue.bags import Labels
 from miue.coords import Coords
@@ -20,17 +20,6 @@ from miue.predictions import Predictions, read_predictions
 from miue.slides import find_slide, open_slide
 
 
-@pytest.fixture
-def predictions() -> Predictions:
-    return two_slides()
-
-
-@pytest.fixture
-def saved(predictions: Predictions, tmp_path: Path) -> Path:
-    predictions.save(tmp_path / "predictions")
-    return tmp_path / "predictions"
-
-
 def test_the_grid_step_is_the_common_one_even_where_pieces_of_tissue_have_grids_of_their_own() -> None:
     pieces = np.concatenate([GRID, GRID[:3] + np.array([STEP * 4 + 13, 0])])
     assert grid_step(pieces) == STEP
@@ -38,9 +27,9 @@ def test_the_grid_step_is_the_common_one_even_where_pieces_of_tissue_have_grids_
     assert grid_step(np.array([[0, 0], [STEP, STEP]])) is None
 
 
-def test_predictions_without_coords_are_refused(predictions: Predictions, tmp_path: Path) -> None:
-    assert predictions.instances is not None
-    replace(predictions, instances=replace(predictions.instances, coords=None)).save(tmp_path / "p")
+def test_predictions_without_coords_are_refused(two_slides: Predictions, tmp_path: Path) -> None:
+    assert two_slides.instances is not None
+    replace(two_slides, instances=replace(two_slides.instances, coords=None)).save(tmp_path / "p")
     for command in ("geojson", "heatmap"):
         error = export(command, tmp_path / "p", "--out", tmp_path / "out", "--quiet").exception
         assert isinstance(error, DataError)
@@ -49,12 +38,12 @@ def test_predictions_without_coords_are_refused(predictions: Predictions, tmp_pa
 
 
 def test_a_slide_without_coords_is_named_or_left_out_of_what_is_drawn(
-    predictions: Predictions, tmp_path: Path
+    two_slides: Predictions, tmp_path: Path
 ) -> None:
-    assert predictions.instances is not None and predictions.instances.coords is not None
-    there = predictions.instances.bag_ids.astype(str) != "b"
-    coords = Coords(predictions.instances.coords.values, there)
-    replace(predictions, instances=replace(predictions.instances, coords=coords)).save(tmp_path / "p")
+    assert two_slides.instances is not None and two_slides.instances.coords is not None
+    there = two_slides.instances.bag_ids.astype(str) != "b"
+    coords = Coords(two_slides.instances.coords.values, there)
+    replace(two_slides, instances=replace(two_slides.instances, coords=coords)).save(tmp_path / "p")
     back = read_predictions(tmp_path / "p").instances
     assert back is not None and back.coords is not None
     assert np.array_equal(back.coords.known, there)
@@ -71,57 +60,61 @@ def test_a_slide_without_coords_is_named_or_left_out_of_what_is_drawn(
 
 
 def test_a_slide_of_one_patch_needs_its_size_or_is_left_out_and_named(
-    saved: Path, predictions: Predictions
+    saved_slides: Path, two_slides: Predictions
 ) -> None:
-    assert predictions.instances is not None
-    assert predictions.instances.coords is not None
+    assert two_slides.instances is not None
+    assert two_slides.instances.coords is not None
     keep = np.arange(16)
     one = PredictionTable(
         alpha_of(16),
-        predictions.instances.bag_ids[keep],
+        two_slides.instances.bag_ids[keep],
         Labels.unknown(16),
         np.zeros(16, bool),
         np.array([""] * 16, object),
         keep,
         {},
-        predictions.instances.coords[keep],
+        two_slides.instances.coords[keep],
     )
-    given = replace(predictions, instances=one)
-    given.save(saved, overwrite=True)
-    out = saved.parent / "out"
-    error = export("geojson", saved, "--out", out, "--quiet").exception
+    given = replace(two_slides, instances=one)
+    given.save(saved_slides, overwrite=True)
+    out = saved_slides.parent / "out"
+    error = export("geojson", saved_slides, "--out", out, "--quiet").exception
     assert isinstance(error, DataError)
     assert "slide 'b'" in str(error)
     assert "--patch-size" in str(error)
-    result = export("geojson", saved, "--out", out, "--skip-bad", "--quiet")
+    result = export("geojson", saved_slides, "--out", out, "--skip-bad", "--quiet")
     assert result.exit_code == 0
     assert "left out: slide 'b'" in result.output
     assert [file.name for file in out.iterdir()] == ["007.geojson"]
-    assert export("geojson", saved, "--out", out, "--patch-size", 256, "--overwrite", "--quiet").exit_code == 0
+    assert (
+        export("geojson", saved_slides, "--out", out, "--patch-size", 256, "--overwrite", "--quiet").exit_code == 0
+    )
     content = json.loads((out / "b.geojson").read_text("utf-8"))
     assert (content["miue"]["patch_size_level0"], content["miue"]["patch_size_from"]) == (256, "given")
 
 
-def test_a_missing_or_broken_slide_is_named_and_can_be_left_out(saved: Path, shared_data: Path) -> None:
-    slides, out = saved.parent / "slides", saved.parent / "out"
+def test_a_missing_or_broken_slide_is_named_and_can_be_left_out(saved_slides: Path, shared_data: Path) -> None:
+    slides, out = saved_slides.parent / "slides", saved_slides.parent / "out"
     slides.mkdir()
-    error = export("heatmap", saved, "--slides", slides, "--out", out, "--quiet").exception
+    error = export("heatmap", saved_slides, "--slides", slides, "--out", out, "--quiet").exception
     assert isinstance(error, StorageError)
     assert "slide '007'" in str(error)
     (slides / "007.svs").write_bytes((shared_data / "CMU-1-Small-Region.svs").read_bytes()[:5000])
-    error = export("heatmap", saved, "--slides", slides, "--out", out, "--quiet").exception
+    error = export("heatmap", saved_slides, "--slides", slides, "--out", out, "--quiet").exception
     assert isinstance(error, StorageError)
     assert "OpenSlide" in str(error)
     assert not out.exists()
     (slides / "b.svs").symlink_to(shared_data / "CMU-1-Small-Region.svs")
-    result = export("heatmap", saved, "--slides", slides, "--out", out, "--skip-bad", "--quiet")
+    result = export("heatmap", saved_slides, "--slides", slides, "--out", out, "--skip-bad", "--quiet")
     assert result.exit_code == 0, result.output
     assert "left out" in result.output
     assert [file.name for file in out.iterdir()] == ["b.png"]
     (slides / "b.svs").unlink()
-    nothing = export("heatmap", saved, "--slides", slides, "--out", saved.parent / "none", "--skip-bad", "--quiet")
+    nothing = export(
+        "heatmap", saved_slides, "--slides", slides, "--out", saved_slides.parent / "none", "--skip-bad", "--quiet"
+    )
     assert isinstance(nothing.exception, DataError)
-    assert not (saved.parent / "none").exists()
+    assert not (saved_slides.parent / "none").exists()
 
 
 def test_a_slide_is_found_by_id_with_or_without_its_suffix(tmp_path: Path) -> None:
@@ -141,10 +134,10 @@ def test_ids_never_lead_out_of_the_folder_and_never_share_a_file() -> None:
         file_names(["a/b", "a:b"], ".png")
 
 
-def test_classes_without_names_are_numbered(predictions: Predictions, saved: Path) -> None:
-    assert class_names(replace(predictions, about={})) == ["class 0", "class 1"]
-    assert class_names(read_predictions(saved)) == ["normal", "tumour"]
-    error = export("geojson", saved, "--out", saved.parent / "out", "--class", "tumor").exception
+def test_classes_without_names_are_numbered(two_slides: Predictions, saved_slides: Path) -> None:
+    assert class_names(replace(two_slides, about={})) == ["class 0", "class 1"]
+    assert class_names(read_predictions(saved_slides)) == ["normal", "tumour"]
+    error = export("geojson", saved_slides, "--out", saved_slides.parent / "out", "--class", "tumor").exception
     assert isinstance(error, ConfigError)
     assert "did you mean 'tumour'" in str(error)
 
@@ -154,20 +147,20 @@ def test_an_opened_slide_reads_as_openslide_does(shared_data: Path) -> None:
         assert slide.dimensions == (2220, 2967)
 
 
-def test_arrays_are_read_back_with_their_places_and_values(saved: Path, predictions: Predictions) -> None:
-    result = export("arrays", saved, "--out", saved.parent / "out", "--quiet")
+def test_arrays_are_read_back_with_their_places_and_values(saved_slides: Path, two_slides: Predictions) -> None:
+    result = export("arrays", saved_slides, "--out", saved_slides.parent / "out", "--quiet")
     assert result.exit_code == 0, result.output
-    table = predictions.instances
+    table = two_slides.instances
     assert table is not None
     assert table.coords is not None
-    files = sorted(path.name for path in (saved.parent / "out").iterdir())
+    files = sorted(path.name for path in (saved_slides.parent / "out").iterdir())
     assert files == ["007.h5", "b.h5"]
     for slide in ("007", "b"):
         rows = np.flatnonzero(table.bag_ids.astype(str) == slide)
-        with h5py.File(saved.parent / "out" / f"{slide}.h5", "r") as file:
+        with h5py.File(saved_slides.parent / "out" / f"{slide}.h5", "r") as file:
             assert np.array_equal(file["coords"][:], table.coords.values[rows])
             assert file["coords"].attrs["patch_size_level0"] == (STEP if slide == "007" else 2 * STEP)
-            assert json.loads(file["probabilities"].attrs["classes"]) == class_names(predictions)
+            assert json.loads(file["probabilities"].attrs["classes"]) == class_names(two_slides)
             np.testing.assert_allclose(file["probabilities"][:], table.probabilities[rows], rtol=1e-6)
             for name, values in table.uncertainties().items():
                 column = name if name in file else f"score_{name}"

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import shapely
-from made_slides import STEP, export, one_slide, two_slides
+from made_slides import STEP, export, one_slide
 
 from miue.errors import ConfigError
 from miue.export.geojson import Selection, regions, squares, write_geojson
@@ -18,51 +18,40 @@ from miue.predictions import Predictions
 from miue.slides import bounds_origin
 
 
-@pytest.fixture
-def predictions() -> Predictions:
-    return two_slides()
-
-
-@pytest.fixture
-def saved(predictions: Predictions, tmp_path: Path) -> Path:
-    predictions.save(tmp_path / "predictions")
-    return tmp_path / "predictions"
-
-
 def everything(names: list[str] | None = None) -> Selection:
     names = names or ["normal", "tumour"]
     return Selection(names, list(range(len(names))))
 
 
-def test_squares_are_read_back_with_their_places_and_values(saved: Path, predictions: Predictions) -> None:
-    result = export("geojson", saved, "--out", saved.parent / "out", "--quiet")
+def test_squares_are_read_back_with_their_places_and_values(saved_slides: Path, two_slides: Predictions) -> None:
+    result = export("geojson", saved_slides, "--out", saved_slides.parent / "out", "--quiet")
     assert result.exit_code == 0, result.output
-    content = json.loads((saved.parent / "out" / "b.geojson").read_text("utf-8"))
+    content = json.loads((saved_slides.parent / "out" / "b.geojson").read_text("utf-8"))
     assert content["type"] == "FeatureCollection"
     assert content["miue"]["patch_size_level0"] == 2 * STEP
     assert content["miue"]["patch_size_from"] == "step of the grid of coords"
-    assert predictions.instances is not None
-    assert predictions.instances.coords is not None
-    uncertainties = predictions.instances.uncertainties()
+    assert two_slides.instances is not None
+    assert two_slides.instances.coords is not None
+    uncertainties = two_slides.instances.uncertainties()
     assert len(content["features"]) == 4
     for row, feature in enumerate(content["features"], 15):
         polygon = shapely.geometry.shape(feature["geometry"])
-        x, y = predictions.instances.coords.values[row]
+        x, y = two_slides.instances.coords.values[row]
         assert polygon.equals(shapely.box(x, y, x + 2 * STEP, y + 2 * STEP))
         assert polygon.exterior.is_ccw
         properties = feature["properties"]
         assert properties["objectType"] == "detection"
-        predicted = int(predictions.instances.predicted[row])
+        predicted = int(two_slides.instances.predicted[row])
         assert properties["classification"]["name"] == ["normal", "tumour"][predicted]
         assert len(properties["classification"]["color"]) == 3
         measurements = properties["measurements"]
-        assert measurements["probability tumour"] == pytest.approx(predictions.instances.probabilities[row, 1])
+        assert measurements["probability tumour"] == pytest.approx(two_slides.instances.probabilities[row, 1])
         for name, values in uncertainties.items():
             assert measurements["score_knn" if name == "knn" else name] == pytest.approx(values[row], rel=1e-5)
 
 
-def test_a_threshold_keeps_the_patches_whose_chosen_class_reaches_it(predictions: Predictions) -> None:
-    (patches, _) = patches_by_slide(predictions)
+def test_a_threshold_keeps_the_patches_whose_chosen_class_reaches_it(two_slides: Predictions) -> None:
+    (patches, _) = patches_by_slide(two_slides)
     p = patches.probabilities[:, 1]
     for threshold in (0.2, 0.5, 0.7):
         kept = list(squares(patches, Selection(["normal", "tumour"], [1], threshold)))
@@ -75,8 +64,8 @@ def test_a_threshold_keeps_the_patches_whose_chosen_class_reaches_it(predictions
     )
 
 
-def test_merged_regions_cover_the_same_area_and_hold_every_patch_once(predictions: Predictions) -> None:
-    (patches, _) = patches_by_slide(predictions)
+def test_merged_regions_cover_the_same_area_and_hold_every_patch_once(two_slides: Predictions) -> None:
+    (patches, _) = patches_by_slide(two_slides)
     for threshold in (None, 0.6):
         selection = replace(everything(), threshold=threshold)
         single, merged = list(squares(patches, selection)), list(regions(patches, selection))
@@ -119,14 +108,14 @@ def test_the_area_of_a_region_is_exact() -> None:
     assert region["properties"]["measurements"]["area px²"] == count * size**2 == 117612607
 
 
-def test_bounds_are_subtracted_and_stated(saved: Path) -> None:
-    result = export("geojson", saved, "--out", saved.parent / "out", "--bounds", "7,1000", "--quiet")
+def test_bounds_are_subtracted_and_stated(saved_slides: Path) -> None:
+    result = export("geojson", saved_slides, "--out", saved_slides.parent / "out", "--bounds", "7,1000", "--quiet")
     assert result.exit_code == 0, result.output
-    content = json.loads((saved.parent / "out" / "b.geojson").read_text("utf-8"))
+    content = json.loads((saved_slides.parent / "out" / "b.geojson").read_text("utf-8"))
     assert content["features"][0]["geometry"]["coordinates"][0][0] == [70, 1]
     assert content["miue"]["bounds_subtracted"] == [7, 1000]
     for wrong in ("7", "a,b", "1,2,3"):
-        assert isinstance(export("geojson", saved, "--out", "x", "--bounds", wrong).exception, ConfigError)
+        assert isinstance(export("geojson", saved_slides, "--out", "x", "--bounds", wrong).exception, ConfigError)
 
 
 def test_the_bounds_of_a_slide_are_read_where_it_states_them() -> None:
@@ -141,16 +130,16 @@ def test_the_bounds_of_a_slide_are_read_where_it_states_them() -> None:
 
 
 def test_the_bounds_of_a_slide_are_subtracted(
-    saved: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
+    saved_slides: Path, shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slides = saved.parent / "slides"
+    slides = saved_slides.parent / "slides"
     slides.mkdir()
     for name in ("007.svs", "b.svs"):
         (slides / name).symlink_to(shared_data / "CMU-1-Small-Region.svs")
     monkeypatch.setattr("miue.export.folders.bounds_origin", lambda slide: (7, 1000))
-    result = export("geojson", saved, "--out", saved.parent / "out", "--slides", slides, "--quiet")
+    result = export("geojson", saved_slides, "--out", saved_slides.parent / "out", "--slides", slides, "--quiet")
     assert result.exit_code == 0, result.output
-    content = json.loads((saved.parent / "out" / "b.geojson").read_text("utf-8"))
+    content = json.loads((saved_slides.parent / "out" / "b.geojson").read_text("utf-8"))
     assert content["features"][0]["geometry"]["coordinates"][0][0] == [70, 1]
     assert content["miue"]["bounds_subtracted"] == [7, 1000]
 

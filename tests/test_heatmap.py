@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_slides import GRID, STEP, alpha_of, export, one_slide, two_slides
+from made_slides import GRID, STEP, alpha_of, export, one_slide
 from made_slides import prediction_table as table
 from matplotlib.image import imread
 
@@ -19,19 +19,8 @@ from miue.export.patches import patches_by_slide
 from miue.predictions import Predictions
 
 
-@pytest.fixture
-def predictions() -> Predictions:
-    return two_slides()
-
-
-@pytest.fixture
-def saved(predictions: Predictions, tmp_path: Path) -> Path:
-    predictions.save(tmp_path / "predictions")
-    return tmp_path / "predictions"
-
-
-def test_painted_values_lie_where_the_patches_lie_and_keep_their_values(predictions: Predictions) -> None:
-    (patches, _) = patches_by_slide(predictions)
+def test_painted_values_lie_where_the_patches_lie_and_keep_their_values(two_slides: Predictions) -> None:
+    (patches, _) = patches_by_slide(two_slides)
     values = np.arange(15.0)
     picture = painted(patches, values, (0, 0, 6 * STEP, 3 * STEP), longest=60)
     assert picture.shape == (30, 60)
@@ -58,8 +47,8 @@ def test_a_heatmaps_ranges_are_fixed_by_the_method_alone() -> None:
     assert [layer.column for layer in layers_of(Categorical(p), "tumour")] == ["probability", "entropy"]
 
 
-def test_a_heatmap_shows_raw_values_units_and_ranges(predictions: Predictions) -> None:
-    (patches, _) = patches_by_slide(predictions)
+def test_a_heatmap_shows_raw_values_units_and_ranges(two_slides: Predictions) -> None:
+    (patches, _) = patches_by_slide(two_slides)
     layers = layers_of(alpha_of(1), "tumour")
     slide = Slide(np.full((3, 5, 3), 200, np.uint8), (5 * STEP, 3 * STEP), 0.5)
     for under in (None, slide):
@@ -80,10 +69,10 @@ def test_a_heatmap_shows_raw_values_units_and_ranges(predictions: Predictions) -
         assert sum("nats" in label for label in labels) == 2
 
 
-def test_the_heatmap_command_writes_a_picture_per_slide(saved: Path) -> None:
-    result = export("heatmap", saved, "--out", saved.parent / "out", "--quiet")
+def test_the_heatmap_command_writes_a_picture_per_slide(saved_slides: Path) -> None:
+    result = export("heatmap", saved_slides, "--out", saved_slides.parent / "out", "--quiet")
     assert result.exit_code == 0, result.output
-    files = sorted((saved.parent / "out").iterdir())
+    files = sorted((saved_slides.parent / "out").iterdir())
     assert [file.name for file in files] == ["007.png", "b.png"]
     picture = imread(files[0])
     assert picture.shape[1] > 1500

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import fail, run
 from made_bags import separable_bags
-from test_cli import fail, run
 
 import miue
 from miue.bags import BagDataset, Labels
@@ -67,23 +67,19 @@ def test_a_bag_that_differs_from_a_learned_one_in_the_ending_is_another_where_th
 
 
 @pytest.mark.parametrize("wanted", ["train", "validation"])
-def test_calibration_sees_bags_named_like_files(
-    wanted: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_calibration_sees_bags_named_like_files(wanted: str, folder: Path, tmp_path: Path) -> None:
     miue.write_store(tmp_path / "store", named(".svs").subset(of_run(folder, wanted)[1:]))
     out = tmp_path / "calibration.json"
     command = ["calibrate", folder / "run", tmp_path / "store", *EASY, "--out", out]
     if wanted == "train":
-        assert "bags that the model was trained on" in fail(*command, monkeypatch=monkeypatch, capsys=capsys)
+        assert "bags that the model was trained on" in fail(*command)
         return
     run(*command)
     about = json.loads(out.read_text())["calibration"]["about"]
     assert about["split"] == "held out by training" and "caveat" in about
 
 
-def test_without_a_test_split_what_was_learned_from_is_left_out(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_a_test_split_what_was_learned_from_is_left_out(folder: Path, tmp_path: Path) -> None:
     parts = ["train" if row in of_run(folder, "train") else "validation" for row in range(60)]
     miue.write_store(tmp_path / "all", replace(named(".svs"), splits=tuple(parts)))
     printed = fail(
@@ -92,8 +88,6 @@ def test_without_a_test_split_what_was_learned_from_is_left_out(
         tmp_path / "all",
         "--out",
         tmp_path / "p",
-        monkeypatch=monkeypatch,
-        capsys=capsys,
     )
     assert (
         "60 bags, all of which it was trained or validated on, or on their patients; pass --split all" in printed
@@ -103,15 +97,13 @@ def test_without_a_test_split_what_was_learned_from_is_left_out(
     assert predicted(tmp_path / "p") == {f"slide_{number}.svs" for number in (60, 61, 62)}
 
 
-def test_test_bags_that_this_run_learned_from_are_left_out_or_refused(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_test_bags_that_this_run_learned_from_are_left_out_or_refused(folder: Path, tmp_path: Path) -> None:
     bags = named(".svs", 70)
     miue.write_store(tmp_path / "store", replace(bags, splits=("train",) * 50 + ("test",) * 20))
     predict = ["predict", folder / "run", tmp_path / "store", "--quiet", "--out", tmp_path / "p"]
     assert "left out: 10 bags that the model learned from" in run(*predict)
     assert predicted(tmp_path / "p") == set(bags.ids[60:])
-    printed = fail(*predict, "--overwrite", "--split", "test", monkeypatch=monkeypatch, capsys=capsys)
+    printed = fail(*predict, "--overwrite", "--split", "test")
     assert (
         "split 'test': expected bags of patients that the model did not learn from, got 20 bags, 10 of which"
         in printed

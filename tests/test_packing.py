@@ -8,7 +8,7 @@ from typing import Any
 import made_files
 import numpy as np
 import pytest
-from test_bag_folders import run
+from commands import run
 
 import miue
 from miue.bags import BagDataset

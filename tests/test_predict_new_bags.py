@@ -10,7 +10,7 @@ from pathlib import Path
 import made_files
 import numpy as np
 import pytest
-from test_bag_folders import run
+from commands import run
 
 import miue
 

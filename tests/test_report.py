@@ -25,11 +25,7 @@ from miue.report import page
 from miue.report.page import json_in_html
 from miue.report.runs import named_runs
 
-
-@pytest.fixture(autouse=True)
-def small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The figures' library is 5 MB, and these tests draw nothing."""
-    monkeypatch.setattr(page, "_plotly", lambda: "var Plotly = {};")
+pytestmark = pytest.mark.usefixtures("small_plotly")
 
 
 def without(predictions: Predictions, bags: set[str]) -> Predictions:

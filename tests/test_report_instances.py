@@ -18,15 +18,10 @@ from miue.coords import Coords
 from miue.data.opening import open_source
 from miue.errors import ConfigError, DataError
 from miue.predictions import Predictions
-from miue.report import page
 from miue.report.details import all_instances
 from miue.report.runs import compare, named_runs
 
-
-@pytest.fixture(autouse=True)
-def small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The figures' library is 5 MB, and these tests draw nothing."""
-    monkeypatch.setattr(page, "_plotly", lambda: "var Plotly = {};")
+pytestmark = pytest.mark.usefixtures("small_plotly")
 
 
 def test_an_instance_twice_is_refused(tmp_path: Path) -> None:
@@ -134,9 +129,9 @@ def test_a_store_of_other_bags_is_refused_and_one_of_features_shows_no_picture(t
 def test_the_place_of_an_instance_is_told_by_the_first_predictions_that_know_it(tmp_path: Path) -> None:
     whole = on_a_slide(made_predictions(bags=3, per_bag=2))
     assert whole.instances is not None and whole.instances.coords is not None
-    table = whole.instances
+    table, known = whole.instances, np.array([True, False, False, True])
     parts = [
-        Predictions(whole.bags, replace(table.subset(np.arange(4)), coords=Coords(np.full((4, 2), 7), KNOWN))),
+        Predictions(whole.bags, replace(table.subset(np.arange(4)), coords=Coords(np.full((4, 2), 7), known))),
         Predictions(whole.bags, replace(table, coords=Coords(whole.instances.coords.values, ~table.is_ood))),
         Predictions(whole.bags, replace(table.subset(np.arange(2)), coords=None)),
     ]
@@ -144,6 +139,3 @@ def test_the_place_of_an_instance_is_told_by_the_first_predictions_that_know_it(
     assert instances is not None and instances.coords is not None
     assert instances.coords.known.tolist() == [True] * 4 + [False] * 2  # the third bag is foreign
     assert instances.coords.values[:4].tolist() == [[7, 7], [256, 0], [0, 0], [7, 7]]
-
-
-KNOWN = np.array([True, False, False, True])

@@ -6,25 +6,18 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from made_slides import alpha_of
+from made_slides import alpha_of, export
 from made_slides import prediction_table as table
-from typer.testing import CliRunner
 
-from miue.cli.app import app
 from miue.decisions import Decisions
 from miue.distributions import Categorical, Dirichlet
 from miue.errors import ConfigError, StorageError
 from miue.export.worklist import BETWEEN, FAR, FEW, FOREIGN, REFERRED, UNSURE, Limits, worklist
 from miue.predictions import Predictions
-
-
-def run(*words: object) -> Any:
-    return CliRunner().invoke(app, ["export", *map(str, words)])
 
 
 def worrying() -> Predictions:
@@ -94,7 +87,7 @@ def test_what_a_calibration_refers_or_calls_out_is_not_routine() -> None:
 
 def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> None:
     worrying().save(tmp_path / "p")
-    result = run("worklist", tmp_path / "p", "--out", tmp_path / "list.csv", "--patches", 5)
+    result = export("worklist", tmp_path / "p", "--out", tmp_path / "list.csv", "--patches", 5)
     assert result.exit_code == 0, result.output
     assert "2 of 12 slides" in result.output
     with (tmp_path / "list.csv").open(newline="") as file:
@@ -102,5 +95,5 @@ def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> 
     assert [row["slide"] for row in rows[:2]] == ["s10", "s11"]
     assert "few patches (3 < 5)" in rows[1]["reason"]
     assert json.loads((tmp_path / "list.json").read_text())["judged"][FEW] == "fewer than 5 patches"
-    again = run("worklist", tmp_path / "p", "--out", tmp_path / "list.csv")
+    again = export("worklist", tmp_path / "p", "--out", tmp_path / "list.csv")
     assert isinstance(again.exception, StorageError)

@@ -112,7 +112,7 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
         (["calibrate", "RUN", "STORE", "--without", "sett"], "did you mean 'sets'"),
         (["calibrate", "RUN", "STORE", "--split", "calib"], "expected one of calibration"),
         (["calibrate", "RUN", "STORE", "--max-error", "5"], "expected a share between 0 and 1"),
-        (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 255 labelled"),
+        (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 268 labelled"),
         (["calibrate", "RUN", "STORE", "--measure", "entropie"], "did you mean 'entropy'"),
         (["decide", "RUN", "--bags", "TABLE", "--out", "NEW"], "calibration.json': expected an existing file"),
         (["decide", "RUN", "--bags", "NOWHERE", "--out", "NEW"], "no.csv': expected an existing CSV file"),

@@ -40,6 +40,7 @@ def _clear(folder: Path) -> None:
         "model.safetensors",
         "distances.safetensors",
         "calibration.json",
+        "validation.json",
         "log.csv",
         "run.json",
         "splits.csv",

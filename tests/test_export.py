@@ -14,7 +14,8 @@ from made_slides import GRID, STEP, alpha_of, export
 from miue.bags import Labels
 from miue.coords import Coords
 from miue.errors import ConfigError, DataError, StorageError
-from miue.export.patches import class_names, file_names, grid_step
+from miue.coords import grid_step
+from miue.export.patches import class_names, file_names
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions, read_predictions
 from miue.slides import find_slide, open_slide

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from miue.coords import grid_step
 from miue.errors import DataError, unknown_name
 from miue.measures import MEASURES
 from miue.prediction_table import SCORE_PREFIX
@@ -92,26 +93,6 @@ def patches_by_slide(
             probabilities=probabilities[rows],
             uncertainties={name: values[rows] for name, values in uncertainties.items()},
         )
-
-
-def grid_step(coords: Int64[np.ndarray, "n 2"]) -> int | None:
-    """Return the most common distance between neighbours of one row or column; None where there are none.
-
-    The most common, not the smallest: pieces of tissue may each have a grid of their own. Patches that
-    overlap are further apart than nothing but nearer than their side, so their step is what tiles the slide.
-
-    >>> grid_step(np.array([[0, 0], [512, 0], [1536, 0], [0, 512]]))
-    512
-    >>> grid_step(np.array([[0, 0]])) is None
-    True
-    """
-    steps = []
-    for along, across in ((0, 1), (1, 0)):
-        ordered = coords[np.lexsort((coords[:, along], coords[:, across]))]
-        difference = np.diff(ordered, axis=0)
-        steps.append(difference[(difference[:, across] == 0) & (difference[:, along] > 0), along])
-    values, counts = np.unique(np.concatenate(steps), return_counts=True)
-    return int(values[counts.argmax()]) if len(values) else None
 
 
 def class_names(predictions: Predictions) -> list[str]:

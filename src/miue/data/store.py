@@ -26,7 +26,8 @@ from miue.coords import Coords
 from miue.data.label_table import known_patients, split_name
 from miue.errors import ConfigError, DataError, StorageError
 from miue.files import atomic_folder, check_format, read_json, write_json
-from miue.readers.arrays import UNREADABLE
+from miue.readers.arrays import UNREADABLE, memory_mapped
+from miue.readers.base import shortened
 from miue.tables import flags_of
 
 FORMAT = "miue-bags"
@@ -259,15 +260,14 @@ def _coords(path: Path, total: int) -> Coords | None:
 def _array(path: Path) -> np.ndarray:
     """Return an array, memory-mapped."""
     try:
-        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        return memory_mapped(path)
     except UNREADABLE as error:
         raise StorageError(
             item=f"{str(path)!r}",
             wanted="a whole .npy array",
-            got=str(error),
+            got=shortened(str(error)),
             fix="the file is missing, truncated or damaged; make the store again",
         ) from error
-    return array
 
 
 def _instances(path: Path) -> np.ndarray:

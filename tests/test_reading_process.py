@@ -57,6 +57,11 @@ def one_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def part_of_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolated, "SECONDS", 0.3)
+
+
+@pytest.fixture
 def two_files(tmp_path: Path) -> Path:
     """A folder with a good file, and one that makes HDF5 loop for ever."""
     made_files.stamp(tmp_path, "good", FEATURES)
@@ -93,7 +98,7 @@ def test_a_file_on_which_hdf5_loops_for_ever_is_named_and_the_next_one_read(two_
     assert np.array_equal(read_rows(two_files / "good.h5", 0, 7), FEATURES.astype(np.float16))
 
 
-@pytest.mark.usefixtures("hangs", "one_second")
+@pytest.mark.usefixtures("hangs", "part_of_a_second")
 def test_every_command_names_the_file_and_goes_on_without_it(tmp_path: Path) -> None:
     features, labels = tmp_path / "features", tmp_path / "labels.csv"
     for number in range(16):

@@ -91,9 +91,7 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
 
     with open_bag_file(path) as file:
         size, shape = _size_and_shape(path, file)
-        coords, patch_size, notes = to_pixels(path, file, microns_per_pixel)
-        if coords is not None and len(coords) != size:
-            raise bag_error(path, "as many coords as features", f"{len(coords)} coords, {size} features")
+        coords, patch_size, notes = to_pixels(path, file, size, microns_per_pixel)
         return Contents(
             path=path,
             format=file.format,

@@ -38,6 +38,7 @@ def open_hdf5(path: Path) -> Iterator[OpenFile]:
     with refusing(path, "a whole HDF5 file", OSError, RuntimeError):
         file = h5py.File(path, "r", locking=False)
     with file:
+        _refuse_longer(path, file.userblock_size)
         with refusing(path, "an HDF5 file of features", OSError, RuntimeError, KeyError, ValueError, TypeError):
             opened = _opened(path, file)
         yield opened
@@ -111,6 +112,22 @@ def dataset_within(path: Path, file: Any, name: str) -> Any:
     if dataset.shape is None:
         raise bag_error(path, f"{name!r} to be an array", "a dataset that is empty by its type (h5py.Empty)")
     return dataset
+
+
+def _refuse_longer(path: Path, userblock: int) -> None:
+    """Raise where a file is longer than its superblock states, as where bytes were put in between.
+
+    Raises:
+        DataError: it is.
+    """
+    with path.open("rb") as file:
+        begin = file.read(52)
+    place, of_lengths = {0: (40, 13), 1: (44, 13), 2: (28, 9), 3: (28, 9)}.get(begin[8], (0, 0))
+    if userblock or not place or begin[of_lengths] != 8:  # addresses from elsewhere, or of another length
+        return
+    stated, held = int.from_bytes(begin[place : place + 8], "little"), path.stat().st_size
+    if held > stated:
+        raise bag_error(path, "a whole HDF5 file", f"{held:,} bytes where the file itself states {stated:,}")
 
 
 def refuse_chunks(path: Path, dataset: Any) -> None:

@@ -14,17 +14,18 @@ FEWEST_PAIRS = 8  # neighbours that a grid is recognized by
 
 
 def to_pixels(
-    path: Path, file: OpenFile, microns_per_pixel: float | None
+    path: Path, file: OpenFile, size: int, microns_per_pixel: float | None
 ) -> tuple[Int64[np.ndarray, "n 2"] | None, int | None, tuple[str, ...]]:
     """Return coords and patch size in level-0 pixels, and the notes of the file.
 
     Args:
         path: the file, for messages.
         file: while it is open.
+        size: instances.
         microns_per_pixel: of level 0; without it coords in µm are left out.
 
     Raises:
-        DataError: coords that cannot be read, are no numbers, or none that a pixel can have.
+        DataError: coords that cannot be read, are no numbers, none that a pixel can have, or not one per instance.
     """
     if file.coords is None:
         return None, None, file.notes
@@ -32,6 +33,8 @@ def to_pixels(
     with refusing(path, "coords that can be read", OSError, ValueError, RuntimeError, TypeError, MemoryError):
         stored = np.asarray(file.coords())
     pixels = _whole_pixels(path, stored, unit)
+    if len(pixels) != size:
+        raise bag_error(path, "as many coords as features", f"{len(pixels)} coords, {size} features")
     if file.in_microns and microns_per_pixel is None:
         return None, None, (*file.notes, "coords are in µm and left out; pass --mpp to have level-0 pixels")
     return pixels, None if file.patch_size is None else round(file.patch_size / unit), file.notes

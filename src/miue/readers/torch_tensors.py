@@ -42,7 +42,11 @@ def _loaded(path: Path) -> Any:
             _refuse_inflating(path, file)
     try:
         with _loading, warnings.catch_warnings(action="ignore"), torch.serialization.safe_globals(_numpy_parts()):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+            if is_zipfile(path):
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            with path.open("rb") as file:
+                content = torch.load(file, map_location="cpu", weights_only=True)
+                read, held = file.tell(), path.stat().st_size
     except UnpicklingError as error:
         raise bag_error(
             path,
@@ -51,6 +55,9 @@ def _loaded(path: Path) -> Any:
             "do not open this file with other tools unless you trust its author; extract the features again (and "
             "leave pickle_protocol alone, of which torch reads one)",
         ) from error
+    if read < held:
+        raise bag_error(path, "a whole file of torch", f"{held:,} bytes of which it states {read:,}")
+    return content
 
 
 def _refuse_inflating(path: Path, file: BinaryIO) -> None:

@@ -283,9 +283,13 @@ def inflating(path: Path, features: np.ndarray) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".npz", ".h5"])
-def test_an_array_that_inflates_beyond_all_measure_is_refused_by_what_it_states(tmp_path: Path, suffix: str) -> None:
+def test_an_array_that_inflates_beyond_all_measure_is_refused_by_what_it_states(
+    tmp_path: Path, suffix: str
+) -> None:
     inflating(tmp_path / f"bomb{suffix}", np.zeros((5_000_000, 16), np.uint8))
-    with pytest.raises(DataError, match=r"hold, got 80,000,\d\d\d bytes in a file of .* store it without compression"):
+    with pytest.raises(
+        DataError, match=r"hold, got 80,000,\d\d\d bytes in a file of .* store it without compression"
+    ):
         contents_of(tmp_path / f"bomb{suffix}")
     inflating(tmp_path / f"small{suffix}", np.zeros((1_000_000, 16), np.uint8))  # as empty, and no danger
     assert contents_of(tmp_path / f"small{suffix}").size == 1_000_000
@@ -293,7 +297,9 @@ def test_an_array_that_inflates_beyond_all_measure_is_refused_by_what_it_states(
 
 def test_a_chunk_that_claims_more_than_its_file_holds_is_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "s.h5", "w") as file:
-        file.create_dataset("features", (4, 16), "f4", chunks=(1 << 21, 16), maxshape=(None, 16), compression="gzip")
+        file.create_dataset(
+            "features", (4, 16), "f4", chunks=(1 << 21, 16), maxshape=(None, 16), compression="gzip"
+        )
         file["features"][:] = 1.0
     with pytest.raises(DataError, match="an array that its file can hold, got 134,217,728 bytes"):
         contents_of(tmp_path / "s.h5")
@@ -363,7 +369,9 @@ def test_features_of_width_0_are_named(tmp_path: Path, suffix: str, shape: tuple
     else:
         with h5py.File(path, "w") as file:
             file["features"] = features
-    with pytest.raises(DataError, match=r"bag file '.*s\..*': expected features of at least one number, got shape \(7,"):
+    with pytest.raises(
+        DataError, match=r"bag file '.*s\..*': expected features of at least one number, got shape \(7,"
+    ):
         contents_of(path)
 
 
@@ -389,7 +397,9 @@ def test_a_patch_size_that_is_not_the_step_of_the_grid_is_said(tmp_path: Path, t
         with h5py.File(path, "a") as file:
             file.attrs["tile_size_um"] = 128.0
     found = contents_of(path, mpp)
-    note = "patch size 256, but neighbors lie 512 level-0 pixels apart: gaps between patches, or a wrong patch size"
+    note = (
+        "patch size 256, but neighbors lie 512 level-0 pixels apart: gaps between patches, or a wrong patch size"
+    )
     assert (found.patch_size, found.notes) == (256, (note,))
     made_files.trident(tmp_path, "whole", features, step=512)
     made_files.trident(tmp_path, "few", features[:4], step=512, patch_size_level0=256)
@@ -416,7 +426,12 @@ def test_features_of_an_archive_are_not_read_to_know_their_shape(
     np.savez_compressed(tmp_path / "s.npz", features=FEATURES, coords=made_files.grid(7, 256))
     read: list[str] = []
     whole = Member.read
-    monkeypatch.setattr(Member, "read", lambda member: read.append(member.name) or whole(member))
+
+    def noted(member: Member) -> np.ndarray:
+        read.append(member.name)
+        return whole(member)
+
+    monkeypatch.setattr(Member, "read", noted)
     assert contents_of(tmp_path / "s.npz").size == 7 and read == ["coords"]
     assert np.array_equal(read_rows(tmp_path / "s.npz", 2, 4), FEATURES[2:4]) and read == ["coords", "features"]
 

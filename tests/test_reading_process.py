@@ -91,7 +91,9 @@ def test_a_file_on_which_hdf5_loops_for_ever_is_named_and_the_next_one_read(two_
     for read in (contents_of, lambda path: isolated.read_hdf5_parts(path, ["feats"])):
         begin = time.process_time()
         if read is contents_of:
-            with pytest.raises(DataError, match=r"endless\.h5': .* got no end of reading it after 1 s of computing"):
+            with pytest.raises(
+                DataError, match=r"endless\.h5': .* got no end of reading it after 1 s of computing"
+            ):
                 read(two_files / "endless.h5")
         assert read(two_files / "good.h5")
         assert time.process_time() - begin < 1  # it was the other process's
@@ -155,7 +157,9 @@ def test_what_kills_a_process_that_read_other_files_before_is_tried_again_in_a_n
     contents_of(two_files / "good.h5")
     before = pid()
     thread = killing(signal.SIGSEGV, 0.3)
-    with pytest.raises(DataError, match="no end of reading it after 1 s"):  # of the second process, which is not killed
+    with pytest.raises(
+        DataError, match="no end of reading it after 1 s"
+    ):  # of the second process, which is not killed
         contents_of(two_files / "endless.h5")
     thread.join()
     contents_of(two_files / "good.h5")
@@ -219,8 +223,8 @@ def test_a_script_without_a_main_guard_gets_the_error(two_files: Path, scripts: 
 
 def test_the_reading_process_ends_with_a_process_that_waits_for_nothing(tmp_path: Path) -> None:
     path = made_files.trident(tmp_path, "s", FEATURES)
-    read = f"from pathlib import Path; from miue.readers import contents_of, isolated; contents_of(Path({str(path)!r}))"
-    code = f"{read}; print(isolated._process._process.pid)"
+    imports = "from pathlib import Path; from miue.readers import contents_of, isolated"
+    code = f"{imports}; contents_of(Path({str(path)!r})); print(isolated._process._process.pid)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert ends(int(done.stdout), 5) and done.stderr == ""
 
@@ -280,7 +284,9 @@ def test_a_process_that_cannot_be_started_is_named(tmp_path: Path, monkeypatch: 
         contents_of(path)
 
 
-@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="the system does not say how much memory is taken")
+@pytest.mark.skipif(
+    not Path("/proc/self/statm").exists(), reason="the system does not say how much memory is taken"
+)
 def test_memory_that_a_file_asks_for_beyond_all_measure_is_refused(tmp_path: Path) -> None:
     """40 million texts of no length, in a chunk that packs well, would take gigabytes as objects of Python."""
     with h5py.File(tmp_path / "s.h5", "w") as file:

@@ -273,7 +273,8 @@ def test_parts_of_a_file_of_torch_that_share_their_bytes_are_refused_before_it_i
 
 
 def test_a_message_of_a_library_is_cut(tmp_path: Path) -> None:
-    np.savez(tmp_path / "s.npz", **{"a" * 10_000: FEATURES, "b" * 10_000: FEATURES})
+    arrays: dict[str, Any] = {"a" * 10_000: FEATURES, "b" * 10_000: FEATURES}
+    np.savez(tmp_path / "s.npz", **arrays)
     with h5py.File(tmp_path / "s.h5", "w") as file:
         file["a" * 10_000], file["b" * 10_000] = FEATURES, FEATURES
     torch.save({"a" * 10_000: torch.ones(2), "b" * 10_000: torch.ones(2)}, tmp_path / "s.pt")
@@ -299,7 +300,9 @@ def test_a_table_that_claims_more_rows_than_it_can_hold_is_refused_unread(tmp_pa
     rows = 12_000_000
     table = pa.table({"bag_id": pa.repeat("a", rows), "f": pa.repeat(np.float32(0), rows)})
     parquet.write_table(table, tmp_path / "t.parquet")
-    with pytest.raises(DataError, match=r"t\.parquet': expected rows that the file can hold, got 12,000,000 rows of 2"):
+    with pytest.raises(
+        DataError, match=r"t\.parquet': expected rows that the file can hold, got 12,000,000 rows of 2"
+    ):
         read_long_table(tmp_path / "t.parquet")
 
 

@@ -22,8 +22,8 @@ class Export:
     """How a folder of one file per slide is written.
 
     Attributes:
-        patch_size: side of a patch in level-0 pixels; None for what the slide's file specifies, else its grid step,
-            else that of all other slides, where they agree; slides for which none of these is known are left out.
+        patch_size: side of a patch in level-0 pixels; None for what the slide's file specifies, else its grid
+            step, else that of all other slides where they agree; a slide without any of these is left out.
         skip_bad: go on after a slide that fails, instead of an error for the first.
         overwrite: replace the folder.
         progress: show a bar.

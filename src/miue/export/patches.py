@@ -52,9 +52,9 @@ def patches_by_slide(
 
     Args:
         predictions: of bags and instances, with coords.
-        patch_size: side of a patch in level-0 pixels; None takes what the slide's file specifies, else its grid step,
-            else the size of all other slides where these agree.
-        skipped: takes why a slide without all its coords was left out, instead of an error for the first such slide.
+        patch_size: side of a patch in level-0 pixels; None takes what the slide's file specifies, else its grid
+            step, else the size of all other slides where these agree.
+        skipped: takes why a slide without all its coords was left out, instead of an error for the first such.
         unsized: takes why a slide whose patch size is unknown was left out, instead of an error likewise.
 
     Raises:
@@ -94,7 +94,9 @@ def patches_by_slide(
         if step is None and len(known) == 1:
             step, size_from = next(iter(known)), FROM_OTHERS
         if unknown or step is None:
-            error = _without_coords(slide, unknown, len(rows)) if unknown else _unknown_size(slide, len(rows), known)
+            error = (
+                _without_coords(slide, unknown, len(rows)) if unknown else _unknown_size(slide, len(rows), known)
+            )
             reasons = skipped if unknown else unsized
             if reasons is None:
                 raise error

@@ -103,7 +103,9 @@ class Member:
         refuse_bytes(path, size)  # first: the header itself may claim any length
         with archive.zip.open(stored) as member:
             version = np.lib.format.read_magic(member)
-            header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            header = (
+                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            )
             self.shape, _, self.dtype = header(member)
             begin = member.tell()
         stated = begin + math.prod(self.shape) * self.dtype.itemsize

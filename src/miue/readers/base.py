@@ -161,7 +161,9 @@ def refuse_bytes(path: Path, claimed: int) -> None:
     """
     held = path.stat().st_size
     if claimed > held * INFLATES_AT_MOST + ROOM:
-        fix = "leave the file out (--skip-bad goes on and lists it); if it is no fraud, store it without compression"
+        fix = (
+            "leave the file out (--skip-bad goes on and lists it); if it is no fraud, store it without compression"
+        )
         raise bag_error(path, "an array that its file can hold", f"{claimed:,} bytes in a file of {held:,}", fix)
 
 

@@ -53,7 +53,9 @@ def read_patch_size(path: Path) -> int | None:
     import h5py
 
     with (
-        refusing(path, "a file of patches as CLAM writes it", OSError, RuntimeError, KeyError, ValueError, TypeError),
+        refusing(
+            path, "a file of patches as CLAM writes it", OSError, RuntimeError, KeyError, ValueError, TypeError
+        ),
         h5py.File(path, "r", locking=False) as file,
     ):
         attributes = dataset_within(path, file, "coords").attrs
@@ -148,7 +150,10 @@ def refuse_unwritten(path: Path, dataset: Any) -> None:
     """
     if not dataset.size:
         return
-    name, fix = dataset.name.strip("/"), "extract these features again: the extraction was ended before it was done"
+    name, fix = (
+        dataset.name.strip("/"),
+        "extract these features again: the extraction was ended before it was done",
+    )
     if dataset.chunks is None:
         stored, needed = dataset.id.get_storage_size(), dataset.size * dataset.id.get_type().get_size()
         if stored < needed:

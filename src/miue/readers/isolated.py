@@ -1,8 +1,8 @@
 """Bag files as all of miue reads them: those of the HDF5 library in a process of their own, others in this one.
 
-One damaged bit makes the HDF5 library loop for ever, deaf to signals that Python handles, or crash. The process apart
-ends itself where a file takes more computing time than any whole one; the file is named, the next one gets a new
-process.
+One damaged bit makes the HDF5 library loop for ever, deaf to signals that Python handles, or crash. The process
+apart ends itself where a file takes more computing time than any whole one; the file is named, the next one gets a
+new process.
 """
 
 from __future__ import annotations
@@ -54,10 +54,9 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
         contents = contents_here(path, microns_per_pixel)
     if contents.coords is None:
         return contents
-    if contents.patch_size is None:
-        contents = replace(contents, patch_size=_patch_size_beside(path))
-    note = grid_note(contents.coords, contents.patch_size) if contents.patch_size else ""
-    return replace(contents, notes=(*contents.notes, note)) if note else contents
+    patch_size = contents.patch_size or _patch_size_beside(path)
+    note = grid_note(contents.coords, patch_size) if patch_size else ""
+    return replace(contents, patch_size=patch_size, notes=(*contents.notes, note) if note else contents.notes)
 
 
 def read_rows(path: Path, start: int, stop: int) -> Shaped[np.ndarray, "n *shape"]:
@@ -119,7 +118,9 @@ def _ask(path: Path, what: str, **how: Any) -> tuple[dict[str, Any], np.ndarray]
     try:
         answer, array = _process.ask({"what": what, "path": str(path), "seconds": seconds, **how})
     except ReadingProcessEnded as ended:
-        got = f"no end of reading it after {seconds:.0f} s of computing time" if ended.took_too_long else str(ended)
+        got = (
+            f"no end of reading it after {seconds:.0f} s of computing time" if ended.took_too_long else str(ended)
+        )
         raise bag_error(path, "a file that the HDF5 library can read", got) from ended
     error = answer.get("error")
     if error is None:

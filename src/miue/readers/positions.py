@@ -53,9 +53,7 @@ def grid_note(coords: Int64[np.ndarray, "n 2"], patch_size: int) -> str:
     if abs(step - patch_size) <= max(1, patch_size // 100):  # coords in µm are rounded
         return ""
     kind = "patches that overlap" if step < patch_size else "gaps between patches"
-    return (
-        f"patch size {patch_size}, but neighbors lie {step} level-0 pixels apart: {kind}, or a wrong patch size"
-    )
+    return f"patch size {patch_size}, but neighbors lie {step} level-0 pixels apart: {kind}, or a wrong patch size"
 
 
 def _whole_pixels(path: Path, coords: Shaped[np.ndarray, "..."], unit: float) -> Int64[np.ndarray, "n 2"]:

@@ -1,4 +1,4 @@
-"""The process that opens files of HDF5, as seen by those who ask it: started once, and again after a file ends it."""
+"""The process that opens files of HDF5, as seen by who asks it: started once, and again after a file ends it."""
 
 from __future__ import annotations
 
@@ -33,19 +33,21 @@ class ReadingProcessEnded(Exception):
 
     def __init__(self, status: int) -> None:
         self.took_too_long = -status in OUT_OF_TIME
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+        names = {int(one): one.name for one in signal.Signals}
+        how = f"signal {names.get(-status, -status)}" if status < 0 else f"exit status {status}"
         super().__init__(f"a crash of the library ({how})")
 
 
 class ReadingProcess:
     """A process that reads files for this one, one at a time; any thread may ask.
 
-    It is started where it is first needed, and ends with this process, however that ends: its standard input is then
-    closed. It gets no signals of the terminal; where the wait for an answer is interrupted, it is ended.
+    It is started where it is first needed, and ends with this process, however that ends: its standard input is
+    then closed. It gets no signals of the terminal; where the wait for an answer is interrupted, it is ended.
     """
 
     def __init__(self) -> None:
-        self._forget()
+        self._lock = Lock()
+        self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.end)
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._forget)  # it is the parent's, and answers the parent
@@ -71,7 +73,7 @@ class ReadingProcess:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            self._close(process)
+            _close(process)
 
     def _asked(self, request: dict[str, Any]) -> tuple[dict[str, Any], np.ndarray]:
         if self._process is None:
@@ -85,25 +87,17 @@ class ReadingProcess:
         except (EOFError, BrokenPipeError, ConnectionError):
             self._process = None
             process.kill()  # where it closed its output and goes on
-            raise ReadingProcessEnded(self._close(process)) from None
+            raise ReadingProcessEnded(_close(process)) from None
         except BaseException:  # Ctrl-C among them: what it still answers is no answer to the next request
             self.end()
             raise
 
     def _forget(self) -> None:
-        self._lock, process = Lock(), getattr(self, "_process", None)
-        self._process: subprocess.Popen[bytes] | None = None
-        if process is not None:  # in a fork: close its copies of the pipes, and leave the process alone
-            process.returncode = 0
-            for pipe in (process.stdin, process.stdout):
-                pipe.close()
-
-    def _close(self, process: subprocess.Popen[bytes]) -> int:
-        status = process.wait()
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            pipe.close()
-        return status
+        """Let a fork, to which the process does not belong, start one of its own."""
+        process, self._process, self._lock = self._process, None, Lock()
+        if process is not None:
+            process.returncode = 0  # nothing to wait for
+            _close(process)
 
 
 def _started() -> subprocess.Popen[bytes]:
@@ -136,14 +130,20 @@ def _started() -> subprocess.Popen[bytes]:
         _answer(process)
     except BaseException as error:
         process.kill()
-        status = process.wait()
-        for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
-            pipe.close()
+        status = _close(process)
         if isinstance(error, EOFError):
             raise _not_started(f"exit status {status}") from None
         raise
     return process
+
+
+def _close(process: subprocess.Popen[bytes]) -> int:
+    """Return the exit status of a process after it ended; its pipes are closed."""
+    status = process.wait()
+    for pipe in (process.stdin, process.stdout):
+        assert pipe is not None
+        pipe.close()
+    return status
 
 
 def _not_started(got: str) -> StorageError:
@@ -183,7 +183,7 @@ def _answer(process: subprocess.Popen[bytes]) -> tuple[dict[str, Any], np.ndarra
     if dtype.hasobject or math.prod(shape) * dtype.itemsize != held:
         raise EOFError
     array = np.empty(shape, dtype)
-    _receive(process, memoryview(array.reshape(-1).view(np.uint8)))
+    _receive(process, array.reshape(-1).view(np.uint8).data)
     return answer, array
 
 

@@ -1,7 +1,7 @@
 """The process that opens files of HDF5: requests as lines of JSON on its input, answers on its output.
 
-Started by ``miue.readers.process`` as ``python -P -m miue.readers.serve``. A request may take the computing time and the
-memory that it states; the kernel ends a process that takes more time, even inside of a library's loop.
+Started by ``miue.readers.process`` as ``python -P -m miue.readers.serve``. A request may take the computing time
+and the memory that it states; the kernel ends a process that takes more time, even inside of a library's loop.
 """
 
 from __future__ import annotations
@@ -115,7 +115,9 @@ def _limited(seconds: float, memory: int) -> Iterator[None]:
     timed = hasattr(signal, "setitimer")
     _limit_memory(memory)
     if timed:
-        signal.signal(signal.SIGPROF, signal.SIG_DFL)  # which ends the process; whoever started it may have ignored it
+        signal.signal(
+            signal.SIGPROF, signal.SIG_DFL
+        )  # which ends the process; whoever started it may have ignored it
         signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield

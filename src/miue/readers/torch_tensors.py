@@ -66,9 +66,9 @@ def _refuse_inflating(path: Path, file: BinaryIO) -> None:
     Raises:
         DataError: a part that is compressed, which torch never writes, or parts that share their bytes.
     """
-    with refusing(path, "a whole file of torch", BadZipFile, OSError, ValueError, NotImplementedError, EOFError):
-        with ZipFile(file) as archive:
-            parts = archive.infolist()
+    errors = (BadZipFile, OSError, ValueError, NotImplementedError, EOFError)
+    with refusing(path, "a whole file of torch", *errors), ZipFile(file) as archive:
+        parts = archive.infolist()
     packed = [part for part in parts if part.compress_type != ZIP_STORED]
     if packed:
         got = f"{packed[0].filename!r}, compressed, of {packed[0].file_size:,} bytes"

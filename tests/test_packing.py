@@ -135,7 +135,7 @@ def test_a_bag_with_nan_is_left_out_of_the_store_where_asked(slides: tuple[Path,
 def test_damaged_checksums_are_named(slides: tuple[Path, Path], tmp_path: Path, content: bytes) -> None:
     pack(open_folder(slides[0]).bags, tmp_path / "store")
     (tmp_path / "store" / "checksums.csv").write_bytes(content)
-    with pytest.raises(StorageError, match=r"checksums.csv': expected a readable CSV file"):
+    with pytest.raises(StorageError, match=r"checksums\.csv': expected"):
         verify(tmp_path / "store")
 
 

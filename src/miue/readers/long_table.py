@@ -13,7 +13,7 @@ from jaxtyping import Float32, Int64
 
 from miue.coords import Coords
 from miue.errors import DataError, StorageError
-from miue.readers.base import INFLATES_AT_MOST, ROOM, shortened
+from miue.readers.base import INFLATES_AT_MOST, ROOM
 from miue.readers.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
@@ -154,13 +154,11 @@ def _refuse_claim(path: Path, columns: int) -> None:
     Raises:
         DataError: it does.
     """
-    import pyarrow as pa
     from pyarrow import parquet
 
     if path.suffix.lower() != ".parquet":
         return
-    with _readable(path, pa):
-        rows = parquet.read_metadata(path).num_rows
+    rows = parquet.read_metadata(path).num_rows  # readable: its columns were read from it
     claimed, held = rows * columns * np.dtype(np.float32).itemsize, path.stat().st_size
     if claimed > held * INFLATES_AT_MOST + ROOM:
         raise DataError(
@@ -205,7 +203,7 @@ def _readable(path: Path, pa: Any) -> Iterator[None]:
         raise StorageError(
             item=f"table {str(path)!r}",
             wanted="a readable table of numbers with one header line",
-            got="no such file" if isinstance(error, FileNotFoundError) else shortened(str(error).split("\n")[0]),
+            got="no such file" if isinstance(error, FileNotFoundError) else str(error).split("\n")[0],
             fix=f"check the file; columns of text are {', '.join(TEXT)} alone",
         ) from error
 

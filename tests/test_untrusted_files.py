@@ -164,6 +164,31 @@ def test_a_table_of_a_store_that_does_not_fit_is_named(
         read_store(store)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('"bags": 3', '"bags": 4', "expected bags 3 in store.json, .* got 4"),
+        ('"instances": 6', '"instances": 600', "expected instances 6 in store.json, .* got 600"),
+        ('"dtype": "float32"', '"dtype": "float16"', "expected dtype float32 in store.json, .* got 'float16'"),
+        ('"dtype": "float32"', '"type": "float32"', "expected dtype float32 in store.json, .* got None"),
+        (
+            "[\n    3\n  ]",
+            "[\n    3,\n    1\n  ]",
+            r"expected instance_shape \[3\] in store.json, .* got \[3, 1\]",
+        ),
+    ],
+)
+def test_a_store_that_states_other_sizes_than_it_has_is_named(
+    before: str, after: str, message: str, tmp_path: Path
+) -> None:
+    store = small_store(tmp_path / "store")
+    text = (store / "store.json").read_text()
+    assert before in text
+    (store / "store.json").write_text(text.replace(before, after))
+    with pytest.raises(StorageError, match=message):
+        read_store(store)
+
+
 class Enormous:
     def __reduce__(self) -> tuple[Any, ...]:
         return np.ndarray, ((1 << 58,),)

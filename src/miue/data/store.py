@@ -111,6 +111,7 @@ def read_store(path: Path) -> BagDataset:
             got=f"{len(instances)} in instances.npy",
             fix="make the store again",
         )
+    _check_summary(path, summary, len(sizes), instances)
     instance_labels = Labels.unknown(total)
     if (path / "instance_labels.npy").exists():
         known = _column(path / "instance_labelled.npy", np.bool_, (total,))
@@ -246,6 +247,28 @@ def _check_labels(path: Path, labels: Labels, names: Sequence[str]) -> None:
             got=str(next(value for value in values.tolist() if not 0 <= value < len(names))),
             fix="correct the label, or make the store again",
         )
+
+
+def _check_summary(path: Path, summary: dict[str, Any], bags: int, instances: np.ndarray) -> None:
+    """Raise where store.json states another number, shape or type than bags.csv and instances.npy have.
+
+    Raises:
+        StorageError: it does.
+    """
+    held = {
+        "bags": bags,
+        "instances": len(instances),
+        "instance_shape": list(instances.shape[1:]),
+        "dtype": str(instances.dtype),
+    }
+    for name, value in held.items():
+        if summary.get(name) != value:
+            raise StorageError(
+                item=f"bag store {str(path)!r}",
+                wanted=f"{name} {value} in store.json, as in bags.csv and instances.npy",
+                got=shortened(repr(summary.get(name))),
+                fix="make the store again",
+            )
 
 
 def _coords(path: Path, total: int) -> Coords | None:

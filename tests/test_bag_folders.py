@@ -100,6 +100,43 @@ def test_inspect_lists_each_bag(slides: tuple[Path, Path]) -> None:
     assert all(name in shown for name in by_id)
 
 
+def test_inspect_says_how_many_rows_are_exactly_zero(tmp_path: Path) -> None:
+    features = made_files.features_of(9)
+    features[[1, 4, 5]] = 0
+    features[2, 1:] = 0
+    np.save(tmp_path / "a.npy", features)
+    np.save(tmp_path / "b.npy", made_files.features_of(9))
+    by_id = {one["bag"]: one for one in json.loads(run("inspect", tmp_path, "--json", "--quiet", "--read"))["bag"]}
+    assert by_id["a"]["notes"] == ["3 of 9 rows are exactly zero in every feature"] and not by_id["a"]["problems"]
+    assert by_id["b"]["notes"] == []
+    assert "a: 3 of 9 rows are exactly zero" in run("inspect", tmp_path, "--quiet", "--read")
+
+
+def test_a_slide_whose_rows_were_not_all_written_is_left_out_by_name(slides: tuple[Path, Path]) -> None:
+    folder, labels = slides
+    with h5py.File(folder / "0000.h5", "w") as file:
+        file.create_dataset("features", (400, 6), "f4", chunks=(100, 6))[:150] = 1
+        file["coords"] = made_files.grid(400, 1024)
+    with pytest.raises(DataError, match=r"0000: .*every row of 'features' to be written, got 2 of 4 chunks"):
+        open_folder(folder, read_label_table(labels))
+    opened = open_folder(folder, read_label_table(labels), skip_bad=True)
+    assert [one.bag for one in opened.left_out] == ["0000"] and "0000" not in opened.bags.ids
+    listed = {one["bag"]: one for one in json.loads(run("inspect", folder, "--json", "--quiet"))["bag"]}
+    assert "got 2 of 4 chunks of 100 rows" in listed["0000"]["problems"][0]
+
+
+def test_a_patch_size_that_is_not_the_step_of_the_grid_is_said_once_with_the_number_of_files(
+    tmp_path: Path,
+) -> None:
+    for name in "abc":
+        features = made_files.features_of(20)
+        made_files.trident(tmp_path, name, features, step=512, patch_size_level0=512 if name == "c" else 256)
+    assert [note.split(":")[0] for note in open_source(tmp_path).notes] == [
+        "patch size 256, but neighbors lie 512 level-0 pixels apart"
+    ]
+    assert open_source(tmp_path).notes[0].endswith("(2 of 3 files)")
+
+
 def test_one_id_in_two_files_is_a_problem_of_that_bag_alone(slides: tuple[Path, Path]) -> None:
     folder, labels = slides
     whole = open_folder(folder).bags

@@ -9,13 +9,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from made_slides import GRID, STEP, alpha_of, export
+from made_slides import GRID, STEP, alpha_of, export, prediction_table
 
-from miue.bags import Labels
-from miue.coords import Coords
+from miue.coords import Coords, grid_step
 from miue.errors import ConfigError, DataError, StorageError
-from miue.export.patches import class_names, file_names, grid_step
-from miue.prediction_table import PredictionTable
+from miue.export.patches import class_names, file_names
 from miue.predictions import Predictions, read_predictions
 from miue.slides import find_slide, open_slide
 
@@ -59,38 +57,51 @@ def test_a_slide_without_coords_is_named_or_left_out_of_what_is_drawn(
     assert isinstance(error, DataError) and reason in str(error)
 
 
-def test_a_slide_of_one_patch_needs_its_size_or_is_left_out_and_named(
-    saved_slides: Path, two_slides: Predictions
-) -> None:
-    assert two_slides.instances is not None
-    assert two_slides.instances.coords is not None
-    keep = np.arange(16)
-    one = PredictionTable(
-        alpha_of(16),
-        two_slides.instances.bag_ids[keep],
-        Labels.unknown(16),
-        np.zeros(16, bool),
-        np.array([""] * 16, object),
-        keep,
-        {},
-        two_slides.instances.coords[keep],
-    )
-    given = replace(two_slides, instances=one)
-    given.save(saved_slides, overwrite=True)
-    out = saved_slides.parent / "out"
-    error = export("geojson", saved_slides, "--out", out, "--quiet").exception
-    assert isinstance(error, DataError)
-    assert "slide 'b'" in str(error)
-    assert "--patch-size" in str(error)
-    result = export("geojson", saved_slides, "--out", out, "--skip-bad", "--quiet")
-    assert result.exit_code == 0
-    assert "left out: slide 'b'" in result.output
-    assert [file.name for file in out.iterdir()] == ["007.geojson"]
-    assert (
-        export("geojson", saved_slides, "--out", out, "--patch-size", 256, "--overwrite", "--quiet").exit_code == 0
-    )
-    content = json.loads((out / "b.geojson").read_text("utf-8"))
-    assert (content["miue"]["patch_size_level0"], content["miue"]["patch_size_from"]) == (256, "given")
+def slides_at(**places: list[list[int]]) -> Predictions:
+    """Predictions of slides with patches at some places."""
+    ids = [slide for slide, where in places.items() for _ in where]
+    coords = np.concatenate([np.array(where, np.int64) for where in places.values()])
+    instances = prediction_table(alpha_of(len(ids)), ids, coords)
+    return Predictions(prediction_table(alpha_of(len(places), 1), list(places)), instances)
+
+
+def sizes_written(out: Path) -> dict[str, tuple[int, str]]:
+    """Patch size of each overlay, and where it is from."""
+    about = {file.stem: json.loads(file.read_text("utf-8"))["miue"] for file in out.glob("*.geojson")}
+    return {slide: (of["patch_size_level0"], of["patch_size_from"]) for slide, of in about.items()}
+
+
+ROW, WIDE, LONE = [[0, 0], [512, 0], [1024, 0]], [[0, 0], [256, 0]], [[77, 1001]]
+
+
+def test_a_slide_of_one_patch_has_the_patch_size_of_all_other_slides_where_these_agree(tmp_path: Path) -> None:
+    slides_at(a=ROW, lone=LONE, c=ROW).save(tmp_path / "p")
+    for command in ("geojson", "arrays", "heatmap"):
+        result = export(command, tmp_path / "p", "--out", tmp_path / command, "--quiet")
+        assert result.exit_code == 0 and "left out" not in result.output
+    grid, others = "step of the grid of coords", "the one step of all other slides' grids"
+    assert sizes_written(tmp_path / "geojson") == {"a": (512, grid), "lone": (512, others), "c": (512, grid)}
+
+
+def test_a_slide_whose_patch_size_is_unknown_is_listed_and_stops_no_overlay(tmp_path: Path) -> None:
+    slides_at(a=ROW, lone=LONE, c=WIDE).save(tmp_path / "p")
+    for command, suffix in (("geojson", "geojson"), ("arrays", "h5"), ("heatmap", "png")):
+        result = export(command, tmp_path / "p", "--out", tmp_path / command, "--quiet")
+        assert result.exit_code == 0
+        assert (
+            "left out: slide 'lone'" in result.output and "beside slides with patches of 256, 512" in result.output
+        )
+        assert sorted(file.name for file in (tmp_path / command).iterdir()) == [f"a.{suffix}", f"c.{suffix}"]
+    again = ("--out", tmp_path / "geojson", "--patch-size", 256, "--overwrite", "--quiet")
+    assert export("geojson", tmp_path / "p", *again).exit_code == 0
+    assert sizes_written(tmp_path / "geojson")["lone"] == (256, "given")
+
+
+def test_a_lone_slide_of_one_patch_needs_its_size(tmp_path: Path) -> None:
+    slides_at(lone=LONE).save(tmp_path / "p")
+    error = export("geojson", tmp_path / "p", "--out", tmp_path / "out", "--quiet").exception
+    assert isinstance(error, DataError) and not (tmp_path / "out").exists()
+    assert "slide 'lone'" in str(error) and "pass --patch-size" in str(error)
 
 
 def test_a_missing_or_broken_slide_is_named_and_can_be_left_out(saved_slides: Path, shared_data: Path) -> None:

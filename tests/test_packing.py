@@ -16,7 +16,7 @@ from miue.data import pack as packing
 from miue.data.bag_folder import open_folder
 from miue.data.label_table import read_label_table
 from miue.data.pack import pack, verify
-from miue.errors import DataError
+from miue.errors import DataError, StorageError
 
 
 @pytest.fixture
@@ -129,3 +129,26 @@ def test_a_bag_with_nan_is_left_out_of_the_store_where_asked(slides: tuple[Path,
     whole = open_folder(folder).bags
     row = whole.ids.index(stored.ids[-1])
     assert np.array_equal(stored.batch([len(stored) - 1]).instances, whole.batch([row]).instances)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe damaged", b"name,sum\na,b\n", b"bag_id\n0000\n"])
+def test_damaged_checksums_are_named(slides: tuple[Path, Path], tmp_path: Path, content: bytes) -> None:
+    pack(open_folder(slides[0]).bags, tmp_path / "store")
+    (tmp_path / "store" / "checksums.csv").write_bytes(content)
+    with pytest.raises(StorageError, match=r"checksums\.csv': expected"):
+        verify(tmp_path / "store")
+
+
+@pytest.mark.parametrize("name", ["checksums.csv", "instances.npy", "pack.json"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe damaged", b"1,2,3\n", b"x,y," + b"0" * 64 + b"\n"])
+def test_a_packing_whose_remains_are_damaged_begins_anew(
+    slides: tuple[Path, Path], tmp_path: Path, name: str, content: bytes
+) -> None:
+    bags = open_folder(slides[0]).bags
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            pack(bags, tmp_path / "store")
+    (tmp_path / ".store.packing" / name).write_bytes(content)
+    assert pack(bags, tmp_path / "store").resumed == 0
+    assert np.array_equal(np.asarray(miue.read_store(tmp_path / "store").instances), np.asarray(bags.instances))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import zipfile
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from safetensors.numpy import save_file
 from miue.data.file_instances import FileInstances
 from miue.errors import DataError
 from miue.readers import READERS, contents_of, read_rows
+from miue.readers.arrays import Member
 from miue.readers.discovery import bag_files
 
 FEATURES = made_files.features_of(7)
@@ -269,6 +271,169 @@ def test_an_archive_that_claims_too_much_is_refused_before_it_is_read(tmp_path: 
         archive.writestr("features.npy", claim)
     with pytest.raises(DataError, match="an array that its file can hold"):
         contents_of(tmp_path / "t.npz")
+
+
+def inflating(path: Path, features: np.ndarray) -> None:
+    """Write features that pack to next to nothing, as the ending says."""
+    if path.suffix == ".npz":
+        np.savez_compressed(path, features=features)
+    else:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("features", data=features, chunks=(1 << 16, 16), compression="gzip")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".h5"])
+def test_an_array_that_inflates_beyond_all_measure_is_refused_by_what_it_states(
+    tmp_path: Path, suffix: str
+) -> None:
+    inflating(tmp_path / f"bomb{suffix}", np.zeros((5_000_000, 16), np.uint8))
+    with pytest.raises(
+        DataError, match=r"hold, got 80,000,\d\d\d bytes in a file of .* store it without compression"
+    ):
+        contents_of(tmp_path / f"bomb{suffix}")
+    inflating(tmp_path / f"small{suffix}", np.zeros((1_000_000, 16), np.uint8))  # as empty, and no danger
+    assert contents_of(tmp_path / f"small{suffix}").size == 1_000_000
+
+
+def test_a_chunk_that_claims_more_than_its_file_holds_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file.create_dataset(
+            "features", (4, 16), "f4", chunks=(1 << 21, 16), maxshape=(None, 16), compression="gzip"
+        )
+        file["features"][:] = 1.0
+    with pytest.raises(DataError, match="an array that its file can hold, got 134,217,728 bytes"):
+        contents_of(tmp_path / "s.h5")
+
+
+@pytest.mark.parametrize("kind", [".npy", ".npz", ".h5", ".pth"])
+def test_a_file_longer_than_it_states_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"s{kind}"
+    if kind == ".npy":
+        np.save(path, FEATURES)
+    elif kind == ".npz":
+        np.save(tmp_path / "features.npy", FEATURES)
+        content = (tmp_path / "features.npy").read_bytes()
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("features.npy", content[:200] + b"\0" * 24 + content[200:])
+    elif kind == ".h5":
+        made_files.trident(tmp_path, "s", FEATURES)
+    else:
+        torch.save(torch.from_numpy(FEATURES), path, _use_new_zipfile_serialization=False)
+    if kind != ".npz":
+        path.write_bytes(path.read_bytes() + b"\0" * 24)
+    with pytest.raises(DataError, match=r"bag file '.*s\..*': expected a.* bytes (where|of which)"):
+        contents_of(path)
+
+
+def killed(path: Path, kind: str) -> str:
+    """Write what an extraction leaves that was ended; return what the message must say."""
+    with h5py.File(path, "w") as file:
+        more: dict[str, Any] = {} if kind == "chunked" else {"compression": "gzip"}
+        if kind in ("chunked", "compressed"):
+            file.create_dataset("features", (4000, 8), "f4", chunks=(100, 8), **more)[:1000] = 1.0
+            file["coords"] = made_files.grid(4000, 256)
+            return r"every row of 'features' to be written, got 10 of 40 chunks of 100 rows of shape \(4000, 8\)"
+        if kind == "coords":
+            file["features"] = made_files.features_of(400)
+            file.create_dataset("coords", (400, 2), "i8", chunks=(1, 2), maxshape=(None, 2))[:399] = 1
+            return r"every row of 'coords' to be written, got 399 of 400 chunks of shape \(400, 2\)"
+        if kind == "never":
+            file.create_dataset("features", (400, 6), "f4")
+            return "'features' to be written, got 0 of 9,600 bytes in the file"
+        assert kind == "never, in chunks"
+        file.create_dataset("features", (400, 6), "f4", chunks=(64, 6))
+        return "got 0 of 7 chunks of 64 rows"
+
+
+@pytest.mark.parametrize("kind", ["chunked", "compressed", "coords", "never", "never, in chunks"])
+def test_rows_that_were_never_written_are_no_data(tmp_path: Path, kind: str) -> None:
+    message = killed(tmp_path / "s.h5", kind)
+    with pytest.raises(DataError, match=message + ".*; extract these features again: the extraction was ended"):
+        contents_of(tmp_path / "s.h5")
+    with pytest.raises(DataError, match=message) if kind != "coords" else nullcontext():
+        read_rows(tmp_path / "s.h5", 0, 3)
+
+
+@pytest.mark.parametrize("shape", [(7, 0), (7, 4, 0, 3)])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".h5", ".pt", ".safetensors"])
+def test_features_of_width_0_are_named(tmp_path: Path, suffix: str, shape: tuple[int, ...]) -> None:
+    path, features = tmp_path / f"s{suffix}", np.zeros(shape, np.uint8)
+    if suffix == ".npy":
+        np.save(path, features)
+    elif suffix == ".npz":
+        np.savez(path, features=features)
+    elif suffix == ".pt":
+        torch.save(torch.from_numpy(features), path)
+    elif suffix == ".safetensors":
+        save_file({"features": features}, path)
+    else:
+        with h5py.File(path, "w") as file:
+            file["features"] = features
+    with pytest.raises(
+        DataError, match=r"bag file '.*s\..*': expected features of at least one number, got shape \(7,"
+    ):
+        contents_of(path)
+
+
+@pytest.mark.parametrize("part", ["features", "coords"])
+def test_a_dataset_that_is_empty_by_its_type_is_named(tmp_path: Path, part: str) -> None:
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        for name, array in (("features", FEATURES), ("coords", made_files.grid(7, 256))):
+            file[name] = h5py.Empty("f4") if name == part else array
+    with pytest.raises(DataError, match=rf"s\.h5': expected '{part}' to be an array, got .* \(h5py\.Empty\)"):
+        contents_of(tmp_path / "s.h5")
+
+
+@pytest.mark.parametrize("tool", ["trident", "clam", "stamp"])
+def test_a_patch_size_that_is_not_the_step_of_the_grid_is_said(tmp_path: Path, tool: str) -> None:
+    features = made_files.features_of(20)
+    if tool == "trident":
+        path, mpp = made_files.trident(tmp_path, "s", features, step=512, patch_size_level0=256), None
+    elif tool == "clam":
+        path, mpp = made_files.clam(tmp_path, "s", features, made_files.grid(20, 512)), None
+        made_files.clam_patches(tmp_path, "s", 20, 128, 2.0)
+    else:
+        path, mpp = made_files.stamp(tmp_path, "s", features), 0.5
+        with h5py.File(path, "a") as file:
+            file.attrs["tile_size_um"] = 128.0
+    found = contents_of(path, mpp)
+    note = (
+        "patch size 256, but neighbors lie 512 level-0 pixels apart: gaps between patches, or a wrong patch size"
+    )
+    assert (found.patch_size, found.notes) == (256, (note,))
+    made_files.trident(tmp_path, "whole", features, step=512)
+    made_files.trident(tmp_path, "few", features[:4], step=512, patch_size_level0=256)
+    made_files.trident(tmp_path, "lapping", features, step=512, patch_size_level0=1024)
+    assert contents_of(tmp_path / "whole.h5").notes == contents_of(tmp_path / "few.h5").notes == ()
+    assert "1024, but neighbors lie 512 level-0 pixels apart: patches that overlap" in str(
+        contents_of(tmp_path / "lapping.h5").notes
+    )
+
+
+def test_coords_in_microns_are_as_many_as_features_whether_they_are_used_or_not(tmp_path: Path) -> None:
+    path = made_files.stamp(tmp_path, "s", FEATURES)
+    with h5py.File(path, "a") as file:
+        del file["coords"]
+        file["coords"] = np.zeros((5, 2), np.float32)
+    for mpp in (None, 0.25):
+        with pytest.raises(DataError, match="as many coords as features, got 5 coords, 7 features"):
+            contents_of(path, mpp)
+
+
+def test_features_of_an_archive_are_not_read_to_know_their_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez_compressed(tmp_path / "s.npz", features=FEATURES, coords=made_files.grid(7, 256))
+    read: list[str] = []
+    whole = Member.read
+
+    def noted(member: Member) -> np.ndarray:
+        read.append(member.name)
+        return whole(member)
+
+    monkeypatch.setattr(Member, "read", noted)
+    assert contents_of(tmp_path / "s.npz").size == 7 and read == ["coords"]
+    assert np.array_equal(read_rows(tmp_path / "s.npz", 2, 4), FEATURES[2:4]) and read == ["coords", "features"]
 
 
 def test_bag_files_are_found_where_tools_put_them(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ from typing import Any
 import h5py
 import made_files
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 from safetensors.torch import save_file
 
 from miue.bags import BagDataset
@@ -25,7 +29,8 @@ from miue.data.split_files import read_splits
 from miue.data.store import read_store, write_store
 from miue.data.tile_files import read_about, read_tiles
 from miue.errors import DataError, MiueError, StorageError
-from miue.readers import contents_of
+from miue.readers import contents_of, isolated, read_rows
+from miue.readers.long_table import read_long_table
 
 FEATURES = made_files.features_of(7)
 COORDS = made_files.grid(7, 512).astype(np.float64)
@@ -132,6 +137,15 @@ def test_an_array_of_a_store_that_does_not_fit_is_named(
         read_store(store)
 
 
+@pytest.mark.parametrize("name", [f"{name}.npy" for name in (*ARRAYS, "instance_labelled")])
+def test_an_array_of_a_store_that_is_longer_than_it_states_is_named(name: str, tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store")
+    content = (store / name).read_bytes()
+    (store / name).write_bytes(content[:130] + b"\1" * 8 + content[130:])
+    with pytest.raises(StorageError, match=rf"{name}': expected a whole .npy array, got .* bytes where shape \(6"):
+        read_store(store)
+
+
 @pytest.mark.parametrize(
     ("name", "before", "after", "message"),
     [
@@ -147,6 +161,31 @@ def test_a_table_of_a_store_that_does_not_fit_is_named(
     assert before in text
     (store / name).write_text(text.replace(before, after))
     with pytest.raises(MiueError, match=message):
+        read_store(store)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('"bags": 3', '"bags": 4', "expected bags 3 in store.json, .* got 4"),
+        ('"instances": 6', '"instances": 600', "expected instances 6 in store.json, .* got 600"),
+        ('"dtype": "float32"', '"dtype": "float16"', "expected dtype float32 in store.json, .* got 'float16'"),
+        ('"dtype": "float32"', '"type": "float32"', "expected dtype float32 in store.json, .* got None"),
+        (
+            "[\n    3\n  ]",
+            "[\n    3,\n    1\n  ]",
+            r"expected instance_shape \[3\] in store.json, .* got \[3, 1\]",
+        ),
+    ],
+)
+def test_a_store_that_states_other_sizes_than_it_has_is_named(
+    before: str, after: str, message: str, tmp_path: Path
+) -> None:
+    store = small_store(tmp_path / "store")
+    text = (store / "store.json").read_text()
+    assert before in text
+    (store / "store.json").write_text(text.replace(before, after))
+    with pytest.raises(StorageError, match=message):
         read_store(store)
 
 
@@ -217,7 +256,82 @@ def test_coords_of_text_are_named(tmp_path: Path, suffix: str) -> None:
         contents_of(path)
 
 
-@pytest.mark.parametrize("suffix", [".npz", ".pt", ".pth", ".safetensors", ".npy"])  # HDF5's own library may crash
+def inflated(path: Path, part: str) -> Path:
+    """Write a file of torch in which one part is compressed, and grows 300 times as it is read."""
+    torch.save(torch.from_numpy(FEATURES), path)
+    with zipfile.ZipFile(path) as whole:
+        parts = {name: whole.read(name) for name in whole.namelist()}
+    root = next(iter(parts)).split("/")[0]
+    parts[f"{root}/{part}"] = b"\0" * 3_000_000
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content, zipfile.ZIP_DEFLATED if name.endswith(part) else zipfile.ZIP_STORED)
+    return path
+
+
+@pytest.mark.parametrize("part", ["byteorder", ".data/serialization_id", "data/0", "anything"])
+def test_a_file_of_torch_that_inflates_is_refused_before_it_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    def loaded(*_: Any, **__: Any) -> None:
+        raise AssertionError("it was loaded")
+
+    path = inflated(tmp_path / "s.pt", part)
+    monkeypatch.setattr(torch, "load", loaded)
+    with pytest.raises(DataError, match=r"s\.pt': expected parts that are stored as they are, .* 3,000,000 bytes"):
+        contents_of(path)
+
+
+def test_parts_of_a_file_of_torch_that_share_their_bytes_are_refused_before_it_is_loaded(tmp_path: Path) -> None:
+    """Every entry of the archive's directory names the same bytes."""
+    path = tmp_path / "s.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("s/data/0", b"\0" * 1_000_000)
+        first = archive.infolist()[0]
+        for number in range(1, 100):
+            twin = copy(first)
+            twin.filename = twin.orig_filename = f"s/data/{number}"
+            archive.filelist.append(twin)
+            archive.NameToInfo[twin.filename] = twin
+    with pytest.raises(DataError, match=r"expected parts that their file can hold, got 100,000,000 bytes"):
+        contents_of(path)
+
+
+def test_a_message_of_a_library_is_cut(tmp_path: Path) -> None:
+    arrays: dict[str, Any] = {"a" * 10_000: FEATURES, "b" * 10_000: FEATURES}
+    np.savez(tmp_path / "s.npz", **arrays)
+    with h5py.File(tmp_path / "s.h5", "w") as file:
+        file["a" * 10_000], file["b" * 10_000] = FEATURES, FEATURES
+    torch.save({"a" * 10_000: torch.ones(2), "b" * 10_000: torch.ones(2)}, tmp_path / "s.pt")
+    for suffix in (".npz", ".h5", ".pt"):
+        with pytest.raises(DataError) as caught:
+            contents_of(tmp_path / f"s{suffix}")
+        assert len(caught.value.got) == 301 and caught.value.got.startswith("names aaa")
+
+
+@pytest.mark.parametrize("tool", ["clam", "trident", "stamp"])
+def test_a_file_of_hdf5_damaged_anywhere_is_read_or_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
+) -> None:
+    monkeypatch.setattr(isolated, "SECONDS", 0.5)
+
+    def read(path: Path) -> None:
+        read_rows(path, 0, contents_of(path).size)
+
+    assert named_when_damaged(getattr(made_files, tool)(tmp_path, "s", made_files.features_of(60)), read) > 0
+
+
+def test_a_table_that_claims_more_rows_than_it_can_hold_is_refused_unread(tmp_path: Path) -> None:
+    rows = 12_000_000
+    table = pa.table({"bag_id": pa.repeat("a", rows), "f": pa.repeat(np.float32(0), rows)})
+    parquet.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(
+        DataError, match=r"t\.parquet': expected rows that the file can hold, got 12,000,000 rows of 2"
+    ):
+        read_long_table(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".pt", ".pth", ".safetensors", ".npy"])
 def test_a_bag_file_damaged_anywhere_is_read_or_named(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"s{suffix}"
     features = made_files.features_of(60)

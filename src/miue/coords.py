@@ -65,3 +65,32 @@ class Coords:
 
     def __len__(self) -> int:
         return len(self.values)
+
+
+def grid_step(coords: Int64[np.ndarray, "n 2"]) -> int | None:
+    """Return the most common distance between neighbors of one row or column; None where there are none.
+
+    The most common, not the smallest: pieces of tissue may each have a grid of their own. Patches that
+    overlap are further apart than nothing but nearer than their side, so their step is what tiles the slide.
+
+    >>> grid_step(np.array([[0, 0], [512, 0], [1536, 0], [0, 512]]))
+    512
+    >>> grid_step(np.array([[0, 0]])) is None
+    True
+    """
+    distances, counts = grid_steps(coords)
+    return int(distances[counts.argmax()]) if len(distances) else None
+
+
+def grid_steps(coords: Int64[np.ndarray, "n 2"]) -> tuple[Int64[np.ndarray, "k"], Int64[np.ndarray, "k"]]:
+    """Return the distances between neighbors of one row or column, and how many pairs have each.
+
+    >>> [part.tolist() for part in grid_steps(np.array([[0, 0], [512, 0], [1536, 0], [0, 512]]))]
+    [[512, 1024], [2, 1]]
+    """
+    steps = []
+    for along, across in ((0, 1), (1, 0)):
+        ordered = coords[np.lexsort((coords[:, along], coords[:, across]))]
+        difference = np.diff(ordered, axis=0)
+        steps.append(difference[(difference[:, across] == 0) & (difference[:, along] > 0), along])
+    return np.unique(np.concatenate(steps), return_counts=True)

@@ -16,7 +16,10 @@ def inspect(
     path: Annotated[Path, typer.Argument(help="Folder of feature files, store, run, predictions, or long table.")],
     as_json: AsJson = False,
     read: Annotated[
-        bool, typer.Option("--read", help="Read every feature: find NaN and infinity, verify a packed store.")
+        bool,
+        typer.Option(
+            "--read", help="Read every feature: find NaN, infinity and rows of zeros, verify a packed store."
+        ),
     ] = False,
     mpp: Annotated[float | None, typer.Option(help="µm per level-0 pixel, for coords in µm (STAMP).")] = None,
     quiet: Quiet = False,

@@ -25,7 +25,7 @@ def describe_bag_files(
     Args:
         folder: bag files of any kind.
         microns_per_pixel: of level 0, for coords in µm.
-        read: read all features too, to find those that are not finite.
+        read: read all features too, to find those that are not finite and rows that are zero throughout.
         progress: show a bar.
 
     Raises:
@@ -55,7 +55,9 @@ def describe_bag_files(
         "usable": len(usable),
         "instances": int(np.sum(sizes)),
         "bag sizes": {"min": min(sizes), "median": float(np.median(sizes)), "max": max(sizes)} if sizes else {},
-        "features read": "all" if read else "none; --read looks for values that are not finite",
+        "features read": "all"
+        if read
+        else "none; --read looks for values that are not finite, and for rows of zeros",
         **({"note": files.not_read} if files.not_read else {}),
         "bag": found,
     }
@@ -90,13 +92,19 @@ def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: l
         if not contents.size:
             described["problems"].append("no instance (a slide without tissue?)")
         elif read:
-            _read_all(contents)
+            zeros = _read_all(contents)
+            if zeros:
+                described["notes"].append(f"{zeros:,} of {contents.size:,} rows are exactly zero in every feature")
     except MiueError as error:
         described["problems"].append(f"expected {error.wanted}, got {error.got}")
     return described
 
 
-def _read_all(contents: Contents) -> None:
+def _read_all(contents: Contents) -> int:
+    """Read and check all features; return how many rows hold nothing but zeros."""
+    zeros = 0
     for start in range(0, contents.size, ROWS_AT_ONCE):
         rows = read_rows(contents.path, start, min(start + ROWS_AT_ONCE, contents.size))
         check_bag(contents.id, rows, contents.instance_shape)
+        zeros += int((~rows.reshape(len(rows), -1).any(1)).sum())
+    return zeros

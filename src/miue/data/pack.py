@@ -20,6 +20,7 @@ from miue.data.store import write_tables
 from miue.errors import DataError, MiueError, StorageError
 from miue.files import atomic_file, atomic_folder, read_json, refuse_existing, write_json
 from miue.progress import tracked
+from miue.readers.arrays import UNREADABLE
 
 READ_AHEAD = 256 << 20  # bytes of bags that wait to be written
 WORKERS = 4
@@ -137,8 +138,16 @@ def verify(store: Path) -> list[str]:
             got="none",
             fix="only packed stores can be verified",
         )
-    with path.open(newline="", encoding="utf-8") as file:
-        wanted = {row["bag_id"]: row["sha256"] for row in csv.DictReader(file)}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            wanted = {row["bag_id"]: row["sha256"] for row in csv.DictReader(file)}
+    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted="a readable CSV file with the columns bag_id and sha256",
+            got=f"no column {error}" if isinstance(error, KeyError) else str(error),
+            fix="pack the store again",
+        ) from error
     spans = zip(bags.ids, bags.starts, bags.sizes, strict=True)
     return [
         name for name, start, size in spans if _digest(bags.instances[start : start + size]) != wanted.get(name)
@@ -148,11 +157,16 @@ def verify(store: Path) -> list[str]:
 def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
     """Return what an interrupted run of the same bags had written, or begin anew."""
     same = _description(bags)
-    whole = (work / "pack.json").exists() and (work / "instances.npy").exists()
-    if whole and read_json(work / "pack.json", what="interrupted packing") == same:
-        with (work / CHECKSUMS).open(newline="", encoding="utf-8") as file:
-            rows = [row for row in csv.reader(file) if len(row) == 3 and len(row[2]) == 64]
-        return [(int(bag), int(size), digest) for bag, size, digest in rows]
+    try:
+        if read_json(work / "pack.json", what="interrupted packing") == same:
+            with (work / "instances.npy").open("rb") as file:
+                _pass_header(file)
+            with (work / CHECKSUMS).open(newline="", encoding="utf-8") as table:
+                rows = [row for row in csv.reader(table) if len(row) == 3 and len(row[2]) == 64]
+            done = [(int(bag), int(size), digest) for bag, size, digest in rows]
+            return [one for one in done if 0 <= one[0] < len(bags) and one[1] == bags.sizes[one[0]]]
+    except (StorageError, csv.Error, *UNREADABLE):
+        pass  # what it left cannot be gone on with
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     with (work / "instances.npy").open("wb") as file:
@@ -176,9 +190,7 @@ def _verified(
     file: BinaryIO, bags: BagDataset, done: list[tuple[int, int, str]]
 ) -> tuple[dict[int, tuple[int, str]], int]:
     """Return the bags that were written whole, in the order they lie in, and where they end."""
-    file.seek(0)
-    np.lib.format.read_magic(file)
-    np.lib.format.read_array_header_1_0(file)
+    _pass_header(file)
     end, kept = file.tell(), {}
     row_bytes = int(np.prod(bags.instance_shape)) * bags.instances.dtype.itemsize
     for bag, size, digest in done:
@@ -188,6 +200,12 @@ def _verified(
         kept[bag] = (size, digest)
         end = file.tell()
     return kept, end
+
+
+def _pass_header(file: BinaryIO) -> None:
+    file.seek(0)
+    np.lib.format.read_magic(file)
+    np.lib.format.read_array_header_1_0(file)
 
 
 def _read_ahead(bags: BagDataset, todo: list[int]) -> Iterator[tuple[int, tuple[np.ndarray, str] | MiueError]]:

@@ -26,7 +26,8 @@ from miue.coords import Coords
 from miue.data.label_table import known_patients, split_name
 from miue.errors import ConfigError, DataError, StorageError
 from miue.files import atomic_folder, check_format, read_json, write_json
-from miue.readers.arrays import UNREADABLE
+from miue.readers.arrays import UNREADABLE, memory_mapped
+from miue.readers.base import shortened
 from miue.tables import flags_of
 
 FORMAT = "miue-bags"
@@ -110,6 +111,7 @@ def read_store(path: Path) -> BagDataset:
             got=f"{len(instances)} in instances.npy",
             fix="make the store again",
         )
+    _check_summary(path, summary, len(sizes), instances)
     instance_labels = Labels.unknown(total)
     if (path / "instance_labels.npy").exists():
         known = _column(path / "instance_labelled.npy", np.bool_, (total,))
@@ -247,6 +249,28 @@ def _check_labels(path: Path, labels: Labels, names: Sequence[str]) -> None:
         )
 
 
+def _check_summary(path: Path, summary: dict[str, Any], bags: int, instances: np.ndarray) -> None:
+    """Raise where store.json states another number, shape or type than bags.csv and instances.npy have.
+
+    Raises:
+        StorageError: it does.
+    """
+    held = {
+        "bags": bags,
+        "instances": len(instances),
+        "instance_shape": list(instances.shape[1:]),
+        "dtype": str(instances.dtype),
+    }
+    for name, value in held.items():
+        if summary.get(name) != value:
+            raise StorageError(
+                item=f"bag store {str(path)!r}",
+                wanted=f"{name} {value} in store.json, as in bags.csv and instances.npy",
+                got=shortened(repr(summary.get(name))),
+                fix="make the store again",
+            )
+
+
 def _coords(path: Path, total: int) -> Coords | None:
     if not (path / "coords.npy").exists():
         return None
@@ -259,15 +283,14 @@ def _coords(path: Path, total: int) -> Coords | None:
 def _array(path: Path) -> np.ndarray:
     """Return an array, memory-mapped."""
     try:
-        array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+        return memory_mapped(path)
     except UNREADABLE as error:
         raise StorageError(
             item=f"{str(path)!r}",
             wanted="a whole .npy array",
-            got=str(error),
+            got=shortened(str(error)),
             fix="the file is missing, truncated or damaged; make the store again",
         ) from error
-    return array
 
 
 def _instances(path: Path) -> np.ndarray:

@@ -16,7 +16,7 @@ from jaxtyping import Float32, Int64
 
 from miue.errors import DataError, StorageError
 from miue.files import atomic_file
-from miue.readers.hdf5 import dataset_within
+from miue.readers.isolated import read_hdf5_parts
 
 MOST_PATCHES = 50_000_000  # more than any slide has; a file that claims more is not read
 
@@ -59,21 +59,12 @@ def read_about(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         StorageError: it cannot be read or has no features.
         DataError: these, or the coords, lie in other files.
     """
-    import h5py
-
     try:
-        with h5py.File(path, "r") as file:
-            features, coords = (dataset_within(path, file, name).attrs for name in ("features", "coords"))
-            return dict(features), dict(coords)
-    except DataError:
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise StorageError(
-            item=f"{str(path)!r}",
-            wanted="a file of features as this command writes it",
-            got=str(error),
-            fix="remove it, or pass --overwrite",
-        ) from error
+        about, _ = read_hdf5_parts(path, ("features", "coords"))
+    except StorageError as error:
+        wanted, fix = "a file of features as this command writes it", "remove it, or pass --overwrite"
+        raise StorageError(item=error.item, wanted=wanted, got=error.got, fix=fix) from error
+    return about["features"], about["coords"]
 
 
 def read_tiles(path: Path) -> Tiles:
@@ -83,22 +74,12 @@ def read_tiles(path: Path) -> Tiles:
         StorageError: it cannot be read.
         DataError: coords that are none, lie in other files, or are of patches whose size it does not say.
     """
-    import h5py
-
-    try:
-        with h5py.File(path, "r") as file:
-            found = dataset_within(path, file, "coords")
-            if found.ndim != 2 or found.shape[1] != 2 or not 0 < found.shape[0] < MOST_PATCHES:
-                raise _no_coords(path, f"coords of shape {found.shape}")
-            if found.dtype.kind not in "iu":
-                raise _no_coords(path, f"coords of {found.dtype}")
-            coords, about = found[:].astype(np.int64), dict(found.attrs)
-    except DataError:
-        raise
-    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise StorageError(
-            item=f"{str(path)!r}", wanted="an HDF5 file with coords", got=str(error), fix="check the file"
-        ) from error
+    every, found = read_hdf5_parts(path, ("coords",), "coords")
+    if found.ndim != 2 or found.shape[1] != 2 or not 0 < found.shape[0] < MOST_PATCHES:
+        raise _no_coords(path, f"coords of shape {found.shape}")
+    if found.dtype.kind not in "iu":
+        raise _no_coords(path, f"coords of {found.dtype}")
+    coords, about = found.astype(np.int64), every["coords"]
     try:
         side = int(about["patch_size"])
         step = int(about["patch_size_level0"]) if "patch_size_level0" in about else _clam_step(about, side)

@@ -22,7 +22,8 @@ class Export:
     """How a folder of one file per slide is written.
 
     Attributes:
-        patch_size: side of a patch in level-0 pixels; None for what the slide's file told, else its grid step.
+        patch_size: side of a patch in level-0 pixels; None for what the slide's file specifies, else its grid
+            step, else that of all other slides where they agree; a slide without any of these is left out.
         skip_bad: go on after a slide that fails, instead of an error for the first.
         overwrite: replace the folder.
         progress: show a bar.
@@ -167,20 +168,22 @@ def _write_each(
     files = file_names([str(slide) for slide in predictions.bags.bag_ids], suffix)
     skipped: list[str] | None = [] if how.skip_bad else None
     counts: list[int] = []
-    every: Iterator[Patches] = patches_by_slide(predictions, how.patch_size, skipped)
+    unsized: list[str] = []
+    every: Iterator[Patches] = patches_by_slide(predictions, how.patch_size, skipped, unsized)
     with atomic_folder(out, overwrite=how.overwrite) as folder:
         for patches in tracked(every, doing, shown=how.progress, total=len(files)):
             count = write(patches, folder / files[patches.slide], skipped)
             if count is not None:
                 counts.append(count)
+        left_out = (*(skipped or ()), *unsized)
         if not counts:
             raise DataError(
                 item=f"{str(out)!r}",
                 wanted="at least one slide to write",
-                got=f"none ({skipped[0] if skipped else 'no bag has patches'})",
+                got=f"none ({left_out[0] if left_out else 'no bag has patches'})",
                 fix="mend the slides, or the predictions",
             )
-    return Written(len(counts), sum(counts), tuple(skipped or ()))
+    return Written(len(counts), sum(counts), left_out)
 
 
 def _of_slide(folder: Path, name: str, skipped: list[str] | None, read: Callable[[Any], Any]) -> Any:

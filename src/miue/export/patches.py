@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from miue.errors import DataError, unknown_name
+from miue.coords import grid_step
+from miue.errors import DataError, first_few, unknown_name
 from miue.measures import MEASURES
 from miue.prediction_table import SCORE_PREFIX
 from miue.predictions import Predictions
 
 GIVEN, FROM_FILE, FROM_GRID = "given", "told by the features' file", "step of the grid of coords"
+FROM_OTHERS = "the one step of all other slides' grids"
 
 
 @dataclass(frozen=True)
@@ -41,17 +43,22 @@ class Patches:
 
 
 def patches_by_slide(
-    predictions: Predictions, patch_size: int | None = None, skipped: list[str] | None = None
+    predictions: Predictions,
+    patch_size: int | None = None,
+    skipped: list[str] | None = None,
+    unsized: list[str] | None = None,
 ) -> Iterator[Patches]:
     """Yield the patches of each slide, in the order of the bags.
 
     Args:
         predictions: of bags and instances, with coords.
-        patch_size: side of a patch in level-0 pixels; None takes what the slide's file told, else its grid step.
-        skipped: takes why a slide was left out, instead of an error for the first such slide.
+        patch_size: side of a patch in level-0 pixels; None takes what the slide's file specifies, else its grid
+            step, else the size of all other slides where these agree.
+        skipped: takes why a slide without all its coords was left out, instead of an error for the first such.
+        unsized: takes why a slide whose patch size is unknown was left out, instead of an error likewise.
 
     Raises:
-        DataError: no instances, no coords, or a slide whose patch size cannot be told from its coords.
+        DataError: no instances, no coords, or a slide whose patch size is unknown.
     """
     table = predictions.instances
     if table is None or table.coords is None:
@@ -69,49 +76,40 @@ def patches_by_slide(
     ids, places = np.unique(table.bag_ids.astype(str), return_inverse=True)
     order = np.argsort(places, kind="stable")
     parts = dict(zip(ids, np.split(order, np.cumsum(np.bincount(places))[:-1]), strict=True))
-    told = predictions.bags.patch_sizes
-    for row, slide in enumerate(map(str, predictions.bags.bag_ids)):
+    of_files = predictions.bags.patch_sizes
+    slides = [str(slide) for slide in predictions.bags.bag_ids]
+    sizes: dict[str, tuple[int | None, str]] = {}
+    for row, slide in enumerate(slides):
         if slide not in parts:  # a bag without a row in the instance table has nothing to draw
             continue
+        of_file = 0 if of_files is None else int(of_files[row])
+        coords = table.coords[parts[slide]]
+        step = patch_size or of_file or grid_step(coords.values[coords.known])
+        sizes[slide] = step, GIVEN if patch_size else FROM_FILE if of_file else FROM_GRID
+    known = {size for size, _ in sizes.values() if size is not None}
+    for slide, (step, size_from) in sizes.items():
         rows = parts[slide]
-        of_file = 0 if told is None else int(told[row])
         coords = table.coords[rows]
         unknown = int((~coords.known).sum())
-        step = patch_size or of_file or grid_step(coords.values)
+        if step is None and len(known) == 1:
+            step, size_from = next(iter(known)), FROM_OTHERS
         if unknown or step is None:
-            error = _without_coords(slide, unknown, len(rows)) if unknown else _unknown_size(slide, len(rows))
-            if skipped is None:
+            error = (
+                _without_coords(slide, unknown, len(rows)) if unknown else _unknown_size(slide, len(rows), known)
+            )
+            reasons = skipped if unknown else unsized
+            if reasons is None:
                 raise error
-            skipped.append(str(error))
+            reasons.append(str(error))
             continue
         yield Patches(
             slide=slide,
             coords=coords.values,
             size=step,
-            size_from=GIVEN if patch_size else FROM_FILE if of_file else FROM_GRID,
+            size_from=size_from,
             probabilities=probabilities[rows],
             uncertainties={name: values[rows] for name, values in uncertainties.items()},
         )
-
-
-def grid_step(coords: Int64[np.ndarray, "n 2"]) -> int | None:
-    """Return the most common distance between neighbours of one row or column; None where there are none.
-
-    The most common, not the smallest: pieces of tissue may each have a grid of their own. Patches that
-    overlap are further apart than nothing but nearer than their side, so their step is what tiles the slide.
-
-    >>> grid_step(np.array([[0, 0], [512, 0], [1536, 0], [0, 512]]))
-    512
-    >>> grid_step(np.array([[0, 0]])) is None
-    True
-    """
-    steps = []
-    for along, across in ((0, 1), (1, 0)):
-        ordered = coords[np.lexsort((coords[:, along], coords[:, across]))]
-        difference = np.diff(ordered, axis=0)
-        steps.append(difference[(difference[:, across] == 0) & (difference[:, along] > 0), along])
-    values, counts = np.unique(np.concatenate(steps), return_counts=True)
-    return int(values[counts.argmax()]) if len(values) else None
 
 
 def class_names(predictions: Predictions) -> list[str]:
@@ -170,10 +168,13 @@ def _without_coords(slide: str, unknown: int, count: int) -> DataError:
     )
 
 
-def _unknown_size(slide: str, count: int) -> DataError:
+def _unknown_size(slide: str, count: int, others: set[int]) -> DataError:
+    got = f"{count} patches, no two so" if count > 1 else "one patch"
+    if others:
+        got += f", beside slides with patches of {first_few(map(str, sorted(others)))} level-0 pixels"
     return DataError(
         item=f"slide {slide!r}",
-        wanted="two patches of one row or column, to tell the patch size from",
-        got=f"{count} patches, no two so" if count > 1 else "one patch",
+        wanted="two patches of one row or column, or other slides of one patch size, to know the patch size",
+        got=got,
         fix="pass --patch-size with the side of a patch in level-0 pixels",
     )

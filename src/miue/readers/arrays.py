@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import lzma
+import math
 import struct
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any
@@ -14,7 +15,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from miue.readers.base import OpenFile, bag_error, refuse_claim, refusing
+from miue.readers.base import OpenFile, bag_error, refuse_bytes, refusing
 from miue.readers.names import coords_name, features_name
 
 UNREADABLE = (
@@ -35,15 +36,31 @@ UNREADABLE = (
 """What NumPy raises, from whatever lies below it, where a file of arrays is damaged or holds objects."""
 
 
+def memory_mapped(path: Path) -> np.ndarray:
+    """Return the array of an .npy file, of which nothing is read yet.
+
+    Raises:
+        ValueError: objects, or a file of another length than its header states.
+        Exception: one of ``UNREADABLE``, where the file is damaged.
+    """
+    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.memmap):  # of an archive, which np.load would open as well
+        raise ValueError("an archive of arrays in place of one array")
+    stated, held = array.offset + array.nbytes, path.stat().st_size
+    if stated != held:
+        raise ValueError(f"{held:,} bytes where shape {array.shape} of {array.dtype} makes {stated:,}")
+    return array
+
+
 @contextmanager
 def open_npy(path: Path) -> Iterator[OpenFile]:
     """Open an array (n, D), (1, n, D), (T, crops, D) or of images, memory-mapped.
 
     Raises:
-        DataError: truncated, or of pickled objects.
+        DataError: truncated, longer than its header states, or of pickled objects.
     """
     with refusing(path, "a whole .npy array of numbers", *UNREADABLE):
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = memory_mapped(path)
     yield OpenFile(format="NumPy", features=array)
 
 
@@ -54,34 +71,58 @@ def open_npz(path: Path) -> Iterator[OpenFile]:
     Raises:
         DataError: truncated, of pickled objects, or without features.
     """
-    with refusing(path, "a whole .npz archive of numbers", *UNREADABLE), path.open("rb") as file:
-        opened = _opened(path, np.load(file, allow_pickle=False))  # NumPy would leave a damaged one open
-    yield opened
+    with ExitStack() as stack:
+        with refusing(path, "a whole .npz archive of numbers", *UNREADABLE):
+            file = stack.enter_context(path.open("rb"))  # NumPy would leave a damaged one open
+            archive: Any = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise bag_error(path, "an .npz archive", "a single array", "name it .npy")
+            stack.enter_context(archive)
+            features = Member(path, archive, features_name(path, archive.files))
+            where = coords_name(archive.files)
+            coords = None if where is None else Member(path, archive, where)
+        yield OpenFile(format="NumPy", features=features, coords=None if coords is None else coords.read)
 
 
-def _opened(path: Path, archive: Any) -> OpenFile:
-    if isinstance(archive, np.ndarray):
-        raise bag_error(path, "an .npz archive", "a single array", "name it .npy")
-    with archive:
-        features = _member(path, archive, features_name(path, archive.files))
-        where = coords_name(archive.files)
-        coords = None if where is None else _member(path, archive, where)
-    return OpenFile(format="NumPy", features=features, coords=coords)
+class Member:
+    """An array in an archive, with shape and type as its header states, which is read where it is sliced.
 
+    Args:
+        path: of the archive.
+        archive: while it is open.
+        name: of the array.
 
-def _member(path: Path, archive: Any, name: str) -> np.ndarray:
-    """Return one array, after its header was checked to claim no more than the file can hold."""
-    with archive.zip.open(f"{name}.npy") as member:
-        version = np.lib.format.read_magic(member)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(member)
-    refuse_claim(path, _Claim(shape, dtype))
-    array: np.ndarray = archive[name]
-    return array
+    Raises:
+        DataError: it claims more than the file can hold, or is not as long as its header states.
+    """
 
+    def __init__(self, path: Path, archive: Any, name: str) -> None:
+        self.path, self.archive, self.name = path, archive, name
+        stored = name if name in archive.zip.namelist() else f"{name}.npy"
+        size = archive.zip.getinfo(stored).file_size
+        refuse_bytes(path, size)  # first: the header itself may claim any length
+        with archive.zip.open(stored) as member:
+            version = np.lib.format.read_magic(member)
+            header = (
+                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            )
+            self.shape, _, self.dtype = header(member)
+            begin = member.tell()
+        stated = begin + math.prod(self.shape) * self.dtype.itemsize
+        refuse_bytes(path, stated)
+        if stated != size:
+            got = f"{size:,} bytes where shape {self.shape} of {self.dtype} makes {stated:,}"
+            raise bag_error(path, f"an array {name!r} as long as its header states", got)
 
-class _Claim:
-    """Shape and type that a header tells."""
+    def read(self) -> np.ndarray:
+        """Return the whole array.
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype) -> None:
-        self.shape, self.dtype = shape, dtype
+        Raises:
+            DataError: it is damaged.
+        """
+        with refusing(self.path, "a whole .npz archive of numbers", *UNREADABLE):
+            array: np.ndarray = self.archive[self.name]
+        return array
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        return self.read()[index]

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, Shaped
 
-from miue.coords import LARGEST_COORD
 from miue.errors import DataError, MiueError
 
-INFLATES_AT_MOST = 1100  # deflate, the best of the compressions met, makes 1032 bytes of one
-ROOM = 1 << 20  # what a file may claim beyond that: chunks that were never written hold nothing
+INFLATES_AT_MOST = 64  # features compress to a half, sparse ones and images with an empty ground to a thirtieth
+ROOM = 64 << 20  # bytes that any file may claim: what is small may be as empty as it likes
+LONGEST_TEXT = 300  # characters of a library's message, or of names in a file, that are passed on
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class OpenFile:
     Attributes:
         format: which tool writes such files.
         features: may be sliced, has ``shape`` and ``dtype``.
-        coords: (n, 2) corners, in level-0 pixels or µm, not yet checked; None where the file has none.
+        coords: reads the (n, 2) corners, in level-0 pixels or µm, not yet checked; None where the file has none.
         patch_size: side of a patch in the unit of ``coords``, or None.
         in_microns: whether ``coords`` and ``patch_size`` are in µm.
         extractor: what made the features, "" where the file does not say.
@@ -34,7 +34,7 @@ class OpenFile:
 
     format: str
     features: Any
-    coords: np.ndarray | None = None
+    coords: Callable[[], np.ndarray] | None = None
     patch_size: float | None = None
     in_microns: bool = False
     extractor: str = ""
@@ -77,8 +77,8 @@ class Contents:
         return self.path.name.removesuffix(self.path.suffix)
 
 
-def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
-    """Return what the bag file at ``path`` holds.
+def contents_here(path: Path, microns_per_pixel: float | None = None) -> Contents:
+    """Return what the bag file at ``path`` itself holds, opened in this very process.
 
     Args:
         path: a file with one of the endings of ``READERS``.
@@ -87,15 +87,11 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
     Raises:
         DataError: not such a file, damaged, or of parts that do not fit together.
     """
-    from miue.readers.hdf5 import patch_size_beside
+    from miue.readers.positions import to_pixels
 
     with open_bag_file(path) as file:
         size, shape = _size_and_shape(path, file)
-        coords, patch_size, notes = _in_pixels(path, file, microns_per_pixel)
-        if coords is not None and len(coords) != size:
-            raise bag_error(path, "as many coords as features", f"{len(coords)} coords, {size} features")
-        if coords is not None and patch_size is None:
-            patch_size = patch_size_beside(path)
+        coords, patch_size, notes = to_pixels(path, file, size, microns_per_pixel)
         return Contents(
             path=path,
             format=file.format,
@@ -109,11 +105,8 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
         )
 
 
-def read_rows(path: Path, start: int, stop: int) -> Shaped[np.ndarray, "n *shape"]:
-    """Return the instances from ``start`` up to ``stop`` in their normal form.
-
-    float16, float32 and bytes stay what they are, all else becomes float32. A leading axis of one is left
-    away; the crops of a video's clip, (T, crops, D), are averaged.
+def rows_here(path: Path, start: int, stop: int) -> Shaped[np.ndarray, "n *shape"]:
+    """Return the instances from ``start`` up to ``stop`` in their normal form, read in this very process.
 
     Raises:
         DataError: not a bag file, or a damaged one.
@@ -124,10 +117,8 @@ def read_rows(path: Path, start: int, stop: int) -> Shaped[np.ndarray, "n *shape
         if len(shape) == 1:
             return np.zeros((0, 0), np.float32)
         crops = _has_crops(features)
-        try:
+        with refusing(path, "features that can be read", OSError, ValueError, RuntimeError, MemoryError):
             rows = np.asarray(features[0, start:stop] if _has_leading_one(features) else features[start:stop])
-        except (OSError, ValueError, RuntimeError) as error:
-            raise bag_error(path, "features that can be read", str(error).split("\n")[0]) from error
     if crops:
         return rows.astype(np.float32).mean(1)
     rows = rows[..., None] if rows.ndim == 3 else rows
@@ -159,10 +150,21 @@ def refuse_claim(path: Path, array: Any) -> None:
     Raises:
         DataError: it does.
     """
-    claimed = int(np.prod(tuple(array.shape), dtype=object)) * array.dtype.itemsize
+    refuse_bytes(path, int(np.prod(tuple(array.shape), dtype=object)) * array.dtype.itemsize)
+
+
+def refuse_bytes(path: Path, claimed: int) -> None:
+    """Raise where a file claims to hold more bytes than its own could become.
+
+    Raises:
+        DataError: it does.
+    """
     held = path.stat().st_size
     if claimed > held * INFLATES_AT_MOST + ROOM:
-        raise bag_error(path, "an array that its file can hold", f"{claimed:,} bytes in a file of {held:,}")
+        fix = (
+            "leave the file out (--skip-bad goes on and lists it); if it is no fraud, store it without compression"
+        )
+        raise bag_error(path, "an array that its file can hold", f"{claimed:,} bytes in a file of {held:,}", fix)
 
 
 def bag_error(path: Path, wanted: str, got: str, fix: str = "") -> DataError:
@@ -170,9 +172,18 @@ def bag_error(path: Path, wanted: str, got: str, fix: str = "") -> DataError:
     return DataError(
         item=f"bag file {str(path)!r}",
         wanted=wanted,
-        got=got,
+        got=shortened(got),
         fix=fix or "extract these features again, or leave the file out (--skip-bad goes on and lists it)",
     )
+
+
+def shortened(text: str) -> str:
+    """Return the beginning of a text that comes from a file or a library, which may be of any length.
+
+    >>> len(shortened("a" * 1_000_000))
+    301
+    """
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 @contextmanager
@@ -213,6 +224,8 @@ def _size_and_shape(path: Path, file: OpenFile) -> tuple[int, tuple[int, ...]]:
         shape = (*shape, 1)
     if len(shape) not in (2, 4):
         raise bag_error(path, "features (n, D) or images (n, H, W[, channels])", f"shape {shape}")
+    if shape[0] and 0 in shape:
+        raise bag_error(path, "features of at least one number", f"shape {shape}")
     return shape[0], shape[1:]
 
 
@@ -228,32 +241,3 @@ def _form_notes(file: OpenFile) -> tuple[str, ...]:
     if _has_crops(file.features):
         return (f"the {file.features.shape[1]} crops of each clip are averaged",)
     return ()
-
-
-def _in_pixels(
-    path: Path, file: OpenFile, microns_per_pixel: float | None
-) -> tuple[np.ndarray | None, int | None, tuple[str, ...]]:
-    """Return coords and patch size in level-0 pixels, and the notes of the file."""
-    if file.coords is None:
-        return None, None, file.notes
-    unit = 1.0 if microns_per_pixel is None or not file.in_microns else microns_per_pixel
-    pixels = _whole_pixels(path, np.asarray(file.coords), unit)
-    if file.in_microns and microns_per_pixel is None:
-        return None, None, (*file.notes, "coords are in µm and left out; pass --mpp to have level-0 pixels")
-    return pixels, None if file.patch_size is None else round(file.patch_size / unit), file.notes
-
-
-def _whole_pixels(path: Path, coords: np.ndarray, unit: float) -> Int64[np.ndarray, "n 2"]:
-    """Return coords in pixels of ``unit``, refused where they are no numbers or none that a pixel can have."""
-    if coords.size == 0:
-        return np.zeros((0, 2), np.int64)
-    if coords.ndim == 3 and len(coords) == 1:  # as features (1, n, D) have them
-        coords = coords[0]
-    if coords.ndim != 2 or coords.shape[1] != 2 or coords.dtype.kind not in "iuf":
-        raise bag_error(path, "coords (n, 2) that are numbers", f"{coords.dtype} of shape {coords.shape}")
-    with np.errstate(over="ignore"):  # infinity is refused below
-        pixels = coords.astype(np.float64) / unit
-    beyond = pixels[~(np.abs(pixels) <= LARGEST_COORD)]  # NaN is not
-    if len(beyond):
-        raise bag_error(path, "finite coords, at most 2^53 pixels from 0", f"{beyond[0]:g}")
-    return pixels.round().astype(np.int64)

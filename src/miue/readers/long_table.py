@@ -13,6 +13,7 @@ from jaxtyping import Float32, Int64
 
 from miue.coords import Coords
 from miue.errors import DataError, StorageError
+from miue.readers.base import INFLATES_AT_MOST, ROOM
 from miue.readers.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
@@ -80,6 +81,7 @@ def read_long_table(
             a bag.
     """
     known, chosen = _columns_of(path, columns or {}, features)
+    _refuse_claim(path, len(known) + len(chosen))
     cells = _read_known(path, known)
     ids, first, place = np.unique(cells[BAG], return_index=True, return_inverse=True)
     if "" in ids:
@@ -144,6 +146,27 @@ def _column_names(path: Path) -> list[str]:
             csv.open_csv(stream, parse_options=_separator(path, csv)) as reader,
         ):
             return list(reader.schema.names)
+
+
+def _refuse_claim(path: Path, columns: int) -> None:
+    """Raise where a Parquet file claims more rows than it can hold, before memory is taken for them.
+
+    Raises:
+        DataError: it does.
+    """
+    from pyarrow import parquet
+
+    if path.suffix.lower() != ".parquet":
+        return
+    rows = parquet.read_metadata(path).num_rows  # readable: its columns were read from it
+    claimed, held = rows * columns * np.dtype(np.float32).itemsize, path.stat().st_size
+    if claimed > held * INFLATES_AT_MOST + ROOM:
+        raise DataError(
+            item=f"table {str(path)!r}",
+            wanted="rows that the file can hold",
+            got=f"{rows:,} rows of {columns:,} columns in {held:,} bytes",
+            fix="if it is no fraud, write it without compression and dictionaries",
+        )
 
 
 def _parts(path: Path, columns: Sequence[str], types: dict[str, Any]) -> Iterator[Any]:

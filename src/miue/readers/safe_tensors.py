@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-
 from miue.readers.base import OpenFile, refusing
 from miue.readers.names import coords_name, features_name
 from miue.readers.tensors import as_numpy
@@ -20,6 +18,8 @@ def open_safetensors(path: Path) -> Iterator[OpenFile]:
     Raises:
         DataError: damaged, or without features.
     """
+    from safetensors import SafetensorError, safe_open
+
     with (
         refusing(path, "a whole file of safetensors", OSError, SafetensorError),
         safe_open(path, "pt") as file,
@@ -28,4 +28,4 @@ def open_safetensors(path: Path) -> Iterator[OpenFile]:
         features = as_numpy(path, file.get_tensor(features_name(path, names)))
         where = coords_name(names)
         coords = None if where is None else as_numpy(path, file.get_tensor(where))
-    yield OpenFile(format="safetensors", features=features, coords=coords)
+    yield OpenFile(format="safetensors", features=features, coords=None if coords is None else lambda: coords)

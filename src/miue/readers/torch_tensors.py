@@ -9,11 +9,9 @@ from pathlib import Path
 from pickle import UnpicklingError
 from threading import Lock
 from typing import Any, BinaryIO
-from zipfile import is_zipfile
+from zipfile import ZIP_STORED, BadZipFile, ZipFile, is_zipfile
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from miue.readers.base import OpenFile, bag_error, refuse_claim, refusing
 from miue.readers.names import coords_name, features_name
@@ -35,12 +33,20 @@ def open_torch(path: Path) -> Iterator[OpenFile]:
 
 
 def _loaded(path: Path) -> Any:
+    import torch
+
     with path.open("rb") as file:
         if not is_zipfile(file) and not _is_pickle(file):
             raise bag_error(path, "a file of torch", "a file of another kind")
+        if is_zipfile(file):
+            _refuse_inflating(path, file)
     try:
         with _loading, warnings.catch_warnings(action="ignore"), torch.serialization.safe_globals(_numpy_parts()):
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
+            if is_zipfile(path):
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            with path.open("rb") as file:
+                content = torch.load(file, map_location="cpu", weights_only=True)
+                read, held = file.tell(), path.stat().st_size
     except UnpicklingError as error:
         raise bag_error(
             path,
@@ -49,6 +55,27 @@ def _loaded(path: Path) -> Any:
             "do not open this file with other tools unless you trust its author; extract the features again (and "
             "leave pickle_protocol alone, of which torch reads one)",
         ) from error
+    if read < held:
+        raise bag_error(path, "a whole file of torch", f"{held:,} bytes of which it states {read:,}")
+    return content
+
+
+def _refuse_inflating(path: Path, file: BinaryIO) -> None:
+    """Raise where the parts of an archive would take more memory than the file, before one of them is read.
+
+    Raises:
+        DataError: a part that is compressed, which torch never writes, or parts that share their bytes.
+    """
+    errors = (BadZipFile, OSError, ValueError, NotImplementedError, EOFError)
+    with refusing(path, "a whole file of torch", *errors), ZipFile(file) as archive:
+        parts = archive.infolist()
+    packed = [part for part in parts if part.compress_type != ZIP_STORED]
+    if packed:
+        got = f"{packed[0].filename!r}, compressed, of {packed[0].file_size:,} bytes"
+        raise bag_error(path, "parts that are stored as they are, as torch writes them", got)
+    claimed, held = sum(part.file_size for part in parts), path.stat().st_size
+    if claimed > held:
+        raise bag_error(path, "parts that their file can hold", f"{claimed:,} bytes in a file of {held:,}")
 
 
 def _is_pickle(file: BinaryIO) -> bool:
@@ -57,6 +84,8 @@ def _is_pickle(file: BinaryIO) -> bool:
 
 
 def _opened(path: Path, content: Any) -> OpenFile:
+    from torch import Tensor
+
     if isinstance(content, (Tensor, np.ndarray)):
         return OpenFile(format="torch", features=_array(path, content))
     if not isinstance(content, dict) or not all(isinstance(name, str) for name in content):
@@ -65,11 +94,12 @@ def _opened(path: Path, content: Any) -> OpenFile:
     features = _array(path, arrays[features_name(path, arrays)])
     where = coords_name(arrays)
     coords = None if where is None else _array(path, arrays[where])
-    return OpenFile(format="torch", features=features, coords=coords)
+    return OpenFile(format="torch", features=features, coords=None if coords is None else lambda: coords)
 
 
-def _array(path: Path, part: Tensor | np.ndarray) -> np.ndarray:
-    if isinstance(part, Tensor):
+def _array(path: Path, part: Any) -> np.ndarray:
+    """Return the array that a tensor of torch, or an array, is."""
+    if not isinstance(part, np.ndarray):
         return as_numpy(path, part)
     refuse_claim(path, part)
     return part

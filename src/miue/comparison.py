@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.cross_validation import Summary, Value, standard_error, summarise
-from miue.data.label_table import fold_columns, read_text_columns
+from miue.data.label_table import fold_columns
 from miue.errors import DataError, StorageError
+from miue.tables import read_text_columns
 
 
 @dataclass(frozen=True)

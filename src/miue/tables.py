@@ -148,7 +148,7 @@ def reading_table(
         missing = isinstance(error, FileNotFoundError)
         raise StorageError(
             item=f"table {str(path)!r}",
-            wanted=wanted,
+            wanted="an existing file" if missing else wanted,
             got="no such file" if missing else str(error).split("\n")[0],
             fix="check the path" if missing else fix,
         ) from error

@@ -57,7 +57,7 @@ def read_nested(path: Path) -> Any:
         with safe_open(path, "pt") as file:
             structure = json.loads((file.metadata() or {})["structure"])
             return _decode(structure, file)
-    except (OSError, SafetensorError, KeyError, json.JSONDecodeError) as error:
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise StorageError(
             item=f"checkpoint {str(path)!r}",
             wanted="a checkpoint written by miue",

@@ -20,6 +20,7 @@ from miue.data.store import write_tables
 from miue.errors import DataError, MiueError, StorageError
 from miue.files import atomic_file, atomic_folder, read_json, refuse_existing, write_json
 from miue.progress import tracked
+from miue.tables import read_text_columns
 
 READ_AHEAD = 256 << 20  # bytes of bags that wait to be written
 WORKERS = 4
@@ -137,8 +138,15 @@ def verify(store: Path) -> list[str]:
             got="none",
             fix="only packed stores can be verified",
         )
-    with path.open(newline="", encoding="utf-8") as file:
-        wanted = {row["bag_id"]: row["sha256"] for row in csv.DictReader(file)}
+    columns = read_text_columns(path)
+    if not {"bag_id", "sha256"} <= set(columns) or len(columns["bag_id"]) != len(bags):
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted=f"columns bag_id and sha256, and {len(bags)} rows",
+            got=f"columns {', '.join(columns)}, and {len(next(iter(columns.values())))} rows",
+            fix="pack the store again",
+        )
+    wanted = dict(zip(columns["bag_id"], columns["sha256"], strict=True))
     spans = zip(bags.ids, bags.starts, bags.sizes, strict=True)
     return [
         name for name, start, size in spans if _digest(bags.instances[start : start + size]) != wanted.get(name)

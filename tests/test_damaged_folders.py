@@ -134,6 +134,7 @@ def test_inspect_names_what_store_json_lacks(change: dict[str, Any], folder: Pat
 
 @pytest.mark.parametrize("content", [b"\xff", b"", b"x,y\n1,2\n", b"bag_id,sha256\n\xe9,a\n"])
 def test_inspect_names_damaged_checksums_of_a_store(content: bytes, folder: Path) -> None:
+    assert "none; 'miue data pack' writes them" in " ".join(run("inspect", folder / "store", "--read").split())
     (folder / "store" / "checksums.csv").write_bytes(content)
     assert "checksums.csv" in fail("inspect", folder / "store", "--read")
 

@@ -220,7 +220,7 @@ MIREL = {"train_patients": ["p", "q"], "val_patients": ["r", "s"], "test_patient
 
 
 def test_a_member_of_splits_that_is_no_array_is_named(tmp_path: Path) -> None:
-    np.savez(tmp_path / "s.npz", **{name: np.array(names) for name, names in MIREL.items()})
+    np.savez(tmp_path / "s.npz", **{name: np.array(names) for name, names in MIREL.items()})  # type: ignore[arg-type]
     for content in (b"", b"no array", b"\x93NUMPY\x01\x00"):
         with (
             zipfile.ZipFile(tmp_path / "s.npz") as whole,
@@ -238,7 +238,7 @@ def test_a_member_of_splits_that_is_no_array_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [np.zeros(3), np.array([["p"]]), np.array([True]), np.array([b"\xe9"])])
 def test_an_array_of_splits_that_holds_no_names_is_named(names: np.ndarray, tmp_path: Path) -> None:
-    np.savez(tmp_path / "s.npz", **{**MIREL, "val_patients": names})
+    np.savez(tmp_path / "s.npz", **{**MIREL, "val_patients": names})  # type: ignore[arg-type]
     with pytest.raises(StorageError, match="s.npz': expected an .npz of texts"):
         read_splits(tmp_path / "s.npz")
 
@@ -254,14 +254,17 @@ def test_a_header_of_splits_that_claims_more_than_is_there_is_refused_before_mem
         read_splits(tmp_path / "s.npz")
 
 
-def test_splits_without_a_test_part_are_refused_and_an_empty_one_is_taken(tmp_path: Path) -> None:
+def test_splits_without_one_of_their_parts_are_refused_and_an_empty_one_is_taken(tmp_path: Path) -> None:
     without = {name: np.array(names) for name, names in MIREL.items() if name != "test_patients"}
-    np.savez(tmp_path / "s.npz", **without)
+    np.savez(tmp_path / "s.npz", **without)  # type: ignore[arg-type]
     with pytest.raises(
         DataError, match="s.npz': expected an array test_patients, got train_patients, val_patients"
     ):
         read_splits(tmp_path / "s.npz")
-    np.savez(tmp_path / "s.npz", **without, test_patients=np.array([], str))
+    np.savez(tmp_path / "v.npz", train_patients=np.array(["p"]), test_patients=np.array(["q"]))
+    with pytest.raises(DataError, match="v.npz': expected an array val_patients"):
+        read_splits(tmp_path / "v.npz")
+    np.savez(tmp_path / "s.npz", **without, test_patients=np.array([], str))  # type: ignore[arg-type]
     assert "test" not in read_splits(tmp_path / "s.npz").folds[0].values()
     (tmp_path / "c.csv").write_text(",train,val\n0,a,c\n1,b,d\n")
     with pytest.raises(
@@ -269,7 +272,7 @@ def test_splits_without_a_test_part_are_refused_and_an_empty_one_is_taken(tmp_pa
     ):
         read_splits(tmp_path / "c.csv")
     (tmp_path / "c.csv").write_text("slide_id,train,val\na,True,False\n")
-    with pytest.raises(DataError, match="leave the column for testing empty where no bag is tested on"):
+    with pytest.raises(DataError, match="leave the column empty of a split without bags"):
         read_splits(tmp_path / "c.csv")
     (tmp_path / "c.csv").write_text(",train,val,test\n0,a,c,\n1,b,d,\n")
     assert read_splits(tmp_path / "c.csv").folds == (

@@ -135,10 +135,13 @@ def _describe_store(path: Path, read: bool) -> dict[str, Any]:
         "made by": summary["made_by"],
     }
     if read:
-        from miue.data.pack import verify
+        from miue.data.pack import CHECKSUMS, verify
 
-        changed = verify(path)
-        description["checksums"] = f"differ for {', '.join(changed)}" if changed else "agree"
+        if (path / CHECKSUMS).exists():
+            changed = verify(path)
+            description["checksums"] = f"differ for {', '.join(changed)}" if changed else "agree"
+        else:
+            description["checksums"] = "none; 'miue data pack' writes them"
     return description
 
 

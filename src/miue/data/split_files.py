@@ -13,7 +13,7 @@ import numpy as np
 from miue.bags import BagDataset
 from miue.data.bag_names import named_twice, rows_of
 from miue.data.label_table import BAG_COLUMNS, fold_columns, known_text, split_name
-from miue.data.splits import Splits, patients_of
+from miue.data.splits import SPLITS, Splits, patients_of
 from miue.errors import DataError, StorageError
 from miue.files import atomic_file
 from miue.readers.arrays import UNREADABLE
@@ -23,7 +23,7 @@ from miue.tables import read_text_columns
 MOST_BYTES = 1 << 28
 """Of the names in an .npz; those of a million patients take a tenth of it."""
 
-EMPTY_TEST = "leave the {} for testing empty where no bag is tested on"
+EMPTY = "leave the {} empty of a split without bags"
 
 
 def read_splits(path: Path) -> Splits:
@@ -110,12 +110,12 @@ def _from_folder(folder: Path) -> Splits:
 def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
     lower = {word_of(name): name for name in columns}
     present = {split_name(word): lower[word] for word in ("train", "val", "validation", "test") if word in lower}
-    if not {"train", "test"} <= set(present):
+    if not set(SPLITS) <= set(present):
         raise DataError(
             item=f"splits {str(path)!r}",
             wanted="columns train, val, test (CLAM), or fold_0, … with the id of a bag (Patho-Bench)",
             got=f"columns {', '.join(columns)}",
-            fix=f"name the columns so; {EMPTY_TEST.format('column')}",
+            fix=f"name the columns so; {EMPTY.format('column')}",
         )
     values = {split: columns[name] for split, name in present.items()}
     truth = {"true", "false"}
@@ -146,13 +146,13 @@ def _from_npz(path: Path) -> dict[str, str]:
             got=str(error).split("\n")[0],
             fix="save the names as arrays of text: np.array(names, dtype=str)",
         ) from error
-    missing = [parts[split] for split in ("train", "test") if split not in found]
+    missing = [name for split, name in parts.items() if split not in found]
     if missing:
         raise DataError(
             item=f"splits {str(path)!r}",
             wanted=f"an array {missing[0]}",
             got=", ".join(parts[split] for split in found) or "none",
-            fix=f"name the arrays {', '.join(parts.values())}; {EMPTY_TEST.format('array')}",
+            fix=f"name the arrays {', '.join(parts.values())}; {EMPTY.format('array')}",
         )
     pairs = [(name, split) for split, names in found.items() for name in names]
     return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])

@@ -162,6 +162,8 @@ def test_a_tumour_that_is_cut_out_as_a_whole_is_named(tmp_path: Path) -> None:
 def test_a_corner_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="not finite"):
         read_tumour(asap(tmp_path / "a.xml", ("Tumor", [(0, 0), (float("nan"), 1), (2, 2)])))
+    with pytest.raises(StorageError, match="or beyond"):
+        read_tumour(qupath(tmp_path / "b.json", feature("Tumor", [(0, 0), (1e308, 1), (2, 2e300)])))
 
 
 def test_shares_are_those_of_pixels_counted_one_by_one() -> None:

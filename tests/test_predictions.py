@@ -225,7 +225,14 @@ def test_the_last_class_of_three_that_was_removed_is_named(tmp_path: Path) -> No
             read_table(path)
 
 
-@pytest.mark.parametrize("change", [{"bags": "many"}, {"instances": None}, {"about": [1]}, {"distribution": 3}])
+CLASSES: list[dict[str, object]] = [
+    {"about": {"classes": known}} for known in (3, "ab", ["a"], ["a", 1], {"a": 1})
+]
+
+
+@pytest.mark.parametrize(
+    "change", [{"bags": "many"}, {"instances": None}, {"about": [1]}, {"distribution": 3}, *CLASSES]
+)
 def test_what_predictions_json_says_of_its_tables_is_compared(
     change: dict[str, object], predictions: Predictions, tmp_path: Path
 ) -> None:

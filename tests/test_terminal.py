@@ -17,8 +17,9 @@ from miue.bags import BagDataset
 from miue.coords import Coords
 from miue.data.store import write_store
 from miue.errors import DataError
+from miue.escapes import visible
 from miue.predictions import Predictions
-from miue.terminal import TextTable, visible
+from miue.terminal import TextTable
 
 HOSTILE = ("[/x]", "[low]", "[red]a[/red]", ":smile:", "\\[b]", "\x1b[31mred", "\x9b2J", "\x07", "‮abc")
 HARMLESS = ("naïve", "腫瘍", "a_b*c", "family 👨‍👩‍👧", "می‌خواهم")
@@ -54,7 +55,7 @@ def test_an_error_is_one_line_whatever_the_data_are_called(tmp_path: Path) -> No
     said = fail("inspect", tmp_path / "t.csv")
     assert "\x1b" not in said and said.count("\n") == 1
     error = DataError(item="bag 'a\x1b[2J\nmiue: error: b'", wanted="x", got="y", fix="z")
-    assert visible(str(error)) == r"bag 'a\x1b[2J\nmiue: error: b': expected x, got y; z"
+    assert str(error) == r"bag 'a\x1b[2J\nmiue: error: b': expected x, got y; z"
 
 
 @pytest.fixture

@@ -122,6 +122,11 @@ def read_predictions(path: Path | str) -> Predictions:
         if summary.get(key) != read:
             wanted = f"{key} {summary.get(key)}, as predictions.json says"
             raise DataError(item=item, wanted=wanted, got=f"{read} in the tables", fix=fix)
+    classes, count = about.get("classes"), predictions.bags.distribution.num_classes
+    named = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    if classes is not None and not (named and len(classes) == count):
+        wanted = f"names of {count} classes, as there are in the tables, under classes in predictions.json"
+        raise DataError(item=item, wanted=wanted, got=repr(classes), fix=fix)
     return predictions
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import unicodedata
 from typing import Any
 
 import typer
@@ -11,31 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-FORMATS = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Unicode's control characters, marks of direction and the like, halves of characters, ends of lines."""
-
-JOINERS = "\u200c\u200d\u00ad"
-"""Marks of format that some languages and emoji are written with; they move nothing."""
-
-
-def visible(text: str, *, keep: str = "") -> str:
-    """Return a text in which control characters are shown as escapes, so that a terminal obeys none.
-
-    Args:
-        text: of any source.
-        keep: control characters to leave as they are.
-
-    >>> visible("slide\\x1b[31m 7"), visible("two\\nlines", keep="\\n")
-    ('slide\\\\x1b[31m 7', 'two\\nlines')
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        ascii(character)[1:-1]
-        if unicodedata.category(character) in FORMATS and character not in JOINERS + keep
-        else character
-        for character in text
-    )
+from miue.escapes import visible
 
 
 def say(text: str = "", *, err: bool = False) -> None:

@@ -6,7 +6,6 @@ import sys
 
 from miue.cli.app import app
 from miue.errors import MiueError
-from miue.terminal import visible
 
 
 def main() -> None:
@@ -14,7 +13,7 @@ def main() -> None:
     try:
         app()
     except MiueError as error:
-        print(f"miue: error: {visible(str(error))}", file=sys.stderr)
+        print(f"miue: error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("miue: interrupted; a training continues with the same command and --resume", file=sys.stderr)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from miue.escapes import escape_markdown
 from miue.terminal import TextTable, show_table
 
 METRICS = ("accuracy", "auroc", "confidence_auroc", "nll", "ece")
@@ -102,8 +103,8 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> str:
     """Return the rows as a Markdown table with its note."""
     head = ["", "runs", *columns]
-    lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), "", note, ""])
+    first, *others = (f"| {' | '.join(map(escape_markdown, row))} |" for row in (head, *rows))
+    return "\n".join([first, "| --- |" + " ---: |" * (len(head) - 1), *others, "", escape_markdown(note), ""])
 
 
 NOTE = (

@@ -20,6 +20,7 @@ from shapely.geometry import MultiPolygon, Polygon, shape
 from shapely.geometry.base import BaseGeometry
 from shapely.strtree import STRtree
 
+from miue.coords import LARGEST_COORD
 from miue.errors import DataError, StorageError
 
 LEAST_TUMOUR = 0.2  # share of a patch's area; Liu & Ji 2024
@@ -203,8 +204,8 @@ def _geojson(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
 
 
 def _finite(corners: Any) -> Any:
-    if not np.isfinite(corners).all():
-        raise ValueError("a corner that is not finite")
+    if not (np.abs(corners) <= LARGEST_COORD).all():  # nor is NaN
+        raise ValueError(f"a corner that is not finite, or beyond {LARGEST_COORD:,} pixels")
     return corners
 
 

@@ -117,6 +117,8 @@ def test_xml_that_declares_entities_or_a_document_type_is_refused(attack: str, t
         ("a.geojson", "{", "Expecting"),
         ("a.geojson", "[1]", "'int'"),
         ("a.geojson", "[" * 100_000, "recursion"),
+        ("a.geojson", "7" * 5000, "Exceeds the limit"),
+        ("a.geojson", '{"geometry": {"type": "Point", "coordinates": [1' + "0" * 400 + ", 1]}}", "large"),
         ("a.geojson", '{"features": [{"geometry": {"type": "Polygon", "coordinates": [[1]]}}]}', "."),
     ],
 )
@@ -127,9 +129,41 @@ def test_damaged_annotations_are_named(name: str, text: str, said: str, tmp_path
         read_tumour(path)
 
 
+LINE = [(0.0, 0.0), (9.0, 9.0), (0.0, 0.0)]
+
+
+@pytest.mark.parametrize("outline", [LINE, [(1.0, 1.0)] * 3, [(0.0, 0.0), (5.0, 0.0), (9.0, 0.0)]])
+@pytest.mark.parametrize("group", ["Tumor", "Exclusion"])
+def test_an_outline_of_area_zero_is_named_whatever_it_means(
+    group: str, outline: list[tuple[float, float]], tmp_path: Path
+) -> None:
+    tumour = ("Tumor", square(0, 0, 10))
+    with pytest.raises(DataError, match=rf"a.xml', outline 2 \({group}\): expected an outline around an area"):
+        read_tumour(asap(tmp_path / "a.xml", tumour, (group, outline)))
+    with pytest.raises(DataError, match=rf"b.json', outline 2 \({group}\): expected an outline around an area"):
+        read_tumour(qupath(tmp_path / "b.json", feature(*tumour), feature(group, outline)))
+    assert read_tumour(asap(tmp_path / "i.xml", tumour, ("No", outline)), Groups(ignored=("no",))).area == 100
+
+
+@pytest.mark.parametrize("coordinates", ["[]", "[[]]", "[[[0, 0], [1, 1]]]"])
+def test_a_polygon_without_a_ring_is_named(coordinates: str, tmp_path: Path) -> None:
+    geometry = f'{{"type": "Polygon", "coordinates": {coordinates}}}'
+    named = '{"classification": {"name": "Tumor"}}'
+    (tmp_path / "a.json").write_text(f'{{"type": "Feature", "geometry": {geometry}, "properties": {named}}}')
+    with pytest.raises((DataError, StorageError), match=r"annotation '.*a.json'"):
+        read_tumour(tmp_path / "a.json")
+
+
+def test_a_tumour_that_is_cut_out_as_a_whole_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="got none: all of it is cut out"):
+        read_tumour(asap(tmp_path / "a.xml", ("Tumor", square(2, 2, 3)), ("Exclusion", square(0, 0, 9))))
+
+
 def test_a_corner_that_is_not_finite_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="not finite"):
         read_tumour(asap(tmp_path / "a.xml", ("Tumor", [(0, 0), (float("nan"), 1), (2, 2)])))
+    with pytest.raises(StorageError, match="or beyond"):
+        read_tumour(qupath(tmp_path / "b.json", feature("Tumor", [(0, 0), (1e308, 1), (2, 2e300)])))
 
 
 def test_shares_are_those_of_pixels_counted_one_by_one() -> None:

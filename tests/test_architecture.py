@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "miue"
 
 LAYERS = [
-    {"errors", "files", "seeds", "progress", "devices"},
+    {"errors", "files", "seeds", "progress", "devices", "terminal", "escapes"},
     {"coords", "segments", "bags", "grouping", "tables", "slides", "readers"},
     {"encoders", "networks"},
     {"evidence", "distributions", "measures", "distances", "decisions"},
@@ -109,6 +109,22 @@ def test_nothing_unpickles() -> None:
         loads = re.findall(r"torch\.load\(.*\)", text)
         assert len(loads) == text.count("torch.load(") and all("weights_only=True" in load for load in loads)
         assert "allow_pickle=True" not in text
+
+
+def test_text_reaches_a_terminal_through_one_module() -> None:
+    """rich would read markup in it, and typer and print would pass on what a terminal obeys."""
+    allowed = {"terminal.py": {"rich.table", "rich.text", "typer.echo"}, "__init__.py": {"print"}}
+    for path in SOURCE.rglob("*.py"):
+        used = {name for name in ("rich.table", "rich.text", "rich.markup") if name in path.read_text()}
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                called = ast.unparse(node.func)
+                used |= {called} & {"typer.echo", "typer.secho", "click.echo", "print", "rich.print"}
+                if called.lower().endswith("console.print") or called == "Console().print":
+                    assert all(ast.unparse(one).startswith("literal(") for one in node.args) or (
+                        path.name == "terminal.py"
+                    ), path
+        assert used <= allowed.get(path.name, set()), path
 
 
 @pytest.mark.parametrize("name", ["BagDataset", "Model", "Segments", "evaluate", "train"])

@@ -114,7 +114,7 @@ def test_mnist_bags_are_made_from_archives(shared_data: Path, tmp_path: Path) ->
         ),
         (["predict", "RUN", "STORE", "--out", "PREDICTIONS"], "--overwrite"),
         (["evaluate"], "a folder of predictions, or --bags FILE"),
-        (["evaluate", "--bags", "NOWHERE"], "an existing CSV file"),
+        (["evaluate", "--bags", "NOWHERE"], "an existing file"),
         (["inspect", "NOWHERE"], "no such folder"),
         (["data", "make", "digit-bags", "--out", "NEW"], "did you mean 'digits-bags'"),
         (["data", "make", "mnist-bags", "--out", "NEW"], "pass --source FOLDER"),

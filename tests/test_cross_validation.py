@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -260,6 +261,48 @@ def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="2 of this name"):
         compare([tmp_path / "a", tmp_path / "a"])
     assert isinstance(CliRunner().invoke(app, [*words, "--level", "bag"]).exception, ConfigError)
+
+
+def drop(lines: list[str], part: str) -> list[str]:
+    return [line for line in lines if part not in line]
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda lines: "\n".join(lines).encode("utf-16")[:-7], "expected text in UTF-8"),
+        (
+            lambda lines: "\n".join(lines).replace("nll", "é").encode("latin-1"),
+            "line [0-9]+: expected text in UTF-8",
+        ),
+        (
+            lambda lines: "\n".join(lines[: len(lines) // 2]).encode(),
+            "expected every metric in each of 2 folds of every seed",
+        ),
+        (lambda lines: "\n".join(drop(lines, "0,1,bags,nll")).encode(), "no nll of bags in fold 0, seed 1"),
+        (
+            lambda lines: "\n".join([*lines, lines[1]]).encode(),
+            "expected each metric once, got accuracy of bags twice",
+        ),
+        (lambda lines: "\n".join([*lines, "7,1,bags,nll,1.0"]).encode(), "of splits.csv, got fold 7, seed 1"),
+        (lambda lines: "\n".join([*lines, "0,1,bags,other,inf"]).encode(), "got NaN or infinity"),
+        (
+            lambda lines: "\n".join(["fold,seed,level", "0,1,bags"]).encode(),
+            "columns fold, seed, level, metric, value",
+        ),
+    ],
+)
+def test_a_damaged_table_of_runs_is_named_and_one_that_lost_rows_is_not_averaged(
+    damage: Callable[[list[str]], bytes], said: str, tmp_path: Path
+) -> None:
+    bags = separable_bags(16)
+    recipe = Recipe(network="mean", options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
+    cross_validate(bags, make_folds(bags, 2), [1], tmp_path / "cv", recipe, progress=False)
+    path = tmp_path / "cv" / "runs.csv"
+    assert compare([tmp_path / "cv"])
+    path.write_bytes(damage(path.read_text().splitlines()))
+    with pytest.raises(StorageError, match=rf"runs.csv.*{said}"):
+        compare([tmp_path / "cv"])
 
 
 def test_inputs_are_read_once_for_all_members_of_an_ensemble(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -96,10 +96,25 @@ def test_json_comes_back_and_refuses_what_is_not_json(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="JSON"):
         write_json(tmp_path / "b.json", {"x": np.inf})
     assert not (tmp_path / "b.json").exists()
-    for content in ("{", "[1]"):
-        (tmp_path / "c.json").write_text(content)
-        with pytest.raises(StorageError, match="c.json"):
-            read_json(tmp_path / "c.json", what="file")
+
+
+@pytest.mark.parametrize(
+    ("content", "got"),
+    [
+        (b"{", "Expecting property name"),
+        (b"[1]", "got list"),
+        (b"[" * 20_000, "recursion"),
+        (b'{"x": ' * 20_000 + b"1" + b"}" * 20_000, "recursion"),
+        (b'{"x": ' + b"7" * 5000 + b"}", "Exceeds the limit"),
+        (b'{"x": "\xe9"}', "can't decode byte 0xe9"),
+        (b'{"x": "\\ud800"}', "surrogates not allowed"),
+        ('{"x": 1}'.encode("utf-16"), "can't decode byte 0xff"),
+    ],
+)
+def test_json_that_cannot_be_taken_is_named(content: bytes, got: str, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_bytes(content)
+    with pytest.raises(StorageError, match=f"file '.*c.json': .*{got}"):
+        read_json(tmp_path / "c.json", what="file")
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

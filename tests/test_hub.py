@@ -7,6 +7,7 @@ with the Hub's own rule of which files a pattern allows.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
 import miue
@@ -23,8 +25,10 @@ from miue.bags import BagDataset
 from miue.cli import app
 from miue.data import write_store
 from miue.errors import ConfigError, ModelError, StorageError
+from miue.escapes import visible
 from miue.files import write_json
 from miue.hub import CARD, pull, push, write_card
+from miue.hub.card import TEXT
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 
@@ -91,6 +95,59 @@ def test_a_card_says_what_the_model_is_and_states_no_license_unasked(run: Path) 
     assert f"best epoch: {model.about['best_epoch']}" in text
     assert model.weights_sha256 in text
     assert "For research. Not for diagnosis" in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "x\n\n# Approved\n\n![x](http://evil/x.png)",
+        "<img src=x>",
+        "[a](javascript:b)",
+        "a | b",
+        "`code` *b* _c_ ~~d~~",
+        "\x1b[31m&amp;",
+        "https://evil www.evil",
+        "\\",
+    ],
+)
+def test_names_in_a_card_are_text_whatever_markdown_they_look_like(
+    name: str, bags: BagDataset, tmp_path: Path
+) -> None:
+    called = replace(bags, class_names=(name, "other"), ood_sets=bags.ood_sets)
+    miue.train(called, out=tmp_path / "run", settings={"max_epochs": 1}, progress=False, device="cpu")
+    evaluation = miue.evaluate(miue.Model.load(tmp_path / "run").predict(called)).to_json()
+    evaluation["about"] |= {"bags": name, "split": name}
+    for level in ("bags", "instances"):
+        evaluation[level]["ood"] = {name: {}}
+        evaluation[level]["metrics"]["ece"] = {"value": None, "reason": name}
+        for measure in evaluation[level]["by_measure"].values():
+            measure["ood"] = {name: {"auroc": 0.5}}
+    write_json(tmp_path / "e.json", evaluation)
+    text = write_card(tmp_path / "run", evaluation=tmp_path / "e.json", title=name).read_text()
+    body = text.split("---\n", 2)[2]
+    plain = MarkdownIt("commonmark").enable(["table", "strikethrough"]).parse(body)
+    kinds = {token.type for block in plain for token in (block, *(block.children or ()))}
+    assert not kinds & {"image", "link_open", "html_inline", "html_block", "em_open", "strong_open", "s_open"}
+    shown = "".join(t.content for b in plain for t in b.children or () if t.type in ("text", "text_special"))
+    assert f"probabilities: {visible(name)}, other" in shown
+    headings = [plain[row + 1].content for row, token in enumerate(plain) if token.type == "heading_open"]
+    assert headings[1:] == re.findall(r"^## (.*)$", TEXT, re.M)
+    opened = [token.type for token in plain]
+    assert opened.count("td_open") + opened.count("th_open") == 2 * opened.count("tr_open") > 0
+    assert yaml.safe_load(text.split("---\n")[1])["model-index"][0]["name"] == name
+
+
+@pytest.mark.parametrize(
+    "part", ["metrics", "confidence", "by_measure", "ood_measure", "labelled", "confidence_measure"]
+)
+def test_an_evaluation_without_a_part_is_refused(part: str, run: Path, bags: BagDataset, tmp_path: Path) -> None:
+    evaluation = evaluated(run, bags, tmp_path / "e.json")
+    for damaged in ({k: v for k, v in evaluation["bags"].items() if k != part}, {**evaluation["bags"], part: 3}):
+        write_json(tmp_path / "d.json", {**evaluation, "bags": damaged})
+        if damaged.get(part) == 3 and part in ("labelled", "confidence_measure", "ood_measure"):
+            continue
+        with pytest.raises(ConfigError, match="what miue evaluate --out wrote"):
+            write_card(run, evaluation=tmp_path / "d.json")
 
 
 def test_an_evaluation_of_another_model_is_refused(run: Path, bags: BagDataset, tmp_path: Path) -> None:

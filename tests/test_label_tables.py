@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import gzip
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +13,12 @@ import pytest
 
 from miue.bags import BagDataset
 from miue.data.bag_names import key_of
-from miue.data.label_table import LabelTable, read_label_table, read_text_columns
+from miue.data.label_table import LabelTable, read_label_table
 from miue.data.labelling import label_bags
 from miue.data.opening import open_source
 from miue.data.store import write_store
 from miue.errors import ConfigError, DataError, StorageError
+from miue.tables import read_text_columns
 
 
 def table(tmp_path: Path, text: str, name: str = "labels.csv") -> Path:
@@ -213,3 +216,53 @@ def test_a_label_table_is_joined_to_a_table_of_instances_and_to_a_store(tmp_path
         open_source(tmp_path / "rows.csv", **labels)
     left = open_source(tmp_path / "rows.csv", **labels, skip_bad=True)
     assert (left.bags.ids, [one.bag for one in left.left_out if one.is_bad]) == (("b",), ["7", "d"])
+
+
+ENCODED = "slide_id;patient;label\nGröße 1;Müller;ja\nb;Łukasz;nein\n"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
+def test_a_label_table_is_read_in_the_encodings_that_spreadsheets_write(
+    encoding: str, suffix: str, tmp_path: Path
+) -> None:
+    text = ENCODED.encode(encoding)
+    (tmp_path / f"t{suffix}").write_bytes(gzip.compress(text) if suffix.endswith("gz") else text)
+    found = read_label_table(tmp_path / f"t{suffix}")
+    assert found.ids == ("Größe 1", "b") and found.patients == ("Müller", "Łukasz")
+
+
+def test_utf_16_of_either_byte_order_is_read(tmp_path: Path) -> None:
+    for mark, encoding in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        (tmp_path / "t.csv").write_bytes(mark + ENCODED.encode(encoding))
+        assert read_label_table(tmp_path / "t.csv").labels == ("ja", "nein")
+
+
+def test_a_separator_within_quotes_separates_nothing(tmp_path: Path) -> None:
+    assert read_label_table(table(tmp_path, '"slide_id";"label";"a,b,c,d"\na;x;1\nb;y;2\n')).labels == ("x", "y")
+
+
+@pytest.mark.parametrize("line", [1, 2, 3])
+def test_a_label_table_in_latin_1_is_refused_with_its_line(line: int, tmp_path: Path) -> None:
+    lines = ["slide_id,label,note", "a,x,", "b,y,"]
+    lines[line - 1] += "é"
+    (tmp_path / "t.csv").write_bytes("\n".join([*lines, ""]).encode("latin-1"))
+    with pytest.raises(StorageError, match=f"t.csv', line {line}: expected text in UTF-8.*byte 0xe9.*Latin-1"):
+        read_label_table(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            ENCODED.encode("utf-16-le"),
+            "zero bytes, as of UTF-16 without a byte order mark; save the table as UTF-8",
+        ),
+        (b"PK\x03\x04 a workbook", "a zip archive, as Excel's own workbooks are; save the table as UTF-8"),
+        (ENCODED.encode("utf-16")[:-1], "line .*: expected text in UTF-8.*which is not UTF-16"),
+    ],
+)
+def test_a_table_that_is_no_text_in_a_known_encoding_is_named(content: bytes, said: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(content)
+    with pytest.raises(StorageError, match=said):
+        read_label_table(tmp_path / "t.csv")

@@ -13,7 +13,7 @@ import miue
 from miue.bags import BagDataset
 from miue.data.bag_table import open_table, with_instance_labels
 from miue.data.opening import open_source
-from miue.errors import DataError, MiueError
+from miue.errors import DataError, MiueError, StorageError
 from miue.readers.long_table import read_long_table
 
 
@@ -189,3 +189,17 @@ def test_instance_labels_that_would_be_lost_are_named(text: str, message: str, t
     (tmp_path / "i.csv").write_text(text)
     with pytest.raises(DataError, match=message):
         with_instance_labels(two_bags(), tmp_path / "i.csv")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
+def test_a_long_table_is_read_in_the_encodings_that_spreadsheets_write(encoding: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(LONG.replace("0a", "ä").replace(",", ";").encode(encoding))
+    found = read_long_table(tmp_path / "t.csv")
+    assert found.ids == ("b", "ä") and found.features.tolist() == [[1, 2], [5, 6], [3, 4], [7, 8]]
+
+
+@pytest.mark.parametrize(("old", "new", "line"), [("0a", "ä", 3), ("f2", "ü", 1), ("5,6", "é,6", 4)])
+def test_a_long_table_in_latin_1_is_refused_with_its_line(old: str, new: str, line: int, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_bytes(LONG.replace(old, new, 1).encode("latin-1"))
+    with pytest.raises(StorageError, match=f"t.csv', line {line}: expected text in UTF-8"):
+        read_long_table(tmp_path / "t.csv")

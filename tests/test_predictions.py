@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -159,3 +160,94 @@ def test_predictions_that_are_not_there_or_too_new(tmp_path: Path, predictions: 
     about.write_text(about.read_text().replace('"version": 1', '"version": 9'))
     with pytest.raises(StorageError, match="update miue"):
         read_predictions(tmp_path / "out")
+
+
+def drop_column(path: Path, name: str) -> None:
+    rows = [line.replace('"', "").split(",") for line in path.read_text().splitlines()]
+    place = rows[0].index(name)
+    path.write_text("\n".join(",".join([*row[:place], *row[place + 1 :]]) for row in rows) + "\n")
+
+
+@pytest.mark.parametrize("table", ["bags.csv", "instances.csv"])
+@pytest.mark.parametrize("rows", [-1, 1])
+def test_tables_with_other_rows_than_predictions_json_says_are_refused(
+    table: str, rows: int, predictions: Predictions, tmp_path: Path
+) -> None:
+    predictions.save(tmp_path / "p")
+    lines = (tmp_path / "p" / table).read_text().splitlines()
+    more = [lines[-1].replace(",", "x,", 1)] if table == "bags.csv" else [lines[-1]]
+    (tmp_path / "p" / table).write_text("\n".join(lines[:-1] if rows < 0 else lines + more) + "\n")
+    if table == "bags.csv" and rows < 0:  # its instances are of a bag that is not there
+        (tmp_path / "p" / "instances.csv").unlink()
+    with pytest.raises(DataError, match=r"predictions '.*p': expected .* as predictions.json says, got"):
+        read_predictions(tmp_path / "p")
+
+
+def test_a_table_of_instances_that_is_missing_or_there_twice_is_named(
+    predictions: Predictions, tmp_path: Path
+) -> None:
+    predictions.save(tmp_path / "p")
+    (tmp_path / "p" / "instances.csv.gz").write_bytes(
+        gzip.compress((tmp_path / "p" / "instances.csv").read_bytes())
+    )
+    with pytest.raises(DataError, match="expected one table of instances, got instances.csv and instances.csv.gz"):
+        read_predictions(tmp_path / "p")
+    for name in ("instances.csv", "instances.csv.gz"):
+        (tmp_path / "p" / name).unlink()
+    with pytest.raises(DataError, match=r"a table of \d+ instances, as predictions.json says, got none; put back"):
+        read_predictions(tmp_path / "p")
+
+
+@pytest.mark.parametrize(
+    ("dropped", "message"),
+    [
+        (["alpha_0"], "expected a column alpha_0 beside alpha_1"),
+        (["alpha_1"], "expected a column alpha_1 beside alpha_0"),
+        (["alpha_0", "alpha_1"], "expected distribution dirichlet, as predictions.json says, got draws in"),
+        (["p_0"], "expected a column p_0 beside p_1"),
+        (["p_1"], "expected a column p_1 beside p_0"),
+    ],
+)
+def test_a_column_of_classes_that_was_removed_is_named(
+    dropped: list[str], message: str, predictions: Predictions, tmp_path: Path
+) -> None:
+    predictions.save(tmp_path / "p")
+    for name in dropped:
+        drop_column(tmp_path / "p" / "bags.csv", name)
+    with pytest.raises(DataError, match=message):
+        read_predictions(tmp_path / "p")
+
+
+def test_the_last_class_of_three_that_was_removed_is_named(tmp_path: Path) -> None:
+    for columns in ("alpha_0,alpha_1,p_0,p_1,p_2", "alpha_0,alpha_1,alpha_2,p_0,p_1", "p_0,p_2", "alpha_0", "p_0"):
+        path = write(tmp_path / "t.csv", f"bag_id,{columns}\na{',0.5' * (columns.count(',') + 1)}\n")
+        with pytest.raises(DataError, match=r"t.csv': expected a column (alpha|p)_\d beside"):
+            read_table(path)
+
+
+CLASSES: list[dict[str, object]] = [
+    {"about": {"classes": known}} for known in (3, "ab", ["a"], ["a", 1], {"a": 1})
+]
+
+
+@pytest.mark.parametrize(
+    "change", [{"bags": "many"}, {"instances": None}, {"about": [1]}, {"distribution": 3}, *CLASSES]
+)
+def test_what_predictions_json_says_of_its_tables_is_compared(
+    change: dict[str, object], predictions: Predictions, tmp_path: Path
+) -> None:
+    predictions.save(tmp_path / "p")
+    path = tmp_path / "p" / "predictions.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises((DataError, StorageError), match="predictions.json"):
+        read_predictions(tmp_path / "p")
+
+
+def test_predictions_in_latin_1_are_refused_with_their_line_and_in_utf_16_are_read(tmp_path: Path) -> None:
+    text = "bag_id;p_1\nä;0.5\nb;0.25\n"
+    (tmp_path / "t.csv").write_bytes(text.encode("utf-16"))
+    assert read_table(tmp_path / "t.csv").bag_ids.tolist() == ["ä", "b"]
+    for damaged, line in ((text, 2), (text.replace("ä", "a").replace("0.25", "0é25"), 3)):
+        (tmp_path / "t.csv").write_bytes(damaged.encode("latin-1"))
+        with pytest.raises(StorageError, match=f"t.csv', line {line}: expected text in UTF-8"):
+            read_table(tmp_path / "t.csv")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import zipfile
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
@@ -212,6 +214,80 @@ def test_splits_of_mirel_are_those_of_patients(tmp_path: Path) -> None:
         (tmp_path / "d.npz").write_bytes(damaged)
         with pytest.raises(StorageError, match="an .npz of texts"):
             read_splits(tmp_path / "d.npz")
+
+
+MIREL = {"train_patients": ["p", "q"], "val_patients": ["r", "s"], "test_patients": ["t", "u"]}
+
+
+def test_a_member_of_splits_that_is_no_array_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "s.npz", **{name: np.array(names) for name, names in MIREL.items()})  # type: ignore[arg-type]
+    for content in (b"", b"no array", b"\x93NUMPY\x01\x00"):
+        with (
+            zipfile.ZipFile(tmp_path / "s.npz") as whole,
+            zipfile.ZipFile(tmp_path / "d.npz", "w") as damaged,
+        ):
+            for name in whole.namelist():
+                damaged.writestr(name, content if name.startswith("val") else whole.read(name))
+        with pytest.raises(StorageError, match="d.npz': expected an .npz of texts"):
+            read_splits(tmp_path / "d.npz")
+    np.save(tmp_path / "one.npy", np.array(["p"]))
+    (tmp_path / "one.npy").rename(tmp_path / "one.npz")
+    with pytest.raises(StorageError, match="one.npz': expected an .npz of texts"):
+        read_splits(tmp_path / "one.npz")
+
+
+@pytest.mark.parametrize("names", [np.zeros(3), np.array([["p"]]), np.array([True]), np.array([b"\xe9"])])
+def test_an_array_of_splits_that_holds_no_names_is_named(names: np.ndarray, tmp_path: Path) -> None:
+    np.savez(tmp_path / "s.npz", **{**MIREL, "val_patients": names})  # type: ignore[arg-type]
+    with pytest.raises(StorageError, match="s.npz': expected an .npz of texts"):
+        read_splits(tmp_path / "s.npz")
+
+
+def test_a_header_of_splits_that_claims_more_than_is_there_is_refused_before_memory_is_taken(
+    tmp_path: Path,
+) -> None:
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<U9", "fortran_order": False, "shape": (10**13,)})
+    with zipfile.ZipFile(tmp_path / "s.npz", "w") as archive:
+        archive.writestr("train_patients.npy", header.getvalue())
+    with pytest.raises(StorageError, match="train_patients of 360,000,000,000,000 bytes, where there are"):
+        read_splits(tmp_path / "s.npz")
+
+
+def test_splits_without_one_of_their_parts_are_refused_and_an_empty_one_is_taken(tmp_path: Path) -> None:
+    without = {name: np.array(names) for name, names in MIREL.items() if name != "test_patients"}
+    np.savez(tmp_path / "s.npz", **without)  # type: ignore[arg-type]
+    with pytest.raises(
+        DataError, match="s.npz': expected an array test_patients, got train_patients, val_patients"
+    ):
+        read_splits(tmp_path / "s.npz")
+    np.savez(tmp_path / "v.npz", train_patients=np.array(["p"]), test_patients=np.array(["q"]))
+    with pytest.raises(DataError, match="v.npz': expected an array val_patients"):
+        read_splits(tmp_path / "v.npz")
+    np.savez(tmp_path / "s.npz", **without, test_patients=np.array([], str))  # type: ignore[arg-type]
+    assert "test" not in read_splits(tmp_path / "s.npz").folds[0].values()
+    (tmp_path / "c.csv").write_text(",train,val\n0,a,c\n1,b,d\n")
+    with pytest.raises(
+        DataError, match="c.csv': expected columns train, val, test .CLAM.*got columns , train, val;"
+    ):
+        read_splits(tmp_path / "c.csv")
+    (tmp_path / "c.csv").write_text("slide_id,train,val\na,True,False\n")
+    with pytest.raises(DataError, match="leave the column empty of a split without bags"):
+        read_splits(tmp_path / "c.csv")
+    (tmp_path / "c.csv").write_text(",train,val,test\n0,a,c,\n1,b,d,\n")
+    assert read_splits(tmp_path / "c.csv").folds == (
+        {"a": "train", "b": "train", "c": "validation", "d": "validation"},
+    )
+
+
+def test_splits_are_read_in_the_encodings_that_spreadsheets_write(tmp_path: Path) -> None:
+    text = "slide_id;fold_0\nä;train\nb;test\n"
+    for encoding in ("utf-8-sig", "utf-16"):
+        (tmp_path / "s.csv").write_bytes(text.encode(encoding))
+        assert read_splits(tmp_path / "s.csv").folds == ({"ä": "train", "b": "test"},)
+    (tmp_path / "s.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(StorageError, match="s.csv', line 2: expected text in UTF-8.*the byte 0xe4"):
+        read_splits(tmp_path / "s.csv")
 
 
 def test_a_patient_in_two_splits_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +20,8 @@ import miue.calibration
 from miue.decisions import Decisions
 from miue.distributions import Categorical, Dirichlet
 from miue.errors import ConfigError, StorageError
-from miue.export.worklist import BETWEEN, FAR, FEW, FLAGGED, REFERRED, UNSURE, Limits, worklist
+from miue.escapes import escape_formula
+from miue.export.worklist import BETWEEN, FAR, FEW, FLAGGED, REFERRED, UNSURE, Limits, worklist, write_worklist
 from miue.predictions import Predictions
 from miue.validation_quantiles import ValidationQuantiles
 
@@ -203,3 +205,29 @@ def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> 
     assert json.loads((tmp_path / "all.json").read_text())["warning"].startswith("12 of 12 slides")
     again = export("worklist", tmp_path / "p", "--out", tmp_path / "list.csv")
     assert isinstance(again.exception, StorageError)
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n=", " =", "\uff1d", "a;=", "a\n@"])
+def test_no_cell_of_a_worklist_is_a_formula(begin: str, tmp_path: Path) -> None:
+    made = worrying()
+    names = {name: f"{begin}cmd({name})" for name in made.bags.bag_ids}
+    tables = [
+        replace(table, bag_ids=np.array([names[name] for name in table.bag_ids], object))
+        for table in (made.bags, made.instances)
+        if table is not None
+    ]
+    hostile = Predictions(tables[0], tables[1], {"classes": [f"{begin}no", f"{begin}yes"]})
+    write_worklist(tmp_path / "list.csv", worklist(hostile))
+    with (tmp_path / "list.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 12
+    for row in rows:
+        for cell in row.values():
+            for part in re.split(r"[;\t\r\n]", cell):
+                assert part.strip()[:1] not in tuple("=+-@\uff1d") or not part.strip(), cell
+            assert cell[:1] not in ("\t", "\r", "\n")
+    assert {row["predicted"].replace("'", "") for row in rows} <= {f"{begin}no", f"{begin}yes"}
+
+
+def test_numbers_and_plain_names_of_a_worklist_stay_as_they_are(tmp_path: Path) -> None:
+    assert [escape_formula(text) for text in ("s1", "a-b", "1 = 1; b", "")] == ["s1", "a-b", "1 = 1; b", ""]

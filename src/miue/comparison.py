@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,9 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.cross_validation import Summary, Value, standard_error, summarise
-from miue.data.label_table import fold_columns, read_text_columns
+from miue.data.label_table import fold_columns
 from miue.errors import DataError, StorageError
+from miue.tables import read_text_columns
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def _read(folder: Path) -> _Folder:
             fix="run 'miue cross-validate … --out' to its end",
         )
     tests, share = _tests(folder / "splits.csv")
-    return _Folder(folder.name, tests, _values(path), share)
+    return _Folder(folder.name, tests, _values(path, len(tests)), share)
 
 
 def _tests(path: Path) -> tuple[tuple[frozenset[tuple[str, str]], ...], float]:
@@ -150,35 +151,55 @@ def _tests(path: Path) -> tuple[tuple[frozenset[tuple[str, str]], ...], float]:
     columns = read_text_columns(path)
     folds = [columns[name] for name in fold_columns(path, columns).values()]
     if not {"bag_id", "label"} <= columns.keys() or not all("train" in names for names in folds) or not folds:
-        raise StorageError(
-            item=f"{str(path)!r}",
-            wanted="columns bag_id, label and fold_0, …, each with bags to train on",
-            got=f"columns {', '.join(columns)}",
-            fix="run the cross-validation again",
-        )
+        wanted = "columns bag_id, label and fold_0, …, each with bags to train on"
+        raise _damaged(path, wanted, f"columns {', '.join(columns)}")
     bags = list(zip(columns["bag_id"], columns["label"], strict=True))
     tests = [frozenset(bag for bag, part in zip(bags, names, strict=True) if part == "test") for names in folds]
     return tuple(tests), float(np.mean([names.count("test") / names.count("train") for names in folds]))
 
 
-def _values(path: Path) -> list[Value]:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+def _values(path: Path, folds: int) -> list[Value]:
+    """Return what runs.csv holds, after every seed was seen to have every fold, each with the metrics of bags."""
+    columns = read_text_columns(path)
     try:
-        return [
-            Value(
-                int(row["fold"]),
-                int(row["seed"]),
-                row["level"],
-                row["metric"],
-                float(row["value"]) if row["value"] else None,
-            )
-            for row in rows
+        rows = zip(*(columns[name] for name in ("fold", "seed", "level", "metric", "value")), strict=True)
+        values = [
+            Value(int(fold), int(seed), level, metric, float(value) if value else None)
+            for fold, seed, level, metric, value in rows
         ]
     except (KeyError, ValueError) as error:
-        raise StorageError(
-            item=f"{str(path)!r}",
-            wanted="columns fold, seed, level, metric, value",
-            got=str(error),
-            fix="run the cross-validation again",
-        ) from error
+        raise _damaged(path, "columns fold, seed, level, metric, value", str(error)) from error
+    if not all(one.value is None or math.isfinite(one.value) for one in values):
+        raise _damaged(path, "finite values, or none where a metric is undefined", "NaN or infinity")
+    rows_of: dict[tuple[int, int], set[tuple[str, str]]] = {}
+    for one in values:
+        metrics = rows_of.setdefault((one.seed, one.fold), set())
+        if (one.level, one.metric) in metrics:
+            raise _damaged(
+                path, "each metric once", f"{one.metric} of {one.level} twice in {_run(one.seed, one.fold)}"
+            )
+        metrics.add((one.level, one.metric))
+    wanted = max(({key for key in found if _in_every_run(key)} for found in rows_of.values()), key=len)
+    for seed in {one.seed for one in values}:
+        for fold in range(folds):
+            missing = sorted(wanted - rows_of.pop((seed, fold), set()))
+            if missing:
+                got = f"no {missing[0][1]} of {missing[0][0]} in {_run(seed, fold)}"
+                raise _damaged(path, f"every metric in each of {folds} folds of every seed", got)
+    if rows_of:
+        raise _damaged(path, f"the {folds} folds of splits.csv", _run(*next(iter(rows_of))))
+    return values
+
+
+def _in_every_run(key: tuple[str, str]) -> bool:
+    """Return whether a metric is there for every run: what is out of distribution may differ among folds."""
+    level, metric = key
+    return level == "bags" and not metric.startswith("ood_")
+
+
+def _run(seed: int, fold: int) -> str:
+    return f"fold {fold}, seed {seed}"
+
+
+def _damaged(path: Path, wanted: str, got: str) -> StorageError:
+    return StorageError(item=f"{str(path)!r}", wanted=wanted, got=got, fix="run the cross-validation again")

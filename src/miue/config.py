@@ -222,7 +222,7 @@ def _construct(part: str, component: Component, *inputs: Any) -> Any:
             raise ValueError("a layer of size 0")
     except MiueError:
         raise
-    except (TypeError, ValueError, RuntimeError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         raise ConfigError(
             item=f"{part} {component.name!r} with {component.options}",
             wanted="options it can be built with",

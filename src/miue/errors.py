@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from miue.escapes import visible
+
 
 class MiueError(Exception):
     """What was wanted, what came, which item, and what to do about it.
@@ -14,11 +16,13 @@ class MiueError(Exception):
         wanted: what would have been right.
         got: what came instead.
         fix: what the reader can do now.
+
+    The message is one line; control characters in names and cells are shown, not passed on to a terminal.
     """
 
     def __init__(self, *, item: str, wanted: str, got: str, fix: str) -> None:
         self.item, self.wanted, self.got, self.fix = item, wanted, got, fix
-        super().__init__(f"{item}: expected {wanted}, got {got}; {fix}")
+        super().__init__(visible(f"{item}: expected {wanted}, got {got}; {fix}"))
 
 
 class DataError(MiueError, ValueError):

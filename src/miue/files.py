@@ -75,9 +75,16 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path, *, what: str) -> dict[str, Any]:
-    """Read the JSON object at ``path``; ``what`` names it in the error when that fails."""
+    """Read the JSON object at ``path``; ``what`` names it in the error when that fails.
+
+    Raises:
+        StorageError: missing, or not a JSON object of text that can be written again.
+    """
     try:
-        content = json.loads(path.read_text("utf-8"))
+        text = path.read_text("utf-8")
+        content = json.loads(text)
+        if "\\u" in text:  # an escape may spell half a character, which no file and no terminal takes
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
     except FileNotFoundError as error:
         raise StorageError(
             item=f"{what} {str(path)!r}",
@@ -85,7 +92,11 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
             got="no such file",
             fix="check the path, or make it first",
         ) from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+    ) as error:
         raise StorageError(
             item=f"{what} {str(path)!r}",
             wanted="readable JSON",
@@ -109,7 +120,7 @@ def check_format(content: dict[str, Any], *, item: str, format_name: str, versio
         StorageError: another format, a newer version, or one that is no number.
     """
     found = content.get("version", 0)
-    if content.get("format") != format_name or not isinstance(found, int) or found > version:
+    if content.get("format") != format_name or type(found) is not int or not 0 <= found <= version:
         raise StorageError(
             item=item,
             wanted=f"format {format_name!r} up to version {version}",

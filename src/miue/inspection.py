@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.markup import escape
-from rich.table import Table
 
 from miue.bags import BagDataset
+from miue.calibration import Calibration
+from miue.config import Component
 from miue.data.bag_file_list import describe_bag_files
 from miue.errors import StorageError
 from miue.files import read_json
 from miue.readers.long_table import is_long_table
+from miue.tables import read_text_columns
+from miue.terminal import TextTable
 
 
 def describe(
@@ -49,9 +50,9 @@ def describe(
     )
 
 
-def description_table(description: dict[str, Any]) -> Table:
+def description_table(description: dict[str, Any]) -> TextTable:
     """Return a description as rows of name and value; a list of records becomes one row each."""
-    table = Table(title=f"{description['kind']}: {description['path']}", title_justify="left", show_header=False)
+    table = TextTable(title=f"{description['kind']}: {description['path']}", show_header=False)
     for key, value in description.items():
         if key in ("kind", "path"):
             continue
@@ -67,16 +68,16 @@ def description_table(description: dict[str, Any]) -> Table:
     return table
 
 
-def bag_file_table(bags: list[dict[str, Any]]) -> Table:
+def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
     """Return what bag files hold as one row each, those with a problem last; what to know of them below."""
-    table = Table(title_justify="left", caption_justify="left")
+    table = TextTable()
     table.add_column("bag", overflow="fold", min_width=12)
     for name in ("format", "N", "D", "dtype", "coords", "patch", "ok"):
         table.add_column(name, justify="right" if name in ("N", "D", "patch") else "left")
     said = []
     for bag in sorted(bags, key=lambda one: bool(one["problems"])):
         table.add_row(
-            escape(bag["bag"]),
+            bag["bag"],
             bag["format"],
             f"{bag['instances']:,}",
             " × ".join(map(str, bag["shape"])),
@@ -88,7 +89,7 @@ def bag_file_table(bags: list[dict[str, Any]]) -> Table:
         )
         said += [f"{bag['bag']}: {text}" for text in (*bag["problems"], *bag["notes"])]
     units = "Coords and patch (side of a patch) are in level-0 pixels."
-    table.caption = escape("\n".join([units, *said]))
+    table.caption = "\n".join([units, *said])
     return table
 
 
@@ -117,6 +118,14 @@ def _describe_store(path: Path, read: bool) -> dict[str, Any]:
     from miue.data.store import read_store, read_store_summary
 
     summary, bags = read_store_summary(path), read_store(path)
+    for key, kind in (("dtype", str), ("made_by", dict)):
+        if not isinstance(summary.get(key), kind):
+            raise StorageError(
+                item=f"bag store {str(path)!r}",
+                wanted=f"{key} in store.json",
+                got="none" if key not in summary else repr(summary[key]),
+                fix="make the store again",
+            )
     description = {
         "kind": "bag store",
         "path": str(path),
@@ -126,10 +135,13 @@ def _describe_store(path: Path, read: bool) -> dict[str, Any]:
         "made by": summary["made_by"],
     }
     if read:
-        from miue.data.pack import verify
+        from miue.data.pack import CHECKSUMS, verify
 
-        changed = verify(path)
-        description["checksums"] = f"differ for {', '.join(changed)}" if changed else "agree"
+        if (path / CHECKSUMS).exists():
+            changed = verify(path)
+            description["checksums"] = f"differ for {', '.join(changed)}" if changed else "agree"
+        else:
+            description["checksums"] = "none; 'miue data pack' writes them"
     return description
 
 
@@ -171,34 +183,50 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
 
 
 def _describe_run(path: Path) -> dict[str, Any]:
+    from miue.model import check_config, read_config, read_shapes
+
     finished = (path / "config.json").exists()
-    content = read_json(path / ("config.json" if finished else "run.json"), what="run")
-    model, contract = content["model"], content["contract"]
+    if finished:
+        saved = read_config(path)
+    else:
+        item, fix = f"run {str(path / 'run.json')!r}", "start the run again with --overwrite"
+        saved = check_config(read_json(path / "run.json", what="run"), item, fix)
     description: dict[str, Any] = {
         "kind": "trained model" if finished else "unfinished run (continue it with 'miue train … --resume')",
         "path": str(path),
-        "network": _component(model["network"]),
-        "method": _component(model["method"]),
-        "encoder": _component(model["encoder"]),
-        "instance shape": contract["instance_shape"],
-        "classes": contract["class_names"],
+        "network": _component(saved.model.network),
+        "method": _component(saved.model.method),
+        "encoder": _component(saved.model.encoder),
+        "instance shape": list(saved.contract.instance_shape),
+        "classes": list(saved.contract.class_names),
     }
     if finished:
-        description["training"] = content["about"]
-        from safetensors import safe_open
-
-        with safe_open(path / "model.safetensors", "np") as file:
-            shapes = [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118
-        description["parameters"] = int(sum(np.prod(shape) for shape in shapes))
+        description["training"] = saved.about
+        description["parameters"] = int(sum(np.prod(shape) for shape in read_shapes(path, saved).values()))
     if (path / "calibration.json").exists():
-        parts = read_json(path / "calibration.json", what="calibration").get("calibration", {})
+        parts = Calibration.load(path).model_dump(mode="json")
         description["calibration"] = {name: _facts(part) for name, part in parts.items() if name in _CALIBRATED}
     if (path / "log.csv").exists():
-        with (path / "log.csv").open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        description["epochs trained"] = len(rows)
-        description["last epoch"] = {k: float(v) for k, v in rows[-1].items()} if rows else {}
+        description |= _logged(path / "log.csv")
+    if (path / "checkpoints" / "last.safetensors").exists():
+        from miue.training.checkpoint import read_nested
+
+        read_nested(path / "checkpoints" / "last.safetensors")  # damage is named before a resume meets it
     return description
+
+
+def _logged(path: Path) -> dict[str, Any]:
+    columns = read_text_columns(path)
+    try:
+        last = {name: float(values[-1]) for name, values in columns.items()}
+    except ValueError as error:
+        raise StorageError(
+            item=f"log {str(path)!r}",
+            wanted="numbers, one row for each epoch",
+            got=str(error),
+            fix="put back the file that the training wrote, or remove it",
+        ) from error
+    return {"epochs trained": len(next(iter(columns.values()))), "last epoch": last}
 
 
 _CALIBRATED = ("scaling", "referral", "label_sets", "false_alarms")
@@ -210,9 +238,9 @@ def _facts(part: dict[str, Any] | None) -> str:
     return " ".join(f"{key}={_show(value)}" for key, value in part.items() if value != "")
 
 
-def _component(component: dict[str, Any]) -> str:
-    options = ", ".join(f"{key}={value}" for key, value in component["options"].items())
-    return component["name"] + (f" ({options})" if options else "")
+def _component(component: Component) -> str:
+    options = ", ".join(f"{key}={value}" for key, value in component.options.items())
+    return component.name + (f" ({options})" if options else "")
 
 
 def _describe_predictions(path: Path) -> dict[str, Any]:

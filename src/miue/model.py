@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save, save_file
 from torch import Tensor
@@ -178,38 +178,24 @@ class Model:
             ModelError: weights that do not fit the config.
         """
         folder = Path(path)
-        content = _read_config(folder)
+        saved = read_config(folder)
+        config, contract = saved.model, saved.contract
         try:
-            config = ModelConfig.model_validate(content.get("model"))
-            contract = DataContract.model_validate(content.get("contract"))
-        except ValidationError as error:
-            raise StorageError(
-                item=f"model config {str(folder / 'config.json')!r}",
-                wanted="the parts that miue writes",
-                got=str(error.errors()[0]["msg"]),
-                fix="save the model again",
-            ) from error
-        try:
-            _check_shapes(folder / "model.safetensors", weight_shapes(config, contract))
+            read_shapes(folder, saved)
             method = build_method(config, contract, seed=0)
             method.load_state_dict(load_file(folder / "model.safetensors"))
             with (folder / "model.safetensors").open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, SafetensorError, RuntimeError) as error:
-            raise ModelError(
-                item=f"weights {str(folder / 'model.safetensors')!r}",
-                wanted="the weights that config.json describes",
-                got=str(error).split("\n")[0],
-                fix="save the model again",
-            ) from error
-        distances = _read_distances(folder, content.get("distances", []))
+            raise _other_weights(folder / "model.safetensors", str(error).split("\n")[0]) from error
+        distances = _read_distances(folder, saved.distances)
         calibration = Calibration.load(folder) if (folder / CALIBRATION).exists() else None
         quantiles = folder / VALIDATION
         return cls(
             method.eval(),
             config,
             contract,
-            content.get("about", {}),
+            saved.about,
             distances,
             calibration,
             ValidationQuantiles.load(quantiles) if quantiles.exists() else None,
@@ -217,22 +203,25 @@ class Model:
         )
 
 
-def _check_shapes(path: Path, wanted: Mapping[str, tuple[int, ...]]) -> None:
-    """Raise unless the file holds weights of these shapes, before memory is taken for what a config claims."""
-    with safe_open(path, "pt") as file:
-        found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    for name in sorted(wanted.keys() | found.keys()):
-        if wanted.get(name) != found.get(name):
-            raise ModelError(
-                item=f"weights {str(path)!r}",
-                wanted="the weights that config.json describes",
-                got=f"{name} of shape {found.get(name)} instead of {wanted.get(name)}",
-                fix="save the model again",
-            )
+class SavedConfig(BaseModel):
+    """What config.json says of a model; run.json says the same of one whose training has not ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model: ModelConfig
+    contract: DataContract
+    about: dict[str, Any] = Field(default_factory=dict)
+    distances: tuple[str, ...] = ()
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
-    if not (folder / "config.json").exists():
+def read_config(folder: Path) -> SavedConfig:
+    """Return what config.json in the folder of a model says.
+
+    Raises:
+        StorageError: none there, a damaged one, or a newer format.
+    """
+    path = folder / "config.json"
+    if not path.exists():
         unfinished = (folder / "checkpoints").is_dir()
         raise StorageError(
             item=f"{str(folder)!r}",
@@ -240,9 +229,59 @@ def _read_config(folder: Path) -> dict[str, Any]:
             got="a training that has not ended" if unfinished else "no model",
             fix="continue it with 'miue train … --resume'" if unfinished else "train one with 'miue train'",
         )
-    content = read_json(folder / "config.json", what="model config")
+    content = read_json(path, what="model config")
     check_format(content, item=f"model {str(folder)!r}", format_name=FORMAT, version=VERSION, fix="update miue")
-    return content
+    return check_config(content, f"model config {str(path)!r}", "save the model again")
+
+
+def check_config(content: Mapping[str, Any], item: str, fix: str) -> SavedConfig:
+    """Return what a config says, after every part of it was checked.
+
+    Args:
+        content: of config.json or run.json.
+        item: names it in the error.
+        fix: what to do where it is damaged.
+
+    Raises:
+        StorageError: a part is missing or of another kind.
+    """
+    try:
+        return SavedConfig.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise StorageError(
+            item=item,
+            wanted="the parts that miue writes",
+            got=f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}",
+            fix=fix,
+        ) from error
+
+
+def read_shapes(folder: Path, saved: SavedConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every weight in model.safetensors, before memory is taken for what a config claims.
+
+    Raises:
+        ModelError: a damaged file, or weights of other shapes than the config describes.
+    """
+    path, wanted = folder / "model.safetensors", weight_shapes(saved.model, saved.contract)
+    try:
+        with safe_open(path, "pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise _other_weights(path, str(error).split("\n")[0]) from error
+    for name in sorted(wanted.keys() | shapes.keys()):
+        if wanted.get(name) != shapes.get(name):
+            raise _other_weights(path, f"{name} of shape {shapes.get(name)} instead of {wanted.get(name)}")
+    return shapes
+
+
+def _other_weights(path: Path, got: str) -> ModelError:
+    return ModelError(
+        item=f"weights {str(path)!r}",
+        wanted="the weights that config.json describes",
+        got=got,
+        fix="save the model again",
+    )
 
 
 def _read_distances(folder: Path, names: Sequence[str]) -> dict[str, FeatureDistance]:

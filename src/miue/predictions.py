@@ -13,6 +13,7 @@ be there. Labels are class indices from 0, empty where unknown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,9 +74,7 @@ class Predictions:
             summary = {
                 "format": FORMAT,
                 "version": VERSION,
-                "bags": len(self.bags),
-                "instances": 0 if self.instances is None else len(self.instances),
-                "distribution": type(self.bags.distribution).__name__.lower(),
+                **_sizes(self),
                 "columns": {name: measure.describes for name, measure in MEASURES.items()},
                 "about": dict(self.about),
             }
@@ -87,7 +86,7 @@ def read_predictions(path: Path | str) -> Predictions:
 
     Raises:
         StorageError: no predictions there, or a newer format.
-        DataError: a table that cannot be used.
+        DataError: a table that cannot be used, or of other sizes than predictions.json says.
     """
     folder = Path(path)
     if not (folder / "bags.csv").exists():
@@ -97,14 +96,47 @@ def read_predictions(path: Path | str) -> Predictions:
             got="a folder without it" if folder.is_dir() else "no such folder",
             fix="make it with 'miue predict', or pass tables with --bags and --instances",
         )
-    about: Mapping[str, Any] = {}
-    if (folder / "predictions.json").exists():
-        summary = read_json(folder / "predictions.json", what="predictions")
-        fix = "update miue, or predict again"
-        check_format(summary, item=f"predictions {str(folder)!r}", format_name=FORMAT, version=VERSION, fix=fix)
-        about = summary.get("about", {})
     tables = [folder / name for name in ("instances.csv", "instances.csv.gz") if (folder / name).exists()]
-    return read_tables(folder / "bags.csv", tables[0] if tables else None, about)
+    if len(tables) > 1:
+        raise DataError(
+            item=f"predictions {str(folder)!r}",
+            wanted="one table of instances",
+            got=" and ".join(table.name for table in tables),
+            fix="remove the one that is not of these predictions",
+        )
+    instances = tables[0] if tables else None
+    if not (folder / "predictions.json").exists():
+        return read_tables(folder / "bags.csv", instances)
+    summary = read_json(folder / "predictions.json", what="predictions")
+    item, fix = f"predictions {str(folder)!r}", "put back the tables that were written with it, or predict again"
+    again = "update miue, or predict again"
+    check_format(summary, item=item, format_name=FORMAT, version=VERSION, fix=again)
+    about = summary.get("about", {})
+    if not isinstance(about, dict):
+        raise StorageError(item=item, wanted="about, an object, in predictions.json", got=repr(about), fix=again)
+    if instances is None and summary.get("instances", 0) != 0:
+        wanted = f"a table of {summary['instances']} instances, as predictions.json says"
+        raise DataError(item=item, wanted=wanted, got="none", fix=fix)
+    predictions = read_tables(folder / "bags.csv", instances, about)
+    for key, read in _sizes(predictions).items():
+        if summary.get(key) != read:
+            wanted = f"{key} {summary.get(key)}, as predictions.json says"
+            raise DataError(item=item, wanted=wanted, got=f"{read} in the tables", fix=fix)
+    classes, count = about.get("classes"), predictions.bags.distribution.num_classes
+    named = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    if classes is not None and not (named and len(classes) == count):
+        wanted = f"names of {count} classes, as there are in the tables, under classes in predictions.json"
+        raise DataError(item=item, wanted=wanted, got=repr(classes), fix=fix)
+    return predictions
+
+
+def _sizes(predictions: Predictions) -> dict[str, Any]:
+    """Return what predictions.json says of the tables, so that a table that lost rows or columns is known."""
+    return {
+        "bags": len(predictions.bags),
+        "instances": 0 if predictions.instances is None else len(predictions.instances),
+        "distribution": type(predictions.bags.distribution).__name__.lower(),
+    }
 
 
 def read_tables(
@@ -202,6 +234,7 @@ def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -
 
 def _distribution(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDistribution:
     """Return the Dirichlet of alpha_0 …, or the Categorical of p_0 … (or p_1 alone)."""
+    _check_class_columns(columns, name)
     for prefix, kind in (("alpha_", Dirichlet), ("p_", Categorical)):
         present = [f"{prefix}{c}" for c in range(len(columns)) if f"{prefix}{c}" in columns]
         if len(present) == 1 and present == ["p_1"]:
@@ -224,6 +257,27 @@ def _distribution(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDis
         got=", ".join(columns),
         fix="name the columns so",
     )
+
+
+def _check_class_columns(columns: Mapping[str, np.ndarray], name: str) -> None:
+    """Raise unless alpha_0, … and p_0, … are whole, where there are any, and of the same classes."""
+    numbers = {
+        prefix: sorted(
+            int(match[1]) for column in columns if (match := re.fullmatch(rf"{prefix}(\d{{1,9}})", column))
+        )
+        for prefix in ("alpha_", "p_")
+    }
+    alone = [1] if not numbers["alpha_"] and numbers["p_"] == [1] else None
+    classes = 1 + max((number for known in numbers.values() for number in known), default=0)
+    for prefix, known in numbers.items():
+        missing = [number for number in range(classes) if number not in known]
+        if known and (missing or classes < 2) and known != alone:
+            raise DataError(
+                item=f"table {name!r}",
+                wanted=f"a column {prefix}{missing[0] if missing else 1} beside {prefix}{known[0]}",
+                got=", ".join(columns),
+                fix="put the column back, or predict again",
+            )
 
 
 def _labels(values: np.ndarray, name: str, num_classes: int) -> Labels:

@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from miue.cli.given import read_given
 from miue.cli.held_out import calibration_bags
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError, unknown_name
+from miue.terminal import TextTable, say, show_table
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from miue.bags import BagDataset
     from miue.calibration import Calibration
     from miue.model import Model
@@ -140,23 +138,23 @@ def calibrate(
         about=about,
     )
     made.save(out)
-    Console().print(calibration_table(made))
+    show_table(calibration_table(made))
     if "bags left out" in made.about:
-        typer.echo(
+        say(
             f"Note: one bag of each of {made.about['patients']:,} patients was drawn, as bags of one patient are "
             f"alike; {made.about['bags left out']:,} further bags were left out."
         )
     if made.referral is not None and made.referral.refused:
-        typer.echo(
+        say(
             f"Warning: {made.referral.refused}. Every bag will be referred; raise --max-error, lower "
             "--confidence, add bags, or leave the referral out: --without referral.",
             err=True,
         )
     if "scaling left out" in made.about:
-        typer.echo(f"Note: no temperature was fitted: {made.about['scaling left out']}.")
+        say(f"Note: no temperature was fitted: {made.about['scaling left out']}.")
     if "caveat" in made.about:
-        typer.echo(f"Note: {made.about['caveat']}.")
-    typer.echo(f"Written to {out}")
+        say(f"Note: {made.about['caveat']}.")
+    say(f"Written to {out}")
 
 
 def decide(
@@ -182,18 +180,17 @@ def decide(
     decided.save(out, overwrite=overwrite)
     decisions = decided.bags.decisions
     assert decisions is not None
-    typer.echo(
+    say(
         f"{len(decided.bags):,} bags: {int(decisions.kept.sum()):,} kept, {int(decisions.referred.sum()):,} "
         f"referred, {int(decisions.flagged.sum()):,} called out of distribution. Written to {out}"
     )
     warn_of_shift(decided)
 
 
-def calibration_table(calibration: Calibration) -> Table:
+def calibration_table(calibration: Calibration) -> TextTable:
     """Return the parts of a calibration as rows: what was fitted, and what it promises."""
-    from rich.table import Table
 
-    table = Table("part", "fitted", "promise", title="Calibration", title_justify="left", caption_justify="left")
+    table = TextTable("part", "fitted", "promise", title="Calibration")
     scaling, referral = calibration.scaling, calibration.referral
     sets, alarms = calibration.label_sets, calibration.false_alarms
     if scaling is not None:

@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from miue.escapes import escape_markdown
+from miue.terminal import TextTable, show_table
+
 METRICS = ("accuracy", "auroc", "confidence_auroc", "nll", "ece")
 
 
@@ -28,8 +31,6 @@ def compare(
     may differ.
     Example: miue compare cv-attention cv-max cv-dsmil --metric accuracy --metric auroc --out table.md
     """
-    from rich.console import Console
-
     from miue.comparison import compare as side_by_side
     from miue.errors import ConfigError, unknown_name
     from miue.files import atomic_file
@@ -51,7 +52,7 @@ def compare(
     if out is not None:
         with atomic_file(out) as temporary:
             temporary.write_text(markdown(columns, rows, note), "utf-8")
-    Console().print(table_of(columns, rows, note))
+    show_table(table_of(columns, rows, note))
 
 
 def rows_of(found: Sequence[Any], level: str, columns: Sequence[str]) -> list[list[str]]:
@@ -87,11 +88,10 @@ def note_on(found: Sequence[Any]) -> str:
     return f"{NOTE}{apart}"
 
 
-def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> Any:
+def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> TextTable:
     """Return the rows as a table for a person."""
-    from rich.table import Table
 
-    table = Table(caption=note, caption_justify="left")
+    table = TextTable(caption=note)
     table.add_column("", overflow="fold")
     for name in ("runs", *columns):
         table.add_column(name, justify="right")
@@ -103,8 +103,8 @@ def table_of(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]], note: str) -> str:
     """Return the rows as a Markdown table with its note."""
     head = ["", "runs", *columns]
-    lines = [f"| {' | '.join(head)} |", "| --- |" + " ---: |" * (len(head) - 1)]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows), "", note, ""])
+    first, *others = (f"| {' | '.join(map(escape_markdown, row))} |" for row in (head, *rows))
+    return "\n".join([first, "| --- |" + " ---: |" * (len(head) - 1), *others, "", escape_markdown(note), ""])
 
 
 NOTE = (

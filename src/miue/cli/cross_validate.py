@@ -11,6 +11,7 @@ import typer
 from miue.cli.options import Encoder, Method, Network, parse_settings, validation_share
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError
+from miue.terminal import TextTable, say, show_table
 
 if TYPE_CHECKING:
     from miue.data.splits import Splits
@@ -46,8 +47,6 @@ def cross_validate(
     command goes on.
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """
-    from rich.console import Console
-
     from miue.api import DEFAULT_DISTANCES
     from miue.cross_validation import Recipe
     from miue.cross_validation import cross_validate as run
@@ -70,8 +69,8 @@ def cross_validate(
         device=device,
     )
     found = run(opened.bags, splits, numbers, out, recipe, jobs=jobs, progress=not quiet)
-    Console().print(summary_table(found, len(splits), len(numbers)))
-    typer.echo(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
+    show_table(summary_table(found, len(splits), len(numbers)))
+    say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
 
 
 def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) -> Splits | None:
@@ -92,13 +91,12 @@ def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) ->
     return of_table if of_table is not None and len(of_table) > 1 else None
 
 
-def summary_table(summaries: Sequence[Any], folds: int, seeds: int) -> Any:
+def summary_table(summaries: Sequence[Any], folds: int, seeds: int) -> TextTable:
     """Return the metrics as a table for a person; shares in percent."""
-    from rich.table import Table
 
     from miue.cross_validation import is_share
 
-    table = Table(title=f"{folds} folds × {seeds} seeds", title_justify="left", caption_justify="left")
+    table = TextTable(title=f"{folds} folds × {seeds} seeds")
     for name in ("level", "metric", "mean ± std", "95 % interval", "runs"):
         table.add_column(name, justify="left" if name in ("level", "metric") else "right")
     for one in summaries:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import typer
-from rich.console import Console
-
 from miue.cli.options import Out, Overwrite, Quiet
+from miue.terminal import say, show_table
 
 
 def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = False) -> None:
@@ -20,6 +18,6 @@ def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = F
     from miue.evaluation.table import evaluation_table
 
     evaluation = run_demo(out, overwrite=overwrite, progress=not quiet)
-    Console().print(evaluation_table(evaluation))
-    typer.echo(f"Written to {out}/: store, run, predictions, evaluation.json, figures, report.html.")
-    typer.echo(f"Open {out / 'report.html'} in a browser to look into it.")
+    show_table(evaluation_table(evaluation))
+    say(f"Written to {out}/: store, run, predictions, evaluation.json, figures, report.html.")
+    say(f"Open {out / 'report.html'} in a browser to look into it.")

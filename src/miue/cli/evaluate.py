@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from miue.cli.given import read_given
 from miue.cli.options import AsJson
+from miue.terminal import say_json, show_table
 
 
 def evaluate(
@@ -34,8 +33,8 @@ def evaluate(
     if out is not None:
         write_json(out, evaluation.to_json())
     if as_json:
-        typer.echo(json.dumps(evaluation.to_json(), indent=2))
+        say_json(evaluation.to_json())
         return
-    Console().print(evaluation_table(evaluation))
+    show_table(evaluation_table(evaluation))
     if evaluation.decisions is not None:
-        Console().print(decision_table(evaluation.decisions))
+        show_table(decision_table(evaluation.decisions))

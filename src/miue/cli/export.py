@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from miue.cli.shift_warning import warn_of_shift
 from miue.errors import unknown_name
+from miue.terminal import TextTable, say, show_table
 
 export_app = typer.Typer(
     help="Turn saved predictions into QuPath overlays, heatmaps and a worklist; the model is not needed.",
@@ -89,7 +89,7 @@ def export_geojson(
     )
     say_left_out(written.left_out)
     kind = "regions" if merge else "patches"
-    typer.echo(f"{written.objects:,} {kind} of {written.slides:,} slides written to {out}")
+    say(f"{written.objects:,} {kind} of {written.slides:,} slides written to {out}")
 
 
 @export_app.command("heatmap")
@@ -121,7 +121,7 @@ def export_heatmap(
     how = Export(patch_size, skip_bad, overwrite, progress=not quiet)
     written = write_heatmaps(read_predictions(given), out, how, class_name=class_name, slides=slides)
     say_left_out(written.left_out)
-    typer.echo(f"{written.slides:,} heatmaps written to {out}")
+    say(f"{written.slides:,} heatmaps written to {out}")
 
 
 @export_app.command("arrays")
@@ -147,7 +147,7 @@ def export_arrays(
         read_predictions(given), out, Export(patch_size, skip_bad, overwrite, progress=not quiet)
     )
     say_left_out(written.left_out)
-    typer.echo(f"{written.objects:,} patches of {written.slides:,} slides written to {out}")
+    say(f"{written.objects:,} patches of {written.slides:,} slides written to {out}")
 
 
 @export_app.command("worklist")
@@ -186,25 +186,23 @@ def export_worklist(
     predictions = read_predictions(given)
     made = worklist(predictions, Limits(probability, model, distance, patches, quantile))
     write_worklist(out, made)
-    console = Console()
-    console.print(worklist_table(made.rows[:show]))
+    show_table(worklist_table(made.rows[:show]))
     for reason, limit in made.judged.items():
-        console.print(f"{reason}: {limit}", highlight=False)
+        say(f"{reason}: {limit}")
     for reason, why in made.not_judged.items():
-        console.print(f"not judged, {reason}: {why}", highlight=False)
-    console.print(f"order: {made.order}", highlight=False)
+        say(f"not judged, {reason}: {why}")
+    say(f"order: {made.order}")
     first = sum(row["look"] == "first" for row in made.rows)
-    typer.echo(f"{first:,} of {len(made.rows):,} slides to be looked at first: {out}")
+    say(f"{first:,} of {len(made.rows):,} slides to be looked at first: {out}")
     if made.warning:
-        typer.echo(f"Warning: {made.warning}.", err=True)
+        say(f"Warning: {made.warning}.", err=True)
     warn_of_shift(predictions)
 
 
-def worklist_table(rows: list[dict[str, Any]]) -> Any:
-    """Return the rows as a rich table; the numbers behind the reasons are in the file."""
-    from rich.table import Table
+def worklist_table(rows: list[dict[str, Any]]) -> TextTable:
+    """Return the rows as a table; the numbers behind the reasons are in the file."""
 
-    table = Table("", "slide", "look", "predicted", "probability", "patches", "reason")
+    table = TextTable("", "slide", "look", "predicted", "probability", "patches", "reason")
     for row in rows:
         count = "—" if row["patches"] is None else f"{row['patches']:,}"
         cells = [
@@ -269,10 +267,10 @@ def export_beside(
         else:
             written = write_heatmaps(predictions, out, how, slides=slides)
         say_left_out(written.left_out)
-        typer.echo(f"{kind} of {written.slides:,} slides written to {out}")
+        say(f"{kind} of {written.slides:,} slides written to {out}")
 
 
 def say_left_out(reasons: Sequence[str]) -> None:
     """Write which slides were left out and why to the standard error."""
     for reason in reasons:
-        typer.echo(f"left out: {reason}", err=True)
+        say(f"left out: {reason}", err=True)

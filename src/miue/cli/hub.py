@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from miue.terminal import say
+
 hub_app = typer.Typer(
     help="Write a model card; push a model to the Hugging Face Hub, or pull one.",
     no_args_is_help=True,
@@ -38,9 +40,9 @@ def hub_card(
     from miue.hub import write_card
 
     path = write_card(run, evaluation=evaluation, title=title, licence=licence, overwrite=overwrite)
-    typer.echo(f"Card written: {path}. Read it before you share it.")
+    say(f"Card written: {path}. Read it before you share it.")
     if licence is None:
-        typer.echo("It states no license; add one with --license, or by hand.")
+        say("It states no license; add one with --license, or by hand.")
 
 
 @hub_app.command("push")
@@ -52,7 +54,7 @@ def hub_push(
     """Upload a model with its card: config, weights, distances and calibration; no checkpoints, no logs."""
     from miue.hub import push
 
-    typer.echo(f"Uploaded: {push(run, repository, private=not public)}")
+    say(f"Uploaded: {push(run, repository, private=not public)}")
 
 
 @hub_app.command("pull")
@@ -68,4 +70,4 @@ def hub_pull(
     from miue.hub import pull
 
     model = pull(repository, out, revision=revision, overwrite=overwrite)
-    typer.echo(f"{model.config.method.name} on {model.config.network.name}, weights {model.weights_sha256}: {out}")
+    say(f"{model.config.method.name} on {model.config.network.name}, weights {model.weights_sha256}: {out}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from miue.cli.options import AsJson, Quiet
+from miue.terminal import say_json, show_table
 
 
 def inspect(
@@ -32,11 +31,11 @@ def inspect(
 
     description = describe(path, microns_per_pixel=mpp, read=read, progress=not quiet)
     if as_json:
-        typer.echo(json.dumps(description, indent=2))
+        say_json(description)
         return
     bags = description.pop("bag", None)
     if bags is not None:
         from miue.inspection import bag_file_table
 
-        Console().print(bag_file_table(bags))
-    Console().print(description_table(description))
+        show_table(bag_file_table(bags))
+    show_table(description_table(description))

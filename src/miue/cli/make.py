@@ -11,6 +11,7 @@ import typer
 
 from miue.cli.options import Out, Overwrite
 from miue.errors import ConfigError, unknown_name
+from miue.terminal import say
 
 SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags", "nuclei-bags")
 NEED_FILES = {
@@ -47,7 +48,7 @@ def data_make(
     bags = _make_bags(name, source, ood or [], ood_ratio, split)
     command = shlex.join(["miue", *sys.argv[1:]])
     write_store(out, bags, made_by={"command": command, "name": name}, overwrite=overwrite)
-    typer.echo(f"{len(bags):,} bags with {len(bags.positions):,} instances written to {out}")
+    say(f"{len(bags):,} bags with {len(bags.positions):,} instances written to {out}")
 
 
 def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, split: list[str] | None) -> Any:

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from miue.cli.options import Device
 from miue.cli.paper import seeds_of
+from miue.terminal import say
 
 nuclei_app = typer.Typer(
     help="Cross-validate on nuclei-bags: real histology, the truth of every instance, and shifts.",
@@ -46,7 +47,7 @@ def nuclei_run(
 
     tasks = tasks_of(method or list(CONTENDERS), seeds_of(seeds))
     left = missing(tasks, results)
-    typer.echo(f"{len(left)} folds to do, {len(tasks) - len(left)} done before")
+    say(f"{len(left)} folds to do, {len(tasks) - len(left)} done before")
     if not left:
         return
     bags = nuclei_bags(source)
@@ -80,7 +81,7 @@ def nuclei_noticed(
 
     runs = [(name, seed) for name in method or ["mirel"] for seed in seeds_of(seeds)]
     left = [(name, seed) for name, seed in runs if not noticed_file(results, name, seed).exists()]
-    typer.echo(f"{len(left)} runs to do, {len(runs) - len(left)} done before")
+    say(f"{len(left)} runs to do, {len(runs) - len(left)} done before")
     if not left:
         return
     bags = nuclei_bags(source)

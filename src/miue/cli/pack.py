@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
+from miue.terminal import say
 
 Bags = Annotated[Path, typer.Argument(help=BAGS_HELP)]
 
@@ -48,15 +49,15 @@ def data_pack(
     )
     failed = packed.left_out[len(opened.left_out) :]
     for one in failed:
-        typer.echo(f"left out: {one.bag}: {one.reason}", err=True)
+        say(f"left out: {one.bag}: {one.reason}", err=True)
     missing = len(packed.left_out)
     listed = f"; {missing:,} left out, listed in {out / 'left_out.csv'}" if missing else ""
     already = f" ({packed.resumed:,} by an earlier run)" if packed.resumed else ""
-    typer.echo(f"{packed.bags:,} bags{already} with {packed.instances:,} instances packed: {out}{listed}")
+    say(f"{packed.bags:,} bags{already} with {packed.instances:,} instances packed: {out}{listed}")
     if opened.note:
         bad = {one.bag for one in failed}
         kept = opened.bags.subset([row for row, name in enumerate(opened.bags.ids) if name not in bad])
-        typer.echo(replace(opened, bags=kept).note)
+        say(replace(opened, bags=kept).note)
 
 
 @takes_bags
@@ -96,6 +97,4 @@ def data_split(
     parts = ("train", "validation", *(["calibration"] if calibration else []), "test")
     counts = ", ".join(f"{name} {assigned.splits.count(name):,}" for name in parts)
     patients = f" of {len(set(data.patients)):,} patients" if data.patients else ""
-    typer.echo(
-        f"{len(drawn)} fold{'s' if len(drawn) > 1 else ''} of {len(data):,} bags{patients}: {out} ({counts})"
-    )
+    say(f"{len(drawn)} fold{'s' if len(drawn) > 1 else ''} of {len(data):,} bags{patients}: {out} ({counts})")

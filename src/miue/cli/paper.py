@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from miue.terminal import TextTable, literal, say, show_table
+
 paper_app = typer.Typer(
     help="Run the experiments of the paper and set ours beside the published numbers.",
     no_args_is_help=True,
@@ -25,18 +27,17 @@ ALL_SEEDS = "42,17,26,50,82"
 @paper_app.command("list")
 def paper_list(results: Results = Path("results"), seeds: Seeds = ALL_SEEDS) -> None:
     """Show every table, its presets, and how many of its runs are done."""
-    from rich.table import Table
 
     from miue.experiments import published_tables
     from miue.experiments.runner import Places, missing
 
     places, chosen = Places(Path(), Path(), results), seeds_of(seeds)
-    shown = Table("table", "shows", "presets", "runs done")
+    shown = TextTable("table", "shows", "presets", "runs done")
     for table in published_tables().values():
         total = len(table.presets) * len(chosen)
         done = total - len(missing(table.presets, chosen, places))
         shown.add_row(table.name, table.title, str(len(table.presets)), f"{done} of {total}")
-    Console().print(shown)
+    show_table(shown)
 
 
 @paper_app.command("run")
@@ -60,13 +61,13 @@ def paper_run(
     for one in names:
         preset(one)
     tasks = missing(names, seeds_of(seeds), places)
-    typer.echo(f"{len(tasks)} runs to do, {len(names) * len(seeds_of(seeds)) - len(tasks)} done before")
+    say(f"{len(tasks)} runs to do, {len(names) * len(seeds_of(seeds)) - len(tasks)} done before")
     make_bags([one for one, _ in tasks], places, progress=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("time left"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
         task = bar.add_task(name, total=len(tasks))
         for done, seed in run_all(tasks, places, jobs=jobs, device=device):
-            bar.console.print(f"{done}, seed {seed}: done")
+            bar.console.print(literal(f"{done}, seed {seed}: done"))
             bar.advance(task)
 
 
@@ -79,7 +80,6 @@ def paper_distances(
     seeds: Seeds = ALL_SEEDS,
 ) -> None:
     """Rank every score on validation bags against shifted copies of them, as the default distance was chosen."""
-    from rich.table import Table
 
     from miue.experiments.distance_choice import distance_choice, ranking, write_choice
     from miue.experiments.runner import Places
@@ -87,10 +87,10 @@ def paper_distances(
     rows = distance_choice(names, seeds_of(seeds), Places(source, work, results))
     write_choice(results / "distance_choice.csv", rows)
     for level in ("bag", "instance"):
-        shown = Table(f"score, {level} level", "mean AUROC over shifts, presets and seeds, %")
+        shown = TextTable(f"score, {level} level", "mean AUROC over shifts, presets and seeds, %")
         for score, value in ranking(rows, level):
             shown.add_row(score, f"{100 * value:.2f}")
-        Console().print(shown)
+        show_table(shown)
 
 
 @paper_app.command("table")
@@ -127,17 +127,16 @@ def paper_figure(
     Scores are kept in the work folder, so a figure that was interrupted goes on where it was.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-    from rich.table import Table
 
     from miue.experiments.figures import FIGURES
     from miue.experiments.figures import paper_figure as figure_of
     from miue.experiments.runner import Places
 
     if name == "list":
-        shown = Table("figure", "shows")
+        shown = TextTable("figure", "shows")
         for one, figure in FIGURES.items():
             shown.add_row(one, figure.shows)
-        Console().print(shown)
+        show_table(shown)
         return
     chosen = {one: figure_of(one) for one in (FIGURES if name == "all" else [name])}
     places = Places(source, work, results)
@@ -148,7 +147,7 @@ def paper_figure(
             bar.update(task, description=one)
             figure.draw(seeds_of(seeds), places, device).write(results / "figures", one)
             bar.advance(task)
-            bar.console.print(f"{results / 'figures' / one}.png")
+            bar.console.print(literal(f"{results / 'figures' / one}.png"))
 
 
 @paper_app.command("seeds")

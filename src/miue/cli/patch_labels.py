@@ -10,6 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from miue.terminal import say
+
 UNANNOTATED = ("refuse", "negative", "skip")
 
 
@@ -61,7 +63,7 @@ def data_patch_labels(
     write_patch_labels(out, labelled(files, how, counts, quiet))
     left_out = f"; {without:,} slides without annotation: {unannotated}" if without else ""
     tumour = f"{counts['tumour']:,} of {counts['patches']:,} patches"
-    typer.echo(f"{tumour} of {len(files):,} slides are tumour{left_out}: {out}")
+    say(f"{tumour} of {len(files):,} slides are tumour{left_out}: {out}")
 
 
 def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Path], int]:

@@ -13,6 +13,7 @@ from miue.cli.options import Device, Out, Overwrite, Quiet
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError
+from miue.terminal import say
 
 
 @takes_bags
@@ -75,12 +76,12 @@ def predict(
         on_bad=(lambda name, error: failed.append(f"{name}: {error}")) if source.skip_bad else None,
     )
     for one in failed:
-        typer.echo(f"left out: {one}", err=True)
+        say(f"left out: {one}", err=True)
     about = {"bags": str(bags), "split": " ".join(sorted(set(chosen.splits))).strip() or "all bags"}
     predictions = replace(predictions, about={**predictions.about, **about})
     predictions.save(out, overwrite=overwrite)
     instances = 0 if predictions.instances is None else len(predictions.instances)
-    typer.echo(f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}")
+    say(f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}")
     warn_of_shift(predictions)
     export_beside(predictions, out, export or [], slides, skip_bad=source.skip_bad, progress=not quiet)
 
@@ -106,5 +107,5 @@ def _bags_to_predict(bags: Any, split: str | None, run: Path) -> Any:
             fix="pass --split all to predict all bags all the same; rename bags that are others",
         )
     if learned:
-        typer.echo(f"left out: {learned:,} bags that the model learned from, or from their patients", err=True)
+        say(f"left out: {learned:,} bags that the model learned from, or from their patients", err=True)
     return chosen.subset(unseen) if learned else chosen

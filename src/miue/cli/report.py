@@ -11,6 +11,7 @@ from rich.console import Console
 
 from miue.cli.sources import say_left_out
 from miue.errors import ConfigError
+from miue.terminal import say
 
 
 def report(
@@ -88,8 +89,8 @@ def report(
             track=track,
         )
     for note in written.notes:
-        typer.echo(f"note: {note}")
-    typer.echo(f"{out}: {written.bytes / 1e6:.1f} MB, opens in any browser without a network")
+        say(f"note: {note}")
+    say(f"{out}: {written.bytes / 1e6:.1f} MB, opens in any browser without a network")
 
 
 class _Bars:

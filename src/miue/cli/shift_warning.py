@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import typer
+from miue.terminal import say
 
 if TYPE_CHECKING:
     from miue.predictions import Predictions
@@ -21,4 +21,4 @@ def warn_of_shift(predictions: Predictions) -> None:
 
     shift = shift_of(predictions)
     if shift:
-        typer.echo(f"Warning: {shift}. {MEANING}", err=True)
+        say(f"Warning: {shift}. {MEANING}", err=True)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from miue.errors import ConfigError, first_few
+from miue.terminal import say
 
 BAGS_HELP = "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays), or long table (CSV, Parquet)."
 
@@ -143,11 +144,11 @@ def open_bags(
 def say_left_out(opened: Any) -> None:
     """Write what to know of the files, and which bags were left out and why, to the standard error."""
     for note in opened.notes:
-        typer.echo(f"note: {note}", err=True)
+        say(f"note: {note}", err=True)
     for one in opened.left_out:
         if one.is_bad:
-            typer.echo(f"left out: {one.bag}: {one.reason}", err=True)
+            say(f"left out: {one.bag}: {one.reason}", err=True)
     unlisted = [one.bag for one in opened.left_out if not one.is_bad]
     if unlisted:
         what = f"{len(unlisted):,} files that the label table does not list"
-        typer.echo(f"left out: {what}: {first_few(unlisted)}", err=True)
+        say(f"left out: {what}: {first_few(unlisted)}", err=True)

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from miue.terminal import say
+
 Slides = Annotated[list[Path], typer.Argument(metavar="SLIDE...", help="Slides that OpenSlide reads.")]
 Out = Annotated[Path, typer.Option(help="Folder to write, one .h5 per slide.")]
 PatchPx = Annotated[int, typer.Option(min=8, help="Side of a patch, in pixels at --magnification.")]
@@ -132,11 +134,11 @@ def for_each_slide(
                     raise
                 failed.append(str(error))
     for reason in failed:
-        typer.echo(f"left out: {reason}", err=True)
+        say(f"left out: {reason}", err=True)
     if not written + kept:
         raise DataError(item="the slides", wanted="at least one with tissue", got="none", fix="see the list above")
     already = f", {kept:,} were there already" if kept else ""
-    typer.echo(f"{written:,} slides {done} {patches:,} patches{already}: {out}")
+    say(f"{written:,} slides {done} {patches:,} patches{already}: {out}")
 
 
 def refuse_same_names(slides: list[Path]) -> None:

@@ -20,6 +20,7 @@ from miue.cli.options import (
 )
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError
+from miue.terminal import say
 
 
 @takes_bags
@@ -84,7 +85,7 @@ def train(
     opened = open_bags(bags, source, progress=not quiet, validation_share=share, check_values=in_files)
     say_left_out(opened)
     if opened.note:
-        typer.echo(opened.note)
+        say(opened.note)
     model = train_model(
         opened.bags,
         network=network,
@@ -102,7 +103,7 @@ def train(
     )
     about = model.about
     of = "validation" if about["validation_bags"] else "training"
-    typer.echo(
+    say(
         f"Trained for {about['epochs']} epochs; best epoch {about['best_epoch']} "
         f"({of} NLL + error {about['criterion']:.4f}). Model: {out}"
     )

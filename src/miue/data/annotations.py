@@ -20,10 +20,23 @@ from shapely.geometry import MultiPolygon, Polygon, shape
 from shapely.geometry.base import BaseGeometry
 from shapely.strtree import STRtree
 
+from miue.coords import LARGEST_COORD
 from miue.errors import DataError, StorageError
 
 LEAST_TUMOUR = 0.2  # share of a patch's area; Liu & Ji 2024
 SUFFIXES = (".xml", ".geojson", ".json")
+UNREADABLE = (
+    OSError,
+    KeyError,
+    IndexError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    ShapelyError,
+)
+"""What JSON and shapely raise where a file holds no outlines."""
 
 
 @dataclass(frozen=True)
@@ -62,11 +75,11 @@ def read_tumour(path: Path, groups: Groups = Groups()) -> BaseGeometry:
 
     Raises:
         StorageError: the file cannot be read, is not of its kind, or declares entities.
-        DataError: a polygon of no known group, or no polygon at all.
+        DataError: a polygon of no known group, an outline of area zero, or no tumour at all.
     """
     read = _asap if path.suffix.lower() == ".xml" else _geojson
     areas: dict[str, list[BaseGeometry]] = {"positive": [], "excluded": [], "ignored": []}
-    for group, outlined in read(path):
+    for number, (group, outlined) in enumerate(read(path), 1):
         meaning = groups.meaning(group)
         if meaning is None:
             raise DataError(
@@ -75,7 +88,15 @@ def read_tumour(path: Path, groups: Groups = Groups()) -> BaseGeometry:
                 got=repr(group),
                 fix="pass its name with --positive, --exclude or --ignore",
             )
-        areas[meaning].append(_mended(outlined))
+        drawn = _mended(outlined)
+        if not drawn.area > 0 and meaning != "ignored":
+            raise DataError(
+                item=f"annotation {str(path)!r}, outline {number} ({group})",
+                wanted="an outline around an area",
+                got="one of area 0",
+                fix="draw it again, or remove it where it outlines nothing",
+            )
+        areas[meaning].append(drawn)
     if not areas["positive"]:
         raise DataError(
             item=f"annotation {str(path)!r}",
@@ -83,7 +104,15 @@ def read_tumour(path: Path, groups: Groups = Groups()) -> BaseGeometry:
             got="none",
             fix="remove the file where the slide has no tumour, and pass --unannotated negative",
         )
-    return union_all(areas["positive"]).difference(union_all(areas["excluded"]))
+    tumour = union_all(areas["positive"]).difference(union_all(areas["excluded"]))
+    if not tumour.area > 0:
+        raise DataError(
+            item=f"annotation {str(path)!r}",
+            wanted="some tumour outside of what is excluded",
+            got="none: all of it is cut out",
+            fix="correct the outlines, or name the groups with --positive, --exclude and --ignore",
+        )
+    return tumour
 
 
 def tumour_share(tumour: BaseGeometry, coords: Int64[np.ndarray, "n 2"], side: int) -> np.ndarray:
@@ -170,13 +199,13 @@ def _geojson(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
             _finite(get_coordinates(outlined))
             named = properties.get("classification") or {}
             yield str(named.get("name", "")), outlined
-    except (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError, ShapelyError) as error:
+    except UNREADABLE as error:
         raise _unreadable(path, "GeoJSON as QuPath writes it", error) from error
 
 
 def _finite(corners: Any) -> Any:
-    if not np.isfinite(corners).all():
-        raise ValueError("a corner that is not finite")
+    if not (np.abs(corners) <= LARGEST_COORD).all():  # nor is NaN
+        raise ValueError(f"a corner that is not finite, or beyond {LARGEST_COORD:,} pixels")
     return corners
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from miue.data.bag_names import key_of
-from miue.data.label_table import read_label_table, read_text_columns
+from miue.data.label_table import read_label_table
 from miue.errors import DataError, StorageError
+from miue.tables import read_text_columns
 
 CLASSES = ("normal", "tumor")
 REFERENCE, CHOSEN = "reference.csv", "slides.csv"

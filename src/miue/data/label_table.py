@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from miue.data.bag_names import key_of, named_twice, rows_of
-from miue.errors import DataError, StorageError, unknown_name
+from miue.errors import DataError, unknown_name
 from miue.readers.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
+from miue.tables import read_text_columns
 
 BAG_COLUMNS = ("slide_id", "bag_id", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id", "id")
 LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
@@ -160,48 +161,6 @@ def split_name(text: str) -> str:
     if word not in known:
         raise unknown_name("split", text, ("train", "val", "test", "calibration"))
     return known[word]
-
-
-def read_text_columns(path: Path) -> dict[str, list[str]]:
-    """Return every column of a table as text, so that ids keep their zeros.
-
-    Raises:
-        StorageError: missing or unreadable.
-        DataError: no row, or a column twice.
-    """
-    import pyarrow as pa
-    from pyarrow import csv
-
-    try:
-        with path.open(encoding="utf-8-sig") as file:
-            first = file.readline()
-        separator = max(("\t", ";", ","), key=first.count)
-        options = csv.ParseOptions(delimiter=separator, newlines_in_values=True)
-        with csv.open_csv(str(path), parse_options=options) as stream:
-            names = stream.schema.names
-        as_text = csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), strings_can_be_null=False)
-        table = csv.read_csv(str(path), parse_options=options, convert_options=as_text)
-    except (OSError, UnicodeDecodeError, pa.ArrowInvalid) as error:
-        raise StorageError(
-            item=f"table {str(path)!r}",
-            wanted="a readable table with one header line",
-            got="no such file" if isinstance(error, FileNotFoundError) else str(error).split("\n")[0],
-            fix="check the path and the file",
-        ) from error
-    if not len(table):
-        raise DataError(item=f"table {str(path)!r}", wanted="at least one row", got="none", fix="check the file")
-    cells = [(name, table.column(place).to_pylist()) for place, name in enumerate(names)]
-    cells = [(name, column) for name, column in cells if name or any(column)]
-    kept = [name for name, _ in cells]
-    twice = next((name for name in kept if kept.count(name) > 1), None)
-    if twice is not None:
-        raise DataError(
-            item=f"table {str(path)!r}",
-            wanted="columns of different names",
-            got=f"{kept.count(twice)} columns {twice!r}",
-            fix="keep one of them, or rename the others",
-        )
-    return dict(cells)
 
 
 def _chosen(path: Path, columns: Iterable[str], given: str | None, known: Sequence[str], what: str) -> str | None:

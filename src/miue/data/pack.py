@@ -21,6 +21,7 @@ from miue.errors import DataError, MiueError, StorageError
 from miue.files import atomic_file, atomic_folder, read_json, refuse_existing, write_json
 from miue.progress import tracked
 from miue.readers.arrays import UNREADABLE
+from miue.tables import read_text_columns
 
 READ_AHEAD = 256 << 20  # bytes of bags that wait to be written
 WORKERS = 4
@@ -138,16 +139,15 @@ def verify(store: Path) -> list[str]:
             got="none",
             fix="only packed stores can be verified",
         )
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            wanted = {row["bag_id"]: row["sha256"] for row in csv.DictReader(file)}
-    except (OSError, UnicodeDecodeError, csv.Error, KeyError) as error:
+    columns = read_text_columns(path)
+    if not {"bag_id", "sha256"} <= set(columns) or len(columns["bag_id"]) != len(bags):
         raise StorageError(
             item=f"{str(path)!r}",
-            wanted="a readable CSV file with the columns bag_id and sha256",
-            got=f"no column {error}" if isinstance(error, KeyError) else str(error),
+            wanted=f"columns bag_id and sha256, and {len(bags)} rows",
+            got=f"columns {', '.join(columns)}, and {len(next(iter(columns.values())))} rows",
             fix="pack the store again",
-        ) from error
+        )
+    wanted = dict(zip(columns["bag_id"], columns["sha256"], strict=True))
     spans = zip(bags.ids, bags.starts, bags.sizes, strict=True)
     return [
         name for name, start, size in spans if _digest(bags.instances[start : start + size]) != wanted.get(name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,12 +12,18 @@ import numpy as np
 
 from miue.bags import BagDataset
 from miue.data.bag_names import named_twice, rows_of
-from miue.data.label_table import BAG_COLUMNS, fold_columns, known_text, read_text_columns, split_name
-from miue.data.splits import Splits, patients_of
+from miue.data.label_table import BAG_COLUMNS, fold_columns, known_text, split_name
+from miue.data.splits import SPLITS, Splits, patients_of
 from miue.errors import DataError, StorageError
 from miue.files import atomic_file
 from miue.readers.arrays import UNREADABLE
 from miue.readers.columns import PATIENT_COLUMNS, column_of, word_of
+from miue.tables import read_text_columns
+
+MOST_BYTES = 1 << 28
+"""Of the names in an .npz; those of a million patients take a tenth of it."""
+
+EMPTY = "leave the {} empty of a split without bags"
 
 
 def read_splits(path: Path) -> Splits:
@@ -103,12 +110,12 @@ def _from_folder(folder: Path) -> Splits:
 def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
     lower = {word_of(name): name for name in columns}
     present = {split_name(word): lower[word] for word in ("train", "val", "validation", "test") if word in lower}
-    if "train" not in present:
+    if not set(SPLITS) <= set(present):
         raise DataError(
             item=f"splits {str(path)!r}",
             wanted="columns train, val, test (CLAM), or fold_0, … with the id of a bag (Patho-Bench)",
             got=f"columns {', '.join(columns)}",
-            fix="name the columns so",
+            fix=f"name the columns so; {EMPTY.format('column')}",
         )
     values = {split: columns[name] for split, name in present.items()}
     truth = {"true", "false"}
@@ -131,27 +138,46 @@ def _from_npz(path: Path) -> dict[str, str]:
     parts = {"train": "train_patients", "validation": "val_patients", "test": "test_patients"}
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            found = {
-                split: np.atleast_1d(arrays[name].astype(str)).tolist()
-                for split, name in parts.items()
-                if name in arrays
-            }
-    except UNREADABLE as error:
+            found = {split: _names_in(arrays, name) for split, name in parts.items() if name in arrays}
+    except (*UNREADABLE, AttributeError) as error:  # a file of one array is no context
         raise StorageError(
             item=f"splits {str(path)!r}",
             wanted="an .npz of texts, without pickled objects",
             got=str(error).split("\n")[0],
             fix="save the names as arrays of text: np.array(names, dtype=str)",
         ) from error
-    if "train" not in found:
+    missing = [name for split, name in parts.items() if split not in found]
+    if missing:
         raise DataError(
             item=f"splits {str(path)!r}",
-            wanted="an array train_patients",
+            wanted=f"an array {missing[0]}",
             got=", ".join(parts[split] for split in found) or "none",
-            fix=f"name the arrays {', '.join(parts.values())}",
+            fix=f"name the arrays {', '.join(parts.values())}; {EMPTY.format('array')}",
         )
     pairs = [(name, split) for split, names in found.items() for name in names]
     return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
+
+
+def _names_in(arrays: np.lib.npyio.NpzFile, name: str) -> list[str]:
+    """Return the names in one array of an archive, after its header was checked to claim what is there.
+
+    Raises:
+        ValueError: anything else, as the members of ``UNREADABLE`` that NumPy raises.
+    """
+    with arrays.zip.open(f"{name}.npy") as member:  # type: ignore[union-attr]
+        version = np.lib.format.read_magic(member)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+        claimed, there = math.prod(shape) * dtype.itemsize, arrays.zip.getinfo(f"{name}.npy").file_size  # type: ignore[union-attr]
+    if claimed > min(there, MOST_BYTES):
+        raise ValueError(
+            f"{name} of {claimed:,} bytes, where there are {there:,}, and at most {MOST_BYTES:,} are read"
+        )
+    names = np.atleast_1d(arrays[name])
+    if names.ndim != 1 or names.dtype.kind not in "USiu":
+        raise ValueError(f"{name} of type {names.dtype} and shape {names.shape}, which are no names")
+    texts: list[str] = names.astype(str).tolist()
+    return texts
 
 
 def _by_name(path: Path, names: Sequence[str], splits: Sequence[str]) -> dict[str, str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from rich.table import Table
-
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Evaluation, LevelEvaluation
 from miue.evaluation.metrics import Metric
 from miue.measures import MEASURES
+from miue.terminal import TextTable
 
 Row = tuple[str, Metric, bool]  # name, value, whether it is shown in percent
 
@@ -36,12 +35,12 @@ DECISION_TITLES = {
 IN_PERCENT = {"accuracy", "auroc", "ece", "aurc", "ue"}
 
 
-def evaluation_table(evaluation: Evaluation) -> Table:
+def evaluation_table(evaluation: Evaluation) -> TextTable:
     """Return metrics as rows and levels as columns; shares in percent, "—" with its reason where undefined."""
     named = {"bags": evaluation.bags, "instances": evaluation.instances, "patients": evaluation.patients}
     present = {name: level for name, level in named.items() if level is not None}
     levels = list(present.values())
-    table = Table(title="Evaluation", title_justify="left", caption_justify="left")
+    table = TextTable(title="Evaluation")
     table.add_column("metric")
     for name, level in present.items():
         table.add_column(f"{name} ({level.count:,})", justify="right")
@@ -53,15 +52,13 @@ def evaluation_table(evaluation: Evaluation) -> Table:
             found = [_by_score(level, score, ood_set) for level in levels]
             table.add_row(f"OOD {ood_set}, AUROC by {score}", *(_cell(one, True, reasons) for one in found))
     units = "Shares in %. Brier in [0, 2], NLL in nats."
-    table.caption = "\n".join([units, *(f"[{i}] {reason}" for i, reason in enumerate(reasons, 1))]).replace(
-        "[", "\\["
-    )
+    table.caption = "\n".join([units, *(f"[{i}] {reason}" for i, reason in enumerate(reasons, 1))])
     return table
 
 
-def decision_table(evaluation: DecisionEvaluation) -> Table:
+def decision_table(evaluation: DecisionEvaluation) -> TextTable:
     """Return what the decisions came to, in percent of in-distribution bags unless said otherwise."""
-    table = Table("decisions of bags", title_justify="left", caption_justify="left")
+    table = TextTable("decisions of bags")
     table.add_column("", justify="right")
     metrics, reasons = evaluation.metrics, list[str]()
     for key, title in DECISION_TITLES.items():
@@ -77,7 +74,7 @@ def decision_table(evaluation: DecisionEvaluation) -> Table:
         table.add_row(f"{name}: called out of distribution", _cell(evaluation.found[name], True, reasons))
         table.add_row(f"{name}: so called or referred", _cell(evaluation.not_kept[name], True, reasons))
     units = "In % of in-distribution bags; of the error among the kept, the exact 95 % interval."
-    table.caption = "\n".join([units, *(f"\\[{i}] {reason}" for i, reason in enumerate(reasons, 1))])
+    table.caption = "\n".join([units, *(f"[{i}] {reason}" for i, reason in enumerate(reasons, 1))])
     return table
 
 
@@ -110,5 +107,5 @@ def _cell(metric: Metric, percent: bool, reasons: list[str]) -> str:
     if metric.value is None:
         if metric.reason not in reasons:
             reasons.append(metric.reason)
-        return f"— \\[{reasons.index(metric.reason) + 1}]"
+        return f"— [{reasons.index(metric.reason) + 1}]"
     return f"{100 * metric.value:.2f}" if percent else f"{metric.value:.4f}"

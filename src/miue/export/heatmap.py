@@ -138,7 +138,7 @@ def heatmap_figure(patches: Patches, layers: list[Layer], number: int, slide: Sl
             interpolation="nearest",
             alpha=1.0 if slide is None else 0.85,
         )
-        axis.set_title(layer.title, loc="left", fontsize=10, color=INK)
+        axis.set_title(layer.title, loc="left", fontsize=10, color=INK, parse_math=False)
         _colour_bar(figure, under, drawn, layer, above=bool((values > layer.highest * (1 + 1e-6)).any()))
         axis.set_xlabel(
             f"here {values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}",
@@ -152,7 +152,7 @@ def heatmap_figure(patches: Patches, layers: list[Layer], number: int, slide: Sl
         axis.set_xticks([])
         axis.set_yticks([])
     about = f"{len(patches):,} patches of {patches.size} level-0 pixels ({patches.size_from})"
-    figure.suptitle(f"{patches.slide}   ·   {about}", x=0.01, ha="left", fontsize=11, color=INK)
+    figure.suptitle(f"{patches.slide}   ·   {about}", x=0.01, ha="left", fontsize=11, color=INK, parse_math=False)
     return figure
 
 

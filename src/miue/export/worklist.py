@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.errors import ConfigError
+from miue.escapes import escape_formula
 from miue.export.patches import class_names
 from miue.files import atomic_file, write_json
 from miue.prediction_table import PredictionTable
@@ -147,16 +148,25 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
 
 
 def write_worklist(path: Path, given: Worklist) -> None:
-    """Write the worklist as CSV, whole or not at all, and its limits beside it as .json."""
+    """Write the worklist as CSV, whole or not at all, and its limits beside it as .json.
+
+    It is meant for a spreadsheet: text that one would take for a formula gets an apostrophe before it.
+    """
     import csv
 
     with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(given.rows[0]))
         writer.writeheader()
         for row in given.rows:
-            writer.writerow({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()})
+            writer.writerow({name: _cell(value) for name, value in row.items()})
     limits = {"judged": given.judged, "not judged": given.not_judged, "order": given.order}
     write_json(path.with_suffix(".json"), {**limits, **({"warning": given.warning} if given.warning else {})})
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, str):
+        return escape_formula(value)
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 Judgement = tuple[dict[str, Bool[np.ndarray, "n"]], dict[str, list[str]], dict[str, str], dict[str, str]]

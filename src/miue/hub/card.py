@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from miue.errors import ConfigError, ModelError
+from miue.escapes import escape_markdown
 from miue.files import atomic_file, read_json, refuse_existing
 from miue.measures import MEASURES
 from miue.model import Model
@@ -137,31 +138,33 @@ def model_card(
     metadata: dict[str, Any] = {"library_name": "miue", "tags": [*TAGS, summary["method"], summary["network"]]}
     if licence is not None:
         metadata["license"] = licence
+    measured = ""
     if evaluation is not None:
-        metadata["model-index"] = [{"name": title, "results": list(_results(evaluation))}]
+        try:
+            metadata["model-index"] = [{"name": title, "results": list(_results(evaluation))}]
+            measured = _measured(evaluation)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _no_evaluation(f"parts that do not fit together ({type(error).__name__}: {error})") from error
     body = TEXT.format(
-        title=title,
+        title=escape_markdown(title),
         version=version("miue"),
         instance=_instance(model.contract.instance_shape),
         same=SAME_FEATURES if len(model.contract.instance_shape) == 1 else SAME_IMAGES,
-        classes=", ".join(model.contract.class_names),
+        classes=", ".join(map(escape_markdown, model.contract.class_names)),
         model=_listed(_what_it_is(model)),
         training=_listed({key.replace("_", " "): v for key, v in {**model.about, **(settings or {})}.items()}),
-        metrics="Nothing yet." if evaluation is None else _measured(evaluation),
+        metrics=measured or "Nothing yet.",
         files=_listed(_files(files)),
     )
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n\n{body}"
 
 
 def _check_evaluation(model: Model, evaluation: Mapping[str, Any]) -> None:
-    if not isinstance(evaluation.get("bags"), Mapping) or "metrics" not in evaluation["bags"]:
-        raise ConfigError(
-            item="the evaluation",
-            wanted="what miue evaluate --out wrote",
-            got=f"keys {', '.join(map(str, evaluation)) or 'none'}",
-            fix="run miue evaluate PREDICTIONS --out evaluation.json",
-        )
-    digest = evaluation.get("about", {}).get("weights_sha256")
+    about = evaluation.get("about", {})
+    bags = evaluation.get("bags")
+    if not isinstance(bags, Mapping) or "metrics" not in bags or not isinstance(about, Mapping):
+        raise _no_evaluation(f"keys {', '.join(map(str, evaluation)) or 'none'}")
+    digest = about.get("weights_sha256")
     if digest != model.weights_sha256:
         raise ModelError(
             item="the evaluation",
@@ -169,6 +172,15 @@ def _check_evaluation(model: Model, evaluation: Mapping[str, Any]) -> None:
             got="predictions that do not say which weights made them" if digest is None else f"SHA-256 {digest}",
             fix="predict with this model and evaluate that: miue predict RUN STORE; miue evaluate --out FILE",
         )
+
+
+def _no_evaluation(got: str) -> ConfigError:
+    return ConfigError(
+        item="the evaluation",
+        wanted="what miue evaluate --out wrote",
+        got=got,
+        fix="run miue evaluate PREDICTIONS --out evaluation.json",
+    )
 
 
 def _instance(shape: tuple[int, ...]) -> str:
@@ -218,7 +230,7 @@ def _results(evaluation: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _measured(evaluation: Mapping[str, Any]) -> str:
-    lines = [f"On {_measured_on(evaluation)}.", ""]
+    lines = [f"On {escape_markdown(_measured_on(evaluation))}.", ""]
     for level, values in _levels(evaluation):
         lines += [
             f"| {level} ({values['labelled']:,} labelled of {values['count']:,}) | value |",
@@ -230,7 +242,7 @@ def _measured(evaluation: Mapping[str, Any]) -> str:
         for source in values["ood"]:
             for score in scores:
                 shown[f"AUROC of {score} for {source}"] = values["by_measure"][score]["ood"][source]["auroc"]
-        lines += [f"| {name} | {_number(value)} |" for name, value in shown.items()] + [""]
+        lines += [f"| {escape_markdown(name)} | {_number(value)} |" for name, value in shown.items()] + [""]
     return "\n".join(lines).rstrip()
 
 
@@ -244,8 +256,8 @@ def _levels(evaluation: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]
 
 
 def _number(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, int | float) else f"undefined ({value['reason']})"
+    return f"{value:.4f}" if isinstance(value, int | float) else f"undefined ({escape_markdown(value['reason'])})"
 
 
 def _listed(facts: Mapping[str, Any]) -> str:
-    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
+    return "\n".join(f"- {escape_markdown(name)}: {escape_markdown(value)}" for name, value in facts.items())

@@ -30,7 +30,7 @@ def push(folder: Path, repository: str, *, private: bool = True) -> str:
     """
     hub = _hub()
     model = Model.load(folder)
-    if not (folder / CARD).exists() or model.weights_sha256 not in (folder / CARD).read_text("utf-8"):
+    if not (folder / CARD).exists() or model.weights_sha256 not in (folder / CARD).read_text("utf-8", "replace"):
         raise StorageError(
             item=f"model {str(folder)!r}",
             wanted=f"a card, {CARD}, of these weights",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,16 +12,16 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from miue.coords import Coords
-from miue.errors import DataError, StorageError
+from miue.errors import DataError
 from miue.readers.base import INFLATES_AT_MOST, ROOM
 from miue.readers.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
+from miue.tables import csv_options, open_text, reading_table
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
 BAG = "bag_id"
 OF_BAGS = ("label", "patient", "split", "is_ood", "ood_set")
 TEXT = (BAG, "instance_label", *OF_BAGS)
 COORDS = ("x", "y")
-HEADER_BYTES = 1 << 20
 NAMES = {name: (name,) for name in (*TEXT, *COORDS)} | {
     BAG: (BAG, "slide_id"),
     "patient": ("patient", *PATIENT_COLUMNS),
@@ -135,16 +135,13 @@ def _columns_of(path: Path, told: Mapping[str, str], features: Sequence[str]) ->
 
 
 def _column_names(path: Path) -> list[str]:
-    import pyarrow as pa
     from pyarrow import csv, parquet
 
-    with _readable(path, pa):
+    with _readable(path):
         if path.suffix.lower() == ".parquet":
             return list(parquet.read_schema(path).names)
-        with (
-            pa.input_stream(str(path), compression="detect") as stream,
-            csv.open_csv(stream, parse_options=_separator(path, csv)) as reader,
-        ):
+        read, parse = csv_options(path)
+        with open_text(path) as stream, csv.open_csv(stream, read_options=read, parse_options=parse) as reader:
             return list(reader.schema.names)
 
 
@@ -174,7 +171,7 @@ def _parts(path: Path, columns: Sequence[str], types: dict[str, Any]) -> Iterato
     import pyarrow as pa
     from pyarrow import csv, parquet
 
-    with _readable(path, pa):
+    with _readable(path):
         if path.suffix.lower() == ".parquet":
             schema = pa.schema([(name, types[name]) for name in columns])
             with parquet.ParquetFile(path) as file:
@@ -187,34 +184,18 @@ def _parts(path: Path, columns: Sequence[str], types: dict[str, Any]) -> Iterato
             strings_can_be_null=False,
             null_values=["", "NA", "nan", "NaN"],
         )
+        read, parse = csv_options(path)
         with (
-            pa.input_stream(str(path), compression="detect") as stream,
-            csv.open_csv(stream, parse_options=_separator(path, csv), convert_options=convert) as reader,
+            open_text(path) as stream,
+            csv.open_csv(stream, read_options=read, parse_options=parse, convert_options=convert) as reader,
         ):
             for part in reader:
                 yield pa.Table.from_batches([part])
 
 
-@contextmanager
-def _readable(path: Path, pa: Any) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise StorageError(
-            item=f"table {str(path)!r}",
-            wanted="a readable table of numbers with one header line",
-            got="no such file" if isinstance(error, FileNotFoundError) else str(error).split("\n")[0],
-            fix=f"check the file; columns of text are {', '.join(TEXT)} alone",
-        ) from error
-
-
-def _separator(path: Path, csv: Any) -> Any:
-    """Return how cells are separated: as in the header line, of which the likeliest mark is taken."""
-    import pyarrow as pa
-
-    with pa.input_stream(str(path), compression="detect") as stream:
-        header = stream.read(HEADER_BYTES).split(b"\n")[0]
-    return csv.ParseOptions(delimiter=max(",;\t", key=lambda mark: header.count(mark.encode())))
+def _readable(path: Path) -> AbstractContextManager[None]:
+    wanted = "a readable table of numbers with one header line"
+    return reading_table(path, wanted, f"check the file; columns of text are {', '.join(TEXT)} alone")
 
 
 def _read_known(path: Path, known: Mapping[str, str]) -> dict[str, np.ndarray]:

@@ -72,7 +72,8 @@ def _histograms(
     axes.set_ylabel(f"share of {name} in %", color=INK)
     axes.set_title(title, loc="left", color=INK, fontsize=11)
     axes.margins(y=0.32)
-    axes.legend(frameon=False, fontsize=8, loc="upper left")
+    for text in axes.legend(frameon=False, fontsize=8, loc="upper left").get_texts():
+        text.set_parse_math(False)
     _plain(axes)
 
 
@@ -128,7 +129,7 @@ def bag_figure(
         f"Bag {item.bag_ids[bag]}: {class_names[int(item.predicted[bag])]} with probability "
         f"{probabilities.max():.2f}, uncertainty {bag_uncertainty[bag]:.2f}; truth: {truth}"
     )
-    figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, color=INK)
+    figure.suptitle(title, x=0.01, ha="left", fontsize=10.5, color=INK, parse_math=False)
     return figure
 
 

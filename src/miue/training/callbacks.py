@@ -10,11 +10,14 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, Checkpoint
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from miue.errors import StorageError
 from miue.files import atomic_file
 from miue.methods import Method
+from miue.tables import read_text_columns
 from miue.training.checkpoint import weights_of
 from miue.training.module import TrainingModule
 
@@ -72,8 +75,34 @@ class BestWeights(Checkpoint):
                     save_file(self._weights, temporary)
 
     def best_weights(self) -> dict[str, Tensor]:
-        """Return the weights of the best epoch."""
-        return self._weights or load_file(self.best)
+        """Return the weights of the best epoch.
+
+        Raises:
+            StorageError: a run was resumed whose file of them is missing or damaged.
+        """
+        try:
+            return self._weights or load_file(self.best)
+        except (OSError, SafetensorError) as error:
+            raise self._damaged(error) from error
+
+    def restore(self, method: Method) -> None:
+        """Give ``method`` the weights of the best epoch.
+
+        Raises:
+            StorageError: a run was resumed whose file of them is missing, damaged, or of another model.
+        """
+        try:
+            method.load_state_dict(self.best_weights())
+        except RuntimeError as error:
+            raise self._damaged(error) from error
+
+    def _damaged(self, error: Exception) -> StorageError:
+        return StorageError(
+            item=f"weights {str(self.best)!r}",
+            wanted="the weights of the best epoch, as training wrote them",
+            got=str(error).split("\n")[0],
+            fix="start the run again with --overwrite",
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return what must survive a resume."""
@@ -88,6 +117,8 @@ class BestWeights(Checkpoint):
         self.best_criterion = state_dict["best_criterion"]
         self.best_epoch = state_dict["best_epoch"]
         self.stopped = state_dict["stopped"]
+        if self.folder is not None:
+            self._weights = self.best_weights()  # a file that is damaged is named before hours of training
 
 
 class EpochRecord(Callback):
@@ -136,8 +167,16 @@ class EpochLog(EpochRecord):
     def keep_until(self, epoch: int) -> None:
         """Take over the lines of a run that is resumed after ``epoch``."""
         if epoch and self.path.exists():
-            with self.path.open(newline="", encoding="utf-8") as file:
-                self.rows = [row for row in csv.DictReader(file) if int(row["epoch"]) <= epoch]
+            columns = read_text_columns(self.path)
+            if tuple(columns) != self.columns or not all(text.isdecimal() for text in columns["epoch"]):
+                raise StorageError(
+                    item=f"log {str(self.path)!r}",
+                    wanted=f"columns {', '.join(self.columns)}, with the number of each epoch",
+                    got=f"columns {', '.join(columns)}",
+                    fix="remove the log to resume without its first epochs",
+                )
+            rows = zip(*columns.values(), strict=True)
+            self.rows = [dict(zip(columns, row, strict=True)) for row in rows if int(row[0]) <= epoch]
 
     def add(self, epoch: int, metrics: dict[str, float], rate: float) -> None:
         """Add the line of one epoch and write the file."""

@@ -15,6 +15,9 @@ from torch import Tensor
 from miue.errors import StorageError
 from miue.files import atomic_file
 
+PARTS = ("epoch", "state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks")
+"""What Lightning reads of a checkpoint."""
+
 
 class SafetensorsCheckpointIO(CheckpointIO):
     """Write and read Lightning's nested checkpoint as one safetensors file.
@@ -30,8 +33,14 @@ class SafetensorsCheckpointIO(CheckpointIO):
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Return the checkpoint at ``path``."""
-        content: dict[str, Any] = read_nested(Path(path))
+        """Return the checkpoint at ``path``.
+
+        Raises:
+            StorageError: the file is missing, damaged, or holds something else.
+        """
+        content = read_nested(Path(path))
+        if not isinstance(content, dict) or not set(PARTS) <= set(content):
+            raise _damaged(Path(path), f"one without {', '.join(PARTS)}")
         return content
 
     def remove_checkpoint(self, path: Any) -> None:
@@ -57,13 +66,17 @@ def read_nested(path: Path) -> Any:
         with safe_open(path, "pt") as file:
             structure = json.loads((file.metadata() or {})["structure"])
             return _decode(structure, file)
-    except (OSError, SafetensorError, KeyError, json.JSONDecodeError) as error:
-        raise StorageError(
-            item=f"checkpoint {str(path)!r}",
-            wanted="a checkpoint written by miue",
-            got=str(error),
-            fix="start the run again without --resume",
-        ) from error
+    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, got: str) -> StorageError:
+    return StorageError(
+        item=f"checkpoint {str(path)!r}",
+        wanted="a checkpoint written by miue",
+        got=got,
+        fix="start the run again without --resume",
+    )
 
 
 def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:

@@ -111,7 +111,7 @@ def fit(
         except SystemExit as stop:  # Lightning's answer to an interrupt, after which it ignores further ones
             signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt from stop
-    method.load_state_dict(best.best_weights())
+    best.restore(method)
     method.eval()
     return TrainingSummary(
         trainer.current_epoch, best.best_epoch, best.best_criterion, time.perf_counter() - started

@@ -107,7 +107,7 @@ def fit_together(
                 write_nested(last, [state.state_dict() for state in states])
             bar.update(task, completed=epoch + 1, note=f"{len(active)} of {len(states)} members learn on")
     for state in states:
-        state.method.load_state_dict(state.best.best_weights())
+        state.best.restore(state.method)
         state.method.cpu().eval()
     seconds = (time.perf_counter() - started) / len(states)
     return [TrainingSummary(s.epochs, s.best.best_epoch, s.best.best_criterion, seconds) for s in states]

@@ -1,0 +1,189 @@
+"""Runs, stores and predictions of which a file is damaged: named by inspect, by loading and by resuming."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import fail, run
+from made_bags import separable_bags
+from safetensors.numpy import load_file, save_file
+
+import miue
+from miue.data.store import write_store
+from miue.errors import MiueError, ModelError, StorageError
+from miue.training.callbacks import EpochLog
+
+SETTINGS = {"max_epochs": 2}
+
+
+def train(out: Path, **more: Any) -> miue.Model:
+    return miue.train(separable_bags(24), settings=SETTINGS, out=out, progress=False, device="cpu", **more)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A trained run, its predictions, and a store."""
+    place = tmp_path_factory.mktemp("whole")
+    model = train(place / "run")
+    model.predict(separable_bags(24)).save(place / "predictions")
+    write_store(place / "store", separable_bags(24), made_by={"kind": "made"})
+    return place
+
+
+@pytest.fixture
+def folder(whole: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole, tmp_path / "copy"))
+
+
+DEEP = "[" * 20_000
+
+
+def changed(path: Path, change: dict[str, Any]) -> None:
+    """Replace parts of a JSON file by their dotted names; None removes one."""
+    content = json.loads(path.read_text("utf-8"))
+    for name, value in change.items():
+        *outer, last = name.split(".")
+        part = content
+        for key in outer:
+            part = part[key]
+        if value is None:
+            del part[last]
+        else:
+            part[last] = value
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"model": None},
+        {"contract": None},
+        {"model.network": None},
+        {"model.network.name": None},
+        {"model.network": []},
+        {"model.method.options": "none"},
+        {"contract.class_names": 3},
+        {"contract.instance_shape": "wide"},
+        {"contract.instance_shape": [10**30]},
+        {"contract.instance_shape": []},
+        {"contract.class_names": []},
+        {"about": [1]},
+        {"distances": [1]},
+        {"distances": "knn"},
+        {"distances": ["no such"]},
+        {"version": True},
+        {"version": -1},
+    ],
+)
+def test_a_config_without_a_part_or_with_another_is_named_by_loading_and_inspect(
+    change: dict[str, Any], folder: Path
+) -> None:
+    changed(folder / "run" / "config.json", change)
+    with pytest.raises(MiueError):
+        miue.Model.load(folder / "run")
+    if next(iter(change)) != "distances" or not isinstance(change["distances"], list) or 1 in change["distances"]:
+        assert fail("inspect", folder / "run").startswith("miue: error: ")
+
+
+@pytest.mark.parametrize("name", ["config.json", "run.json", "model.safetensors", "log.csv", "calibration.json"])
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00", DEEP.encode(), b"x" * 200])
+def test_inspect_names_a_damaged_file_of_a_run(name: str, content: bytes, folder: Path) -> None:
+    if name == "run.json":
+        (folder / "run" / "config.json").unlink()
+    (folder / "run" / name).write_bytes(content)
+    assert name in fail("inspect", folder / "run")
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.99])
+def test_inspect_names_weights_cut_short_and_of_another_shape(kept: float, folder: Path) -> None:
+    path = folder / "run" / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    assert "model.safetensors" in fail("inspect", folder / "run")
+    path.write_bytes(content)
+    weights = load_file(path)
+    name = sorted(weights)[0]
+    save_file({**weights, name: np.zeros((1, 1), np.float32)}, path)
+    assert f"{name} of shape (1, 1) instead of" in fail("inspect", folder / "run")
+
+
+@pytest.mark.parametrize("text", ["epoch\n", "epoch,train_loss\n1,much\n", "epoch;\xe9\n1;2\n"])
+def test_inspect_names_a_log_that_is_none(text: str, folder: Path) -> None:
+    (folder / "run" / "log.csv").write_bytes(text.encode("latin-1"))
+    assert "log.csv" in fail("inspect", folder / "run")
+
+
+def test_inspect_names_a_damaged_checkpoint_of_a_run_that_has_not_ended(folder: Path) -> None:
+    (folder / "run" / "config.json").unlink()
+    assert "unfinished run" in run("inspect", folder / "run")
+    last = folder / "run" / "checkpoints" / "last.safetensors"
+    last.write_bytes(last.read_bytes()[:-100])
+    assert "last.safetensors" in fail("inspect", folder / "run")
+
+
+@pytest.mark.parametrize("change", [{"dtype": None}, {"made_by": None}, {"dtype": 3}, {"made_by": "me"}])
+def test_inspect_names_what_store_json_lacks(change: dict[str, Any], folder: Path) -> None:
+    changed(folder / "store" / "store.json", change)
+    assert f"{next(iter(change))} in store.json" in fail("inspect", folder / "store")
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"", b"x,y\n1,2\n", b"bag_id,sha256\n\xe9,a\n"])
+def test_inspect_names_damaged_checksums_of_a_store(content: bytes, folder: Path) -> None:
+    assert "none; 'miue data pack' writes them" in " ".join(run("inspect", folder / "store", "--read").split())
+    (folder / "store" / "checksums.csv").write_bytes(content)
+    assert "checksums.csv" in fail("inspect", folder / "store", "--read")
+
+
+def halfway(run: Path) -> Path:
+    """Make a run look as if it had been killed before its model was written."""
+    (run / "config.json").unlink()
+    return run / "checkpoints"
+
+
+@pytest.mark.parametrize("name", ["best.safetensors", "last.safetensors"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "text", "other"])
+def test_a_damaged_checkpoint_is_named_at_resume_before_anything_is_trained(
+    name: str, damage: str, folder: Path
+) -> None:
+    path = halfway(folder / "run") / name
+    content = path.read_bytes()
+    if damage == "missing":
+        if name == "last.safetensors":
+            pytest.skip("a run without it begins anew")
+        path.unlink()
+    elif damage == "other":
+        save_file({"weight": np.zeros(3, np.float32)}, path)
+    else:
+        path.write_bytes({"empty": b"", "cut": content[:-64], "text": b"no tensors" * 50}[damage])
+    log = (folder / "run" / "log.csv").read_bytes()
+    with pytest.raises((StorageError, ModelError), match=name):
+        train(folder / "run", if_exists="resume")
+    assert (folder / "run" / "log.csv").read_bytes() == log
+
+
+@pytest.mark.parametrize("text", ["epoch,other\n1,2\n", "\xe9,epoch\n1,2\n"])
+def test_a_damaged_log_is_named_at_resume(text: str, tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(StorageError, match="log.csv"):
+        EpochLog(tmp_path / "log.csv").keep_until(1)
+
+
+def test_a_checkpoint_with_metadata_of_another_kind_is_named(folder: Path) -> None:
+    path = halfway(folder / "run") / "last.safetensors"
+    for structure in (
+        DEEP,
+        "7" * 5000,
+        '{"dict": 3}',
+        '{"a": 1, "b": 2}',
+        '{"tensor": []}',
+        "[1]",
+        '{"dict": []}',
+    ):
+        save_file({"t0": np.zeros(3, np.float32)}, path, metadata={"structure": structure})
+        with pytest.raises(MiueError, match="last.safetensors"):
+            train(folder / "run", if_exists="resume")

@@ -153,7 +153,7 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
         (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 268 labelled"),
         (["calibrate", "RUN", "STORE", "--measure", "entropie"], "did you mean 'entropy'"),
         (["decide", "RUN", "--bags", "TABLE", "--out", "NEW"], "calibration.json': expected an existing file"),
-        (["decide", "RUN", "--bags", "NOWHERE", "--out", "NEW"], "no.csv': expected an existing CSV file"),
+        (["decide", "RUN", "--bags", "NOWHERE", "--out", "NEW"], "no.csv': expected an existing file"),
         (["decide", "RUN", "--out", "NEW"], "expected a folder of predictions"),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,71 @@ def test_a_cross_validation_of_images_goes_on_to_the_same_files(
             cross_validate(bags, splits, [1], tmp_path / "killed", recipe, progress=False)
     cross_validate(bags, splits, [1], tmp_path / "killed", recipe, progress=False)
     assert_same_files(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("finished", [True, False])
+def test_more_epochs_end_where_a_training_of_that_length_ends(
+    kind: str, finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind in ("alexnet", "torchmil-transmil", "bayes-mil") and not finished:
+        pytest.skip("as the others")
+    train(kind, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        if not finished:
+            kill_after(1, patch)
+        with nullcontext() if finished else pytest.raises(Killed):
+            train(kind, tmp_path / "longer", settings={"max_epochs": 2})
+    trained = train(kind, tmp_path / "longer", settings={"max_epochs": 4}, if_exists="resume")
+    assert trained.about["settings"]["max_epochs"] == 4
+    assert_same_files(tmp_path / "whole", tmp_path / "longer")
+
+
+@pytest.mark.parametrize("kind", ["mlp", "ensemble in turn", "ensemble together"])
+def test_fewer_epochs_end_a_training_where_it_is(kind: str, tmp_path: Path) -> None:
+    longer = train(kind, tmp_path / "run")
+    (tmp_path / "run" / "calibration.json").write_text("{}")  # of the weights that there were
+    shorter = train(kind, tmp_path / "run", settings={"max_epochs": 2}, if_exists="resume")
+    assert shorter.weights_sha256 == longer.weights_sha256
+    assert shorter.about["epochs"] == longer.about["epochs"]
+    assert not (tmp_path / "run" / "calibration.json").exists()
+
+
+def test_seeds_of_which_one_was_finished_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bags = separable_bags(24)
+    bags = replace(bags, splits=("train", "train", "train", "validation") * 6)
+
+    def train_three(out: Path) -> list[str]:
+        settings = {"max_epochs": 3, "learning_rate": 3e-3}
+        options = {"encoder.width": 8}
+        models = miue.train_seeds(
+            bags,
+            [1, 2, 3],
+            settings=settings,
+            options=options,
+            out=out,
+            if_exists="resume",
+            members="together",
+            progress=False,
+            device="cpu",
+        )
+        return [model.weights_sha256 for model in models]
+
+    wanted = train_three(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        written: list[Path] = []
+        really_write = miue.Model.write_into
+
+        def write_one(model: miue.Model, folder: Path) -> None:
+            if written:
+                raise Killed
+            written.append(folder)
+            really_write(model, folder)
+
+        patch.setattr(miue.Model, "write_into", write_one)
+        with pytest.raises(Killed):
+            train_three(tmp_path / "killed")
+    assert train_three(tmp_path / "killed") == wanted
 
 
 class Filters(nn.Module):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import errno
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class MiueError(Exception):
@@ -35,6 +37,18 @@ class ModelError(MiueError):
 
 class StorageError(MiueError):
     """A file or folder that cannot be read or written."""
+
+
+def cannot_write(path: Path, error: Exception) -> StorageError:
+    """Return the error for a file or folder that could not be written, whatever the library that tried."""
+    refused = isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    return StorageError(
+        item=f"{str(path)!r}",
+        wanted="to write it whole",
+        got=(error.strerror if isinstance(error, OSError) else None) or str(error),
+        fix=f"{'see who may write there,' if refused else 'free space'} or choose another place; "
+        "nothing half-written was left",
+    )
 
 
 def out_of_range(item: str, wanted: str, got: object) -> ConfigError:

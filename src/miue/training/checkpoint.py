@@ -66,6 +66,15 @@ def read_nested(path: Path) -> Any:
         ) from error
 
 
+def epochs_in(path: Path) -> int:
+    """Return how many epochs a run had finished when Lightning's checkpoint at ``path`` was written.
+
+    Raises:
+        StorageError: the file is missing or damaged.
+    """
+    return int(read_nested(path)["epoch"]) + 1
+
+
 def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
     if isinstance(value, Tensor):
         name = f"t{len(tensors)}"

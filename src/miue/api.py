@@ -186,7 +186,7 @@ def _open_runs(
     """Open the folder of each run and yield the model that it holds already."""
     for plan, folder in zip(plans, folders, strict=True):
         if folder is not None:
-            open_run(folder, if_exists, plan.description())
+            open_run(folder, if_exists, plan.description(), shared=folder.parent / "together")
         finished = folder is not None and (folder / "config.json").exists()
         yield Model.load(folder) if finished and folder is not None else None
 

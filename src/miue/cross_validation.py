@@ -248,7 +248,7 @@ def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
 
 
 def _open(out: Path, description: dict[str, Any]) -> None:
-    """Make the folder, or check that it is one of the same cross-validation; none of whose runs is, is begun anew."""
+    """Make the folder, or check that it is one of the same cross-validation; without any run it is begun anew."""
     path = out / "cross_validation.json"
     remove_temporaries(out)
     if path.exists() and any(out.glob("fold_*/seed_*/run/run.json")):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -41,13 +43,16 @@ class StorageError(MiueError):
 
 def cannot_write(path: Path, error: Exception) -> StorageError:
     """Return the error for a file or folder that could not be written, whatever the library that tried."""
-    refused = isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS)
+    within = re.search(r"(?:errno = |os error )(\d+)", str(error))  # as HDF5 and safetensors say it
+    number = getattr(error, "errno", None) or (int(within[1]) if within else None)
+    got, fix = os.strerror(number) if number else str(error), "free space or choose another place"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        fix = "choose another place, or see who may write there"
+    elif number in (errno.EEXIST, errno.ENOTDIR):
+        got = f"{str(getattr(error, 'filename', path))!r}, which is a file and no folder"
+        fix = "choose another place"
     return StorageError(
-        item=f"{str(path)!r}",
-        wanted="to write it whole",
-        got=(error.strerror if isinstance(error, OSError) else None) or str(error),
-        fix=f"{'see who may write there,' if refused else 'free space'} or choose another place; "
-        "nothing half-written was left",
+        item=f"{str(path)!r}", wanted="to write it whole", got=got, fix=f"{fix}; nothing half-written was left"
     )
 
 

@@ -15,10 +15,13 @@ IfExists = Literal["refuse", "resume", "overwrite"]
 MAY_CHANGE = "training.max_epochs"
 MODEL = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json")
 FILES = (*MODEL, "log.csv", "run.json", "splits.csv", "trackers.json")
+LAST = "last.safetensors"
 FOLDERS = ("checkpoints", "members", "together", "tensorboard", "mlflow", "wandb")
 
 
-def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> None:
+def open_run(
+    folder: Path, if_exists: IfExists, description: dict[str, Any], *, shared: Path | None = None
+) -> None:
     """Make the run's folder, or check that the one to resume is the same run; the caller holds its lock.
 
     A run without a finished epoch is begun anew. One that is to be trained for another number of epochs at most
@@ -28,6 +31,7 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
         folder: of the run.
         if_exists: what to do with what is there.
         description: all that must be the same for a run to be resumed, but ``max_epochs``.
+        shared: folder of the state of several runs that are trained together.
 
     Raises:
         ConfigError: the run to resume is another.
@@ -35,7 +39,8 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
     """
     path = folder / "run.json"
     _remove_left(folder)
-    if _holds_nothing_learned(folder):
+    learned = (*folder.rglob(LAST), *(shared.glob(LAST) if shared is not None else ()))
+    if not learned and _was_begun(folder):
         _clear(folder)
     elif if_exists == "resume" and path.exists():
         changed = changes(read_json(path, what="run"), description)
@@ -63,7 +68,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str
 
 
 def changed_setting(item: str, changed: list[tuple[str, Any, Any]], instead: str) -> ConfigError:
-    """Return the error that names the settings that differ: options first, since other bags may follow from them."""
+    """Return the error that names the settings that differ; options first, as other bags may follow from them."""
     options = [one for one in changed if one[0] not in ("training_bags", "validation_bags")] or changed
     name, *values = options[0]
     before, now = ("nothing" if value is None else repr(value) for value in values)
@@ -91,13 +96,11 @@ def _changes(before: Any, now: Any, name: str) -> Iterator[tuple[str, Any, Any]]
         yield name, before, now
 
 
-def _holds_nothing_learned(folder: Path) -> bool:
-    """Return whether a run was begun in ``folder`` and no epoch of it was finished; nothing else is there."""
+def _was_begun(folder: Path) -> bool:
+    """Return whether ``folder`` holds a run that was begun and not finished, and nothing else."""
     if not (folder / "run.json").is_file() or (folder / "config.json").exists():
         return False
-    ours = all(file.name in (*FILES, *FOLDERS, ".lock") for file in folder.iterdir())
-    learned = (*folder.rglob("last.safetensors"), *folder.rglob("log.csv"))
-    return ours and not learned
+    return all(file.name in (*FILES, *FOLDERS, ".lock") for file in folder.iterdir())
 
 
 def _remove_left(folder: Path) -> None:

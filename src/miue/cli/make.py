@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.options import Out, Overwrite
+from miue.cli.outputs import locks_out
 from miue.errors import ConfigError, unknown_name
 
 SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags", "nuclei-bags")
@@ -22,6 +23,7 @@ NEED_FILES = {
 }
 
 
+@locks_out
 def data_make(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")],
     out: Out,

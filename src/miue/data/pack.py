@@ -70,7 +70,8 @@ def pack(
 
     Raises:
         DataError: a bag that cannot be used, or none left.
-        StorageError: ``out`` is taken, another process writes it, the disk is full, or what was written does not read back.
+        StorageError: ``out`` is taken, another process writes it, the disk is full, or what was written does not
+            read back.
     """
     with locked(out):
         return _pack(bags, out, made_by or {}, left_out, skip_bad=skip_bad, overwrite=overwrite, progress=progress)

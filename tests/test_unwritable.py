@@ -110,7 +110,7 @@ def test_a_folder_that_takes_no_files_names_who_may_write(tmp_path: Path, monkey
     def refuse(path: Path, *_: object, **__: object) -> None:
         raise PermissionError(13, os.strerror(13), str(path))
 
-    monkeypatch.setattr(Path, "touch", refuse)
+    monkeypatch.setattr(Path, "mkdir", refuse)
     monkeypatch.setattr(Path, "unlink", refuse)  # as a file system that is read-only does
     with (
         pytest.raises(StorageError, match="got Permission denied; choose another place, or see who"),

@@ -43,7 +43,7 @@ class StorageError(MiueError):
 
 def cannot_write(path: Path, error: Exception) -> StorageError:
     """Return the error for a file or folder that could not be written, whatever the library that tried."""
-    within = re.search(r"(?:errno = |os error )(\d+)", str(error))  # as HDF5 and safetensors say it
+    within = re.search(r"errno = (\d+)", str(error))  # as HDF5 says it
     number = getattr(error, "errno", None) or (int(within[1]) if within else None)
     got, fix = os.strerror(number) if number else str(error), "free space or choose another place"
     if number in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -7,13 +7,10 @@ import os
 import re
 import secrets
 import shutil
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-from safetensors import SafetensorError
 
 from miue.errors import StorageError, cannot_write
 from miue.locks import locked
@@ -23,7 +20,7 @@ from miue.locks import locked
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place only when the block succeeds.
 
-    Whatever writes it, the file has the mode that a new file has there.
+    What writes it writes to that path itself, not through a temporary file of its own that a kill would leave.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written; nothing half-written stays.
@@ -31,14 +28,10 @@ def atomic_file(path: Path) -> Iterator[Path]:
     temporary = _temporary_sibling(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()
-        mode = temporary.stat().st_mode
         yield temporary
-        if temporary.stat().st_mode != mode:  # safetensors' files are for their owner alone
-            temporary.chmod(stat.S_IMODE(mode))
         _sync(temporary)
         temporary.replace(path)
-    except (OSError, SafetensorError) as error:
+    except OSError as error:
         raise cannot_write(path, error) from error
     finally:
         with suppress(OSError):

@@ -11,7 +11,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "miue"
 
 LAYERS = [
-    {"errors", "files", "seeds", "progress", "devices", "terminal", "escapes"},
+    {"errors", "files", "locks", "seeds", "progress", "devices", "terminal", "escapes"},
     {"coords", "segments", "bags", "grouping", "tables", "slides", "readers"},
     {"encoders", "networks"},
     {"evidence", "distributions", "measures", "distances", "decisions"},

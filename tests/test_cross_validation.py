@@ -73,12 +73,16 @@ def test_a_killed_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_another_cross_validation_is_not_mixed_in(tmp_path: Path) -> None:
     bags = separable_bags(24)
     cross_validate(bags, make_folds(bags, 2), [1], tmp_path, QUICK, progress=False)
-    with pytest.raises(ConfigError, match="expected the same splits as when it was begun"):
+    with pytest.raises(ConfigError, match="expected the same splits as when it was started"):
         cross_validate(bags, make_folds(bags, 2, seed=1), [1], tmp_path, QUICK, progress=False)
-    with pytest.raises(ConfigError, match="expected the same recipe as when it was begun"):
+    with pytest.raises(ConfigError, match=r"same encoder.width as when it was started, 4, got nothing \(also"):
         cross_validate(bags, make_folds(bags, 2), [1], tmp_path, Recipe(), progress=False)
+    settings = {"max_epochs": 1, "learning_rate": 0.1}
+    with pytest.raises(ConfigError, match="the same learning_rate as when it was started, nothing, got 0.1;"):
+        other = replace(QUICK, settings=settings)
+        cross_validate(bags, make_folds(bags, 2), [1], tmp_path, other, progress=False)
     encoded_again = replace(bags, instances=2 * np.asarray(bags.instances))
-    with pytest.raises(ConfigError, match="expected the same bags as when it was begun"):
+    with pytest.raises(ConfigError, match="expected the same bags as when it was started"):
         cross_validate(encoded_again, make_folds(bags, 2), [1], tmp_path, QUICK, progress=False)
 
 

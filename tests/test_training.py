@@ -198,8 +198,16 @@ def test_a_run_is_not_overwritten_unless_asked_and_not_resumed_as_another(
     before = (run / "model.safetensors").read_bytes()
     with pytest.raises(StorageError, match="--overwrite"):
         quick_train(bags, out=run)
-    with pytest.raises(ConfigError, match="the same training as when it was started"):
+    with pytest.raises(ConfigError, match="the same seed as when it was started, 7, got 8; go on"):
         quick_train(bags, out=run, if_exists="resume", settings={"seed": 8})
+    with pytest.raises(
+        ConfigError, match=r"same learning_rate as when.*, 0.001, got 0.1 \(also different: lr_pat"
+    ):
+        quick_train(bags, out=run, if_exists="resume", settings={"learning_rate": 0.1, "lr_patience": 3})
+    with pytest.raises(ConfigError, match="the same encoder.width as when it was started, nothing, got 8;"):
+        quick_train(bags, out=run, if_exists="resume", options={"encoder.width": 8})
+    with pytest.raises(ConfigError, match="the same network as when it was started, 'attention', got 'mean';"):
+        quick_train(bags, out=run, if_exists="resume", network="mean")
     with pytest.raises(ConfigError, match="the same distances as when it was started"):
         quick_train(bags, out=run, if_exists="resume", distances=())
     with pytest.raises(ConfigError, match="the same training_bags as when it was started"):

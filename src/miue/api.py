@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from miue.devices import torch_device
 from miue.distance_scores import fit_distances
 from miue.distances import FeatureDistance
 from miue.errors import DataError, unknown_name
+from miue.locks import locked
 from miue.methods import Method
 from miue.model import Model
 from miue.plan import Plan
@@ -64,30 +66,33 @@ def train(
         distances: names of ``miue.DISTANCES``, fitted after training.
         settings: fields of ``TrainingConfig``, such as seed, max_epochs and learning_rate.
         out: folder for checkpoints, log and the model; None writes nothing.
-        if_exists: what to do where ``out`` holds a run.
+        if_exists: what to do where ``out`` holds a run; a resume takes the options it was started with, or another
+            max_epochs: a larger one trains on, to what it would have become, a smaller one ends it where it is.
         progress: show a bar with the time left.
-        device: "auto", "cpu", "gpu".
+        device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
         members: train the networks of an ensemble "together", "in-turn", or as is faster on the device.
         trackers: "tensorboard", "mlflow", "wandb": also told of each epoch; by default they write into ``out``.
 
     Raises:
         ConfigError: a name, option or setting that does not exist, or a tracker that is not installed.
         DataError: bags or labels that cannot be trained on.
-        StorageError: ``out`` is taken.
+        StorageError: ``out`` is taken, in use by another process, or cannot be written.
     """
     dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
     plan = Plan.of(dataset, validation, network, method, encoder, options or {}, distances, settings or {})
     trained = build_method(plan.what, plan.contract, plan.how.seed)
     folder = None if out is None else Path(out)
     tracking = _tracking(trackers, folder, plan)
-    if folder is not None:
-        open_run(folder, if_exists, plan.description())
-        if (folder / "config.json").exists():
-            return Model.load(folder)
-    _prepare(trained, plan, dataset, folder)
+    torch_device(device)
     run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device, tracking=tracking)
-    summaries = _fit_members(trained, plan, run, members)
-    return _finished(trained, plan, summaries, folder, device)
+    with nullcontext() if folder is None else locked(folder):
+        if folder is not None:
+            open_run(folder, if_exists, plan.description())
+            if (folder / "config.json").exists():
+                return Model.load(folder)
+        _prepare(trained, plan, dataset, folder)
+        summaries = _fit_members(trained, plan, run, members)
+        return _finished(trained, plan, summaries, folder, device)
 
 
 def train_seeds(
@@ -125,7 +130,7 @@ def train_seeds(
         out: folder in which each seed has a run of its name.
         if_exists: what to do where it holds one.
         progress: show a bar with the time left.
-        device: "auto", "cpu", "gpu".
+        device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
         members: "together", "in-turn", or as is faster on the device.
         trackers: as for ``train``; each seed is a tracked run of its own.
 
@@ -137,23 +142,26 @@ def train_seeds(
     methods = [build_method(plan.what, plan.contract, plan.how.seed) for plan in plans]
     folders = [None if out is None else Path(out) / str(seed) for seed in seeds]
     tracked = [_tracking(trackers, None if out is None else Path(out), plan) for plan in plans]
-    done = {
-        number: model for number, model in enumerate(_open_runs(plans, folders, if_exists)) if model is not None
-    }
-    left = [number for number in range(len(plans)) if number not in done]
-    for number in left:
-        _prepare(methods[number], plans[number], bags, folders[number])
-    runs = {n: Run(folders[n], if_exists == "resume", progress, device, tracked[n]) for n in left}
-    shared = None if out is None else Path(out) / "together"
-    summaries = _fit_seeds(
-        [methods[n] for n in left], [plans[n] for n in left], list(runs.values()), members, shared
-    )
-    for number in left:
-        trained, plan = methods[number], plans[number]
-        how_it_went = summaries.pop(0) if summaries else _fit_members(trained, plan, runs[number], members)
-        done[number] = _finished(trained, plan, how_it_went, folders[number], device)
-    if shared is not None:
-        shutil.rmtree(shared, ignore_errors=True)
+    torch_device(device)
+    with ExitStack() as locks:
+        for folder in folders:
+            locks.enter_context(nullcontext() if folder is None else locked(folder))
+        opened = enumerate(_open_runs(plans, folders, if_exists))
+        done = {number: model for number, model in opened if model is not None}
+        left = [number for number in range(len(plans)) if number not in done]
+        for number in left:
+            _prepare(methods[number], plans[number], bags, folders[number])
+        runs = {n: Run(folders[n], if_exists == "resume", progress, device, tracked[n]) for n in left}
+        shared = None if out is None else Path(out) / "together"
+        summaries = _fit_seeds(
+            [methods[n] for n in left], [plans[n] for n in left], list(runs.values()), members, shared
+        )
+        for number in left:
+            trained, plan = methods[number], plans[number]
+            how_it_went = summaries.pop(0) if summaries else _fit_members(trained, plan, runs[number], members)
+            done[number] = _finished(trained, plan, how_it_went, folders[number], device)
+        if shared is not None:
+            shutil.rmtree(shared, ignore_errors=True)
     return [done[number] for number in range(len(plans))]
 
 
@@ -179,7 +187,7 @@ def _open_runs(
     """Open the folder of each run and yield the model that it holds already."""
     for plan, folder in zip(plans, folders, strict=True):
         if folder is not None:
-            open_run(folder, if_exists, plan.description())
+            open_run(folder, if_exists, plan.description(), shared=folder.parent / "together")
         finished = folder is not None and (folder / "config.json").exists()
         yield Model.load(folder) if finished and folder is not None else None
 
@@ -261,7 +269,6 @@ def _finished(
         model = replace(model, validation=usual)
     if folder is not None:
         model.write_into(folder)
-        shutil.rmtree(folder / "together", ignore_errors=True)
     return model
 
 

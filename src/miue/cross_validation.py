@@ -17,12 +17,15 @@ from miue.bags import BagDataset
 from miue.config import Option
 from miue.data.split_files import write_splits
 from miue.data.splits import Splits
-from miue.errors import ConfigError, DataError
+from miue.devices import torch_device
+from miue.errors import DataError
 from miue.evaluation import Evaluation, evaluate
-from miue.files import atomic_file, read_json, write_json
+from miue.files import atomic_file, make_folder, read_json, remove_temporaries, write_json
+from miue.locks import locked
 from miue.plan import fingerprint
 from miue.predictions import read_predictions
 from miue.progress import bar
+from miue.run_folder import changed_setting, changes
 
 CONFIDENCE = 0.95
 UNBOUNDED = ("nll", "brier")  # every other metric is a share; the interval ends where a metric's range does
@@ -102,6 +105,7 @@ def cross_validate(
     Raises:
         ConfigError: ``out`` holds another cross-validation.
         DataError: a fold that cannot be trained or tested on.
+        StorageError: another process writes ``out``, or it cannot be written.
     """
     folds = [splits.assign(bags, fold) for fold in range(len(splits))]
     if not any(fold.split("test").labels.known.any() for fold in folds):
@@ -111,17 +115,19 @@ def cross_validate(
             got="none",
             fix="label bags that are tested on; cross-validation counts how often they are right",
         )
-    _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": _plain(recipe)})
-    write_splits(out / "splits.csv", splits, bags)
-    todo = [(k, seed) for seed in seeds for k in range(len(folds)) if not _evaluation(out, k, seed).exists()]
-    with bar("runs", shown=progress) as shown:
-        task = shown.add_task("cross-validating", total=len(todo))
-        for _ in _run_all(folds, todo, out, recipe, jobs):
-            shown.advance(task)
-    values = [value for seed in seeds for k in range(len(folds)) for value in _values(out, k, seed)]
-    _write(out / "runs.csv", values)
-    summaries = summarise(values, _test_share(folds))
-    _write(out / "summary.csv", summaries)
+    torch_device(recipe.device)
+    with locked(out):
+        _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": _plain(recipe)})
+        write_splits(out / "splits.csv", splits, bags)
+        todo = [(k, seed) for seed in seeds for k in range(len(folds)) if not _evaluation(out, k, seed).exists()]
+        with bar("runs", shown=progress) as shown:
+            task = shown.add_task("cross-validating", total=len(todo))
+            for _ in _run_all(folds, todo, out, recipe, jobs):
+                shown.advance(task)
+        values = [value for seed in seeds for k in range(len(folds)) for value in _values(out, k, seed)]
+        _write(out / "runs.csv", values)
+        summaries = summarise(values, _test_share(folds))
+        _write(out / "summary.csv", summaries)
     return summaries
 
 
@@ -210,6 +216,7 @@ def _run_all(
 
 def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe) -> None:
     folder = out / f"fold_{fold}" / f"seed_{seed}"
+    remove_temporaries(folder)
     model = train(
         bags,
         network=recipe.network,
@@ -241,20 +248,14 @@ def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
 
 
 def _open(out: Path, description: dict[str, Any]) -> None:
-    """Make the folder, or check that it is one of the same cross-validation."""
+    """Make the folder, or check that it is one of the same cross-validation; without any run it is begun anew."""
     path = out / "cross_validation.json"
-    if path.exists():
-        before = read_json(path, what="cross-validation")
-        changed = [key for key, value in description.items() if before.get(key) != value]
-        if changed:
-            raise ConfigError(
-                item=f"cross-validation {str(out)!r}",
-                wanted=f"the same {changed[0]} as when it was begun",
-                got=f"{description[changed[0]]} instead of {before.get(changed[0])}",
-                fix="choose another --out, or go on with what it was begun with",
-            )
+    remove_temporaries(out)
+    if path.exists() and any(out.glob("fold_*/seed_*/run/run.json")):
+        if changed := changes(read_json(path, what="cross-validation"), description):
+            raise changed_setting(f"cross-validation {str(out)!r}", changed, "choose another --out")
         return
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     write_json(path, description)
 
 
@@ -268,8 +269,8 @@ def _plain(recipe: Recipe) -> dict[str, Any]:
     return {
         **plain,
         "distances": list(recipe.distances),
-        "options": recipe.options or {},
-        "settings": recipe.settings or {},
+        "options": dict(recipe.options or {}),
+        "settings": dict(recipe.settings or {}),
     }
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import errno
+import os
+import re
 from collections.abc import Iterable
+from pathlib import Path
 
 from miue.escapes import visible
 
@@ -39,6 +43,21 @@ class ModelError(MiueError):
 
 class StorageError(MiueError):
     """A file or folder that cannot be read or written."""
+
+
+def cannot_write(path: Path, error: Exception) -> StorageError:
+    """Return the error for a file or folder that could not be written, whatever the library that tried."""
+    within = re.search(r"errno = (\d+)", str(error))  # as HDF5 says it
+    number = getattr(error, "errno", None) or (int(within[1]) if within else None)
+    got, fix = os.strerror(number) if number else str(error), "free space or choose another place"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        fix = "choose another place, or see who may write there"
+    elif number in (errno.EEXIST, errno.ENOTDIR):
+        got = f"{str(getattr(error, 'filename', path))!r}, which is a file and no folder"
+        fix = "choose another place"
+    return StorageError(
+        item=f"{str(path)!r}", wanted="to write it whole", got=got, fix=f"{fix}; nothing half-written was left"
+    )
 
 
 def out_of_range(item: str, wanted: str, got: object) -> ConfigError:

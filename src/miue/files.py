@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from miue.errors import StorageError
+from miue.errors import StorageError, cannot_write
+from miue.locks import locked
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place only when the block succeeds.
+
+    What writes it writes to that path itself, not through a temporary file of its own that a kill would leave.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written; nothing half-written stays.
@@ -28,9 +32,10 @@ def atomic_file(path: Path) -> Iterator[Path]:
         _sync(temporary)
         temporary.replace(path)
     except OSError as error:
-        raise _cannot_write(path, error) from error
+        raise cannot_write(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -38,27 +43,59 @@ def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary folder beside ``path`` that takes its place only when the block succeeds.
 
     Raises:
-        StorageError: ``path`` holds something and ``overwrite`` was not asked for, or writing failed;
-            in both cases what was at ``path`` before is still there, untouched.
+        StorageError: ``path`` holds something and ``overwrite`` was not asked for, another process writes it, or
+            writing failed; in all cases what was at ``path`` before is still there, untouched.
     """
-    refuse_existing(path, overwrite=overwrite)
-    temporary = _temporary_sibling(path)
+    with locked(path):
+        _put_back(path)
+        refuse_existing(path, overwrite=overwrite)
+        for left in temporaries(path.parent, path.name):  # of a process that was killed, since the lock is ours
+            _remove(left)
+        temporary = _temporary_sibling(path)
+        try:
+            temporary.mkdir(parents=True)
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    _sync(file)
+            _replace_folder(temporary, path)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder ``path`` where there is none.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
     try:
-        temporary.mkdir(parents=True)
-        yield temporary
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                _sync(file)
-        _replace_folder(temporary, path)
+        path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise _cannot_write(path, error) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        raise cannot_write(path, error) from error
+
+
+def temporaries(folder: Path, name: str = "") -> list[Path]:
+    """Return what writing ``name``, or anything, left in ``folder`` when it was killed, or is writing just now.
+
+    Only who holds the lock of the output may remove them.
+    """
+    pattern = re.compile(rf"\.{re.escape(name) if name else '.+'}\.[0-9a-f]{{8}}\.tmp")
+    return [path for path in folder.iterdir() if pattern.fullmatch(path.name)] if folder.is_dir() else []
+
+
+def remove_temporaries(*folders: Path) -> None:
+    """Remove what processes that were killed left in ``folders``, whose lock the caller holds."""
+    for folder in folders:
+        for left in temporaries(folder):
+            _remove(left)
 
 
 def refuse_existing(path: Path, *, overwrite: bool) -> None:
     """Raise unless ``path`` is free, an empty folder, or may be overwritten."""
-    taken = path.is_file() or (path.is_dir() and any(path.iterdir()))
+    taken = path.is_file() or (path.is_dir() and any(file.name != ".lock" for file in path.iterdir()))
     if taken and not overwrite:
         raise StorageError(
             item=f"output {str(path)!r}",
@@ -138,25 +175,37 @@ def _replace_folder(new: Path, path: Path) -> None:
     if not path.exists():
         new.replace(path)
         return
-    old = _temporary_sibling(path)
+    old = _moved_aside(path)
     path.replace(old)
     try:
         new.replace(path)
     except OSError:
         old.replace(path)
         raise
-    shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink()
+    _remove(old)
+
+
+def _put_back(path: Path) -> None:
+    """Put what a process moved aside back in its place, if it was killed before the new was there."""
+    old = _moved_aside(path)
+    if old.exists() and not path.exists():
+        old.replace(path)
+    _remove(old)
+
+
+def _moved_aside(path: Path) -> Path:
+    return path.parent / f".{path.name}.old"
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder, if that can be done."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
     with path.open("rb") as file:
         os.fsync(file.fileno())
-
-
-def _cannot_write(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        item=f"{str(path)!r}",
-        wanted="to write it whole",
-        got=error.strerror or str(error),
-        fix="free space or choose another place; nothing half-written was left",
-    )

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save, save_file
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from miue.bags import BagDataset
@@ -22,11 +22,11 @@ from miue.config import DataContract, ModelConfig, build_method, weight_shapes
 from miue.distance_scores import DistanceScores
 from miue.distances import DISTANCES, FeatureDistance
 from miue.errors import ModelError, StorageError, unknown_name
-from miue.files import atomic_file, atomic_folder, check_format, read_json, write_json
+from miue.files import atomic_folder, check_format, read_json, write_json
 from miue.methods import Method
 from miue.prediction import OnBad, predict
 from miue.predictions import Predictions
-from miue.training.checkpoint import weights_of
+from miue.training.checkpoint import weights_of, write_tensors
 from miue.validation_quantiles import FILE as VALIDATION
 from miue.validation_quantiles import KEY as VALIDATED
 from miue.validation_quantiles import ValidationQuantiles
@@ -148,12 +148,10 @@ class Model:
 
     def write_into(self, folder: Path) -> None:
         """Write the model's files beside whatever ``folder`` holds; config.json comes last."""
-        with atomic_file(folder / "model.safetensors") as temporary:
-            save_file(weights_of(self.method), temporary)
+        write_tensors(folder / "model.safetensors", weights_of(self.method))
         if self.distances:
             state = {f"{name}.{k}": v for name, d in self.distances.items() for k, v in weights_of(d).items()}
-            with atomic_file(folder / "distances.safetensors") as temporary:
-                save_file(state, temporary)
+            write_tensors(folder / "distances.safetensors", state)
         content = {
             "format": FORMAT,
             "version": VERSION,

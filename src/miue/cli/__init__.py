@@ -5,18 +5,19 @@ from __future__ import annotations
 import sys
 
 from miue.cli.app import app
+from miue.cli.interrupt import NOTHING, Interrupted
 from miue.errors import MiueError
 
 
 def main() -> None:
-    """Run the command line; an error that a user can mend is one sentence and exit status 2."""
+    """Run the command line; an error that a user can mend is one sentence and exit status 2, an interrupt 130."""
     try:
         app()
     except MiueError as error:
         print(f"miue: error: {error}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("miue: interrupted; a training continues with the same command and --resume", file=sys.stderr)
+    except (Interrupted, KeyboardInterrupt) as error:
+        print(f"miue: interrupted: {str(error) or NOTHING}", file=sys.stderr)
         sys.exit(130)
 
 

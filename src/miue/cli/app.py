@@ -12,6 +12,7 @@ from miue.cli.evaluate import evaluate
 from miue.cli.export import export_app
 from miue.cli.hub import hub_app
 from miue.cli.inspect import inspect
+from miue.cli.interrupt import Commands
 from miue.cli.make import data_make
 from miue.cli.nuclei import nuclei_app
 from miue.cli.pack import data_pack, data_split
@@ -25,6 +26,7 @@ from miue.cli.train import train
 
 app = typer.Typer(
     name="miue",
+    cls=Commands,
     help="Learn from bags with bag labels alone, and know how sure each prediction is.",
     epilog="Start with: miue demo. Or: miue data make digits-bags --out store; miue train store --out run; "
     "miue predict run store --out predictions; miue evaluate predictions.",

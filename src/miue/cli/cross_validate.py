@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.options import Encoder, Method, Network, parse_settings, validation_share
+from miue.cli.interrupt import kept_on_interrupt, kept_runs
+from miue.cli.options import Device, Encoder, Method, Network, parse_settings, validation_share
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError
 from miue.terminal import TextTable, say, show_table
@@ -37,7 +38,7 @@ def cross_validate(
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, in processes of their own.")] = 1,
     split_seed: Annotated[int, typer.Option(min=0, help="Of the folds that are drawn.")] = 42,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Train and test on every fold with every seed; print mean ± standard deviation and a 95 % interval.
 
@@ -68,7 +69,8 @@ def cross_validate(
         distances=() if distance == ["none"] else tuple(distance or DEFAULT_DISTANCES),
         device=device,
     )
-    found = run(opened.bags, splits, numbers, out, recipe, jobs=jobs, progress=not quiet)
+    with kept_on_interrupt(lambda: kept_runs(out, len(splits) * len(numbers))):
+        found = run(opened.bags, splits, numbers, out, recipe, jobs=jobs, progress=not quiet)
     show_table(summary_table(found, len(splits), len(numbers)))
     say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.options import Out, Overwrite
+from miue.cli.outputs import locks_out
 from miue.errors import ConfigError, unknown_name
 from miue.terminal import say
 
@@ -23,6 +24,7 @@ NEED_FILES = {
 }
 
 
+@locks_out
 def data_make(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")],
     out: Out,

@@ -14,7 +14,7 @@ Out = Annotated[Path, typer.Option(help="Folder to write.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Device = Annotated[str, typer.Option(help="auto, cpu or gpu.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, gpu, or a name that torch has, such as cuda:1 or mps.")]
 Network = Annotated[
     str,
     typer.Option(

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from miue.cli.interrupt import kept_bags, kept_on_interrupt
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.terminal import say
 
@@ -38,15 +39,16 @@ def data_pack(
     refuse_existing(out, overwrite=overwrite)
     opened = open_bags(bags, source, progress=not quiet, validation_share=VALIDATION_SHARE)
     say_left_out(opened)
-    packed = pack(
-        opened.bags,
-        out,
-        made_by={"command": shlex.join(["miue", *sys.argv[1:]]), "folder": str(bags)},
-        left_out=opened.left_out,
-        skip_bad=source.skip_bad,
-        overwrite=overwrite,
-        progress=not quiet,
-    )
+    with kept_on_interrupt(lambda: kept_bags(out)):
+        packed = pack(
+            opened.bags,
+            out,
+            made_by={"command": shlex.join(["miue", *sys.argv[1:]]), "folder": str(bags)},
+            left_out=opened.left_out,
+            skip_bad=source.skip_bad,
+            overwrite=overwrite,
+            progress=not quiet,
+        )
     failed = packed.left_out[len(opened.left_out) :]
     for one in failed:
         say(f"left out: {one.bag}: {one.reason}", err=True)

@@ -10,6 +10,7 @@ import typer
 
 from miue.cli.export import check_exports, export_beside
 from miue.cli.options import Device, Out, Overwrite, Quiet
+from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.errors import ConfigError
@@ -17,6 +18,7 @@ from miue.terminal import say
 
 
 @takes_bags
+@locks_out
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a trained model.")],
     bags: Annotated[Path, typer.Argument(help=BAGS_HELP + " Labels are not needed.")],
@@ -51,11 +53,13 @@ def predict(
     --split that holds some is refused.
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
+    from miue.devices import torch_device
     from miue.files import refuse_existing
     from miue.model import Model
 
     refuse_existing(out, overwrite=overwrite)
     check_exports(export or [])
+    torch_device(device)
     model = Model.load(run)
     opened = open_bags(
         bags,

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from miue.cli.interrupt import kept_on_interrupt
 from miue.terminal import say
 
 Slides = Annotated[list[Path], typer.Argument(metavar="SLIDE...", help="Slides that OpenSlide reads.")]
@@ -108,11 +109,20 @@ def for_each_slide(
     from rich.progress import Progress
 
     from miue.errors import DataError, MiueError
+    from miue.files import remove_temporaries
+    from miue.locks import locked
 
     refuse_same_names(slides)
     failed: list[str] = []
     written = kept = patches = 0
-    with Progress(disable=quiet, console=Console(stderr=True)) as bar:
+    with (
+        kept_on_interrupt(
+            lambda: f"{written:,} slides were finished and are kept in {out}; the same command goes on"
+        ),
+        locked(out),
+        Progress(disable=quiet, console=Console(stderr=True)) as bar,
+    ):
+        remove_temporaries(out)
         of_slides, of_patches = bar.add_task("Slides", total=len(slides)), bar.add_task("Patches", total=None)
 
         def follow(coords: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from miue.cli.interrupt import kept_epochs, kept_on_interrupt
 from miue.cli.options import (
     Device,
     Encoder,
@@ -69,38 +70,42 @@ def train(
     Uses the train and validation splits of the bags. Without any, a folder or a table is split by patient and
     class, and of a store a fifth is held out to validate on; --set validation_fraction changes this share, 0 holds
     none out. The run's splits.csv says which bag was what.
-    Every epoch is checkpointed; --resume continues to the same weights.
+    Every epoch is checkpointed; --resume continues to the same weights, with the same options. Another max_epochs
+    is allowed: a larger one trains on, to the weights of a training of that length; a smaller one ends it.
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """
     from miue.api import DEFAULT_DISTANCES
     from miue.api import train as train_model
+    from miue.devices import torch_device
 
     options, settings = parse_settings(setting or [], {"seed": seed})
     if resume and overwrite:
         raise ConfigError(
             item="--resume with --overwrite", wanted="one of the two", got="both", fix="leave one out"
         )
+    torch_device(device)
     in_files = not (bags / "store.json").exists()
     share = validation_share(settings) if in_files else None
     opened = open_bags(bags, source, progress=not quiet, validation_share=share, check_values=in_files)
     say_left_out(opened)
     if opened.note:
         say(opened.note)
-    model = train_model(
-        opened.bags,
-        network=network,
-        method=method,
-        encoder=encoder,
-        options=options,
-        distances=[] if distance == ["none"] else distance or DEFAULT_DISTANCES,
-        settings=settings,
-        out=out,
-        if_exists="resume" if resume else "overwrite" if overwrite else "refuse",
-        progress=not quiet,
-        device=device,
-        members=members,
-        trackers=tracker or [],
-    )
+    with kept_on_interrupt(lambda: kept_epochs(out)):
+        model = train_model(
+            opened.bags,
+            network=network,
+            method=method,
+            encoder=encoder,
+            options=options,
+            distances=[] if distance == ["none"] else distance or DEFAULT_DISTANCES,
+            settings=settings,
+            out=out,
+            if_exists="resume" if resume else "overwrite" if overwrite else "refuse",
+            progress=not quiet,
+            device=device,
+            members=members,
+            trackers=tracker or [],
+        )
     about = model.about
     of = "validation" if about["validation_bags"] else "training"
     say(

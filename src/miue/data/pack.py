@@ -18,7 +18,8 @@ from miue.bags import BagDataset, check_bag
 from miue.data.labelling import LeftOut
 from miue.data.store import write_tables
 from miue.errors import DataError, MiueError, StorageError
-from miue.files import atomic_file, atomic_folder, read_json, refuse_existing, write_json
+from miue.files import atomic_file, atomic_folder, read_json, refuse_existing, remove_temporaries, write_json
+from miue.locks import locked
 from miue.progress import tracked
 from miue.readers.arrays import UNREADABLE
 from miue.tables import read_text_columns
@@ -71,8 +72,23 @@ def pack(
 
     Raises:
         DataError: a bag that cannot be used, or none left.
-        StorageError: ``out`` is taken, the disk is full, or what was written does not read back.
+        StorageError: ``out`` is taken, another process writes it, the disk is full, or what was written does not
+            read back.
     """
+    with locked(out):
+        return _pack(bags, out, made_by or {}, left_out, skip_bad=skip_bad, overwrite=overwrite, progress=progress)
+
+
+def _pack(
+    bags: BagDataset,
+    out: Path,
+    made_by: dict[str, Any],
+    left_out: tuple[LeftOut, ...],
+    *,
+    skip_bad: bool,
+    overwrite: bool,
+    progress: bool,
+) -> Packed:
     refuse_existing(out, overwrite=overwrite)
     work = out.parent / f".{out.name}.packing"
     try:
@@ -91,7 +107,7 @@ def pack(
             got="none",
             fix=missed[0].reason if missed else "check the folder",
         )
-    return _finish(work, out, bags, written, (*left_out, *missed), made_by or {}, overwrite, resumed)
+    return _finish(work, out, bags, written, (*left_out, *missed), made_by, overwrite, resumed)
 
 
 def _write(
@@ -157,6 +173,7 @@ def verify(store: Path) -> list[str]:
 def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
     """Return what an interrupted run of the same bags had written, or begin anew."""
     same = _description(bags)
+    remove_temporaries(work)
     try:
         if read_json(work / "pack.json", what="interrupted packing") == same:
             with (work / "instances.npy").open("rb") as file:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing import get_context
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from miue.experiments.places import SEEDS, Places
 from miue.experiments.preset import Preset, preset
 from miue.experiments.results import Result, read_results, results_of, write_results
 from miue.experiments.stores import make_stores, store_of
+from miue.locks import locked
 
 if TYPE_CHECKING:
     from miue.model import Model
@@ -76,20 +78,24 @@ def train_preset(name: str, seeds: Sequence[int], places: Places, device: str = 
     from miue.api import train_seeds
 
     chosen = _trained(preset(name))
-    return train_seeds(
-        store_of(chosen.data, places, chosen.bags),
-        seeds,
-        network=chosen.network,
-        method=chosen.method,
-        encoder=chosen.encoder,
-        options=chosen.options,
-        distances=(),
-        settings=chosen.settings,
-        out=places.work / "runs" / (preset(name).trained_as or name),
-        if_exists="resume",
-        progress=False,
-        device=device,
-    )
+    out = places.work / "runs" / (preset(name).trained_as or name)
+    with ExitStack() as locks:
+        for seed in sorted(seeds):  # presets that take the same trained models wait for each other
+            locks.enter_context(locked(out / str(seed), wait=True))
+        return train_seeds(
+            store_of(chosen.data, places, chosen.bags),
+            seeds,
+            network=chosen.network,
+            method=chosen.method,
+            encoder=chosen.encoder,
+            options=chosen.options,
+            distances=(),
+            settings=chosen.settings,
+            out=out,
+            if_exists="resume",
+            progress=False,
+            device=device,
+        )
 
 
 def run_one(name: str, seed: int, places: Places, device: str = "auto") -> list[Result]:

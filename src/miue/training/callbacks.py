@@ -11,14 +11,14 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from miue.errors import StorageError
 from miue.files import atomic_file
 from miue.methods import Method
 from miue.tables import read_text_columns
-from miue.training.checkpoint import weights_of
+from miue.training.checkpoint import weights_of, write_tensors
 from miue.training.module import TrainingModule
 
 MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this
@@ -71,8 +71,7 @@ class BestWeights(Checkpoint):
             self.best_criterion, self.best_epoch = criterion, epoch
             self._weights = weights_of(method)
             if self.folder is not None:
-                with atomic_file(self.best) as temporary:
-                    save_file(self._weights, temporary)
+                write_tensors(self.best, self._weights)
 
     def best_weights(self) -> dict[str, Tensor]:
         """Return the weights of the best epoch.

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from miue.errors import StorageError
@@ -52,8 +52,21 @@ def write_nested(path: Path, content: Any) -> None:
     """Write nested dicts, lists, tuples, numbers, strings and tensors to ``path``, atomically."""
     tensors: dict[str, Tensor] = {}
     structure = json.dumps(_encode(content, tensors))
+    write_tensors(path, tensors, {"structure": structure})
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write named tensors to the safetensors file ``path``, atomically.
+
+    safetensors' own ``save_file`` goes through a temporary file that a kill leaves, makes it readable for its
+    owner alone, and tells a full disk from other errors by its text only.
+
+    Raises:
+        StorageError: the disk is full or the folder cannot be written.
+    """
+    content = save(tensors, metadata)
     with atomic_file(path) as temporary:
-        save_file(tensors, temporary, metadata={"structure": structure})
+        temporary.write_bytes(content)
 
 
 def read_nested(path: Path) -> Any:
@@ -77,6 +90,15 @@ def _damaged(path: Path, got: str) -> StorageError:
         got=got,
         fix="start the run again without --resume",
     )
+
+
+def epochs_in(path: Path) -> int:
+    """Return how many epochs a run had finished when Lightning's checkpoint at ``path`` was written.
+
+    Raises:
+        StorageError: the file is missing or damaged.
+    """
+    return int(read_nested(path)["epoch"]) + 1
 
 
 def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:

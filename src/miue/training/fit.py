@@ -16,10 +16,11 @@ from lightning.pytorch.callbacks import Callback, EarlyStopping
 
 from miue.bags import BagDataset
 from miue.config import TrainingConfig
+from miue.devices import lightning_device
 from miue.errors import DataError
 from miue.methods import Method
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, EpochRecord
-from miue.training.checkpoint import SafetensorsCheckpointIO
+from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.module import TrainingData, TrainingModule
 from miue.training.trackers import TrackedEpochs, Tracking
 
@@ -49,7 +50,7 @@ class Run:
         folder: where checkpoints and log go; None writes nothing.
         resume: continue from the folder's last checkpoint, if there is one.
         progress: show a bar with the time left.
-        accelerator: "auto", "cpu", "gpu".
+        accelerator: name of a device, as ``torch_device`` takes it.
         tracking: trackers that are told of each epoch; they need a folder.
     """
 
@@ -92,11 +93,11 @@ def fit(
         callbacks.append(EpochProgress(best))
     started = time.perf_counter()
     checkpoint = best.last if run.resume and run.folder is not None and best.last.exists() else None
+    trained = epochs_in(checkpoint) if checkpoint is not None else 0
     with quiet_lightning():
         trainer = pl.Trainer(
-            accelerator=run.accelerator,
-            devices=1,
-            max_epochs=config.max_epochs,
+            **lightning_device(run.accelerator),
+            max_epochs=max(config.max_epochs, trained),
             callbacks=callbacks,
             plugins=[SafetensorsCheckpointIO()],
             logger=False,

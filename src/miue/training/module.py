@@ -8,7 +8,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
@@ -61,7 +61,7 @@ class EpochSums:
         }  # as Lightning keeps what is logged, so that every way of training stops alike
 
 
-def optimizer_and_schedule(method: Method, config: TrainingConfig) -> tuple[Adam, ReduceLROnPlateau]:
+def optimizer_and_schedule(method: nn.Module, config: TrainingConfig) -> tuple[Adam, ReduceLROnPlateau]:
     """Return Adam with weight decay on weights only, and the schedule of its learning rate."""
     named = list(method.named_parameters())
     decayed = [p for name, p in named if p.dim() > 1 and name.endswith("weight")]
@@ -71,7 +71,23 @@ def optimizer_and_schedule(method: Method, config: TrainingConfig) -> tuple[Adam
         {"params": others},
     ]
     optimizer = Adam(groups, lr=config.learning_rate, fused=True)
+    optimizer.register_load_state_dict_post_hook(_lay_out_like_parameters)
     return optimizer, ReduceLROnPlateau(optimizer, factor=config.lr_factor, patience=config.lr_patience)
+
+
+def _lay_out_like_parameters(optimizer: Optimizer) -> None:
+    """Give loaded moments the memory format of their parameters.
+
+    Fused Adam walks parameter, gradient and moments as flat memory, so that all must lie in the same order.
+    Checkpoints are contiguous, and weights of convolutions are channels last.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            state = optimizer.state.get(parameter, {})
+            for name, value in state.items():
+                if torch.is_tensor(value) and value.shape == parameter.shape:
+                    same = torch.empty_like(parameter, dtype=value.dtype, memory_format=torch.preserve_format)
+                    state[name] = same.copy_(value)
 
 
 class TrainingModule(pl.LightningModule):

@@ -24,6 +24,7 @@ from miue.bags import BagBatch, BagDataset
 from miue.config import TrainingConfig
 from miue.devices import torch_device
 from miue.errors import ConfigError
+from miue.files import make_folder
 from miue.methods import Method
 from miue.segments import MATMUL_FROM, Segments
 from miue.training.batches import PackedBatches, ordered_batches, shuffled_batches
@@ -103,8 +104,7 @@ def fit_together(
             for state in active:
                 state.end_epoch(epoch + 1)
             if last is not None:
-                last.parent.mkdir(parents=True, exist_ok=True)
-                write_nested(last, [state.state_dict() for state in states])
+                write_nested(last, {state.config.seed: state.state_dict() for state in states})
             bar.update(task, completed=epoch + 1, note=f"{len(active)} of {len(states)} members learn on")
     for state in states:
         state.best.restore(state.method)
@@ -148,7 +148,7 @@ class _Member:
         optimizer, schedule = optimizer_and_schedule(method.to(device), config)
         best = BestWeights(None if run.folder is None else run.folder / "checkpoints")
         if run.folder is not None:
-            (run.folder / "checkpoints").mkdir(parents=True, exist_ok=True)
+            make_folder(run.folder / "checkpoints")
         return cls(method, config, optimizer, schedule, best, run.records(config), EpochSums())
 
     def end_epoch(self, epoch: int) -> None:
@@ -273,5 +273,8 @@ def _check(members: Sequence[Method], train: BagDataset, configs: Sequence[Train
 
 
 def _resume(states: list[_Member], path: Path) -> None:
-    for state, saved in zip(states, read_nested(path), strict=True):
-        state.load_state_dict(saved)
+    """Take over the state of each member; some that were saved may be models by now, and are not trained again."""
+    saved = read_nested(path)
+    if all(state.config.seed in saved for state in states):
+        for state in states:
+            state.load_state_dict(saved[state.config.seed])

@@ -17,7 +17,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from miue.config import TrainingConfig
 from miue.errors import ConfigError, unknown_name
-from miue.files import read_json, write_json
+from miue.files import make_folder, read_json, write_json
 from miue.training.callbacks import EpochRecord
 
 IDS = "trackers.json"  # in the folder of a run: which MLflow and W&B runs are continued on resume
@@ -62,7 +62,7 @@ def mlflow(place: Place) -> Logger:
     store = place.home.resolve() / "mlflow"
     local = "MLFLOW_TRACKING_URI" not in os.environ
     if local:
-        store.mkdir(parents=True, exist_ok=True)
+        make_folder(store)
     return MLFlowLogger(
         "miue",
         run_name=place.name,
@@ -155,7 +155,8 @@ class TrackedEpochs(EpochRecord):
         for name in self.tracking.names:
             place = Place(self.tracking.home, self.folder, epoch + 1, before.get(name))
             logger = TRACKERS[name](place)
-            logger.log_hyperparams(dict(self.parameters))
+            if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
+                logger.log_hyperparams(dict(self.parameters))
             if name != "tensorboard":
                 ids[name] = str(logger.version)
             self.loggers.append(logger)

@@ -10,7 +10,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from miue.files import atomic_file
+from miue.files import atomic_file, make_folder
 from miue.report.figures import save_figure
 
 Cell = str | int | float
@@ -32,7 +32,7 @@ class Drawn:
 
     def write(self, folder: Path, name: str) -> None:
         """Write <name>.csv and <name>.png to ``folder``, each whole or not at all."""
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         with (
             atomic_file(folder / f"{name}.csv") as temporary,
             temporary.open("w", newline="", encoding="utf-8") as file,

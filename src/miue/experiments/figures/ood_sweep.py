@@ -56,7 +56,6 @@ def sweep_of(name: str, seed: int, places: Places, device: str) -> OodSweep:
     if path.exists():
         return read_sweep(path)
     scores = dict(_scores(name, seed, places, device))
-    path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as temporary, temporary.open("wb") as file:
         arrays: dict[str, Any] = {"|".join(map(str, key)): values for key, values in scores.items()}
         np.savez(file, allow_pickle=False, **arrays)

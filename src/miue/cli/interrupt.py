@@ -1,0 +1,65 @@
+"""Ctrl-C: one line that says what was kept and how to go on."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from typer.core import TyperGroup
+
+NOTHING = "nothing half-written was left; give the same command again"
+
+
+class Interrupted(Exception):
+    """An interrupt, with what to say of it; Typer ends a plain ``KeyboardInterrupt`` without a word."""
+
+
+class Commands(TyperGroup):
+    """Commands of which an interrupt reaches ``main``."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted(str(error) or NOTHING) from error
+
+
+@contextmanager
+def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
+    """Let an interrupt of the block carry what ``say`` returns."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt(say()) from error
+
+
+def kept_epochs(run: Path) -> str:
+    """Return how much of a training is kept, and how to go on."""
+    if not any(run.rglob("last.safetensors")):
+        return "no epoch was finished; give the same command again"
+    epochs = sum(_lines(log) for log in run.rglob("log.csv"))
+    return f"{epochs:,} finished epochs are kept in {run}; the same command with --resume goes on"
+
+
+def kept_runs(out: Path, total: int) -> str:
+    """Return how much of a cross-validation is kept, and how to go on."""
+    whole = len(list(out.glob("fold_*/seed_*/metrics.json")))
+    kept = f"{whole:,} of {total:,} runs and the epochs of those under way are kept in {out}"
+    return f"{kept}; the same command goes on"
+
+
+def kept_bags(out: Path) -> str:
+    """Return how much of a packing is kept, and how to go on."""
+    bags = _lines(out.parent / f".{out.name}.packing" / "checksums.csv", header=False)
+    return f"{bags:,} packed bags are kept; the same command goes on"
+
+
+def _lines(path: Path, *, header: bool = True) -> int:
+    if not path.exists():
+        return 0
+    with path.open(newline="", encoding="utf-8") as file:
+        return max(0, sum(1 for _ in csv.reader(file)) - header)

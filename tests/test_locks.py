@@ -1,0 +1,204 @@
+"""One process at a time writes an output, and what a killed one left is removed by the next."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import made_files
+import pytest
+from commands import fail, run
+from made_bags import separable_bags
+
+import miue
+from miue.cross_validation import Recipe, cross_validate
+from miue.data.pack import pack
+from miue.data.split_drawing import make_folds
+from miue.errors import StorageError
+from miue.files import atomic_file, atomic_folder
+from miue.locks import locked
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from miue.locks import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+QUICK = {"max_epochs": 1}
+
+
+@pytest.fixture
+def hold() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
+    """Lock an output in another process, which is killed in the end."""
+    started = []
+
+    def start(output: Path) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", HOLD, str(output)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def predictions() -> miue.Predictions:
+    bags = separable_bags(12)
+    return miue.train(bags, settings=QUICK, progress=False, device="cpu").predict(bags)
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "train": lambda out: miue.train(separable_bags(), settings=QUICK, out=out, progress=False, device="cpu"),
+    "train_seeds": lambda out: miue.train_seeds(
+        separable_bags(), [int(out.name)], settings=QUICK, out=out.parent, progress=False, device="cpu"
+    ),
+    "cross_validate": lambda out: cross_validate(
+        separable_bags(), make_folds(separable_bags(), 2), [1], out, Recipe(settings=QUICK), progress=False
+    ),
+    "pack": lambda out: pack(separable_bags(), out),
+    "write_store": lambda out: miue.write_store(out, separable_bags()),
+    "predictions": lambda out: predictions().save(out),
+}
+
+
+@pytest.mark.parametrize("what", WRITERS)
+def test_who_writes_an_output_is_told_to_a_second_process(
+    what: str, tmp_path: Path, hold: Callable[[Path], subprocess.Popen[str]]
+) -> None:
+    out = tmp_path / "7"
+    process = hold(out)
+    with pytest.raises(
+        StorageError, match=f"no other process that writes it, got process {process.pid} on .*since"
+    ):
+        WRITERS[what](out)
+    assert not out.exists()
+    process.kill()
+    process.wait()
+    WRITERS[what](out)
+    assert out.exists()
+    assert not list(tmp_path.rglob("*.lock"))
+
+
+def test_the_commands_refuse_at_once(tmp_path: Path, hold: Callable[[Path], subprocess.Popen[str]]) -> None:
+    hold(tmp_path / "out")
+    for command in (
+        ["data", "make", "digits-bags"],
+        ["predict", tmp_path / "no-model", tmp_path / "no-bags"],
+    ):
+        assert "no other process that writes it" in fail(*command, "--out", tmp_path / "out")
+    folder, labels = made_files.slides(tmp_path / "job")
+    packing = ["data", "pack", folder, "--labels", labels, "--quiet", "--out"]
+    assert "no other process that writes it" in fail(*packing, tmp_path / "out")
+    run(*packing, tmp_path / "store")
+
+
+def test_a_thread_waits_for_no_other_but_locks_again_what_it_holds(tmp_path: Path) -> None:
+    refused: list[BaseException] = []
+
+    def lock() -> None:
+        try:
+            with locked(tmp_path / "out"):
+                pass
+        except StorageError as error:
+            refused.append(error)
+
+    with locked(tmp_path / "out"), locked(tmp_path / "out"), locked(tmp_path / "other"):
+        thread = threading.Thread(target=lock)
+        thread.start()
+        thread.join()
+    assert len(refused) == 1
+    assert f"process {os.getpid()}" in str(refused[0])
+    lock()
+    assert len(refused) == 1
+
+
+def test_an_output_whose_folder_cannot_be_written_is_locked_inside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "mounted"
+    out.mkdir()
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path and may(path, mode))
+    with locked(out):
+        assert json.loads((out / ".lock").read_text())["process"] == os.getpid()
+        miue.train(separable_bags(), settings=QUICK, out=out, progress=False, device="cpu")
+    assert not (out / ".lock").exists()
+
+
+def test_a_process_that_was_killed_holds_nothing(
+    tmp_path: Path, hold: Callable[[Path], subprocess.Popen[str]]
+) -> None:
+    process = hold(tmp_path / "out")
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert (tmp_path / ".out.lock").exists()
+    with locked(tmp_path / "out"):
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_resume_removes_what_a_kill_left_half_written_and_nothing_else(finished: bool, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    ensemble = {"method": "deep-ensemble", "options": {"method.size": 2}, "members": "in-turn"}
+
+    def train() -> None:
+        bags = separable_bags()
+        miue.train(bags, settings=QUICK, out=out, if_exists="resume", progress=False, device="cpu", **ensemble)
+
+    train()
+    if not finished:
+        (out / "config.json").unlink()
+    left = [
+        out / ".config.json.0123abcd.tmp",
+        out / "members" / "1" / ".log.csv.0123abcd.tmp",
+        out / "members" / "0" / "checkpoints" / ".last.safetensors.0123abcd.tmp",
+    ]
+    kept = [out / ".notes.tmp", out / "mine.0123abcd.tmp", tmp_path / ".other.0123abcd.tmp"]
+    for path in (*left, *kept):
+        path.write_text("half")
+    train()
+    assert not [path for path in left if path.exists()]
+    assert [path for path in kept if path.exists()] == kept
+
+
+def test_the_next_folder_of_a_name_removes_what_a_killed_one_left(tmp_path: Path) -> None:
+    half, other = tmp_path / ".out.0123abcd.tmp", tmp_path / ".other.0123abcd.tmp"
+    for folder in (half, other):
+        folder.mkdir()
+        (folder / "bags.csv").write_text("half")
+    with atomic_folder(tmp_path / "out") as folder:
+        (folder / "bags.csv").write_text("whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "out"]
+
+
+def test_a_folder_that_was_being_replaced_when_its_writer_was_killed_comes_back(tmp_path: Path) -> None:
+    aside = tmp_path / ".out.old"
+    aside.mkdir()
+    (aside / "bags.csv").write_text("old")
+    with pytest.raises(StorageError, match="--overwrite"), atomic_folder(tmp_path / "out"):
+        pass
+    assert (tmp_path / "out" / "bags.csv").read_text() == "old"
+    assert not aside.exists()
+
+
+def test_two_writers_of_one_file_leave_each_other_s_temporaries(tmp_path: Path) -> None:
+    with atomic_file(tmp_path / "a") as first, atomic_file(tmp_path / "a") as second:
+        second.write_text("2")
+        first.write_text("1")
+    assert (tmp_path / "a").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -1,0 +1,207 @@
+"""A training that was interrupted goes on to what it would have become, whatever is trained."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from made_bags import separable_bags
+from made_images import bright_bags
+from torch import Tensor, nn
+
+import miue
+from miue.bags import BagDataset
+from miue.config import TrainingConfig
+from miue.cross_validation import Recipe, cross_validate
+from miue.data.split_drawing import make_folds
+from miue.training import checkpoint, together
+from miue.training.callbacks import BestWeights
+from miue.training.module import optimizer_and_schedule
+
+KINDS: dict[str, tuple[BagDataset, dict[str, Any]]] = {
+    "lenet": (bright_bags(side=16), {"encoder": "lenet", "options": {"encoder.dropout": 0.2}}),
+    "alexnet": (bright_bags(12, side=15, channels=3), {"encoder": "alexnet"}),
+    "compact": (bright_bags(), {"encoder": "compact"}),
+    "mlp": (separable_bags(24), {"encoder": "mlp", "options": {"encoder.standardise": True}}),
+    "torchmil-transmil": (bright_bags(), {"network": "torchmil-transmil", "method": "deterministic"}),
+    "bayes-mil": (bright_bags(), {"method": "bayes-mil"}),
+    "ensemble in turn": (
+        bright_bags(),
+        {"method": "deep-ensemble", "members": "in-turn", "options": {"method.size": 2}},
+    ),
+    "ensemble together": (
+        bright_bags(),
+        {"method": "deep-ensemble", "members": "together", "options": {"method.size": 2}},
+    ),
+}
+
+
+class Killed(BaseException):
+    """Stands for a kill; nothing that runs inside a training catches it."""
+
+
+def train(kind: str, out: Path, **more: Any) -> miue.Model:
+    if kind.startswith("torchmil") and importlib.util.find_spec("torchmil") is None:
+        pytest.skip("needs torchmil")
+    bags, options = KINDS[kind]
+    settings = {"seed": 7, "max_epochs": 4, "learning_rate": 3e-3, **more.pop("settings", {})}
+    return miue.train(bags, settings=settings, out=out, progress=False, device="cpu", **options, **more)
+
+
+def kill_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is trained die once it has written down this many epochs."""
+    written = []
+
+    def count() -> None:
+        written.append(1)
+        if len(written) == epochs:
+            raise Killed
+
+    def counted(write: Callable[..., None]) -> Callable[..., None]:
+        def write_and_count(*given: Any) -> None:
+            write(*given)
+            count()
+
+        return write_and_count
+
+    monkeypatch.setattr(BestWeights, "on_train_epoch_end", counted(BestWeights.on_train_epoch_end))
+    monkeypatch.setattr(together, "write_nested", counted(checkpoint.write_nested))
+
+
+def assert_same_files(first: Path, second: Path) -> None:
+    contents = [
+        {file.relative_to(folder): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+        for folder in (first, second)
+    ]
+    assert contents[0].keys() == contents[1].keys()
+    assert [name for name in contents[0] if contents[0][name] != contents[1][name]] == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_resumed_ends_in_the_same_files(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(kind, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        kill_after(3 if kind != "ensemble in turn" else 6, patch)
+        with pytest.raises(Killed):
+            train(kind, tmp_path / "killed")
+    assert not (tmp_path / "killed" / "config.json").exists()
+    train(kind, tmp_path / "killed", if_exists="resume")
+    assert_same_files(tmp_path / "whole", tmp_path / "killed")
+
+
+def test_a_cross_validation_of_images_goes_on_to_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = bright_bags()
+    recipe = Recipe(encoder="compact", settings={"max_epochs": 3, "learning_rate": 3e-3})
+    splits = make_folds(bags, 2)
+    cross_validate(bags, splits, [1], tmp_path / "whole", recipe, progress=False)
+    with monkeypatch.context() as patch:
+        kill_after(5, patch)
+        with pytest.raises(Killed):
+            cross_validate(bags, splits, [1], tmp_path / "killed", recipe, progress=False)
+    cross_validate(bags, splits, [1], tmp_path / "killed", recipe, progress=False)
+    assert_same_files(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("finished", [True, False])
+def test_more_epochs_end_where_a_training_of_that_length_ends(
+    kind: str, finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind in ("alexnet", "torchmil-transmil", "bayes-mil") and not finished:
+        pytest.skip("as the others")
+    train(kind, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        if not finished:
+            kill_after(1, patch)
+        with nullcontext() if finished else pytest.raises(Killed):
+            train(kind, tmp_path / "longer", settings={"max_epochs": 2})
+    trained = train(kind, tmp_path / "longer", settings={"max_epochs": 4}, if_exists="resume")
+    assert trained.about["settings"]["max_epochs"] == 4
+    assert_same_files(tmp_path / "whole", tmp_path / "longer")
+
+
+@pytest.mark.parametrize("kind", ["mlp", "ensemble in turn", "ensemble together"])
+def test_fewer_epochs_end_a_training_where_it_is(kind: str, tmp_path: Path) -> None:
+    longer = train(kind, tmp_path / "run")
+    (tmp_path / "run" / "calibration.json").write_text("{}")  # of the weights that there were
+    shorter = train(kind, tmp_path / "run", settings={"max_epochs": 2}, if_exists="resume")
+    assert shorter.weights_sha256 == longer.weights_sha256
+    assert shorter.about["epochs"] == longer.about["epochs"]
+    assert not (tmp_path / "run" / "calibration.json").exists()
+
+
+def test_seeds_of_which_one_was_finished_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bags = separable_bags(24)
+    bags = replace(bags, splits=("train", "train", "train", "validation") * 6)
+
+    def train_three(out: Path) -> list[str]:
+        settings = {"max_epochs": 3, "learning_rate": 3e-3}
+        options = {"encoder.width": 8}
+        models = miue.train_seeds(
+            bags,
+            [1, 2, 3],
+            settings=settings,
+            options=options,
+            out=out,
+            if_exists="resume",
+            members="together",
+            progress=False,
+            device="cpu",
+        )
+        return [model.weights_sha256 for model in models]
+
+    wanted = train_three(tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        written: list[Path] = []
+        really_write = miue.Model.write_into
+
+        def write_one(model: miue.Model, folder: Path) -> None:
+            if written:
+                raise Killed
+            written.append(folder)
+            really_write(model, folder)
+
+        patch.setattr(miue.Model, "write_into", write_one)
+        with pytest.raises(Killed):
+            train_three(tmp_path / "killed")
+    assert train_three(tmp_path / "killed") == wanted
+
+
+class Filters(nn.Module):
+    """Four-dimensional weights in a memory format of choice."""
+
+    def __init__(self, memory_format: torch.memory_format) -> None:
+        super().__init__()
+        values = torch.randn(3, 5, 2, 2, generator=torch.Generator().manual_seed(0))
+        self.weight = nn.Parameter(values.contiguous(memory_format=memory_format))
+
+
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_loaded_moments_meet_their_weights_in_every_memory_format(memory_format: torch.memory_format) -> None:
+    def step(filters: Filters, optimizer: torch.optim.Optimizer) -> Tensor:
+        optimizer.zero_grad()
+        filters.weight.pow(3).sum().backward()
+        optimizer.step()
+        return filters.weight.detach().clone()
+
+    filters = Filters(memory_format)
+    optimizer, _ = optimizer_and_schedule(filters, TrainingConfig())
+    step(filters, optimizer)
+    saved = {
+        k: v.contiguous().clone() if torch.is_tensor(v) else v for k, v in optimizer.state[filters.weight].items()
+    }
+    again = Filters(memory_format)
+    again.load_state_dict(filters.state_dict())
+    resumed, _ = optimizer_and_schedule(again, TrainingConfig())
+    resumed.load_state_dict({**optimizer.state_dict(), "state": {0: saved}})
+    assert torch.equal(step(again, resumed), step(filters, optimizer))

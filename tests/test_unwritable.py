@@ -1,0 +1,209 @@
+"""A full disk, a folder that takes no files, a device that is not there: said, and nothing half-made stays."""
+
+from __future__ import annotations
+
+import os
+import resource
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from commands import fail
+from made_bags import separable_bags
+from made_predictions import made_predictions
+
+import miue
+from miue.bags import BagDataset
+from miue.cross_validation import Recipe, cross_validate
+from miue.data import write_store
+from miue.data.pack import pack
+from miue.data.split_drawing import make_folds
+from miue.devices import lightning_device, torch_device
+from miue.errors import ConfigError, DataError, StorageError
+from miue.files import atomic_file
+
+QUICK = {"max_epochs": 1}
+
+
+@contextmanager
+def full_disk(allowed: int) -> Iterator[None]:
+    """Let every file that grows beyond ``allowed`` bytes fail, whichever library writes it."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (allowed, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def train(out: Path, **more: str) -> miue.Model:
+    given = {"if_exists": "refuse", **more}
+    return miue.train(separable_bags(), settings=QUICK, out=out, progress=False, device="cpu", **given)
+
+
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "train": train,
+    "ensemble": lambda out: train(out, method="deep-ensemble"),
+    "cross_validate": lambda out: cross_validate(
+        separable_bags(), make_folds(separable_bags(), 2), [1], out, Recipe(settings=QUICK), progress=False
+    ),
+    "store": lambda out: write_store(out, separable_bags()),
+    "pack": lambda out: pack(separable_bags(), out),
+    "predictions": lambda out: made_predictions().save(out),
+}
+
+
+@pytest.mark.parametrize("allowed", [100, 5_000])
+@pytest.mark.parametrize("what", WRITERS)
+def test_a_full_disk_is_said_and_the_next_try_goes_through(what: str, allowed: int, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    try:
+        with full_disk(allowed):
+            WRITERS[what](out)
+    except StorageError as error:
+        assert "File too large" in str(error)
+        assert "free space" in str(error)
+    else:
+        assert what in ("store", "pack") and allowed == 5_000, "these bags are small"
+        return
+    assert not [path for path in tmp_path.rglob("*") if path.name.endswith((".tmp", ".lock"))]
+    WRITERS[what](out)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["export", "geojson"],
+        ["export", "heatmap"],
+        ["export", "arrays"],
+        ["export", "worklist"],
+        ["report"],
+        ["evaluate"],
+    ],
+    ids=" ".join,
+)
+def test_commands_say_that_the_disk_is_full_or_the_folder_takes_no_files(
+    command: list[str], saved_slides: Path, tmp_path: Path, small_plotly: None
+) -> None:
+    out = tmp_path / "out"
+    with full_disk(10):
+        said = fail(*command, saved_slides, "--out", out)
+    assert "File too large; free space" in said
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["predictions"]
+    (tmp_path / "file").touch()
+    assert "which is a file and no folder; choose another place" in fail(
+        *command, saved_slides, "--out", tmp_path / "file" / "out"
+    )
+
+
+@pytest.mark.parametrize("what", WRITERS)
+def test_a_folder_that_cannot_be_made_is_said(what: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="got .*/file.*, which is a file and no folder; choose another"):
+        WRITERS[what](tmp_path / "file" / "out")
+
+
+def test_a_folder_that_takes_no_files_names_who_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, os.strerror(13), str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)  # as a file system that is read-only does
+    with (
+        pytest.raises(StorageError, match="got Permission denied; choose another place, or see who"),
+        atomic_file(tmp_path / "a"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o002])
+def test_every_file_of_a_run_has_the_mode_of_a_new_file(umask: int, tmp_path: Path, bags: BagDataset) -> None:
+    before = os.umask(umask)
+    try:
+        model = train(tmp_path / "run")
+        model.save(tmp_path / "copy")
+        model.predict(bags).save(tmp_path / "predictions")
+        miue.write_store(tmp_path / "store", bags)
+    finally:
+        os.umask(before)
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {path.name: oct(mode) for path, mode in modes.items() if mode != 0o666 & ~umask} == {}
+    assert any(path.suffix == ".safetensors" for path in modes)
+
+
+def without_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda", "cuda:0", "mps"])
+def test_a_device_that_is_not_there_is_refused_before_anything_is_written(
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bags: BagDataset
+) -> None:
+    without_accelerator(monkeypatch)
+    write_store(tmp_path / "store", bags)
+    out = tmp_path / "out"
+    message = f"device {device!r}: expected an accelerator, got 0 of them; choose the device 'cpu', or 'auto'"
+    for command in ("train", "cross-validate"):
+        assert message in fail(command, tmp_path / "store", "--out", out, "--device", device)
+    with pytest.raises(ConfigError, match="an accelerator"):
+        miue.train(bags, out=out, device=device, progress=False)
+    with pytest.raises(ConfigError, match="an accelerator"):
+        cross_validate(bags, make_folds(bags, 2), [1], out, Recipe(device=device), progress=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
+def test_devices_are_named_as_torch_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    names = {"auto": "cuda", "gpu": "cuda", "cuda": "cuda", "cuda:1": "cuda:1", "cpu": "cpu"}
+    assert {name: str(torch_device(name)) for name in names} == names
+    assert lightning_device("cuda:1") == {"accelerator": "cuda", "devices": [1]}
+    assert lightning_device("gpu") == {"accelerator": "cuda", "devices": 1}
+    for name in ("cuda:2", "mps"):
+        with pytest.raises(ConfigError, match="an accelerator"):
+            torch_device(name)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert (str(torch_device("gpu")), str(torch_device("mps")), str(torch_device("auto"))) == ("mps", "mps", "cpu")
+    for name in ("meta", "gpus"):
+        with pytest.raises(ConfigError, match="expected one of auto, cpu, gpu"):
+            torch_device(name)
+
+
+def test_a_run_without_a_finished_epoch_does_not_block_the_next_try(tmp_path: Path, bags: BagDataset) -> None:
+    out = tmp_path / "run"
+    with pytest.raises(DataError, match="a finite loss"):
+        miue.train(
+            bags,
+            method="deterministic",
+            settings={"learning_rate": 1e30, "max_epochs": 1},
+            out=out,
+            progress=False,
+            device="cpu",
+        )
+    assert (out / "run.json").exists()
+    (out / "checkpoints").mkdir(exist_ok=True)
+    (out / "checkpoints" / "best.safetensors").write_bytes(b"half an epoch")
+    train(out, if_exists="resume", method="deterministic")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "run.json").write_text("{}")
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(StorageError, match="holds files"):
+        train(other)
+    assert (other / "run.json").exists()
+    (other / "notes.txt").unlink()
+    train(other)
+
+
+def test_a_cross_validation_of_which_no_run_was_begun_does_not_block_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bags: BagDataset
+) -> None:
+    folds = make_folds(bags, 2)
+    with pytest.raises(ConfigError):
+        cross_validate(bags, folds, [1], tmp_path, Recipe(network="no-network"), progress=False)
+    cross_validate(bags, folds, [1], tmp_path, Recipe(settings=QUICK), progress=False)

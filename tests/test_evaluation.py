@@ -15,6 +15,7 @@ from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
 from miue.evaluation.evaluate import evaluate_level
 from miue.evaluation.metrics import (
+    NO_LABEL,
     Metric,
     area_under_risk_coverage,
     brier_score,
@@ -24,6 +25,7 @@ from miue.evaluation.metrics import (
     separation,
 )
 from miue.evaluation.table import evaluation_table
+from miue.ood_flags import OodFlags
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
 
@@ -36,7 +38,9 @@ def table(
 ) -> PredictionTable:
     sets = np.array(ood_sets or [""] * len(labels), object)
     names = np.array([f"b{i}" for i in range(len(labels))], object)
-    return PredictionTable(distribution, names, Labels.of(labels), sets != "", sets, scores=scores or {})
+    return PredictionTable(
+        distribution, names, Labels.of(labels), OodFlags.of(sets != ""), sets, scores=scores or {}
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=3, max_size=40))
@@ -173,8 +177,7 @@ def test_the_table_has_a_row_for_each_score_at_both_levels() -> None:
     bags = table(Dirichlet(alpha), [0, 1, None], sets, {"knn_mean": np.arange(3.0), "knn_high": np.arange(3.0)})
     instances = table(Dirichlet(alpha), [0, 1, None], sets, {"knn": np.array([3.0, 1.0, 2.0])})
     rendered = evaluation_table(evaluate(Predictions(bags, instances)))
-    rows = list(zip(*(column.cells for column in rendered.columns), strict=True))
-    assert ("OOD far, AUROC by knn", "100.00", "50.00") in rows
+    assert ("OOD far, AUROC by knn", "100.00", "50.00") in rendered.rows
 
 
 def test_an_undefined_metric_is_a_dash_with_its_reason_and_null_in_json() -> None:
@@ -187,11 +190,12 @@ def test_an_undefined_metric_is_a_dash_with_its_reason_and_null_in_json() -> Non
     }
     assert evaluation.bags.metrics["ue"].value is None
     rendered = evaluation_table(evaluation)
-    assert "— \\[1]" in list(rendered.columns[1].cells)
-    assert "no misclassified item among 2" in str(rendered.caption)
+    assert "— [1]" in [row[1] for row in rendered.rows]
+    assert "[1] no misclassified item among 2" in rendered.notes
 
 
 def test_predictions_without_any_label_are_still_evaluated() -> None:
     level = evaluate_level(table(Dirichlet(torch.tensor([[9.0, 1.0], [3.0, 1.0]])), [None, None], ["", "far"]))
-    assert level.metrics["accuracy"] == Metric(None, "no labelled item")
+    assert level.metrics["accuracy"] == Metric(None, NO_LABEL)
+    assert level.confidence.auroc == Metric(None, NO_LABEL)
     assert level.ood["far"].auroc.value == 1

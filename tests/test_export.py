@@ -15,6 +15,7 @@ from miue.bags import Labels
 from miue.coords import Coords
 from miue.errors import ConfigError, DataError, StorageError
 from miue.export.patches import class_names, file_names, grid_step
+from miue.ood_flags import OodFlags
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions, read_predictions
 from miue.slides import find_slide, open_slide
@@ -69,7 +70,7 @@ def test_a_slide_of_one_patch_needs_its_size_or_is_left_out_and_named(
         alpha_of(16),
         two_slides.instances.bag_ids[keep],
         Labels.unknown(16),
-        np.zeros(16, bool),
+        OodFlags.unknown(16),
         np.array([""] * 16, object),
         keep,
         {},

@@ -145,8 +145,8 @@ def _class_names(given: Sequence[str], count: int) -> tuple[str, ...]:
 
 
 def _check_bags(table: PredictionTable, needs_labels: bool) -> None:
-    """Raise unless all bags are in distribution and, where labels are needed, labelled."""
-    foreign = np.flatnonzero(table.is_ood)
+    """Raise where a bag is known to be out of distribution or, where labels are needed, has none."""
+    foreign = np.flatnonzero(table.is_ood.out_of_distribution)
     if len(foreign):
         raise DataError(
             item=f"bag {str(table.bag_ids[foreign[0]])!r}",

@@ -20,6 +20,6 @@ def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = F
     from miue.evaluation.table import evaluation_table
 
     evaluation = run_demo(out, overwrite=overwrite, progress=not quiet)
-    Console().print(evaluation_table(evaluation))
+    Console().print(evaluation_table(evaluation).as_rich("Evaluation"))
     typer.echo(f"Written to {out}/: store, run, predictions, evaluation.json, figures, report.html.")
     typer.echo(f"Open {out / 'report.html'} in a browser to look into it.")

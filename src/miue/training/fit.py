@@ -128,7 +128,7 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
             got=f"none for {len(missing)} of {len(bags)} bags",
             fix="label them or leave them out",
         )
-    foreign = [name for name, is_ood in zip(bags.ids, bags.is_ood, strict=True) if is_ood]
+    foreign = [name for name, is_out in zip(bags.ids, bags.is_ood.out_of_distribution, strict=True) if is_out]
     if foreign:
         raise DataError(
             item=f"bag {foreign[0]!r} of the {what} set",

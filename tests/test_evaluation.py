@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
@@ -199,3 +202,18 @@ def test_predictions_without_any_label_are_still_evaluated() -> None:
     assert level.metrics["accuracy"] == Metric(None, NO_LABEL)
     assert level.confidence.auroc == Metric(None, NO_LABEL)
     assert level.ood["far"].auroc.value == 1
+
+
+def test_an_evaluation_prints_as_a_table_and_as_html_without_markup_of_others() -> None:
+    alpha = torch.tensor([[9.0, 1.0], [1.0, 8.0], [1.0, 5.0], [3.0, 1.0]])
+    evaluation = evaluate(Predictions(table(Dirichlet(alpha), [0, 1, 0, None], ["", "", "", "[red]<b>"]), None))
+    lines = str(evaluation).splitlines()
+    assert lines[0].split() == ["metric", "bags", "(4)"]
+    assert lines[2].split() == ["Acc.", "66.67"] and len({len(line) for line in lines[:5]}) == 1
+    assert repr(evaluation) == str(evaluation) and "OOD [red]<b>, AUROC" in str(evaluation)
+    page = evaluation._repr_html_()
+    assert "<td style='text-align:right'>66.67</td>" in page
+    assert "OOD [red]&lt;b&gt;, AUROC" in page and "<b>" not in page
+    console = Console(file=io.StringIO(), width=120)
+    console.print(evaluation_table(evaluation).as_rich("Evaluation"))
+    assert "OOD [red]<b>, AUROC" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -109,7 +109,7 @@ def cross_validate(
             item=f"the test bags of {splits.source!r}",
             wanted="at least one with a label",
             got="none",
-            fix="label bags that are tested on; cross-validation counts how often they are right",
+            fix="label bags that are tested on (--labels TABLE); cross-validation counts how often they are right",
         )
     _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": _plain(recipe)})
     write_splits(out / "splits.csv", splits, bags)

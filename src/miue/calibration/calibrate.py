@@ -160,5 +160,6 @@ def _check_bags(table: PredictionTable, needs_labels: bool) -> None:
             item=f"bag {str(table.bag_ids[unknown[0]])!r}",
             wanted="a label for every calibration bag",
             got=f"{len(unknown)} of {len(table)} without one",
-            fix="label them or leave them out; the out-of-distribution threshold alone needs no label",
+            fix="give labels with --labels TABLE, or leave these bags out; the out-of-distribution threshold "
+            "alone needs no label",
         )

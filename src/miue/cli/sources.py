@@ -141,7 +141,9 @@ def open_bags(
 
 
 def say_left_out(opened: Any) -> None:
-    """Write what to know of the files, and which bags were left out and why, to the standard error."""
+    """Write what told the labels, what to know of the files, and what was left out and why, to standard error."""
+    if opened.labels:
+        typer.echo(opened.labels, err=True)
     for note in opened.notes:
         typer.echo(f"note: {note}", err=True)
     for one in opened.left_out:

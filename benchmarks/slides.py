@@ -33,6 +33,7 @@ from miue.bags import BagDataset, Labels
 from miue.config import DataContract, build_method, model_config
 from miue.data.store import write_tables
 from miue.methods import Method
+from miue.ood_flags import OodFlags
 from miue.prediction import encode_in_chunks, predict
 
 WIDTH = 512
@@ -65,13 +66,13 @@ def make_store(folder: Path, count: int, size: int) -> Path:
         sizes=sizes,
         ids=tuple(f"slide_{bag:03}" for bag in range(count)),
         labels=Labels.of([bag % 2 for bag in range(count)]),
-        is_ood=np.zeros(count, bool),
+        is_ood=OodFlags.unknown(count),
         splits=tuple(
             "test" if bag % 10 < 2 else "validation" if bag % 10 < 4 else "train" for bag in range(count)
         ),
         ood_sets=("",) * count,
         instance_labels=Labels(truth, np.ones(len(truth), bool)),
-        instance_is_ood=np.zeros(len(truth), bool),
+        instance_is_ood=OodFlags.unknown(len(truth)),
         class_names=("negative", "positive"),
     )
     write_tables(path, dataset, {"benchmark": "slides"})

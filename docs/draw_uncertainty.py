@@ -34,8 +34,8 @@ def main() -> None:
     bags = digits_bags()
     model = miue.train(bags, settings=SETTINGS, progress=False)
     test = bags.split("test")
-    known = test.subset(np.flatnonzero(~test.is_ood))
-    foreign = test.subset(np.flatnonzero(test.is_ood))
+    known = test.subset(np.flatnonzero(test.is_ood.in_distribution))
+    foreign = test.subset(np.flatnonzero(test.is_ood.out_of_distribution))
     shifted = shifted_copies(known, seed=0)
     names = np.array(shifted.ood_sets)
     groups = {"test": known, "photographs": foreign}

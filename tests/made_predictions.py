@@ -12,6 +12,7 @@ import torch
 from miue.bags import Labels
 from miue.coords import Coords
 from miue.distributions import Categorical, Dirichlet
+from miue.ood_flags import OodFlags
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
 
@@ -44,12 +45,12 @@ def made_predictions(
         return torch.from_numpy(strength + 1)
 
     return Predictions(
-        PredictionTable(Dirichlet(alpha(labels, is_ood)), names, labels, is_ood, sets),
+        PredictionTable(Dirichlet(alpha(labels, is_ood)), names, labels, OodFlags.of(is_ood), sets),
         PredictionTable(
             Dirichlet(alpha(of_instances, is_ood[of_bag])),
             names[of_bag],
             of_instances,
-            is_ood[of_bag],
+            OodFlags.of(is_ood[of_bag]),
             sets[of_bag],
             within,
         ),

@@ -7,6 +7,7 @@ from scipy.stats import binom
 
 from miue.bags import Labels
 from miue.distributions import PredictiveDistribution
+from miue.ood_flags import OodFlags
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
 
@@ -27,13 +28,13 @@ def predictions_of(
     scores: dict[str, np.ndarray] | None = None,
 ) -> Predictions:
     count = len(labels)
-    ood = np.zeros(count, bool) if is_ood is None else is_ood
+    ood = OodFlags.all_in(count) if is_ood is None else OodFlags.of(is_ood)
     table = PredictionTable(
         distribution=distribution,
         bag_ids=np.array([f"bag_{i}" for i in range(count)], object),
         labels=Labels(labels.astype(np.int64), np.ones(count, bool) if known is None else known),
         is_ood=ood,
-        ood_sets=np.where(ood, "foreign", "").astype(object),
+        ood_sets=np.where(ood.values, "foreign", "").astype(object),
         scores=scores or {},
     )
     return Predictions(table, None)

@@ -12,6 +12,7 @@ from miue.bags import Labels
 from miue.cli.app import app
 from miue.coords import Coords
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
+from miue.ood_flags import OodFlags
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
 
@@ -29,7 +30,7 @@ def prediction_table(
         distribution,
         np.array(ids, object),
         Labels.unknown(count),
-        np.zeros(count, bool),
+        OodFlags.unknown(count),
         np.array([""] * count, object),
         None if coords is None else np.arange(count, dtype=np.int64),
         scores,

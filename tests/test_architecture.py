@@ -12,7 +12,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "miue"
 
 LAYERS = [
     {"errors", "files", "locks", "seeds", "progress", "devices", "terminal", "escapes"},
-    {"coords", "segments", "bags", "grouping", "tables", "slides", "readers"},
+    {"coords", "segments", "bags", "ood_flags", "grouping", "tables", "slides", "readers"},
     {"encoders", "networks"},
     {"evidence", "distributions", "measures", "distances", "decisions"},
     {

@@ -13,6 +13,7 @@ from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.evaluation import bootstrap
 from miue.evaluation.bootstrap import bootstrap_intervals, patients_by_bag, resampled_metrics
 from miue.evaluation.evaluate import evaluate_level
+from miue.ood_flags import OodFlags
 from miue.prediction_table import PredictionTable
 
 
@@ -27,7 +28,7 @@ def made_table(classes: int = 2, bags: int = 23, per_bag: int = 7, ties: bool = 
     sets = np.where(is_ood, np.where(of_bag % 2 == 0, "even", "odd"), "").astype(object)
     labels = Labels(random.integers(classes, size=count), random.random(count) < 0.8)
     names = np.array([f"bag {b}" for b in of_bag], object)
-    return PredictionTable(Dirichlet(torch.from_numpy(alpha)), names, labels, is_ood, sets)
+    return PredictionTable(Dirichlet(torch.from_numpy(alpha)), names, labels, OodFlags.of(is_ood), sets)
 
 
 def drawn_again(table: PredictionTable, seed: int, number: int) -> PredictionTable:
@@ -76,7 +77,7 @@ def test_instances_of_a_bag_stay_together() -> None:
         Categorical(torch.tensor([[0.9, 0.1]]).repeat(100, 1)),
         table.bag_ids,
         Labels(np.repeat([0, 1], 50), np.ones(100, bool)),
-        np.zeros(100, bool),
+        OodFlags.unknown(100),
         np.full(100, "", object),
     )
     accuracies = resampled_metrics(halves, {}, resamples=200, seed=0)["accuracy"]
@@ -91,7 +92,7 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
             Categorical(torch.tensor([[0.8, 0.2]], dtype=torch.float64).repeat(60, 1)),
             np.array([str(i) for i in range(60)], object),
             Labels(np.where(right, 0, 1), np.ones(60, bool)),
-            np.zeros(60, bool),
+            OodFlags.unknown(60),
             np.full(60, "", object),
         )
         interval = bootstrap_intervals(table, {}, resamples=200, seed=trial)["accuracy"]
@@ -129,7 +130,7 @@ def test_the_bags_of_a_patient_are_drawn_together() -> None:
         Categorical(torch.tensor([[0.8, 0.2]]).repeat(200, 1)),
         np.array([str(i) for i in range(200)], object),
         Labels(np.where(right, 0, 1), np.ones(200, bool)),
-        np.zeros(200, bool),
+        OodFlags.unknown(200),
         np.full(200, "", object),
         patients=np.array([f"p{i // 10}" for i in range(200)], object),
     )

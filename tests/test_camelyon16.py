@@ -80,7 +80,7 @@ def test_slides_have_their_class_split_features_and_the_truth_of_their_patches(t
     held_out = [name for name, split in zip(bags.ids, bags.splits, strict=True) if split == "validation"]
     assert [name[:5] for name in held_out] == ["norma", "tumor"]
     assert bags.class_names == ("normal", "tumor")
-    assert not bags.is_ood.any()
+    assert bags.is_ood.in_distribution.all()
     read = bags.batch([bags.ids.index("tumor_003")]).instances.numpy()
     assert np.array_equal(read, made_features("tumor_003"))
     size = size_of("test_001")
@@ -146,10 +146,10 @@ def test_foreign_and_shifted_slides_stand_beside_the_test_slides_and_nowhere_els
     assert shifts.ids[4] == f"test_001-{kind}-lighter"
     for bags in (prad, shifts):
         foreign = np.array(bags.ood_sets) != ""
-        assert np.array_equal(bags.is_ood, foreign)
+        assert np.array_equal(bags.is_ood.values, foreign)
         assert np.array_equal(bags.labels.known, ~foreign)
         inside = np.repeat(~foreign, bags.sizes)
-        assert np.array_equal(bags.instance_is_ood, ~inside)
+        assert np.array_equal(bags.instance_is_ood.values, ~inside)
         assert not bags.instance_labels.known[~inside].any()
         assert patches_of(bags, "test_001") == patches_of(camelyon16_bags(source).bags, "test_001")
     strong = shifts.batch([shifts.ids.index(f"test_003-{kind}-strong")]).instances.numpy()

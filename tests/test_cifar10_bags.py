@@ -181,10 +181,10 @@ def test_cifar_bags_hold_trucks_in_every_other_bag_and_foreign_images_in_their_o
     assert len(set(data.ids)) == len(data)
     for split, count in SMALL.items():
         part = data.split(split)
-        assert part.labels.values[~part.is_ood].tolist() == [1 - i % 2 for i in range(count)]
+        assert part.labels.values[~part.is_ood.out_of_distribution].tolist() == [1 - i % 2 for i in range(count)]
     test = data.split("test")
     assert [test.ood_sets.count(name) for name in ("", "svhn-part", "dtd-part")] == [15, 15, 15]
-    assert not test.labels.known[test.is_ood].any()
+    assert not test.labels.known[test.is_ood.out_of_distribution].any()
     assert (images_of(data, "dtd-part") == 7).all()
     svhn = {image.tobytes() for image in made_images(2, 43)}
     assert {image.tobytes() for image in images_of(data, "svhn-part")} <= svhn
@@ -200,7 +200,7 @@ def test_images_and_their_labels_stay_together_in_the_bags(archives: Path) -> No
         part = data.split(split)
         for place in part.positions:
             label = own[source].get(data.instances[place].tobytes())
-            assert (label is None) == data.instance_is_ood[place]
+            assert (label is None) == data.instance_is_ood.values[place]
             if label is not None:
                 assert data.instance_labels.values[place] == (label == TARGET)
 

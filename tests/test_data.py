@@ -86,7 +86,7 @@ def test_labels_of_partly_and_wholly_foreign_bags() -> None:
     assert data.labels.values.tolist() == [0, 1, 0]
     assert data.instances[:, 0].tolist() == [50, 1, 50, 2, 50, 50]
     assert data.instance_labels.known.tolist() == [False, True, False, True, False, False]
-    assert data.instance_is_ood.tolist() == [True, False, True, False, True, True]
+    assert data.instance_is_ood.values.tolist() == [True, False, True, False, True, True]
     assert data.ood_sets == ("f", "f", "f")
 
 
@@ -121,7 +121,7 @@ def test_gaussian_bags_lie_around_their_centres() -> None:
     data = gaussian_bags(splits=["train", "test"], sizes=SMALL)
     positive = data.instances[data.instance_labels.known & (data.instance_labels.values == 1)]
     assert np.abs(positive.mean(0) - CENTRES[0]).max() < 0.2
-    assert np.abs(data.instances[data.instance_is_ood].mean(0) - (5, -5)).max() < 0.2
+    assert np.abs(data.instances[data.instance_is_ood.values].mean(0) - (5, -5)).max() < 0.2
     assert data.instances.shape[1] == 2
 
 
@@ -130,7 +130,7 @@ def test_no_digit_is_in_two_splits_and_every_other_bag_holds_a_nine() -> None:
     data = digits_bags(sizes=SMALL)
     test = data.split("test")
     assert test.ood_sets.count("photographs") == 15
-    inside = ~test.is_ood
+    inside = test.is_ood.in_distribution
     assert test.labels.values[inside].tolist() == [1, 0] * 7 + [1]
     images = [
         {image.tobytes() for image in data.instances[data.split(s).positions]} for s in ("train", "validation")
@@ -145,9 +145,9 @@ def test_a_store_gives_back_what_was_written(tmp_path: Path) -> None:
     assert isinstance(back.instances, np.memmap)
     for field in ("ids", "splits", "ood_sets", "class_names"):
         assert getattr(back, field) == getattr(data, field)
-    for field in ("instances", "sizes", "is_ood", "instance_is_ood"):
+    for field in ("instances", "sizes"):
         assert np.array_equal(getattr(back, field), getattr(data, field))
-    for field in ("labels", "instance_labels"):
+    for field in ("labels", "instance_labels", "is_ood", "instance_is_ood"):
         ours, theirs = getattr(back, field), getattr(data, field)
         assert np.array_equal(ours.known, theirs.known)
         assert np.array_equal(ours.values[ours.known], theirs.values[theirs.known])
@@ -292,15 +292,15 @@ def plain_store(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("word", ["1", "yes", "TRUE"])
 def test_a_store_edited_by_hand_is_read_as_it_is_meant(word: str, plain_store: Path) -> None:
     bags = miue.read_store(edited(plain_store, f"a,2,0,{word},val,x,"))
-    assert bags.is_ood.tolist() == [True, False] and bags.splits == ("validation", "")
+    assert bags.is_ood.values.tolist() == [True, False] and bags.splits == ("validation", "")
     assert bags.patients == ("a", "q")
-    assert miue.read_store(edited(plain_store, "a,2,0,,,,")).is_ood.tolist() == [False, False]
+    assert miue.read_store(edited(plain_store, "a,2,0,,,,")).is_ood.known.tolist() == [False, False]
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("a,2,0,maybe,,,", "row 1, column 'is_ood': expected true or false, got 'maybe'"),
+        ("a,2,0,maybe,,,", "row 1, column 'is_ood': expected true, false, or empty where unknown, got 'maybe'"),
         ("a,2,0,false,trian,,", "bag 'a' of .*bags.csv', split 'trian': .*did you mean 'train'"),
         ("a,2,0", "row 1: expected 7 cells, got fewer"),
         ("a,2,0,false,,,p,q", "row 1: expected 7 cells, got more"),

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
@@ -15,6 +18,7 @@ from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
 from miue.evaluation.evaluate import evaluate_level
 from miue.evaluation.metrics import (
+    NO_LABEL,
     Metric,
     area_under_risk_coverage,
     brier_score,
@@ -24,6 +28,7 @@ from miue.evaluation.metrics import (
     separation,
 )
 from miue.evaluation.table import evaluation_table
+from miue.ood_flags import OodFlags
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
 
@@ -36,7 +41,9 @@ def table(
 ) -> PredictionTable:
     sets = np.array(ood_sets or [""] * len(labels), object)
     names = np.array([f"b{i}" for i in range(len(labels))], object)
-    return PredictionTable(distribution, names, Labels.of(labels), sets != "", sets, scores=scores or {})
+    return PredictionTable(
+        distribution, names, Labels.of(labels), OodFlags.of(sets != ""), sets, scores=scores or {}
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=3, max_size=40))
@@ -173,8 +180,7 @@ def test_the_table_has_a_row_for_each_score_at_both_levels() -> None:
     bags = table(Dirichlet(alpha), [0, 1, None], sets, {"knn_mean": np.arange(3.0), "knn_high": np.arange(3.0)})
     instances = table(Dirichlet(alpha), [0, 1, None], sets, {"knn": np.array([3.0, 1.0, 2.0])})
     rendered = evaluation_table(evaluate(Predictions(bags, instances)))
-    rows = list(zip(*(map(str, column.cells) for column in rendered.columns), strict=True))
-    assert ("OOD far, AUROC by knn", "100.00", "50.00") in rows
+    assert ("OOD far, AUROC by knn", "100.00", "50.00") in rendered.rows
 
 
 def test_an_undefined_metric_is_a_dash_with_its_reason_and_null_in_json() -> None:
@@ -187,11 +193,27 @@ def test_an_undefined_metric_is_a_dash_with_its_reason_and_null_in_json() -> Non
     }
     assert evaluation.bags.metrics["ue"].value is None
     rendered = evaluation_table(evaluation)
-    assert "— [1]" in list(map(str, rendered.columns[1].cells))
-    assert "no misclassified item among 2" in str(rendered.caption)
+    assert "— [1]" in [row[1] for row in rendered.rows]
+    assert "[1] no misclassified item among 2" in rendered.notes
 
 
 def test_predictions_without_any_label_are_still_evaluated() -> None:
     level = evaluate_level(table(Dirichlet(torch.tensor([[9.0, 1.0], [3.0, 1.0]])), [None, None], ["", "far"]))
-    assert level.metrics["accuracy"] == Metric(None, "no labelled item")
+    assert level.metrics["accuracy"] == Metric(None, NO_LABEL)
+    assert level.confidence.auroc == Metric(None, NO_LABEL)
     assert level.ood["far"].auroc.value == 1
+
+
+def test_an_evaluation_prints_as_a_table_and_as_html_without_markup_of_others() -> None:
+    alpha = torch.tensor([[9.0, 1.0], [1.0, 8.0], [1.0, 5.0], [3.0, 1.0]])
+    evaluation = evaluate(Predictions(table(Dirichlet(alpha), [0, 1, 0, None], ["", "", "", "[red]<b>"]), None))
+    lines = str(evaluation).splitlines()
+    assert lines[0].split() == ["metric", "bags", "(4)"]
+    assert lines[2].split() == ["Acc.", "66.67"] and len({len(line) for line in lines[:5]}) == 1
+    assert repr(evaluation) == str(evaluation) and "OOD [red]<b>, AUROC" in str(evaluation)
+    page = evaluation._repr_html_()
+    assert "<td style='text-align:right'>66.67</td>" in page
+    assert "OOD [red]&lt;b&gt;, AUROC" in page and "<b>" not in page
+    console = Console(file=io.StringIO(), width=120)
+    console.print(evaluation_table(evaluation).as_rich("Evaluation"))
+    assert "OOD [red]<b>, AUROC" in console.file.getvalue()  # type: ignore[attr-defined]

@@ -87,8 +87,8 @@ def test_foreign_bags_of_a_long_table_are_foreign_and_no_feature(tmp_path: Path)
     (tmp_path / "t.csv").write_text("bag_id,IS_OOD,ood_set,f\na,1,scanner,1\na,1,scanner,2\nb,0,,3\nc,yes,,4\n")
     bags = open_table(tmp_path / "t.csv").bags
     assert bags.instance_shape == (1,)
-    assert bags.is_ood.tolist() == [True, False, True] and bags.ood_sets == ("scanner", "", "ood")
-    assert bags.instance_is_ood.tolist() == [True, True, False, True]
+    assert bags.is_ood.values.tolist() == [True, False, True] and bags.ood_sets == ("scanner", "", "ood")
+    assert bags.instance_is_ood.values.tolist() == [True, True, False, True]
 
 
 def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_
     [
         (("patient", "Label"), "expected one column 'label', got 'label' and 'Label'"),
         (("f2", "f1"), "expected one column 'f1', got columns bag_id, f1, f1, .*keep one of them"),
-        (("patient", "is_ood"), "row 1, column 'is_ood': expected true or false, got 'p'"),
+        (("patient", "is_ood"), "row 1, column 'is_ood': expected true, false, or empty where unknown, got 'p'"),
         (("pos,neg,p,", "neg,neg,p,"), "row 3, column 'label': expected 'pos', as in the other rows of this bag"),
         (("5,6", "5,"), r"b: no finite number in 1 of 2 rows \(row 3, column 'f2'\)"),
         (("5,6", "5,six"), "CSV conversion error to float"),

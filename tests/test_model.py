@@ -273,3 +273,12 @@ def test_labels_are_matched_to_the_classes_of_the_model_by_name() -> None:
     unlabelled = replace(bags, class_names=("a", "b"), labels=Labels.unknown(len(bags)))
     foreign = replace(unlabelled, instance_labels=Labels.unknown(len(bags.instances)))
     assert not model.predict(foreign).bags.labels.known.any()
+
+
+def test_labels_beside_arrays_are_kept_for_evaluation_and_refused_beside_a_dataset(bags: BagDataset) -> None:
+    model = miue.train(bags, settings={"max_epochs": 1}, progress=False)
+    arrays = [np.asarray(bags.batch([row]).instances) for row in range(4)]
+    given = model.predict(arrays, [0, 1, None, 1]).bags.labels
+    assert given.values[given.known].tolist() == [0, 1, 1] and given.known.tolist() == [True, True, False, True]
+    with pytest.raises(ConfigError, match="expected None beside a dataset, which has its own"):
+        model.predict(bags, [0] * len(bags))

@@ -122,7 +122,7 @@ def test_shifted_copies_keep_the_truth() -> None:
     bags = made_bags(4).subset([3, 0])
     shifted = shifted_copies(bags, seed=0, shifts={"hed-strong": StainShift("hed", "strong")})
     assert shifted.ids == ("p3", "p0", "p3_hed-strong", "p0_hed-strong")
-    assert shifted.is_ood.tolist() == [False, False, True, True]
+    assert shifted.is_ood.values.tolist() == [False, False, True, True]
     assert shifted.labels.values.tolist() == [1, 0, 1, 0]
     assert shifted.instance_labels.values.tolist() == bags.instance_labels.values[bags.positions].tolist() * 2
     assert shifted.instance_labels.known.all()

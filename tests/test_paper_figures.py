@@ -35,6 +35,7 @@ from miue.experiments.figures.ood_sweep import (
     scores_of,
 )
 from miue.experiments.runner import Places
+from miue.ood_flags import OodFlags
 from miue.prediction_table import PredictionTable
 
 
@@ -62,7 +63,7 @@ def table_of(distribution: Categorical | Dirichlet) -> PredictionTable:
         distribution=distribution,
         bag_ids=np.array([f"b{i}" for i in range(count)], object),
         labels=Labels.unknown(count),
-        is_ood=np.zeros(count, bool),
+        is_ood=OodFlags.all_in(count),
         ood_sets=np.array([""] * count, object),
     )
 

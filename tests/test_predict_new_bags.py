@@ -178,3 +178,64 @@ def test_cross_validation_takes_the_folds_of_the_label_table(place: Path, tmp_pa
     assert "2 folds × 1 seeds" in run(*command, "--out", tmp_path / "drawn", "--folds", "2")
     both = ["--splits", tmp_path / "folds.csv", "--folds", "2", "--out", tmp_path / "no"]
     assert "--folds: expected folds to draw, or --splits" in run(*command, *both, code=1)
+
+
+def test_a_folder_without_labels_takes_those_of_the_run_and_says_so(place: Path, tmp_path: Path) -> None:
+    told = predicted(place, tmp_path / "told", "--labels", place / "first.csv").bags
+    said = run("predict", place / "run", place / "features", "--out", tmp_path / "bare", "--quiet")
+    bare = miue.read_predictions(tmp_path / "bare").bags
+    listed = np.isin(bare.bag_ids.astype(str), [row["bag_id"] for row in rows_of(place / "run" / "splits.csv")])
+    assert listed.any() and bare.labels.known.tolist() == listed.tolist()
+    label_of = dict(zip(told.bag_ids, told.labels.values, strict=True))
+    patient_of = {row["slide_id"]: row["case_id"] for row in rows_of(place / "first.csv")}
+    assert bare.patients is not None
+    for row in np.flatnonzero(listed):
+        assert bare.labels.values[row] == label_of[bare.bag_ids[row]]
+        assert bare.patients[row] == patient_of[bare.bag_ids[row]]
+    counts = [int((bare.labels.values[listed] == c).sum()) for c in (0, 1)]
+    assert f"run/splits.csv' (normal {counts[0]}, tumor {counts[1]}" in said
+    assert "pass --labels TABLE for others" in said
+    assert miue.evaluate(miue.read_predictions(tmp_path / "bare")).bags.metrics["accuracy"].value is not None
+
+
+def test_new_bags_that_the_run_does_not_list_stay_without_labels_and_that_is_said(
+    place: Path, tmp_path: Path
+) -> None:
+    for number in range(2):
+        made_files.trident(tmp_path / "new", f"new{number}", made_files.features_of(4))
+    said = run("predict", place / "run", tmp_path / "new", "--out", tmp_path / "p", "--quiet")
+    assert "lists none for these bags; pass --labels TABLE to evaluate" in said
+    assert not miue.read_predictions(tmp_path / "p").bags.labels.known.any()
+    assert "--labels" in run("evaluate", tmp_path / "p")
+    run("report", tmp_path / "p", "--out", tmp_path / "r.html", "--quiet", "--resamples", "10")
+    assert "--labels TABLE" in (tmp_path / "r.html").read_text("utf-8")
+    (place / "run" / "splits.csv").rename(tmp_path / "splits.csv")
+    try:
+        said = run("predict", place / "run", tmp_path / "new", "--out", tmp_path / "q", "--quiet")
+    finally:
+        (tmp_path / "splits.csv").rename(place / "run" / "splits.csv")
+    assert "is not there; pass --labels TABLE to evaluate" in said
+
+
+def test_columns_that_were_guessed_are_stated_in_one_line(place: Path, tmp_path: Path) -> None:
+    names = {"slide_id": "slide", "case_id": "case", "label": "diagnosis"}
+    rows = [{new: row[old] for old, new in names.items()} for row in rows_of(place / "first.csv")]
+    write(tmp_path / "labels.csv", rows)
+    normal = sum(row["diagnosis"] == "normal" for row in rows)
+    line = (
+        f"labels: column 'diagnosis' (normal {normal}, tumor {len(rows) - normal}; negative class: normal), "
+        f"patients: column 'case' ({len(rows)})"
+    )
+    given = [place / "features", "--labels", tmp_path / "labels.csv"]
+    assert line in run("train", *given, "--out", tmp_path / "run", *QUICK)
+    assert line in run("predict", place / "run", *given, "--out", tmp_path / "p", "--quiet", "--split", "all")
+    turned = line.replace(f"normal {normal}, tumor {len(rows) - normal}; negative class: normal", "")
+    said = run("data", "pack", *given, "--classes", "tumor,normal", *to_store(tmp_path))
+    assert f"(tumor {len(rows) - normal}, normal {normal}; negative class: tumor)" in said and turned not in said
+
+
+def test_columns_of_a_table_of_instances_are_stated_too(tmp_path: Path) -> None:
+    table = long_table(tmp_path / "t.csv")
+    named = ["--id-column", "slide", "--label-column", "outcome", "--patient-column", "case"]
+    said = run("data", "pack", table, *named, *to_store(tmp_path))
+    assert "labels: column 'outcome' (" in said and "patients: column 'case' (" in said

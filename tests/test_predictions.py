@@ -85,7 +85,7 @@ def test_a_table_of_another_tool_with_probabilities_alone(tmp_path: Path) -> Non
     assert table.bag_ids.tolist() == ["007", "1e5"]
     assert isinstance(table.distribution, Categorical)
     assert not table.labels.known.any()
-    assert not table.is_ood.any()
+    assert not table.is_ood.known.any()
     assert table.uncertainties()["least_confidence"].tolist() == [0.25, 0.5]
 
 
@@ -118,7 +118,7 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
         ("bag_id,alpha_0,alpha_1\na,0,3\n", "row 0 of alpha"),
         ("bag_id,p_0,p_1,label\na,0.5,0.5,0\nb,0.5,0.5,2\n", "row 2, column 'label': expected a class index"),
         ("bag_id,p_0,p_1,label\na,0.5,0.5,tumour\n", "got 'tumour'"),
-        ("bag_id,p_0,p_1,is_ood\na,0.5,0.5,maybe\n", "column 'is_ood': expected true or false"),
+        ("bag_id,p_0,p_1,is_ood\na,0.5,0.5,maybe\n", "column 'is_ood': expected true, false, or empty"),
         ("bag_id,p_0,p_1\na,0.5,0.5,7\n", "a readable CSV file"),
         (
             "bag_id,instance,p_1,x,y\na,0,1,8,9\na,1,1,8,\n",

@@ -43,13 +43,20 @@ def test_every_command_line_of_the_readme_runs(tmp_path: Path, monkeypatch: pyte
         assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception}"
 
 
-def test_the_python_examples_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_examples_of_the_readme_run_and_print_no_blank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     scope: dict[str, object] = {}
     for example in blocks("python"):
         statements = [line for line in example.splitlines() if line and not line.startswith("#")]
-        assert len(statements) <= 10
+        assert len(statements) <= 12
         exec(compile(example, "README.md", "exec"), scope)
+        said = capsys.readouterr().out
+        if "miue.evaluate(" in example:
+            printed = [line.split("  ")[0] for line in said.splitlines()]
+            assert "—" not in said and "OOD ood, AUROC by knn" in printed
+            assert [line.split("  ")[0] for line in blocks("text")[0].splitlines()] == printed
     predictions = scope["predictions"]
     assert isinstance(predictions, miue.Predictions)
     assert (tmp_path / "predictions" / "bags.csv").exists()

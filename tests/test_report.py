@@ -20,6 +20,7 @@ from miue.cli import app
 from miue.data.store import write_store
 from miue.errors import DataError, MiueError
 from miue.evaluation import evaluate
+from miue.evaluation.metrics import NO_LABEL
 from miue.predictions import Predictions
 from miue.report import page
 from miue.report.page import json_in_html
@@ -147,7 +148,7 @@ def test_without_labels_the_rest_is_shown_and_what_is_missing_is_said(tmp_path: 
     assert "no labelled item" in shown.text
     assert "—" in shown.text
     content = shown.data["levels"]["bags"][0]
-    assert content["reliability"] == {"reason": "no labelled item in distribution"}
+    assert content["reliability"] == {"reason": NO_LABEL}
     assert content["distributions"]["vacuity"]["groups"][1]["auroc"] is not None
 
 
@@ -175,7 +176,7 @@ def test_other_classes_are_refused(tmp_path: Path, other: Predictions, message: 
 
 
 def decided(predictions: Predictions) -> Predictions:
-    inside = without(predictions, {str(n) for n in predictions.bags.bag_ids[predictions.bags.is_ood]})
+    inside = without(predictions, {str(n) for n in predictions.bags.bag_ids[predictions.bags.is_ood.values]})
     goals = {"referral": ReferralGoal(0.45, 0.6), "label_sets": LabelSetGoal(0.2), "seed": 1}
     made_of = calibrate(inside, **goals, false_alarms=FalseAlarmGoal(0.2), about={"caveat": "<b>few</b>"})  # type: ignore[arg-type]
     assert made_of.referral is not None

@@ -15,6 +15,7 @@ from made_predictions import NASTY, chromium, made_predictions, on_a_slide, unla
 from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
 from miue.coords import Coords
 from miue.evaluation.evaluate import default_measures
+from miue.evaluation.metrics import NO_LABEL
 from miue.predictions import Predictions
 from miue.report.report import Resampling, write_report
 
@@ -86,11 +87,11 @@ def kept_and_errors(predictions: Predictions, share: float) -> tuple[int, int, i
     """(kept, errors among them, foreign bags referred) of the most certain share of labelled bags."""
     table = predictions.bags
     uncertainty = table.uncertainties()[default_measures(table)[0]]
-    inside = np.flatnonzero(table.labels.known & ~table.is_ood)
+    inside = np.flatnonzero(table.judged)
     order = inside[np.argsort(uncertainty[inside])]
     kept = order[: round(share * len(order))]
     wrong = int((table.predicted[kept] != table.labels.values[kept]).sum())
-    return len(kept), wrong, int((uncertainty[table.is_ood] > uncertainty[kept].max()).sum())
+    return len(kept), wrong, int((uncertainty[table.is_ood.out_of_distribution] > uncertainty[kept].max()).sum())
 
 
 def test_every_figure_is_drawn_without_a_complaint_or_a_request(opened: Opened) -> None:
@@ -134,14 +135,14 @@ def test_the_slider_moves_by_key(opened: Opened) -> None:
 
 def test_a_heading_sorts_by_mouse_and_by_key(opened: Opened) -> None:
     opened.page.click("#bags-table [data-key=probability]")
-    falling = [float(value) for value in opened.column(6)]
+    falling = [float(value) for value in opened.column(5)]
     assert len(falling) == 25
     assert falling == sorted(falling, reverse=True)
     opened.page.keyboard.press("Enter")  # the heading kept the focus
-    rising = [float(value) for value in opened.column(6)]
+    rising = [float(value) for value in opened.column(5)]
     assert rising == sorted(rising)
     assert rising[0] < falling[-1]
-    assert opened.page.get_attribute("#bags-table th:nth-child(6)", "aria-sort") == "ascending"
+    assert opened.page.get_attribute("#bags-table th:nth-child(5)", "aria-sort") == "ascending"
     opened.page.click("#bags-table [data-key=id]")
     assert opened.column(1) == [f"bag {number:04d}" for number in range(25)]
     opened.page.click("#bags-next")
@@ -157,7 +158,7 @@ def test_the_search_and_the_choice_filter(opened: Opened) -> None:
     assert opened.text("#bags-count").startswith("0 of 120 bags; change the search")
     opened.page.fill("#bags-search", "")
     table = made_predictions(120, seed=1).bags
-    wrong = int(((table.predicted != table.labels.values) & table.labels.known & ~table.is_ood).sum())
+    wrong = int(((table.predicted != table.labels.values) & table.judged).sum())
     opened.page.select_option("#bags-filter", "wrong")
     assert opened.text("#bags-count") == f"{wrong} of 120 bags"
     assert set(opened.column(8)) == {"wrong"}
@@ -199,7 +200,7 @@ def test_what_is_missing_shows_its_reason(browser: Any, tmp_path: Path) -> None:
     bare = unlabelled(made_predictions())
     write_report(out, [("bare", Predictions(bare.bags, None))], resampling=Resampling(20))
     shown = Opened(browser, out)
-    assert shown.text("#reliability-missing") == "— bare: no labelled item in distribution"
+    assert shown.text("#reliability-missing") == f"— bare: {NO_LABEL}"
     assert shown.text("#coverage-error") == "— no labels"
     assert shown.text("#coverage-kept") == "24 of 30"
     shown.page.locator("#bags-table tbody button").first.click()
@@ -277,7 +278,7 @@ def test_a_bag_without_positions_beside_bags_with_them_is_drawn_as_bars(browser:
 
 def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Path) -> None:
     given = made_predictions(120, seed=1, about={"classes": ["no", "yes"]})
-    inside = given.bags.subset(np.flatnonzero(~given.bags.is_ood))
+    inside = given.bags.subset(np.flatnonzero(~given.bags.is_ood.values))
     goals = {"referral": ReferralGoal(0.4, 0.6), "false_alarms": FalseAlarmGoal(0.2)}
     rules = calibrate(Predictions(inside, None), class_names=("no", "yes"), **goals)  # type: ignore[arg-type]
     assert rules.referral is not None

@@ -132,7 +132,9 @@ def test_the_place_of_an_instance_is_told_by_the_first_predictions_that_know_it(
     table, known = whole.instances, np.array([True, False, False, True])
     parts = [
         Predictions(whole.bags, replace(table.subset(np.arange(4)), coords=Coords(np.full((4, 2), 7), known))),
-        Predictions(whole.bags, replace(table, coords=Coords(whole.instances.coords.values, ~table.is_ood))),
+        Predictions(
+            whole.bags, replace(table, coords=Coords(whole.instances.coords.values, table.is_ood.in_distribution))
+        ),
         Predictions(whole.bags, replace(table.subset(np.arange(2)), coords=None)),
     ]
     instances = all_instances(compare(named_runs([(str(n), part) for n, part in enumerate(parts)])))

@@ -19,6 +19,7 @@ from miue.data.split_drawing import VALIDATION_SHARE, held_out, make_folds, make
 from miue.data.split_files import read_splits, write_splits
 from miue.data.splits import Splits, check_splits, patients_of
 from miue.errors import ConfigError, DataError, StorageError
+from miue.ood_flags import OodFlags
 
 NAMES = tuple("abcdef")
 
@@ -109,7 +110,7 @@ def test_foreign_bags_are_tested_in_each_fold_that_does_not_learn_from_their_pat
         doubled,
         ids=(*bags.ids, *(f"ood{n}" for n in range(12))),
         patients=(*(bags.patients or ()), *whose),
-        is_ood=is_ood,
+        is_ood=OodFlags.of(is_ood),
         ood_sets=("",) * 12 + ("prostate",) * 12,
     )
     folds = make_folds(data, 3).folds

@@ -23,6 +23,7 @@ from miue.bags import BagDataset
 from miue.cli.held_out import parts_of_run
 from miue.config import TrainingConfig
 from miue.errors import ConfigError, DataError, StorageError
+from miue.ood_flags import OodFlags
 from miue.training.batches import ordered_batches, shuffled_batches
 from miue.training.checkpoint import read_nested, write_nested
 from miue.training.module import TrainingModule
@@ -251,7 +252,7 @@ def test_a_bag_without_a_label_is_named() -> None:
 
 def test_foreign_bags_are_not_learned_from(bags: BagDataset) -> None:
     with pytest.raises(DataError, match="expected bags in distribution"):
-        quick_train(replace(bags, is_ood=np.arange(len(bags)) == 3))
+        quick_train(replace(bags, is_ood=OodFlags.of(np.arange(len(bags)) == 3)))
 
 
 def test_splits_without_one_to_train_on_are_refused(bags: BagDataset) -> None:

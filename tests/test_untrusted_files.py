@@ -29,6 +29,7 @@ from miue.data.split_files import read_splits
 from miue.data.store import read_store, write_store
 from miue.data.tile_files import read_about, read_tiles
 from miue.errors import DataError, MiueError, StorageError
+from miue.ood_flags import OodFlags
 from miue.readers import contents_of, isolated, read_rows
 from miue.readers.long_table import read_long_table
 
@@ -102,11 +103,13 @@ def small_store(path: Path) -> Path:
         class_names=("benign", "tumour"),
     )
     coords = Coords(np.arange(12).reshape(6, 2), np.arange(6) < 4)
-    write_store(path, replace(bags, coords=coords, patients=("p", "q", ""), patch_sizes=bags.sizes))
+    flags = OodFlags(np.arange(6) == 4, np.arange(6) != 3)  # other than those of the bags
+    placed = replace(bags, coords=coords, instance_is_ood=flags)
+    write_store(path, replace(placed, patients=("p", "q", ""), patch_sizes=bags.sizes))
     return path
 
 
-ARRAYS = ("instances", "coords", "located", "instance_is_ood", "instance_labels")
+ARRAYS = ("instances", "coords", "located", "instance_is_ood", "instance_ood_known", "instance_labels")
 STORED = ("store.json", "bags.csv", *(f"{name}.npy" for name in ARRAYS))
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from miue.coords import Coords
 from miue.errors import DataError
+from miue.ood_flags import OodFlags
 from miue.segments import Segments
 
 
@@ -128,11 +129,11 @@ class BagDataset:
         sizes: instances per bag.
         ids: name of each bag, unique.
         labels: class of each bag.
-        is_ood: whether a bag holds out-of-distribution instances.
+        is_ood: whether a bag holds out-of-distribution instances, as far as that is known.
         splits: "train", "validation", "test" or "" for each bag.
         ood_sets: where a bag's out-of-distribution instances come from, "" for none.
         instance_labels: class of each of the M instances.
-        instance_is_ood: whether each of the M instances is out of distribution.
+        instance_is_ood: whether each of the M instances is out of distribution, as far as that is known.
         coords: position of each of the M instances, None where no bag has any.
         class_names: name of each class.
         patients: whose each bag is, where that is known.
@@ -144,11 +145,11 @@ class BagDataset:
     sizes: Int64[np.ndarray, "B"]
     ids: tuple[str, ...]
     labels: Labels
-    is_ood: Bool[np.ndarray, "B"]
+    is_ood: OodFlags
     splits: tuple[str, ...]
     ood_sets: tuple[str, ...]
     instance_labels: Labels
-    instance_is_ood: Bool[np.ndarray, "M"]
+    instance_is_ood: OodFlags
     coords: Coords | None = None
     class_names: tuple[str, ...] = field(default=())
     patients: tuple[str, ...] | None = None
@@ -162,10 +163,18 @@ class BagDataset:
         *,
         ids: Sequence[str] | None = None,
         instance_labels: Sequence[LabelSequence] | None = None,
-        is_ood: Sequence[bool] | np.ndarray | None = None,
+        is_ood: Sequence[bool | None] | np.ndarray | None = None,
         class_names: Sequence[str] = (),
     ) -> BagDataset:
         """Return a dataset of the given bags, each an array (n, D), (n, H, W) or (n, H, W, channels).
+
+        Args:
+            bags: instances of each bag.
+            labels: class index of each, None where unknown.
+            ids: name of each.
+            instance_labels: class index of each instance of each bag.
+            is_ood: whether each bag, with all its instances, is out of distribution; None where unknown.
+            class_names: name of each class.
 
         Raises:
             DataError: no bags, an empty bag, bags of different width, bytes beside other numbers, a feature that
@@ -197,7 +206,7 @@ class BagDataset:
                 got=str(len(class_names)),
                 fix="name all classes, from that of label 0 on",
             )
-        ood = np.zeros(len(arrays), bool) if is_ood is None else np.asarray(is_ood, bool)
+        ood = OodFlags.unknown(len(arrays)) if is_ood is None else OodFlags.of(is_ood)
         return cls(
             instances=np.concatenate(arrays),
             starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
@@ -206,9 +215,9 @@ class BagDataset:
             labels=known,
             is_ood=ood,
             splits=("",) * len(arrays),
-            ood_sets=tuple("ood" if flag else "" for flag in ood),
+            ood_sets=tuple("ood" if flag else "" for flag in ood.out_of_distribution),
             instance_labels=per_instance,
-            instance_is_ood=np.repeat(ood, sizes),
+            instance_is_ood=ood.repeat(sizes),
             class_names=tuple(class_names),
         )
 

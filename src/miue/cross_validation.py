@@ -113,7 +113,7 @@ def cross_validate(
             item=f"the test bags of {splits.source!r}",
             wanted="at least one with a label",
             got="none",
-            fix="label bags that are tested on; cross-validation counts how often they are right",
+            fix="label bags that are tested on (--labels TABLE); cross-validation counts how often they are right",
         )
     torch_device(recipe.device)
     with locked(out):

@@ -44,7 +44,10 @@ def run_demo(out: Path, *, overwrite: bool = False, progress: bool = True) -> Ev
 def write_figures(folder: Path, predictions: Predictions, bags: BagDataset) -> None:
     """Write the confidence figure and one figure of a positive bag and of an out-of-distribution bag."""
     save_figure(confidence_figure(predictions), folder / "confidence.png")
-    shown = {"positive": telling_bag(bags), "out_of_distribution": int(np.flatnonzero(bags.is_ood)[0])}
+    shown = {
+        "positive": telling_bag(bags),
+        "out_of_distribution": int(np.flatnonzero(bags.is_ood.out_of_distribution)[0]),
+    }
     for name, bag in shown.items():
         instances = bags.batch([bag]).instances.numpy()
         save_figure(bag_figure(predictions, bag, instances, bags.class_names), folder / f"bag_{name}.png")
@@ -54,5 +57,5 @@ def telling_bag(bags: BagDataset) -> int:
     """Return the first large bag with one or two positive instances: chosen by its labels, not by predictions."""
     labels = np.where(bags.instance_labels.known, bags.instance_labels.values, 0)[bags.positions]
     positives = np.add.reduceat(labels, np.concatenate([[0], bags.sizes.cumsum()[:-1]]))
-    telling = ~bags.is_ood & (positives >= 1) & (positives <= 2) & (bags.sizes >= 8)
+    telling = bags.is_ood.in_distribution & (positives >= 1) & (positives <= 2) & (bags.sizes >= 8)
     return int(np.flatnonzero(telling)[0])

@@ -166,7 +166,8 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
     splits = []
     for split in dict.fromkeys(bags.splits):
         part = bags.subset([i for i, name in enumerate(bags.splits) if name == split])
-        inside = part.labels.known & ~part.is_ood
+        not_out = ~part.is_ood.out_of_distribution
+        inside = part.labels.known & not_out
         names = bags.class_names or tuple(str(c) for c in range(bags.num_classes))
         counts = np.bincount(part.labels.values[inside], minlength=len(names))
         record: dict[str, Any] = {
@@ -175,7 +176,8 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
             "instances": int(part.sizes.sum()),
         }
         record.update({f"class {name}": int(n) for name, n in zip(names, counts, strict=True)})
-        record["unlabelled"] = int((~part.labels.known & ~part.is_ood).sum())
+        record["unlabelled"] = int((~part.labels.known & not_out).sum())
+        record["known in distribution"] = int(part.is_ood.in_distribution.sum())
         for name in sorted(set(part.ood_sets) - {""}):
             record[f"OOD {name}"] = part.ood_sets.count(name)
         splits.append(record)
@@ -255,7 +257,8 @@ def _describe_predictions(path: Path) -> dict[str, Any]:
                 "count": len(table),
                 "labelled": int(table.labels.known.sum()),
             }
-            record["out of distribution"] = int(table.is_ood.sum())
+            record["known in distribution"] = int(table.is_ood.in_distribution.sum())
+            record["known out of distribution"] = int(table.is_ood.out_of_distribution.sum())
             medians = {k: float(np.median(v)) for k, v in table.uncertainties().items()}
             record.update({f"median {k}": v for k, v in medians.items()})
             levels.append(record)

@@ -15,13 +15,13 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from miue.bags import BagDataset
+from miue.bags import BagDataset, LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
 from miue.config import DataContract, ModelConfig, build_method, weight_shapes
 from miue.distance_scores import DistanceScores
 from miue.distances import DISTANCES, FeatureDistance
-from miue.errors import ModelError, StorageError, unknown_name
+from miue.errors import ConfigError, ModelError, StorageError, unknown_name
 from miue.files import atomic_folder, check_format, read_json, write_json
 from miue.methods import Method
 from miue.prediction import OnBad, predict
@@ -67,6 +67,7 @@ class Model:
     def predict(
         self,
         bags: BagDataset | Sequence[np.ndarray | Tensor],
+        labels: LabelSequence | None = None,
         *,
         estimator: str | None = None,
         seed: int = 0,
@@ -78,6 +79,7 @@ class Model:
 
         Args:
             bags: a dataset, or arrays (n, D) or (n, H, W[, channels]).
+            labels: class index of each bag, None where unknown, for ``miue.evaluate``; where ``bags`` are arrays.
             estimator: what instances are predicted from: "residual", "bag-of-one" or "attention".
             seed: of the draws, where the method draws.
             progress: show a bar with the time left.
@@ -87,11 +89,18 @@ class Model:
         Raises:
             ModelError: instances of another shape than the model was trained on; a calibration of other weights.
             DataError: a label of a class that the model does not have.
-            ConfigError: an instance estimator that the model does not have.
+            ConfigError: an instance estimator that the model does not have, or labels beside a dataset.
         """
         if self.calibration is not None:
             self.calibration.check_weights(self.weights_sha256)
-        dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags)
+        if isinstance(bags, BagDataset) and labels is not None:
+            raise ConfigError(
+                item="labels",
+                wanted="None beside a dataset, which has its own",
+                got=f"{len(labels)} of them",
+                fix="pass bags as arrays, or put the labels into the dataset",
+            )
+        dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
         self.check(dataset)
         predictions = predict(
             self.method,

@@ -7,6 +7,7 @@ import torch
 
 from miue.bags import Labels
 from miue.distributions import Draws
+from miue.ood_flags import OodFlags
 from miue.prediction_table import PredictionTable
 
 
@@ -16,8 +17,8 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     A patient's probabilities are the mean over the bags, data uncertainty is the mean of theirs, and what is
     left of the entropy of the mean is model uncertainty: it holds that of the bags, and how much they disagree.
     A bag of an unknown patient stands for itself, by its own name.
-    Scores are means. A patient has a label where all bags with a label have the same one, and is out of
-    distribution where all bags are.
+    Scores are means. A patient has a label where all bags with a label have the same one. A patient is out of
+    distribution where all bags are, and in distribution where all bags are known to be so; else it is unknown.
 
     Args:
         bags: predictions of bags that tell their patients.
@@ -35,13 +36,16 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
 
     probabilities = np.stack([mean(column) for column in bags.probabilities.T.astype(np.float64)], 1)
     data = mean(bags.distribution.expected_entropy().double().numpy())
-    is_ood = np.bincount(of_bag, bags.is_ood) == counts
+    is_out, is_in = (
+        np.bincount(of_bag, flags) == counts
+        for flags in (bags.is_ood.out_of_distribution, bags.is_ood.in_distribution)
+    )
     return PredictionTable(
         distribution=Draws(torch.from_numpy(probabilities), torch.from_numpy(data)),
         bag_ids=names.astype(object),
         labels=_shared_labels(bags.labels, of_bag, len(names)),
-        is_ood=is_ood,
-        ood_sets=np.where(is_ood, bags.ood_sets[first], "").astype(object),
+        is_ood=OodFlags(is_out, is_out | is_in),
+        ood_sets=np.where(is_out, bags.ood_sets[first], "").astype(object),
         scores={name: mean(values) for name, values in bags.scores.items()},
     )
 

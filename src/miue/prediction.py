@@ -237,7 +237,7 @@ def _instance_table(
         bag_ids=np.repeat(np.array(bags.ids, object), bags.sizes),
         labels=bags.instance_labels[positions],
         is_ood=is_ood,
-        ood_sets=np.where(is_ood, sets, ""),
+        ood_sets=np.where(is_ood.out_of_distribution, sets, ""),
         instance=positions - np.repeat(bags.starts, bags.sizes),
         scores=scores,
         coords=None if bags.coords is None else bags.coords[positions],

@@ -15,6 +15,7 @@ from miue.coords import Coords
 from miue.decisions import Decisions
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
 from miue.measures import MEASURES, measures_of
+from miue.ood_flags import OodFlags
 
 SCORE_PREFIX = "score_"
 
@@ -27,7 +28,7 @@ class PredictionTable:
         distribution: what is predicted.
         bag_ids: the bag of each item.
         labels: class of each item, where known.
-        is_ood: whether an item is known to be out of distribution.
+        is_ood: whether each item is out of distribution, as far as that is known.
         ood_sets: where an out-of-distribution item comes from, "" for none.
         instance: position of each instance in its bag; None for bags.
         scores: further named uncertainties, higher where less certain.
@@ -40,7 +41,7 @@ class PredictionTable:
     distribution: PredictiveDistribution
     bag_ids: np.ndarray
     labels: Labels
-    is_ood: Bool[np.ndarray, "n"]
+    is_ood: OodFlags
     ood_sets: np.ndarray
     instance: Int64[np.ndarray, "n"] | None = None
     scores: Mapping[str, Float64[np.ndarray, "n"]] = field(default_factory=dict)
@@ -61,6 +62,11 @@ class PredictionTable:
     def predicted(self) -> Int64[np.ndarray, "n"]:
         """The most probable class of each item."""
         return self.distribution.predicted.numpy()
+
+    @property
+    def judged(self) -> Bool[np.ndarray, "n"]:
+        """The items whose class can be judged: labelled, and not known to be out of distribution."""
+        return self.labels.known & ~self.is_ood.out_of_distribution
 
     def uncertainties(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return every measure and extra score by name, higher where less certain."""
@@ -99,7 +105,7 @@ class PredictionTable:
             places = zip("xy", self.coords.values.T, strict=True)
             columns.update({axis: pa.array(values, mask=~self.coords.known) for axis, values in places})
         columns["label"] = pa.array(self.labels.values, mask=~self.labels.known)
-        columns["is_ood"] = pa.array(self.is_ood)
+        columns["is_ood"] = pa.array(self.is_ood.values, mask=~self.is_ood.known)
         columns["ood_set"] = pa.array(self.ood_sets, pa.string())
         if dirichlet:
             assert isinstance(self.distribution, Dirichlet)

@@ -8,7 +8,7 @@ patients.csv          one row per patient, where any has several bags; made of b
 predictions.json      what made them; not needed to read them
 
 Any tool can write such tables: only bag_id and alpha_0 … or p_0 … (for two classes p_1 is enough) must
-be there. Labels are class indices from 0, empty where unknown.
+be there. Labels are class indices from 0, is_ood is true or false; either is empty, or not there, where unknown.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribu
 from miue.errors import DataError, StorageError
 from miue.files import atomic_file, atomic_folder, check_format, read_json, write_json
 from miue.measures import MEASURES, measures_of
+from miue.ood_flags import OodFlags, with_named_sets
 from miue.patients import by_patient
 from miue.prediction_table import SCORE_PREFIX, PredictionTable
 from miue.tables import cell_of, flags_of, read_columns
@@ -187,9 +188,8 @@ def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> Predict
     labels = Labels.unknown(count)
     if "label" in columns:
         labels = _labels(columns["label"], name, distribution.num_classes)
-    is_ood = flags_of(columns["is_ood"], name) if "is_ood" in columns else np.zeros(count, bool)
-    sets = columns.get("ood_set", np.array([""] * count, object))
-    ood_sets = np.array([(s or "ood") if o else "" for s, o in zip(sets, is_ood, strict=True)], object)
+    flags = flags_of(columns["is_ood"], name) if "is_ood" in columns else OodFlags.unknown(count)
+    is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", np.array([""] * count, object)), name)
     computed = measures_of(distribution)
     scores: dict[str, np.ndarray] = {}
     for column, values in columns.items():

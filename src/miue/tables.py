@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from jaxtyping import Bool
 from pyarrow import csv
 
 from miue.errors import DataError, StorageError
+from miue.ood_flags import UNKNOWN_WORDS, OodFlags
 
 HEADER_BYTES = 1 << 20
 MARKS = (
@@ -181,11 +181,11 @@ def _not_text(item: str, got: str) -> StorageError:
     )
 
 
-TRUE, FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no", "")
+TRUE, FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
 
 
-def flags_of(values: np.ndarray, name: str, column: str = "is_ood") -> Bool[np.ndarray, "n"]:
-    """Return which cells of a column say yes; an empty one says no.
+def flags_of(values: np.ndarray, name: str, column: str = "is_ood") -> OodFlags:
+    """Return which cells of a column say yes and which no; an empty one says neither.
 
     Args:
         values: the column, text or truth values.
@@ -193,18 +193,20 @@ def flags_of(values: np.ndarray, name: str, column: str = "is_ood") -> Bool[np.n
         column: its name.
 
     Raises:
-        DataError: a cell that says neither yes nor no.
+        DataError: a cell that holds something else.
     """
     distinct, places = np.unique(values.astype(str), return_inverse=True)
     for position, text in enumerate(distinct):
-        if text.strip().lower() not in (*TRUE, *FALSE):
+        if text.strip().lower() not in (*TRUE, *FALSE, *UNKNOWN_WORDS):
             raise DataError(
                 item=cell_of(name, places, position, column),
-                wanted="true or false",
+                wanted="true, false, or empty where unknown",
                 got=repr(str(text)),
-                fix="write true or false",
+                fix="write true or false, or empty the cell",
             )
-    return np.array([text.strip().lower() in TRUE for text in distinct])[places]
+    words = [text.strip().lower() for text in distinct]
+    flags = OodFlags.of([None if word in UNKNOWN_WORDS else word in TRUE for word in words])
+    return flags[places]
 
 
 def cell_of(name: str, places: np.ndarray, position: int, column: str) -> str:

@@ -83,7 +83,7 @@ def find_shift(table: PredictionTable, usual: Mapping[str, Sequence[float]]) -> 
     """
     from scipy.stats import ks_2samp
 
-    known = table.subset(np.flatnonzero(~table.is_ood))
+    known = table.subset(np.flatnonzero(~table.is_ood.out_of_distribution))
     compared = known.subset(counted_bags(known, "one", seed=0)[0])
     calibrated = max(map(len, usual.values()), default=0)
     found: dict[str, dict[str, float]] = {"higher": {}, "lower": {}}

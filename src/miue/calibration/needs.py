@@ -14,6 +14,7 @@ from miue.calibration.patients import counted_rows
 from miue.calibration.ranks import needed_for_rank
 from miue.calibration.referral import ReferralGoal, needed_for_referral
 from miue.errors import ConfigError, DataError
+from miue.ood_flags import OodFlags
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class _Problem:
 def check_bags(
     ids: Sequence[str] | np.ndarray,
     labels: Labels,
-    is_ood: np.ndarray,
+    is_ood: OodFlags,
     patients: Sequence[str] | np.ndarray | None,
     goals: Goals,
     *,
@@ -73,7 +74,7 @@ def check_bags(
     Args:
         ids: of the bags.
         labels: of the bags.
-        is_ood: which bags are known to be out of distribution.
+        is_ood: whether each bag is out of distribution, where that is known.
         patients: of the bags, where known.
         goals: what is asked.
         class_names: in the order of the labels.
@@ -85,7 +86,8 @@ def check_bags(
         ConfigError: another way to count bags of a patient.
     """
     problems = []
-    out, unlabelled = np.flatnonzero(is_ood), np.flatnonzero(~labels.known)
+    known_ood = is_ood.out_of_distribution
+    out, unlabelled = np.flatnonzero(known_ood), np.flatnonzero(~labels.known)
     if len(out):
         problems.append(
             _Problem(
@@ -104,7 +106,7 @@ def check_bags(
             )
         )
     rows = counted_rows(patients, len(ids), bags_of_patient, seed)
-    usable = rows[~is_ood[rows]]
+    usable = rows[~known_ood[rows]]
     problems += _too_few(goals, len(usable), labels[usable[labels.known[usable]]], class_names, _of(rows, ids))
     if problems:
         raise DataError(

@@ -234,6 +234,7 @@ def _opened(
     """Return the model without the decisions of an older calibration, the calibration bags, and what they are."""
     from dataclasses import replace
 
+    from miue.data.run_labels import with_labels_of_run
     from miue.model import Model
 
     model = replace(Model.load(run), calibration=None)
@@ -245,4 +246,7 @@ def _opened(
     )
     say_left_out(opened)
     bags, about = calibration_bags(run, opened.bags, split)
+    if source.labels is None and not bags.labels.known.any():
+        bags, said = with_labels_of_run(bags, run / "splits.csv", model.contract.class_names)
+        say(said, err=True)
     return model, bags, {"source": str(path), **about}

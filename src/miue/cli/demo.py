@@ -18,6 +18,6 @@ def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = F
     from miue.evaluation.table import evaluation_table
 
     evaluation = run_demo(out, overwrite=overwrite, progress=not quiet)
-    show_table(evaluation_table(evaluation))
+    show_table(evaluation_table(evaluation).as_rich("Evaluation"))
     say(f"Written to {out}/: store, run, predictions, evaluation.json, figures, report.html.")
     say(f"Open {out / 'report.html'} in a browser to look into it.")

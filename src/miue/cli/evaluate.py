@@ -22,7 +22,8 @@ def evaluate(
     """Evaluate predictions: accuracy, Conf., OOD, UE, AUPR, FPR95, ECE, Brier, NLL, AURC, at both levels.
 
     Tables of other tools need bag_id and alpha_0, alpha_1, … or p_0, p_1, …; label, is_ood, ood_set,
-    instance and measure columns are used where they are there.
+    instance and measure columns are used where they are there. OOD needs is_ood: true, false, or empty where
+    unknown. Labels of a folder come with 'miue predict --labels TABLE'.
     """
     from miue.evaluation import evaluate as evaluate_predictions
     from miue.evaluation.table import decision_table, evaluation_table
@@ -35,6 +36,6 @@ def evaluate(
     if as_json:
         say_json(evaluation.to_json())
         return
-    show_table(evaluation_table(evaluation))
+    show_table(evaluation_table(evaluation).as_rich("Evaluation"))
     if evaluation.decisions is not None:
-        show_table(decision_table(evaluation.decisions))
+        show_table(decision_table(evaluation.decisions).as_rich())

@@ -48,11 +48,15 @@ def predict(
 ) -> None:
     """Predict bags and instances with their uncertainty, as plain tables.
 
+    Labels are not needed; evaluation needs them. Bags without labels and without --labels get those that the
+    training listed for them in its splits.csv, and that is said.
+
     Patients with several bags get a table of their own. Bags of patients that the model learned from are left
     out where the run tells which these are, unless --split all, train or validation asks for them; another
     --split that holds some is refused.
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
+    from miue.data.run_labels import with_labels_of_run
     from miue.devices import torch_device
     from miue.files import refuse_existing
     from miue.model import Model
@@ -70,6 +74,9 @@ def predict(
     )
     say_left_out(opened)
     chosen = _bags_to_predict(opened.bags, split, run)
+    if source.labels is None and not chosen.labels.known.any():
+        chosen, said = with_labels_of_run(chosen, run / "splits.csv", model.contract.class_names)
+        say(said, err=True)
     failed: list[str] = []
     predictions = model.predict(
         chosen,
@@ -81,7 +88,8 @@ def predict(
     )
     for one in failed:
         say(f"left out: {one}", err=True)
-    about = {"bags": str(bags), "split": " ".join(sorted(set(chosen.splits))).strip() or "all bags"}
+    whole = "all bags" if len(chosen) == len(opened.bags) else "bags that the model did not learn from"
+    about = {"bags": str(bags), "split": " ".join(sorted(set(chosen.splits))).strip() or whole}
     predictions = replace(predictions, about={**predictions.about, **about})
     predictions.save(out, overwrite=overwrite)
     instances = 0 if predictions.instances is None else len(predictions.instances)

@@ -142,7 +142,9 @@ def open_bags(
 
 
 def say_left_out(opened: Any) -> None:
-    """Write what to know of the files, and which bags were left out and why, to the standard error."""
+    """Write what told the labels, what to know of the files, and what was left out and why, to standard error."""
+    if opened.labels:
+        say(opened.labels, err=True)
     for note in opened.notes:
         say(f"note: {note}", err=True)
     for one in opened.left_out:

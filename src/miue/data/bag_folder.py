@@ -16,6 +16,7 @@ from miue.data.file_instances import FileInstances
 from miue.data.label_table import LabelTable
 from miue.data.labelling import LeftOut, match, refuse_or_skip, with_labels
 from miue.errors import DataError, MiueError, first_few
+from miue.ood_flags import OodFlags
 from miue.progress import tracked
 from miue.readers import Contents, contents_of
 from miue.readers.discovery import bag_files
@@ -108,11 +109,11 @@ def dataset_of(found: Sequence[Contents]) -> BagDataset:
         sizes=sizes,
         ids=tuple(one.id for one in found),
         labels=Labels.unknown(len(found)),
-        is_ood=np.zeros(len(found), bool),
+        is_ood=OodFlags.unknown(len(found)),
         splits=("",) * len(found),
         ood_sets=("",) * len(found),
         instance_labels=Labels.unknown(total),
-        instance_is_ood=np.zeros(total, bool),
+        instance_is_ood=OodFlags.unknown(total),
         coords=coords,
         patch_sizes=None if coords is None else np.array([one.patch_size or 0 for one in found], np.int64),
     )

@@ -16,6 +16,7 @@ from miue.data.label_table import LabelTable, known_patients, known_text, split_
 from miue.data.labelling import LeftOut, refuse_or_skip
 from miue.data.splits import check_splits
 from miue.errors import DataError
+from miue.ood_flags import with_named_sets
 from miue.readers.long_table import Allocate, LongTable, read_long_table
 from miue.tables import flags_of
 
@@ -73,8 +74,8 @@ def open_table(
             labels = Labels.of([names.index(text) if text else None for text in texts])
     nothing = ("",) * count
     splits = tuple(map(split_name, table.of_bags.get("split", nothing)))
-    is_ood = flags_of(np.array(table.of_bags.get("is_ood", nothing), object), str(path))
-    ood_sets = zip(table.of_bags.get("ood_set", nothing), is_ood, strict=True)
+    flags = flags_of(np.array(table.of_bags.get("is_ood", nothing), object), str(path))
+    is_ood, ood_sets = with_named_sets(flags, table.of_bags.get("ood_set", nothing), str(path))
     bags = BagDataset(
         instances=table.features,
         starts=table.sizes.cumsum() - table.sizes,
@@ -83,9 +84,9 @@ def open_table(
         labels=labels,
         is_ood=is_ood,
         splits=splits,
-        ood_sets=tuple((name.strip() or "ood") if flag else "" for name, flag in ood_sets),
+        ood_sets=tuple(ood_sets.tolist()),
         instance_labels=_instance_labels(path, table.instance_labels, names, total),
-        instance_is_ood=np.repeat(is_ood, table.sizes),
+        instance_is_ood=is_ood.repeat(table.sizes),
         coords=table.coords,
         class_names=names,
         patients=known_patients(table.of_bags.get("patient", nothing), table.ids),

@@ -21,6 +21,7 @@ from miue.data.opening import OpenedBags
 from miue.data.stain_shifts import KINDS, STRENGTHS
 from miue.data.tile_files import read_about
 from miue.errors import DataError, StorageError, unknown_name
+from miue.ood_flags import OodFlags
 from miue.readers import Contents
 
 HOME, FEATURES, SHIFTED, PRAD = "camelyon16", "features", "shifted", "tcga-prad"
@@ -167,7 +168,15 @@ def _features(
 def _labelled(found: Mapping[str, Contents], classes: Mapping[str, int], splits: tuple[str, ...]) -> BagDataset:
     bags = dataset_of(list(found.values()))
     labels = Labels.of([classes[name] for name in found])
-    return replace(bags, ids=tuple(found), labels=labels, splits=splits, class_names=CLASSES)
+    return replace(
+        bags,
+        ids=tuple(found),
+        labels=labels,
+        is_ood=OodFlags.all_in(len(bags)),
+        splits=splits,
+        instance_is_ood=OodFlags.all_in(len(bags.instances)),
+        class_names=CLASSES,
+    )
 
 
 def _held_out(classes: Mapping[str, int], share: float, seed: int) -> set[str]:
@@ -194,7 +203,7 @@ def _with_foreign(
     """Return the slides of our own, then those of each foreign set; a foreign slide has no label."""
     others = [(name, one, ood_set) for ood_set, slides in foreign.items() for name, one in slides.items()]
     bags = dataset_of([*found.values(), *(one for _, one, _ in others)])
-    is_ood = np.arange(len(bags)) >= len(own)
+    is_ood = OodFlags.of(np.arange(len(bags)) >= len(own))
     further = len(bags.instances) - len(own.instances)
     return replace(
         bags,
@@ -204,7 +213,7 @@ def _with_foreign(
         splits=("test",) * len(bags),
         ood_sets=(*own.ood_sets, *(ood_set for _, _, ood_set in others)),
         instance_labels=_extended(own.instance_labels, further),
-        instance_is_ood=np.repeat(is_ood, bags.sizes),
+        instance_is_ood=is_ood.repeat(bags.sizes),
         class_names=CLASSES,
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Bool, Int64, Shaped
 
 from miue.bags import BagDataset, Labels
+from miue.ood_flags import OodFlags
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def drawn_dataset(
     ood_set: str = "",
     foreign: Pool | None = None,
 ) -> BagDataset:
-    """Return drawn bags as a dataset with labels of bags and instances.
+    """Return drawn bags as a dataset with labels of bags and instances, and with what is out of distribution.
 
     A bag is positive (1) where it holds an in-distribution instance of class ``target``; its label is
     unknown where it holds no in-distribution instance at all.
@@ -135,11 +136,12 @@ def drawn_dataset(
         names.append(f"{split}_{ood_set}_{number:05d}" if ood_set else f"{split}_{number:05d}")
     is_ood = np.array([bag.is_ood.any() for bag in bags])
     dataset = BagDataset.from_arrays(arrays, labels, ids=names, instance_labels=instance_labels, is_ood=is_ood)
+    of_instances = np.concatenate([bag.is_ood for bag in bags])
     return replace(
         dataset,
         splits=(split,) * len(bags),
         ood_sets=tuple(ood_set if flag else "" for flag in is_ood),
-        instance_is_ood=np.concatenate([bag.is_ood for bag in bags]),
+        instance_is_ood=OodFlags(of_instances, np.ones_like(of_instances)),
         class_names=("negative", "positive"),
     )
 
@@ -162,10 +164,10 @@ def joined(parts: Sequence[BagDataset]) -> BagDataset:
         sizes=sizes,
         ids=tuple(name for part in parts for name in part.ids),
         labels=labels("labels"),
-        is_ood=np.concatenate([part.is_ood for part in parts]),
+        is_ood=OodFlags.concatenate([part.is_ood for part in parts]),
         splits=tuple(split for part in parts for split in part.splits),
         ood_sets=tuple(name for part in parts for name in part.ood_sets),
         instance_labels=labels("instance_labels"),
-        instance_is_ood=np.concatenate([part.instance_is_ood for part in parts]),
+        instance_is_ood=OodFlags.concatenate([part.instance_is_ood for part in parts]),
         class_names=parts[0].class_names,
     )

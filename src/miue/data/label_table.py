@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from miue.data.bag_names import key_of, named_twice, rows_of
@@ -28,6 +28,7 @@ class LabelTable:
         labels: its class as the table writes it, "" where unknown.
         patients: whose bag it is; the bag's own name where the table does not say.
         folds: "train", "validation", "test" or "" of each bag, for each ``fold_k`` of the table.
+        columns: the names of the columns of the label and, where there is one, of the patient.
     """
 
     source: str
@@ -35,6 +36,7 @@ class LabelTable:
     labels: tuple[str, ...]
     patients: tuple[str, ...]
     folds: Mapping[int, tuple[str, ...]]
+    columns: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def has_patients(self) -> bool:
@@ -101,6 +103,7 @@ def read_label_table(
     labels = _chosen(path, columns, label_column, LABEL_COLUMNS, "label")
     labels = labels or _only_other(path, columns, bags, patients)
     folds = fold_columns(path, columns)
+    meant = {"label": labels, **({} if patients is None else {"patient": patients})}
     if slide_table is not None:
         if patients is None:
             raise _no_column(path, "patient", PATIENT_COLUMNS, columns)
@@ -119,6 +122,7 @@ def read_label_table(
         labels=tuple(map(known_text, columns[labels])),
         patients=tuple(patient or bag for patient, bag in zip(whose, ids, strict=True)),
         folds={fold: tuple(map(split_name, columns[name])) for fold, name in folds.items()},
+        columns=meant,
     )
 
 

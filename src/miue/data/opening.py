@@ -12,7 +12,7 @@ from miue.data.bag_folder import open_folder
 from miue.data.bag_table import open_table, with_instance_labels
 from miue.data.file_instances import FileInstances
 from miue.data.label_table import read_label_table
-from miue.data.labelling import LeftOut, label_bags, splits_of
+from miue.data.labelling import LeftOut, describe_labels, label_bags, splits_of
 from miue.data.split_drawing import make_split
 from miue.data.splits import Splits
 from miue.data.store import read_store
@@ -34,6 +34,7 @@ class OpenedBags:
         notes: what to know of the files that they were read from.
         drawn: how the splits came about, where they were drawn here.
         folds: those that the label table tells.
+        labels: in one line, which columns told labels and patients; "" of a store, which has its own.
     """
 
     bags: BagDataset
@@ -41,6 +42,7 @@ class OpenedBags:
     notes: tuple[str, ...] = ()
     drawn: str = ""
     folds: Splits | None = None
+    labels: str = ""
 
     @property
     def note(self) -> str:
@@ -132,6 +134,7 @@ def open_source(
     if table is None:
         _check_told(path, told)
     left_out: Sequence[LeftOut] = ()
+    described = ""
     notes: tuple[str, ...] = ()
     if path.is_dir() and not (path / "store.json").exists():
         opened = open_folder(
@@ -149,11 +152,14 @@ def open_source(
             meant = {} if table is not None else {LONG_TABLE[name]: column for name, column in told.items()}
             tabled = open_table(path, classes=classes, columns=meant, skip_bad=skip_bad)
             bags, left_out = tabled.bags, tabled.left_out
+            described = _describe_long_table(bags, meant)
         else:
             bags = read_store(path)
         if table is not None:
             bags, unlabelled = label_bags(bags, table, str(path), classes=classes, skip_bad=skip_bad)
             left_out = (*left_out, *unlabelled)
+    if table is not None:
+        described = describe_labels(bags, table.columns)
     if coords_for:
         _check_located(path, bags, coords_for, notes, skip_bad=skip_bad)
     folds = None if table is None else splits_of(table)
@@ -163,7 +169,13 @@ def open_source(
         bags = splits.assign(bags, fold)
     if instance_labels is not None:
         bags = with_instance_labels(bags, instance_labels)
-    return OpenedBags(bags, tuple(left_out), notes, folds=folds)
+    return OpenedBags(bags, tuple(left_out), notes, folds=folds, labels=described)
+
+
+def _describe_long_table(bags: BagDataset, meant: Mapping[str, str]) -> str:
+    """Return which columns of a long table told labels and patients."""
+    told = {"label": bags.labels.known.any(), "patient": bags.patients is not None}
+    return describe_labels(bags, {name: meant.get(name, name) for name, is_told in told.items() if is_told})
 
 
 def _check_located(path: Path, bags: BagDataset, coords_for: str, notes: Sequence[str], *, skip_bad: bool) -> None:

@@ -36,7 +36,7 @@ def make_folds(
     Raises:
         DataError: a class with too few patients.
     """
-    labelled = np.flatnonzero(bags.labels.known & ~bags.is_ood)
+    labelled = np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution)
     labels, groups = bags.labels.values[labelled], np.array(patients_of(bags), object)[labelled]
     _check_patients(bags, labels, groups, count, max(2 * count, 8) if calibration else max(count, 3))
     folds = []
@@ -89,7 +89,11 @@ def _group_folds(
 def _foreign_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
     """Return the out-of-distribution bags as test bags, but for those of a patient who is learned from."""
     learned = {p for p, name in zip(patients_of(bags), bags.ids, strict=True) if fold.get(name, "test") != "test"}
-    return {bags.ids[b]: "test" for b in np.flatnonzero(bags.is_ood) if patients_of(bags)[b] not in learned}
+    return {
+        bags.ids[b]: "test"
+        for b in np.flatnonzero(bags.is_ood.out_of_distribution)
+        if patients_of(bags)[b] not in learned
+    }
 
 
 def _check_patients(bags: BagDataset, labels: np.ndarray, groups: np.ndarray, count: int, wanted: int) -> None:

@@ -90,7 +90,8 @@ def _rows_of(bags: BagDataset, splits: Splits) -> Iterator[tuple[str, ...]]:
     folds = [splits.of_bags(bags, fold)[0] for fold in range(len(splits))]
     for row, name in enumerate(bags.ids):
         known = bool(bags.labels.known[row])
-        label = bags.class_names[bags.labels.values[row]] if known and bags.class_names else ""
+        number = int(bags.labels.values[row])
+        label = (bags.class_names[number] if bags.class_names else str(number)) if known else ""
         yield (name, patients[row], label, *(fold[row] for fold in folds))
 
 

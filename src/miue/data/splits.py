@@ -89,7 +89,7 @@ def check_splits(bags: BagDataset, source: str) -> None:
     check_patients(bags, source)
     if "train" not in bags.splits:
         raise DataError(item=f"splits of {source!r}", wanted="bags to train on", got="none", fix="check the file")
-    known = bags.labels.known & ~bags.is_ood
+    known = bags.labels.known & ~bags.is_ood.out_of_distribution
     classes = set(np.unique(bags.labels.values[known]).tolist())
     for split in [name for name in SPLITS if name in bags.splits]:
         inside = known & (np.array(bags.splits) == split)

@@ -1,11 +1,13 @@
 """The bag store: one folder, readable tables and memory-mapped arrays, no pickle.
 
 store.json           format, version, shapes, class names, how it was made
-bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label is an unknown one;
+bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label is an unknown one, and where
+                     is_ood is empty it is unknown whether the bag is in or out of distribution;
                      patient and patch_size (side of a patch in level-0 pixels) where known, an empty
                      patient is one of its own
 instances.npy        features (M, D) or uint8 images (M, H, W, channels), bag after bag
-instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, coords.npy, located.npy    where known
+instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, instance_ood_known.npy, coords.npy, located.npy
+                     where known; instances without flags of their own have those of their bag
 checksums.csv        SHA-256 of each bag's instances, in stores that were packed from files
 left_out.csv         bags that were left out when files were packed, with the reason
 """
@@ -26,6 +28,7 @@ from miue.coords import Coords
 from miue.data.label_table import known_patients, split_name
 from miue.errors import ConfigError, DataError, StorageError
 from miue.files import atomic_folder, check_format, read_json, write_json
+from miue.ood_flags import OodFlags, with_named_sets
 from miue.readers.arrays import UNREADABLE, memory_mapped
 from miue.readers.base import shortened
 from miue.tables import flags_of
@@ -73,8 +76,7 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
     if dataset.instance_labels.known.any():
         np.save(folder / "instance_labels.npy", dataset.instance_labels.values[positions])
         np.save(folder / "instance_labelled.npy", dataset.instance_labels.known[positions])
-    if dataset.instance_is_ood.any():
-        np.save(folder / "instance_is_ood.npy", dataset.instance_is_ood[positions])
+    _write_instance_flags(folder, dataset.instance_is_ood[positions], dataset.is_ood.repeat(dataset.sizes))
     if dataset.coords is not None:
         np.save(folder / "coords.npy", dataset.coords.values[positions])
         if not dataset.coords.known[positions].all():
@@ -119,17 +121,31 @@ def read_store(path: Path) -> BagDataset:
     names = tuple(summary["class_names"])
     for file, labels in (("bags.csv", table["labels"]), ("instance_labels.npy", instance_labels)):
         _check_labels(path / file, labels, names)
-    has_ood = (path / "instance_is_ood.npy").exists()
-    foreign = _column(path / "instance_is_ood.npy", np.bool_, (total,)) if has_ood else np.zeros(total, bool)
     return BagDataset(
         instances=instances,
         starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
         instance_labels=instance_labels,
-        instance_is_ood=foreign,
+        instance_is_ood=_read_instance_flags(path, table["is_ood"].repeat(sizes)),
         coords=_coords(path, total),
         class_names=names,
         **table,
     )
+
+
+def _write_instance_flags(folder: Path, flags: OodFlags, of_bags: OodFlags) -> None:
+    """Write what is known of instances being out of distribution, where it is not what is known of their bags."""
+    if not np.array_equal(flags.known, of_bags.known):
+        np.save(folder / "instance_ood_known.npy", flags.known)
+    if not np.array_equal(flags.out_of_distribution, of_bags.out_of_distribution):
+        np.save(folder / "instance_is_ood.npy", flags.out_of_distribution)
+
+
+def _read_instance_flags(path: Path, of_bags: OodFlags) -> OodFlags:
+    values, known = (
+        _column(path / f"{name}.npy", np.bool_, (len(of_bags),)) if (path / f"{name}.npy").exists() else given
+        for name, given in (("instance_is_ood", of_bags.values), ("instance_ood_known", of_bags.known))
+    )
+    return OodFlags(values & known, known)
 
 
 def read_store_summary(path: Path) -> dict[str, Any]:
@@ -167,7 +183,7 @@ def _write_bag_table(path: Path, dataset: BagDataset) -> None:
         writer.writerow((*COLUMNS, *known))
         for i, name in enumerate(dataset.ids):
             label = int(dataset.labels.values[i]) if dataset.labels.known[i] else ""
-            ood = str(bool(dataset.is_ood[i])).lower()
+            ood = str(bool(dataset.is_ood.values[i])).lower() if dataset.is_ood.known[i] else ""
             row = (name, dataset.sizes[i], label, ood, split_name(dataset.splits[i]), dataset.ood_sets[i])
             writer.writerow((*row, *(values[i] for values in known.values())))
 
@@ -218,13 +234,15 @@ def _read_bag_table(path: Path) -> dict[str, Any]:
         raise DataError(
             item=f"bag {repeated!r} of {str(path)!r}", wanted="a unique id", got="two lines", fix="rename one"
         )
+    flags = flags_of(np.array([row["is_ood"] for row in rows], object), str(path))
+    is_ood, ood_sets = with_named_sets(flags, [row["ood_set"] for row in rows], str(path))
     return {
         "ids": ids,
         "sizes": sizes,
         "labels": labels,
-        "is_ood": flags_of(np.array([row["is_ood"] for row in rows], object), str(path)),
+        "is_ood": is_ood,
         "splits": tuple(_split_of(path, row) for row in rows),
-        "ood_sets": tuple(row["ood_set"] for row in rows),
+        "ood_sets": tuple(ood_sets.tolist()),
         "patients": known_patients([row["patient"] for row in rows], ids) if "patient" in rows[0] else None,
         "patch_sizes": patch_sizes,
     }

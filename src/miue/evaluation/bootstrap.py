@@ -83,8 +83,8 @@ def resampled_metrics(
             parts[name].append(metric(weights))
         step(len(weights))
     found = {name: np.concatenate(values) for name, values in parts.items()}
-    separations = [found["confidence"], *(found[name] for name in found if name.startswith("ood "))]
-    found["ue"] = np.mean(separations, axis=0)
+    detections = [found[name] for name in found if name.startswith("ood ")]
+    found["ue"] = np.mean([found["confidence"], *detections], axis=0) if detections else np.full(resamples, np.nan)
     return found
 
 
@@ -122,7 +122,7 @@ Weighted = Callable[[Int64[np.ndarray, "chunk bags"]], Float64[np.ndarray, "chun
 
 def _weighted_metrics(table: PredictionTable, bag_of: Int64[np.ndarray, "n"], bags: int) -> Mapping[str, Weighted]:
     """Return each metric as a function of how often each bag was drawn."""
-    inside = table.labels.known & ~table.is_ood
+    inside, is_in, is_out = table.judged, table.is_ood.in_distribution, table.is_ood.out_of_distribution
     labels, probabilities, bag = table.labels.values[inside], table.probabilities[inside], bag_of[inside]
     correct = probabilities.argmax(1) == labels
     uncertainties = table.uncertainties()
@@ -141,8 +141,8 @@ def _weighted_metrics(table: PredictionTable, bag_of: Int64[np.ndarray, "n"], ba
         "confidence": _auroc(confidence, ~correct, bag),
     }
     for name in sorted({str(one) for one in table.ood_sets if one}):
-        compared = ~table.is_ood | (table.ood_sets == name)
-        metrics[f"ood {name}"] = _auroc(detection[compared], table.is_ood[compared], bag_of[compared])
+        compared = is_in | (is_out & (table.ood_sets == name))
+        metrics[f"ood {name}"] = _auroc(detection[compared], is_out[compared], bag_of[compared])
     return metrics
 
 

@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float64
 from miue.calibration.binomial import error_interval
 from miue.decisions import Decisions
 from miue.evaluation.metrics import (
+    NO_LABEL,
+    NONE_KNOWN_IN,
     Metric,
     brier_score,
     expected_calibration_error,
@@ -23,12 +25,13 @@ INTERVAL = 0.95
 
 @dataclass(frozen=True)
 class DecisionEvaluation:
-    """Evaluation of decisions; shares of in-distribution bags unless said otherwise.
+    """Evaluation of decisions; shares of the bags that are not known to be out of distribution.
 
     Attributes:
-        metrics: kept, referred, flagged (called out of distribution, a false alarm), error_among_kept (of
-            labelled ones), its exact 95 % interval error_low and error_high, coverage (label in its set),
-            set_size (mean), empty_sets, single_sets, and ece, brier and nll of the calibrated probabilities.
+        metrics: kept, referred, flagged (called out of distribution), false_alarms (the same share of the bags
+            known to be in distribution), error_among_kept (of labelled ones), its exact 95 % interval error_low
+            and error_high, coverage (label in its set), set_size (mean), empty_sets, single_sets, and ece, brier
+            and nll of the calibrated probabilities.
         coverage_by_class: share of each class's bags whose set holds it.
         found: share of each out-of-distribution set that is called so.
         not_kept: share of each out-of-distribution set that is called so or referred.
@@ -42,11 +45,12 @@ class DecisionEvaluation:
 
 def evaluate_decisions(table: PredictionTable, decisions: Decisions) -> DecisionEvaluation:
     """Return how the decisions of ``table`` came out."""
-    inside = ~table.is_ood
+    inside = ~table.is_ood.out_of_distribution
     metrics = {
         "kept": _share(decisions.kept[inside]),
         "referred": _share(decisions.referred[inside]),
         "flagged": _share(decisions.flagged[inside]),
+        "false_alarms": _false_alarms(table, decisions),
         **_error_among_kept(table, decisions),
         **_of_sets(table, decisions),
         **_of_calibrated(table, decisions),
@@ -60,11 +64,16 @@ def evaluate_decisions(table: PredictionTable, decisions: Decisions) -> Decision
     )
 
 
+def _false_alarms(table: PredictionTable, decisions: Decisions) -> Metric:
+    known = table.is_ood.in_distribution
+    return _share(decisions.flagged[known]) if known.any() else Metric.undefined(NONE_KNOWN_IN)
+
+
 def _error_among_kept(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
-    judged = ~table.is_ood & table.labels.known & decisions.kept
+    judged = table.judged & decisions.kept
     wrong, count = int((table.predicted != table.labels.values)[judged].sum()), int(judged.sum())
     if not count:
-        none = Metric.undefined("no labelled bag was kept")
+        none = Metric.undefined("no labelled bag was kept" if table.judged.any() else NO_LABEL)
         return {"error_among_kept": none, "error_low": none, "error_high": none}
     low, high = error_interval(wrong, count, INTERVAL)
     return {"error_among_kept": Metric(wrong / count), "error_low": Metric(low), "error_high": Metric(high)}
@@ -74,9 +83,10 @@ def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
     if decisions.label_sets is None:
         none = Metric.undefined("no label sets were asked for")
         return dict.fromkeys(("coverage", "set_size", "empty_sets", "single_sets"), none)
-    sizes = decisions.label_sets.sum(1)[~table.is_ood]
+    sizes = decisions.label_sets.sum(1)[~table.is_ood.out_of_distribution]
+    covered = _covered(table, decisions.label_sets)[table.judged]
     return {
-        "coverage": _share(_covered(table, decisions.label_sets)[~table.is_ood & table.labels.known]),
+        "coverage": _share(covered) if len(covered) else Metric.undefined(NO_LABEL),
         "set_size": _share(sizes.astype(np.float64)),
         "empty_sets": _share(sizes == 0),
         "single_sets": _share(sizes == 1),
@@ -86,7 +96,7 @@ def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
 def _of_calibrated(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
     if decisions.calibrated is None:
         return dict.fromkeys(("ece", "brier", "nll"), Metric.undefined("no scaling was asked for"))
-    judged = ~table.is_ood & table.labels.known
+    judged = table.judged
     probabilities, labels = decisions.calibrated.probabilities.numpy()[judged], table.labels.values[judged]
     return {
         "ece": expected_calibration_error(probabilities, labels),
@@ -98,7 +108,7 @@ def _of_calibrated(table: PredictionTable, decisions: Decisions) -> dict[str, Me
 def _coverage_by_class(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
     if decisions.label_sets is None:
         return {}
-    covered, judged = _covered(table, decisions.label_sets), ~table.is_ood & table.labels.known
+    covered, judged = _covered(table, decisions.label_sets), table.judged
     classes = range(table.distribution.num_classes)
     return {str(c): _share(covered[judged & (table.labels.values == c)]) for c in classes}
 

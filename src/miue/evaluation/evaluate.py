@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from miue.distributions import Dirichlet
 from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
 from miue.evaluation.metrics import (
+    NEITHER_KNOWN,
+    NO_LABEL,
+    NONE_KNOWN_IN,
+    NONE_KNOWN_OUT,
     Metric,
     Separation,
     accuracy,
@@ -24,6 +28,9 @@ from miue.evaluation.metrics import (
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
 
+if TYPE_CHECKING:
+    from miue.evaluation.table import ResultTable
+
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")
 
@@ -34,7 +41,7 @@ class Separations:
 
     Attributes:
         confidence: correct from misclassified ones.
-        ood: in-distribution items from each out-of-distribution set.
+        ood: items known to be in distribution from each out-of-distribution set.
     """
 
     confidence: Separation
@@ -47,17 +54,21 @@ class LevelEvaluation:
 
     Attributes:
         count: items.
-        labelled: in-distribution items with a label; the class metrics are of these.
+        labelled: items with a label that are not known to be out of distribution; the class metrics are of these.
+        in_distribution: items known to be in distribution; ``ood`` is of these and of the next.
+        out_of_distribution: items known to be out of distribution; of the others it is unknown.
         metrics: accuracy, auroc, ece, brier, nll, aurc, and ue, the mean AUROC of ``confidence`` and all ``ood``.
         confidence_measure: the uncertainty behind ``confidence`` and ``aurc``.
         confidence: how well it tells correct from misclassified items (the paper's Conf.).
         ood_measure: the uncertainty behind ``ood``.
-        ood: how well it tells in-distribution items from each out-of-distribution set.
+        ood: how well it tells items known to be in distribution from each out-of-distribution set.
         by_measure: the same for every measure and extra score.
     """
 
     count: int
     labelled: int
+    in_distribution: int
+    out_of_distribution: int
     metrics: Mapping[str, Metric]
     confidence_measure: str
     confidence: Separation
@@ -66,9 +77,11 @@ class LevelEvaluation:
     by_measure: Mapping[str, Separations]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Evaluation:
     """Evaluation of bags and, where they were predicted, of instances; of decisions and patients, if any.
+
+    It prints as a table, in a notebook as one of HTML.
 
     Attributes:
         bags: metrics of bags.
@@ -84,6 +97,19 @@ class Evaluation:
     patients: LevelEvaluation | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return "\n\n".join(table.as_text() for table in self._tables())
+
+    def _repr_html_(self) -> str:
+        return "".join(table.as_html() for table in self._tables())
+
+    def _tables(self) -> Iterator[ResultTable]:
+        from miue.evaluation.table import decision_table, evaluation_table
+
+        yield evaluation_table(self)
+        if self.decisions is not None:
+            yield decision_table(self.decisions)
+
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; an undefined metric is null with its reason beside it."""
         return {
@@ -98,8 +124,9 @@ class Evaluation:
 def evaluate(predictions: Predictions) -> Evaluation:
     """Return the metrics of ``predictions`` at both levels.
 
-    Conf. is the AUROC of the confidence for "prediction correct" over labelled in-distribution items;
-    OOD is the AUROC for "in distribution" against each out-of-distribution set; UE is the mean of these.
+    Conf. is the AUROC of the confidence for "prediction correct" over labelled items that are not known to be
+    out of distribution; OOD is the AUROC for "known to be in distribution" against each out-of-distribution set;
+    UE is the mean of these. An item of which neither is known counts for no OOD.
     A Dirichlet's confidence is max alpha for Conf. and the strength α0 for OOD; any other distribution's
     is its max probability. Instances of all bags are pooled.
 
@@ -118,7 +145,7 @@ def evaluate(predictions: Predictions) -> Evaluation:
 
 def evaluate_level(table: PredictionTable) -> LevelEvaluation:
     """Return the metrics of one table."""
-    inside = table.labels.known & ~table.is_ood
+    inside, is_in, is_out = table.judged, table.is_ood.in_distribution, table.is_ood.out_of_distribution
     labels, probabilities = table.labels.values[inside], table.probabilities[inside]
     correct = probabilities.argmax(1) == labels
     uncertainties = table.uncertainties()
@@ -126,11 +153,15 @@ def evaluate_level(table: PredictionTable) -> LevelEvaluation:
     sets = sorted({str(name) for name in table.ood_sets if name})
 
     def conf(measure: str) -> Separation:
+        if not len(correct):
+            return Separation.undefined(NO_LABEL)
         return separation(uncertainties[measure][inside], correct, names=CORRECTNESS)
 
     def ood(measure: str, name: str) -> Separation:
-        compared = ~table.is_ood | (table.ood_sets == name)
-        return separation(uncertainties[measure][compared], ~table.is_ood[compared], names=DISTRIBUTION)
+        if not is_in.any():
+            return Separation.undefined(NONE_KNOWN_IN)
+        compared = is_in | (is_out & (table.ood_sets == name))
+        return separation(uncertainties[measure][compared], is_in[compared], names=DISTRIBUTION)
 
     by_measure = {
         measure: Separations(conf(measure), {name: ood(measure, name) for name in sets})
@@ -144,11 +175,15 @@ def evaluate_level(table: PredictionTable) -> LevelEvaluation:
         "brier": brier_score(probabilities, labels),
         "nll": negative_log_likelihood(probabilities, labels),
         "aurc": area_under_risk_coverage(uncertainties[confidence_measure][inside], correct),
-        "ue": Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())]),
+        "ue": Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])
+        if detection
+        else Metric.undefined(NONE_KNOWN_OUT if is_in.any() else NEITHER_KNOWN),
     }
     return LevelEvaluation(
         len(table),
         int(inside.sum()),
+        int(is_in.sum()),
+        int(is_out.sum()),
         metrics,
         confidence_measure,
         confidence,

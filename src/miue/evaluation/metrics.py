@@ -8,6 +8,19 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 ECE_BINS = 15
+NO_LABEL = (
+    "no labelled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
+    "'miue predict', or fill the column 'label'"
+)
+NONE_KNOWN_IN = (
+    "no item is known to be in distribution: write false into the column 'is_ood' for those that are; an empty "
+    "cell is unknown"
+)
+NEITHER_KNOWN = (
+    "no item is known to be in or out of distribution: write false or true into the column 'is_ood'; an empty "
+    "cell is unknown"
+)
+NONE_KNOWN_OUT = "no item is known to be out of distribution (true in the column 'is_ood')"
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,11 @@ class Separation:
     aupr_unwanted: Metric
     fpr95: Metric
 
+    @classmethod
+    def undefined(cls, reason: str) -> Separation:
+        """Return a separation without values."""
+        return cls(*[Metric.undefined(reason)] * 4)
+
 
 def separation(
     uncertainty: Float64[np.ndarray, "n"], wanted: Bool[np.ndarray, "n"], *, names: tuple[str, str]
@@ -66,7 +84,7 @@ def separation(
     count = int(wanted.sum())
     if count in (0, len(wanted)):
         lacking = names[0] if count == 0 else names[1]
-        return Separation(*[Metric.undefined(f"no {lacking} item among {len(wanted)}")] * 4)
+        return Separation.undefined(f"no {lacking} item among {len(wanted)}")
     from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 
     confidence = -uncertainty
@@ -155,4 +173,4 @@ def area_under_risk_coverage(uncertainty: Float64[np.ndarray, "n"], correct: Boo
 
 
 def _no_label() -> Metric:
-    return Metric.undefined("no labelled item")
+    return Metric.undefined(NO_LABEL)

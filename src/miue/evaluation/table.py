@@ -1,13 +1,20 @@
-"""An evaluation as a table for a person."""
+"""An evaluation as a table for a person: in a terminal, as text, in a notebook."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from textwrap import wrap
+
+from miue.escapes import visible
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Evaluation, LevelEvaluation
-from miue.evaluation.metrics import Metric
+from miue.evaluation.metrics import Metric, Separation
 from miue.measures import MEASURES
 from miue.terminal import TextTable
 
+NO_SUCH_SET = "no item of this out-of-distribution set at this level"
 Row = tuple[str, Metric, bool]  # name, value, whether it is shown in percent
 
 TITLES = {
@@ -22,7 +29,8 @@ TITLES = {
 DECISION_TITLES = {
     "kept": "kept",
     "referred": "referred to a human",
-    "flagged": "called out of distribution (false alarms)",
+    "flagged": "called out of distribution",
+    "false_alarms": "false alarms, of those in distribution",
     "error_among_kept": "error among the kept",
     "coverage": "label in its set",
     "set_size": "labels in a set, mean",
@@ -32,56 +40,126 @@ DECISION_TITLES = {
     "brier": "Brier, calibrated",
     "nll": "NLL, calibrated",
 }
+NARROWEST = 80  # characters of a line below a table
 IN_PERCENT = {"accuracy", "auroc", "ece", "aurc", "ue"}
 
 
-def evaluation_table(evaluation: Evaluation) -> TextTable:
+@dataclass(frozen=True)
+class ResultTable:
+    """A table of texts: what a terminal, a plain text and a notebook show alike.
+
+    Attributes:
+        heading: of each column; the first is that of the names of the rows.
+        rows: name and cells of each.
+        notes: what to know of it, with the reason of each "—" by its number.
+    """
+
+    heading: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...]
+
+    def as_rich(self, title: str = "") -> TextTable:
+        """Return it as a table for a terminal, which reads no text of it as markup."""
+        table = TextTable(title=title or None, caption="\n".join(self.notes))
+        for place, name in enumerate(self.heading):
+            table.add_column(name, justify="right" if place else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def as_text(self) -> str:
+        """Return it as lines, the columns lined up."""
+        widths = [max(map(len, column)) for column in zip(self.heading, *self.rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(cells)
+            )
+            for cells in (list(zip(row, widths, strict=True)) for row in (self.heading, *self.rows))
+        ]
+        notes = [line for note in self.notes for line in wrap(note, max(NARROWEST, len(lines[0])))]
+        return visible("\n".join([lines[0], "─" * len(lines[0]), *lines[1:], *notes]), keep="\n")
+
+    def as_html(self) -> str:
+        """Return it as an HTML table; every text is escaped."""
+        heading = "".join(f"<th>{escape(name)}</th>" for name in self.heading)
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            + "".join(f"<td style='text-align:right'>{escape(cell)}</td>" for cell in cells)
+            + "</tr>"
+            for name, *cells in self.rows
+        )
+        notes = "<br>".join(map(escape, self.notes))
+        return f"<table><thead><tr>{heading}</tr></thead><tbody>{rows}</tbody></table><p>{notes}</p>"
+
+
+def evaluation_table(evaluation: Evaluation) -> ResultTable:
     """Return metrics as rows and levels as columns; shares in percent, "—" with its reason where undefined."""
     named = {"bags": evaluation.bags, "instances": evaluation.instances, "patients": evaluation.patients}
     present = {name: level for name, level in named.items() if level is not None}
     levels = list(present.values())
-    table = TextTable(title="Evaluation")
-    table.add_column("metric")
-    for name, level in present.items():
-        table.add_column(f"{name} ({level.count:,})", justify="right")
+    sets = list(dict.fromkeys(name for level in levels for name in level.ood))
     reasons: list[str] = []
-    for rows in zip(*(_rows(level) for level in levels), strict=True):
-        table.add_row(rows[0][0], *(_cell(metric, percent, reasons) for _, metric, percent in rows))
+    rows = [
+        (of_levels[0][0], *(_cell(metric, percent, reasons) for _, metric, percent in of_levels))
+        for of_levels in zip(*(_rows(level, sets) for level in levels), strict=True)
+    ]
     for score in _scores(levels):
-        for ood_set in levels[0].ood:
+        for ood_set in sets:
             found = [_by_score(level, score, ood_set) for level in levels]
-            table.add_row(f"OOD {ood_set}, AUROC by {score}", *(_cell(one, True, reasons) for one in found))
-    units = "Shares in %. Brier in [0, 2], NLL in nats."
-    table.caption = "\n".join([units, *(f"[{i}] {reason}" for i, reason in enumerate(reasons, 1))])
-    return table
+            rows.append((f"OOD {ood_set}, AUROC by {score}", *(_cell(one, True, reasons) for one in found)))
+    notes = ["Shares in %. Brier in [0, 2], NLL in nats.", *_of_unknown_distribution(present)]
+    return ResultTable(
+        ("metric", *(f"{name} ({level.count:,})" for name, level in present.items())),
+        tuple(rows),
+        (*notes, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1))),
+    )
 
 
-def decision_table(evaluation: DecisionEvaluation) -> TextTable:
-    """Return what the decisions came to, in percent of in-distribution bags unless said otherwise."""
-    table = TextTable("decisions of bags")
-    table.add_column("", justify="right")
-    metrics, reasons = evaluation.metrics, list[str]()
+def _of_unknown_distribution(levels: Mapping[str, LevelEvaluation]) -> list[str]:
+    """Return what to know where it is unknown of some items whether they are out of distribution."""
+    counts = {
+        name: (level.count - level.in_distribution - level.out_of_distribution, level.count)
+        for name, level in levels.items()
+    }
+    unknown = [f"{count:,} of {total:,} {name}" for name, (count, total) in counts.items() if count]
+    if not unknown:
+        return []
+    return [
+        f"Not known to be in or out of distribution: {', '.join(unknown)}. They count for the metrics of classes "
+        "where they have a label, and for no OOD."
+    ]
+
+
+def decision_table(evaluation: DecisionEvaluation) -> ResultTable:
+    """Return what the decisions came to, in percent of bags not known to be out of distribution."""
+    metrics, reasons, rows = evaluation.metrics, list[str](), list[tuple[str, str]]()
     for key, title in DECISION_TITLES.items():
         in_percent = key not in ("set_size", "brier", "nll")
         shown = _cell(metrics[key], in_percent, reasons)
         if key == "error_among_kept" and metrics[key].value is not None:
             low, high = (_cell(metrics[name], True, reasons) for name in ("error_low", "error_high"))
             shown += f" ({low} to {high})"
-        table.add_row(title, shown)
+        rows.append((title, shown))
     for name, metric in evaluation.coverage_by_class.items():
-        table.add_row(f"label in its set, class {name}", _cell(metric, True, reasons))
+        rows.append((f"label in its set, class {name}", _cell(metric, True, reasons)))
     for name in evaluation.found:
-        table.add_row(f"{name}: called out of distribution", _cell(evaluation.found[name], True, reasons))
-        table.add_row(f"{name}: so called or referred", _cell(evaluation.not_kept[name], True, reasons))
-    units = "In % of in-distribution bags; of the error among the kept, the exact 95 % interval."
-    table.caption = "\n".join([units, *(f"[{i}] {reason}" for i, reason in enumerate(reasons, 1))])
-    return table
+        rows.append((f"{name}: called out of distribution", _cell(evaluation.found[name], True, reasons)))
+        rows.append((f"{name}: so called or referred", _cell(evaluation.not_kept[name], True, reasons)))
+    units = (
+        "In % of the bags that are not known to be out of distribution; false alarms, of those known to be in "
+        "distribution; of the error among the kept, the exact 95 % interval."
+    )
+    notes = (units, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)))
+    return ResultTable(("decisions of bags", ""), tuple(rows), notes)
 
 
-def _rows(level: LevelEvaluation) -> list[Row]:
-    separations = {"Conf.": level.confidence, **{f"OOD {name}": one for name, one in level.ood.items()}}
+def _rows(level: LevelEvaluation, sets: Sequence[str]) -> list[Row]:
+    absent = Separation.undefined(NO_SUCH_SET)
+    separations = {"Conf.": level.confidence, **{f"OOD {name}": level.ood.get(name, absent) for name in sets}}
     rows: list[Row] = [(TITLES["accuracy"], level.metrics["accuracy"], True)]
     rows += [(f"{name}, AUROC", one.auroc, True) for name, one in separations.items()]
+    if not sets:
+        rows.append(("OOD, AUROC", level.metrics["ue"], True))
     rows.append((TITLES["ue"], level.metrics["ue"], True))
     for name, one in separations.items():
         rows += [(f"{name}, AUPR", one.aupr, True), (f"{name}, FPR95", one.fpr95, True)]
@@ -99,7 +177,8 @@ def _scores(levels: list[LevelEvaluation]) -> list[str]:
 def _by_score(level: LevelEvaluation, score: str, ood_set: str) -> Metric:
     for name in (score, f"{score}_mean"):
         if name in level.by_measure:
-            return level.by_measure[name].ood[ood_set].auroc
+            found = level.by_measure[name].ood.get(ood_set)
+            return found.auroc if found else Metric.undefined(NO_SUCH_SET)
     return Metric.undefined(f"no score {score!r} at this level")
 
 

@@ -22,6 +22,7 @@ from miue.data.stain_shifts import ALL_SHIFTS
 from miue.errors import unknown_name
 from miue.experiments.nuclei import CONTENDERS, ENCODER, NETWORK, OPTIONS, SETTINGS
 from miue.files import atomic_file
+from miue.ood_flags import OodFlags
 
 TEST_BAGS, CALIBRATION_BAGS, VALIDATION_BAGS = 30, 20, 10
 FALSE_ALARMS = 0.1
@@ -89,7 +90,7 @@ def noticed_shifts(bags: BagDataset, method: str, seed: int, device: str = "auto
     found = []
     for shift in ("", *ALL_SHIFTS):
         table = predictions.bags.subset(np.flatnonzero(predictions.bags.ood_sets == shift))
-        as_new = replace(table, is_ood=np.zeros(len(table), bool))
+        as_new = replace(table, is_ood=OodFlags.unknown(len(table)))
         decided = decide(replace(predictions, bags=as_new), made)
         together, decisions = shift_of(decided), decided.bags.decisions
         assert together is not None

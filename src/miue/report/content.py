@@ -10,6 +10,7 @@ from jaxtyping import Int64
 
 from miue.calibration.dataset_shift import KEY, shift_of
 from miue.evaluation.evaluate import LevelEvaluation
+from miue.ood_flags import OodFlags
 from miue.report.decisions_table import decision_columns
 from miue.report.details import Instances
 from miue.report.runs import Comparison, Run
@@ -29,8 +30,8 @@ def page_content(comparison: Comparison, levels: Levels) -> dict[str, Any]:
         levels: the evaluation of the shared bags of every run, at each level.
     """
     tables = [getattr(run.predictions, level) for run in comparison.runs for level in LEVELS]
-    labels, sets = _known_of_bags(comparison)
-    set_names = list(dict.fromkeys(sets))
+    labels, flags, sets = _known_of_bags(comparison)
+    set_names = list(dict.fromkeys(["", *sets]))
     return {
         "classes": list(comparison.class_names),
         "measures": described_measures([table for table in tables if table]),
@@ -41,6 +42,7 @@ def page_content(comparison: Comparison, levels: Levels) -> dict[str, Any]:
             "label": packed(labels, "i2"),
             "sets": set_names,
             "set": packed(np.array([set_names.index(name) for name in sets]), "i2"),
+            "known": packed(flags.known, "u1"),
             "shared": packed(np.all([rows >= 0 for rows in comparison.rows], axis=0), "u1"),
         },
         "predictions": [_columns(run, rows) for run, rows in zip(comparison.runs, comparison.rows, strict=True)],
@@ -52,16 +54,17 @@ def _summaries(runs: Sequence[Run], level: str, evaluations: Sequence[LevelEvalu
     return [one and level_summary(table, one) for table, one in zip(tables, evaluations, strict=True)]
 
 
-def _known_of_bags(comparison: Comparison) -> tuple[Int64[np.ndarray, "B"], list[str]]:
-    """Return the label (−1 unknown) and the out-of-distribution set ("" none) of every bag."""
+def _known_of_bags(comparison: Comparison) -> tuple[Int64[np.ndarray, "B"], OodFlags, list[str]]:
+    """Return of every bag the label (−1 unknown), what is known of its distribution, and its OOD set ("" none)."""
     labels = np.full(len(comparison.bag_ids), -1, np.int64)
-    sets = np.full(len(comparison.bag_ids), "", object)
+    sets, flags = np.full(len(comparison.bag_ids), "", object), OodFlags.unknown(len(comparison.bag_ids))
     for run, rows in zip(comparison.runs, comparison.rows, strict=True):
         table, there = run.predictions.bags, rows >= 0
         known = there & table.labels.known[rows]
         labels[known] = table.labels.values[rows[known]]
         sets[there] = table.ood_sets[rows[there]]
-    return labels, [str(name) for name in sets]
+        flags.values[there], flags.known[there] = table.is_ood.values[rows[there]], table.is_ood.known[rows[there]]
+    return labels, flags, [str(name) for name in sets]
 
 
 def _columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any]:
@@ -78,21 +81,27 @@ def _columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any]:
 
 def overview(comparison: Comparison, instances: Instances | None) -> dict[str, str]:
     """Return the counts at the head of the page."""
-    labels, sets = _known_of_bags(comparison)
-    foreign = np.array([name != "" for name in sets])
+    labels, flags, sets = _known_of_bags(comparison)
     facts = {"bags": f"{len(labels):,}"}
-    for number, name in enumerate(comparison.class_names):
-        facts[f"in distribution, {name}"] = f"{int(((labels == number) & ~foreign).sum()):,}"
-    unknown = int(((labels < 0) & ~foreign).sum())
-    if unknown:
-        facts["in distribution, label unknown"] = f"{unknown:,}"
+    if flags.in_distribution.any():
+        facts |= _by_class(labels[flags.in_distribution], comparison.class_names, "known in distribution, ")
+    if not flags.known.all():
+        before = "distribution unknown, " if flags.known.any() else ""
+        facts |= _by_class(labels[~flags.known], comparison.class_names, before)
+        facts["not known to be in or out of distribution"] = f"{int((~flags.known).sum()):,}"
     for name in sorted(set(sets) - {""}):
-        facts[f"out of distribution, {name}"] = f"{sets.count(name):,}"
+        facts[f"known out of distribution, {name}"] = f"{sets.count(name):,}"
     if instances is not None:
         sizes = np.bincount(instances.bag, minlength=len(labels))
         facts["instances"] = f"{len(instances.bag):,}"
         facts["instances of a bag"] = f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}"
     return facts
+
+
+def _by_class(labels: Int64[np.ndarray, "b"], names: Sequence[str], before: str) -> dict[str, str]:
+    facts = {f"{before}label {name}": f"{int((labels == number).sum()):,}" for number, name in enumerate(names)}
+    unknown = int((labels < 0).sum())
+    return {**facts, **({f"{before}label unknown": f"{unknown:,}"} if unknown else {})}
 
 
 def facts_of(run: Run) -> dict[str, str]:

@@ -15,14 +15,19 @@ from miue.report.metrics_table import Cell, MetricsTable, footnote
 from miue.report.runs import Run
 from miue.report.summaries import packed
 
+NOT_OUT = "not known to be out of distribution"
 NAMES = {
-    "kept": ("kept\u00a0%", "share of in-distribution bags that are given a class"),
-    "referred": ("referred\u00a0%", "share of in-distribution bags that go to a person"),
-    "flagged": ("false alarms\u00a0%", "share of in-distribution bags that are called out of distribution"),
+    "kept": ("kept\u00a0%", f"share of bags {NOT_OUT} that are given a class"),
+    "referred": ("referred\u00a0%", f"share of bags {NOT_OUT} that go to a person"),
+    "flagged": ("called OOD\u00a0%", f"share of bags {NOT_OUT} that are called out of distribution"),
+    "false_alarms": (
+        "false alarms\u00a0%",
+        "share of bags known to be in distribution that are called out of distribution",
+    ),
     "error_among_kept": ("error among the kept\u00a0%", "share of wrong ones among labelled bags that are kept"),
     "coverage": (
         "label in its set\u00a0%",
-        "share of labelled in-distribution bags whose label set holds the label",
+        f"share of labelled bags {NOT_OUT} whose label set holds the label",
     ),
     "set_size": ("labels in a set", "mean number of labels in a set"),
 }

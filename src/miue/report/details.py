@@ -160,7 +160,7 @@ def instance_details(instances: Instances, place: Int64[np.ndarray, "N"], cap: i
             row = rows[kept]
             known = (row >= 0) & table.labels.known[row] & (labels < 0)
             labels[known] = table.labels.values[row[known]]
-            foreign |= (row >= 0) & table.is_ood[row]
+            foreign |= (row >= 0) & table.is_ood.out_of_distribution[row]
     coords = instances.coords
     return {
         "cap": cap,

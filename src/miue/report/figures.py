@@ -18,12 +18,13 @@ from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
 
 INSIDE, OUTSIDE = "#1b6ca8", ("#d1495b", "#edae49", "#66a182", "#8d6a9f")  # told apart with any colour vision
+UNSTATED = "#8a929a"
 INK = "#333333"
 MAX_SHOWN = 24  # instances of one bag
 
 
 def confidence_figure(predictions: Predictions) -> Figure:
-    """Return histograms of the confidence of in- and out-of-distribution bags, and of instances.
+    """Return histograms of the confidence of bags and of instances, by what is known of their distribution.
 
     The confidence is the strength α0 of a Dirichlet, else the max probability. Where predictions carry the
     distance to the nearest training instances, a second row shows that.
@@ -57,9 +58,19 @@ def _histograms(
     low, high = values.min(), values.max()
     high = max(high, low + 1e-9)
     edges = np.geomspace(low, high, 41) if logarithmic else np.linspace(low, high, 41)
-    groups = {"in distribution": ~table.is_ood}
+    groups = {
+        name: chosen
+        for name, chosen in (
+            ("in distribution", table.is_ood.in_distribution),
+            ("not known to be in or out of distribution", ~table.is_ood.known),
+        )
+        if chosen.any()
+    }
     groups.update({f"{s} (out of distribution)": table.ood_sets == s for s in sorted(set(table.ood_sets) - {""})})
-    for (group, chosen), colour in zip(groups.items(), (INSIDE, *OUTSIDE), strict=False):
+    outside = iter(OUTSIDE * len(groups))
+    for group, chosen in groups.items():
+        is_out = bool(table.is_ood.out_of_distribution[chosen].any())
+        colour = next(outside) if is_out else INSIDE if table.is_ood.known[chosen].any() else UNSTATED
         weights = np.full(int(chosen.sum()), 100 / max(1, int(chosen.sum())))
         style = {"bins": edges, "weights": weights, "color": colour}
         axes.hist(values[chosen], histtype="stepfilled", alpha=0.3, **style)
@@ -140,7 +151,7 @@ def _model_uncertainty(table: PredictionTable) -> tuple[Float64[np.ndarray, "n"]
 
 
 def _bar_colour(table: PredictionTable, member: int) -> str:
-    if table.is_ood[member]:
+    if table.is_ood.out_of_distribution[member]:
         return OUTSIDE[0]
     positive = table.labels.known[member] and table.labels.values[member] > 0
     return INSIDE if positive else "#b8bfc6"

@@ -65,9 +65,13 @@ def metrics_table(
         (run, _values(level), by or {}) for run, level, by in zip(runs, levels, intervals, strict=True) if level
     ]
     sets = list(dict.fromkeys(key for _, values, _ in found for key in values if key.startswith("ood ")))
-    keys = ["accuracy", "auroc", "confidence", *sets, "ue", "ece", "aurc", "brier", "nll"]
-    detects = "AUROC of the uncertainty for out-of-distribution items of this set; higher is better"
-    table = MetricsTable([NAMES.get(key, (f"OOD {key.removeprefix('ood ')}\u00a0%", detects)) for key in keys])
+    keys = ["accuracy", "auroc", "confidence", *(sets or ["ood"]), "ue", "ece", "aurc", "brier", "nll"]
+    detects = (
+        "AUROC of the uncertainty for items known to be out of distribution against items known to be in "
+        "distribution; higher is better"
+    )
+    named = {**NAMES, "ood": ("OOD\u00a0%", detects)}
+    table = MetricsTable([named.get(key, (f"OOD {key.removeprefix('ood ')}\u00a0%", detects)) for key in keys])
     nothing = Metric.undefined("no item of this out-of-distribution set")
     for name in dict.fromkeys(run.name for run, _, _ in found):
         of_name = [(run, values, by) for run, values, by in found if run.name == name]
@@ -82,6 +86,8 @@ def metrics_table(
 
 def _values(level: LevelEvaluation) -> dict[str, Metric]:
     values = {**level.metrics, "confidence": level.confidence.auroc}
+    if not level.ood:
+        values["ood"] = level.metrics["ue"]
     return {**values, **{f"ood {name}": one.auroc for name, one in level.ood.items()}}
 
 

@@ -11,10 +11,12 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags import Labels
-from miue.calibration.dataset_shift import KEY, shift_of
+from miue.calibration.dataset_shift import KEY
 from miue.errors import DataError
+from miue.ood_flags import OodFlags
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
+from miue.report.notes import notes_on_content
 
 # What stands in the predictions of one training and is not of the method
 OF_ONE_TRAINING = {
@@ -31,6 +33,8 @@ OF_ONE_TRAINING = {
     "validation",
     KEY,
 }
+
+
 LISTED = 5  # bags named in a note
 
 
@@ -145,7 +149,7 @@ def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
         bag_ids,
         rows,
         classes,
-        tuple(notes + _notes_on_content(runs)),
+        tuple(notes + notes_on_content([(run.title, run.predictions) for run in runs])),
     )
 
 
@@ -188,15 +192,19 @@ def _rows_of(table: PredictionTable, bag_ids: np.ndarray) -> Int64[np.ndarray, "
 @dataclass(frozen=True)
 class _Truth:
     labels: Labels
-    is_ood: np.ndarray
+    is_ood: OodFlags
     ood_sets: np.ndarray
 
 
 def _known_truth(
     runs: Sequence[Run], bag_ids: np.ndarray, rows: Sequence[Int64[np.ndarray, "B"]]
 ) -> tuple[_Truth, list[str]]:
-    """Return what any run knows of each bag; runs that know less are listed in notes."""
-    count, notes = len(bag_ids), []
+    """Return what any run knows of each bag; runs that know less are listed in notes.
+
+    Raises:
+        DataError: two runs that contradict each other.
+    """
+    count, notes, flags = len(bag_ids), [], OodFlags.unknown(len(bag_ids))
     values, known, sets = np.zeros(count, np.int64), np.zeros(count, bool), np.full(count, "", object)
     for run, row in zip(runs, rows, strict=True):
         table, there = run.predictions.bags, row >= 0
@@ -211,18 +219,29 @@ def _known_truth(
                 fix="correct the labels, or report these predictions by themselves",
             )
         values, known = np.where(labelled, labels, values), known | labelled
-        foreign = there & table.is_ood[row] & (sets == "")
-        sets[foreign] = table.ood_sets[row[foreign]]
+        theirs = OodFlags(table.is_ood.values[row], there & table.is_ood.known[row])
+        differ = np.flatnonzero(theirs.known & flags.known & (theirs.values != flags.values))
+        if len(differ):
+            words = ("in distribution", "out of distribution")
+            raise DataError(
+                item=f"bag {bag_ids[differ[0]]!r} of predictions {run.source!r}",
+                wanted=f"{words[int(flags.values[differ[0]])]}, as other predictions have it",
+                got=f"{words[int(theirs.values[differ[0]])]} (and {len(differ) - 1} more bags like it)",
+                fix="correct the column is_ood, or report these predictions by themselves",
+            )
+        new = theirs.out_of_distribution & (sets == "")
+        sets[new] = table.ood_sets[row[new]]
+        flags = OodFlags(flags.values | theirs.out_of_distribution, flags.known | theirs.known)
     for run, row in zip(runs, rows, strict=True):
         table, there = run.predictions.bags, row >= 0
         fewer = int((there & known & ~table.labels.known[row]).sum())
-        fewer_ood = int((there & (sets != "") & ~table.is_ood[row]).sum())
-        for number, what in ((fewer, "labels"), (fewer_ood, "out-of-distribution marks")):
+        fewer_flags = int((there & flags.known & ~table.is_ood.known[row]).sum())
+        for number, what in ((fewer, "labels"), (fewer_flags, "flags is_ood")):
             if number:
                 notes.append(
                     f"{run.title} lacks the {what} of {number:,} bags; those of the other predictions are used."
                 )
-    return _Truth(Labels(values, known), sets != "", sets), notes
+    return _Truth(Labels(values, known), flags, sets), notes
 
 
 def _with_truth(predictions: Predictions, truth: _Truth, rows: Int64[np.ndarray, "B"]) -> Predictions:
@@ -261,32 +280,6 @@ def _notes_on_bags(
             f"Metrics and figures are of the {int(everywhere.sum()):,} bags that all predictions have; "
             "the table of bags shows every bag."
         )
-    return notes
-
-
-def _notes_on_content(runs: Sequence[Run]) -> list[str]:
-    notes = []
-    if not any(run.predictions.bags.labels.known.any() for run in runs):
-        notes.append(
-            "No bag has a label, so nothing can be said about errors: metrics of the class, the reliability "
-            "diagram and the error in the risk–coverage figure are missing. Fill the column 'label' of the bag "
-            "table to see them."
-        )
-    if not any(run.predictions.bags.is_ood.any() for run in runs):
-        notes.append(
-            "No bag is marked as out of distribution (column 'is_ood'), so detection of foreign data is missing."
-        )
-    for run in runs:
-        shift = shift_of(run.predictions)
-        if shift:
-            notes.append(
-                f"{run.title}: {shift}. What its calibration promises, it promises for bags like its own."
-            )
-        table = run.predictions.instances
-        if table is None:
-            notes.append(f"{run.title} has no predictions of instances.")
-        elif not table.labels.known.any():
-            notes.append(f"{run.title} has no labels of instances, so their errors are unknown.")
     return notes
 
 

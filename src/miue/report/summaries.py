@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from miue.evaluation.evaluate import LevelEvaluation, default_measures
-from miue.evaluation.metrics import ECE_BINS
+from miue.evaluation.metrics import ECE_BINS, NO_LABEL
 from miue.measures import MEASURES
 from miue.prediction_table import PredictionTable
 
@@ -49,9 +49,9 @@ def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[s
 
 def _reliability(table: PredictionTable) -> dict[str, Any]:
     """Return mean confidence, accuracy and count of each bin that holds items, as the calibration error has it."""
-    inside = table.labels.known & ~table.is_ood
+    inside = table.judged
     if not inside.any():
-        return {"reason": "no labelled item in distribution"}
+        return {"reason": NO_LABEL}
     probabilities, labels = table.probabilities[inside], table.labels.values[inside]
     confidence, correct = probabilities.max(1), probabilities.argmax(1) == labels
     bin_of = np.clip(np.ceil(confidence * ECE_BINS).astype(int) - 1, 0, ECE_BINS - 1)
@@ -69,21 +69,33 @@ def _reliability(table: PredictionTable) -> dict[str, Any]:
 
 
 def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
-    """Return, by measure, the histogram of every set of items and how well the measure tells it from the rest."""
-    sets = {"in distribution": ~table.is_ood} if (~table.is_ood).any() else {}
+    """Return, by measure, the histogram of every set of items, and how well the measure detects the set.
+
+    The sets are the items known to be in distribution, those of which it is unknown, and each set of those known
+    to be out of distribution.
+    """
+    sets = {
+        name: (kind, chosen)
+        for name, kind, chosen in (
+            ("known in distribution", "in", table.is_ood.in_distribution),
+            ("not known to be in or out", "unknown", ~table.is_ood.known),
+        )
+        if chosen.any()
+    }
     names = sorted({str(name) for name in table.ood_sets if name})
     found: dict[str, Any] = {}
     for measure, values in table.uncertainties().items():
         low, high = float(values.min()), float(values.max())
         edges = np.linspace(low, high if high > low else low + 1e-9, HISTOGRAM_BINS + 1)
         groups = []
-        for name, chosen in [*sets.items(), *((name, table.ood_sets == name) for name in names)]:
+        foreign = [(name, ("out", table.is_ood.out_of_distribution & (table.ood_sets == name))) for name in names]
+        for name, (kind, chosen) in [*sets.items(), *foreign]:
             share = np.histogram(values[chosen], edges)[0] / chosen.sum()
-            separation = evaluation.by_measure[measure].ood.get(name)
+            separation = evaluation.by_measure[measure].ood.get(name) if kind == "out" else None
             groups.append(
                 {
                     "name": name,
-                    "foreign": separation is not None,
+                    "kind": kind,
                     "count": int(chosen.sum()),
                     "share": _short(share),
                     "median": float(np.median(values[chosen])),
@@ -100,9 +112,9 @@ def _risk_coverage(table: PredictionTable) -> dict[str, Any]:
 
     Items of the same uncertainty are kept together.
     """
-    inside = table.labels.known & ~table.is_ood
+    inside = table.judged
     if not inside.any():
-        return {"reason": "no labelled item in distribution"}
+        return {"reason": NO_LABEL}
     wrong = table.probabilities[inside].argmax(1) != table.labels.values[inside]
     found: dict[str, Any] = {}
     for measure, uncertainty in table.uncertainties().items():

@@ -127,9 +127,9 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
             item=f"bag {missing[0]!r} of the {what} set",
             wanted="a label for every bag",
             got=f"none for {len(missing)} of {len(bags)} bags",
-            fix="label them or leave them out",
+            fix="give a table of labels with --labels, or leave these bags out",
         )
-    foreign = [name for name, is_ood in zip(bags.ids, bags.is_ood, strict=True) if is_ood]
+    foreign = [name for name, is_out in zip(bags.ids, bags.is_ood.out_of_distribution, strict=True) if is_out]
     if foreign:
         raise DataError(
             item=f"bag {foreign[0]!r} of the {what} set",

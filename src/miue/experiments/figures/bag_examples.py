@@ -34,7 +34,7 @@ def draw_bag_examples(seeds: Sequence[int], places: Places, device: str) -> Draw
     from miue.data.mnist_bags import mnist_bags
 
     bags = mnist_bags(places.source, splits=["test"], ood=SOURCES, ood_ratio=RATIO)
-    inside = np.flatnonzero(~bags.is_ood)[:2]
+    inside = np.flatnonzero(bags.is_ood.in_distribution)[:2]
     foreign = [np.flatnonzero(np.array(bags.ood_sets) == name)[:2] for name in sorted(set(bags.ood_sets) - {""})]
     return drawn_bags(bags.subset(np.concatenate([inside, *foreign])), seeds[0], places, device)
 
@@ -61,7 +61,7 @@ def drawn_bags(bags: BagDataset, seed: int, places: Places, device: str) -> Draw
             axes.imshow(images[place, ..., 0], cmap="gray", vmin=0, vmax=255)
             axes.set_title(f"p {probability[member]:.2f}\nvac. {vacuity[member]:.2f}", fontsize=7.5)
             is_target = table.labels.known[member] and table.labels.values[member] == 1
-            if is_target or table.is_ood[member]:
+            if is_target or table.is_ood.out_of_distribution[member]:
                 colour = "#d1495b" if is_target else "#edae49"
                 axes.add_patch(Rectangle((-0.5, -0.5), 28, 28, fill=False, edgecolor=colour, linewidth=3))
         kind = bags.ood_sets[row] or "in distribution"
@@ -82,5 +82,12 @@ def drawn_bags(bags: BagDataset, seed: int, places: Places, device: str) -> Draw
     for member in range(len(table)):
         label = int(table.labels.values[member]) if table.labels.known[member] else ""
         start: list[Cell] = [str(table.bag_ids[member]), int(table.instance[member]), label]
-        rows.append([*start, int(table.is_ood[member]), float(probability[member]), float(vacuity[member])])
+        rows.append(
+            [
+                *start,
+                int(table.is_ood.out_of_distribution[member]),
+                float(probability[member]),
+                float(vacuity[member]),
+            ]
+        )
     return Drawn(figure, COLUMNS, rows)

@@ -102,7 +102,7 @@ def _panels(figure: Any, column: Any, table: PredictionTable, test: BagDataset, 
         positions = test.positions
         known, labels = test.instance_labels.known[positions], test.instance_labels.values[positions]
         points = np.asarray(test.instances[positions])
-        foreign = test.instance_is_ood[positions]
+        foreign = test.instance_is_ood.out_of_distribution[positions]
         for chosen, colour in (
             (known & (labels == 1), "#c0392b"),
             (known & (labels == 0), "#2e8b57"),

@@ -98,7 +98,7 @@ def _sets(source: Path) -> Iterator[tuple[str, float, BagDataset]]:
     for name in SOURCES:
         for ratio in RATIOS:
             bags = mnist_bags(source, splits=["test"], ood=[name], ood_ratio=ratio)
-            yield name, ratio, bags.subset(np.flatnonzero(bags.is_ood))
+            yield name, ratio, bags.subset(np.flatnonzero(bags.is_ood.out_of_distribution))
 
 
 def scores_of(table: PredictionTable) -> dict[str, Float32[np.ndarray, "n"]]:

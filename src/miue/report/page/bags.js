@@ -5,20 +5,21 @@ const table = { sort: "uncertainty", falling: true, page: 0, open: -1 };
 const COLUMNS = [
   { key: "id", text: "bag", words: true, of: (bag) => data.bags.id[bag] },
   { key: "size", text: "instances", of: (bag) => (bagSizes ? bagSizes[bag] : NaN) },
-  { key: "set", text: "set", words: true, of: (bag) => setName(bag) || "in distribution" },
   { key: "label", text: "label", words: true, of: (bag) => (labels[bag] < 0 ? "— unknown" : data.classes[labels[bag]]) },
   { key: "predicted", text: "predicted", words: true, of: (bag, run) => className(predictedBy(run, bag)) },
   { key: "probability", text: "probability", of: (bag, run) => Math.max(...probabilitiesOf(run, bag)) },
   { key: "uncertainty", text: "uncertainty", of: (bag, run) => chosenMeasure(run)?.[bag] ?? NaN },
   ...(anyDecisions ? [{ key: "decision", text: "decision", words: true, of: (bag, run) => decided(run, bag, "decision") || "— none" }] : []),
+  ...(anyStated ? [{ key: "set", text: "known set", words: true, of: (bag) => knownSet(bag) }] : []),
   { key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) },
 ];
 const FILTERS = {
   all: ["all bags", () => true],
-  wrong: ["predicted wrongly", (bag, run) => outcome(bag, run) === "wrong"],
-  right: ["predicted rightly", (bag, run) => outcome(bag, run) === "right"],
-  inside: ["in distribution", (bag) => setName(bag) === ""],
-  foreign: ["out of distribution", (bag) => setName(bag) !== ""],
+  wrong: ["predicted wrongly", (bag, run) => judged(bag, run) === "wrong"],
+  right: ["predicted rightly", (bag, run) => judged(bag, run) === "right"],
+  inside: ["known in distribution", (bag) => stated[bag] && setName(bag) === ""],
+  foreign: ["known out of distribution", (bag) => setName(bag) !== ""],
+  unflagged: ["not known to be in or out", (bag) => !stated[bag]],
   unlabelled: ["without a label", (bag) => labels[bag] < 0],
   lacking: ["lacked by some predictions", (bag) => !shared[bag]],
   sent: ["decided: refer", (bag, run) => decided(run, bag, "decision") === "refer"],
@@ -33,12 +34,22 @@ function className(number) {
   return number < 0 ? "— not predicted" : data.classes[number];
 }
 
-function outcome(bag, run) {
+function judged(bag, run) { // whether the predicted class is the label; "" where that cannot be judged
   const predicted = predictedBy(run, bag);
-  if (predicted < 0) return "— not predicted";
-  if (setName(bag) !== "") return "— foreign";
-  return labels[bag] < 0 ? "— no label" : predicted === labels[bag] ? "right" : "wrong";
+  if (predicted < 0 || !isLabelledInside(bag)) return "";
+  return predicted === labels[bag] ? "right" : "wrong";
 }
+
+function outcome(bag, run) { // of the decision, where there is one; nothing is right unless the truth is known
+  if (predictedBy(run, bag) < 0) return "— not predicted";
+  const decision = decided(run, bag, "decision"), isOut = setName(bag) !== "";
+  if (decision === "out of distribution") return isOut ? "detected" : stated[bag] ? "false alarm" : "— unknown";
+  if (decision === "refer") return judged(bag, run) ? `referred, class ${judged(bag, run)}` : "referred";
+  if (isOut) return decision ? "missed" : "— out of distribution";
+  return judged(bag, run) || "— no label";
+}
+
+const TONES = { right: "right", detected: "right", wrong: "wrong", missed: "wrong", "false alarm": "wrong" };
 
 function chosenMeasure(run) {
   return measureOf(run, byId("bags-measure").value);
@@ -100,7 +111,7 @@ function bagRow(bag, run) {
       return element("th", { scope: "row", class: "text" }, open);
     }
     const text = column.words ? value : column.key === "size" ? (Number.isNaN(value) ? "—" : count(value)) : decimal(value);
-    const tone = column.key === "outcome" && (value === "wrong" || value === "right") ? " " + value : "";
+    const tone = column.key === "outcome" && value in TONES ? " " + TONES[value] : "";
     return element("td", { class: column.words ? "text" + tone : null, title: column.words ? value : null }, text);
   });
   return element("tr", { class: bag === table.open ? "open" : null }, ...cells);
@@ -132,7 +143,12 @@ function fillBagMeasures(chosen) {
 
 function startBags() {
   const again = () => { table.page = 0; drawBags(); };
-  const possible = Object.entries(FILTERS).filter(([key]) => (key !== "lacking" || shared.includes(0)) && (anyDecisions || !["sent", "flagged", "given"].includes(key)));
+  const needs = {
+    lacking: shared.includes(0), unflagged: anyStated && stated.includes(0),
+    inside: stated.some((known, bag) => known && setName(bag) === ""), foreign: data.bags.sets.some((name) => name !== ""),
+    sent: anyDecisions, flagged: anyDecisions, given: anyDecisions,
+  };
+  const possible = Object.entries(FILTERS).filter(([key]) => needs[key] ?? true);
   fillSelect("bags-filter", possible.map(([key, [text]]) => [key, text]), "all", again);
   fillSelect("bags-run", runOptions, 0, () => { fillBagMeasures(); again(); });
   fillBagMeasures();

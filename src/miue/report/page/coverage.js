@@ -106,7 +106,7 @@ function referredList(run) {
   });
   const show = element("button", { type: "button", onclick: showReferred }, bags.length === 1 ? "Show the referred bag in the table" : `Show all ${count(bags.length)} referred bags in the table`);
   const parts = [
-    element("p", {}, inside.length ? `Referred, the least certain first${more > 0 ? ` (${count(more)} more are not named here)` : ""}:` : "No bag in distribution is referred."),
+    element("p", {}, inside.length ? `Referred, the least certain first${more > 0 ? ` (${count(more)} more are not named here)` : ""}:` : "No bag is referred of those that are not known to be out of distribution."),
     element("ul", { class: "chips" }, ...chips),
     element("ul", {}, ...foreign),
     bags.length ? show : null,

@@ -17,11 +17,17 @@ const byId = (id) => document.getElementById(id);
 const bagCount = data.bags.id.length;
 const labels = unpacked(data.bags.label);
 const sets = unpacked(data.bags.set);
+const stated = unpacked(data.bags.known); // whether it is known of a bag that it is in, or out of, distribution
+const anyStated = stated.includes(1);
 const shared = unpacked(data.bags.shared);
 const classCount = data.classes.length;
 
 function setName(bag) {
   return data.bags.sets[sets[bag]];
+}
+
+function knownSet(bag) { // what was stated of a bag, never what was decided
+  return setName(bag) || (stated[bag] ? "in distribution" : "— unknown");
 }
 
 function probabilitiesOf(run, bag) {

@@ -95,7 +95,7 @@ function drawDistributions() {
   const { edges, groups } = found.distributions[measure];
   let foreign = 0;
   const traces = groups.map((group) => {
-    const shade = group.foreign ? colour("foreign-" + (1 + (foreign++ % 5))) : colour("inside");
+    const shade = group.kind === "out" ? colour("foreign-" + (1 + (foreign++ % 5))) : colour(group.kind === "in" ? "inside" : "bar");
     const x = [edges[0], ...edges], y = [0, ...group.share, 0]; // from the axis up, along, and down again
     const text = y.map((share) => `${plain(group.name)}<br>${percent(share)} of ${count(group.count)} items`);
     return { x, y, name: plain(group.name), line: { color: shade, shape: "hv", width: 2 }, fill: "tozeroy", fillcolor: faint(shade, 0.18), mode: "lines", hovertext: text, hoverinfo: "text+x" };
@@ -110,10 +110,10 @@ function drawDistributions() {
 }
 
 function drawDistributionNumbers(groups) {
-  const head = ["set", byId("distributions-level").value, "median", "AUROC against in distribution"].map((text, place) =>
+  const head = ["set", byId("distributions-level").value, "median", "AUROC against known in distribution"].map((text, place) =>
     element("th", { scope: "col", class: place === 0 ? "text" : null }, text));
   const rows = groups.map((group) => {
-    const detected = group.foreign ? (group.auroc === null ? "— " + group.reason : percent(group.auroc)) : "";
+    const detected = group.kind === "out" ? (group.auroc === null ? "— " + group.reason : percent(group.auroc)) : "";
     return element("tr", {}, element("th", { scope: "row", class: "text", title: group.name }, group.name),
       ...[count(group.count), decimal(group.median), detected].map((text) => element("td", {}, text)));
   });

@@ -1,0 +1,47 @@
+"""What a reader of a report should know before reading: what is missing, and what follows from that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from miue.calibration.dataset_shift import shift_of
+from miue.ood_flags import OodFlags
+from miue.predictions import Predictions
+
+
+def notes_on_content(runs: Sequence[tuple[str, Predictions]]) -> list[str]:
+    """Return what is missing in predictions, each with its title, and what follows from that."""
+    notes = []
+    if not any(one.bags.labels.known.any() for _, one in runs):
+        notes.append(
+            "No bag has a label, so nothing can be said about errors: metrics of the class, the reliability "
+            "diagram and the error in the risk–coverage figure are missing. To see them, give the labels to "
+            "'miue predict' with --labels TABLE, or fill the column 'label' of the bag table."
+        )
+    notes += _notes_on_flags(OodFlags.concatenate([one.bags.is_ood for _, one in runs]))
+    for title, predictions in runs:
+        shift = shift_of(predictions)
+        if shift:
+            notes.append(f"{title}: {shift}. What its calibration promises, it promises for bags like its own.")
+        table = predictions.instances
+        if table is None:
+            notes.append(f"{title} has no predictions of instances.")
+        elif not table.labels.known.any():
+            notes.append(f"{title} has no labels of instances, so their errors are unknown.")
+    return notes
+
+
+def _notes_on_flags(flags: OodFlags) -> list[str]:
+    """Return what follows from what is known of bags being out of distribution."""
+    missing = "so how well it is detected is missing"
+    if not flags.known.any():
+        return [
+            "Of no bag it is known whether it is out of distribution (column 'is_ood': true, false, or empty "
+            f"where unknown), {missing}. The decision 'out of distribution' is that of a calibration, not what "
+            "is known."
+        ]
+    if not flags.out_of_distribution.any():
+        return [f"No bag is known to be out of distribution (column 'is_ood'), {missing}."]
+    if not flags.in_distribution.any():
+        return [f"No bag is known to be in distribution (false in the column 'is_ood'), {missing}."]
+    return []

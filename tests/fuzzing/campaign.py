@@ -1,0 +1,142 @@
+"""Cases given to a process that is watched: one that hangs is ended and named, and the next case goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fuzzing.kinds import KINDS
+
+TIME_LIMIT = 60.0  # seconds a case may take on a busy machine
+STARTING = 300.0  # seconds in which everything is imported and written
+MEMORY_LIMIT = 600 << 20  # bytes a case may take
+FAULTS = ("traceback", "violated", "unclear", "hang", "killed", "memory", "broken")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How one reading of one damaged thing ended.
+
+    Attributes:
+        kind: what was damaged.
+        number: of the case; the same number is the same damage.
+        reading: who read it.
+        target: the file.
+        damage: how it was damaged.
+        end: "accepted", "refused", or one of ``FAULTS``.
+        says: the message, or what is wrong.
+        seconds: it took.
+        memory: it took, in bytes.
+    """
+
+    kind: str
+    number: int
+    reading: str
+    target: str
+    damage: str
+    end: str
+    says: str
+    seconds: float
+    memory: int
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it should not have ended so."""
+        return self.end in FAULTS
+
+
+class Campaign:
+    """A watched process and the whole things that it damages.
+
+    Args:
+        folder: where the process writes these when it starts for the first time.
+        time_limit: seconds a case may take.
+    """
+
+    def __init__(self, folder: Path, time_limit: float = TIME_LIMIT) -> None:
+        self.base, self.work, self.time_limit = folder / "whole", folder / "case", time_limit
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unread = b""
+
+    def run(self, cases: Iterable[tuple[str, int]]) -> Iterator[Finding]:
+        """Yield every reading of every case, given as kind and number."""
+        for kind, number in cases:
+            yield from self._run(kind, number)
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            with self._process as process:
+                process.kill()
+            self._process = None
+
+    def _run(self, kind: str, number: int) -> Iterator[Finding]:
+        process = self._process or self._start()
+        assert process.stdin is not None
+        process.stdin.write(json.dumps([kind, number]).encode() + b"\n")
+        process.stdin.flush()
+        while True:
+            answer = self._answer(self.time_limit)
+            if answer is None:
+                how = "hang" if process.poll() is None else "killed"
+                code = process.poll()
+                self.close()
+                yield Finding(kind, number, "?", "?", "?", how, f"status {code}", self.time_limit, 0)
+                return
+            if "results" in answer:
+                return
+            yield _finding(kind, number, answer["partial"])
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        words = [sys.executable, "-W", "ignore", "-m", "fuzzing.worker", str(self.base), str(self.work)]
+        paths = [str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+        self._unread = b""
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+        if self._answer(STARTING) is None:
+            self.close()
+            raise RuntimeError("the process that reads damaged files did not start")
+        return self._process
+
+    def _answer(self, seconds: float) -> dict[str, Any] | None:
+        """Return the next line, None where none comes in time or the process has ended."""
+        assert self._process is not None and self._process.stdout is not None
+        out = self._process.stdout.fileno()
+        while b"\n" not in self._unread:
+            if not select.select([out], [], [], seconds)[0]:
+                return None
+            part = os.read(out, 1 << 16)
+            if not part:
+                self._process.wait()
+                return None
+            self._unread += part
+        line, self._unread = self._unread.split(b"\n", 1)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+
+def cases_of(names: Iterable[str], total: int, seed: int = 0) -> list[tuple[str, int]]:
+    """Return these kinds' share, by their weights, of ``total`` cases of all kinds, or a few more."""
+    chosen = [kind for kind in KINDS if kind.name in set(names)]
+    weights = sum(kind.weight for kind in KINDS)
+    return [
+        (kind.name, 1_000_000 * seed + number)
+        for kind in chosen
+        for number in range(-(-total * kind.weight // weights))
+    ]
+
+
+def _finding(kind: str, number: int, one: dict[str, Any]) -> Finding:
+    end, says = one["end"], one["says"]
+    if one["memory"] > MEMORY_LIMIT and end in ("accepted", "refused"):
+        end, says = "memory", f"{one['memory'] >> 20} MB were taken; {one['end']}: {says}"
+    return Finding(
+        kind, number, one["reading"], one["target"], one["damage"], end, says, one["seconds"], one["memory"]
+    )

@@ -1,1 +1,1 @@
-"""Damaged files of every kind, read by every command in a process that is watched: see ``python -m fuzzing --help``."""
+"""Damaged files of every kind, read by commands in a process that is watched: ``python -m fuzzing --help``."""

@@ -1,4 +1,4 @@
-"""Run cases by hand: ``python -m fuzzing --cases 500 --kind store --out findings.jsonl``; repeat one with --number."""
+"""Run cases by hand: ``python -m fuzzing --folder /tmp/f --kind store``; repeat one with --number."""
 
 from __future__ import annotations
 

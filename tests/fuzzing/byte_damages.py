@@ -16,8 +16,8 @@ class Damaged:
 
     Attributes:
         content: of the file; None where it was removed.
-        expect: "any" reading that is consistent with the file, "shape" (that of the undamaged file), "same" content
-            as the undamaged file, "flag" (a note or a refusal), or "refuse". A refusal is always right.
+        expect: "any" reading that is consistent with the file, "shape" (that of the whole file), "same" content as
+            the whole file, "flag" (a note or a refusal), or "refuse". A refusal is always right.
     """
 
     content: bytes | None

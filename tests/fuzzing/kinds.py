@@ -67,7 +67,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("images", "images", ("bags/*",), readings_of_results.STORE, 3),
     Kind("packing", "packing", (".store.packing/*",), readings_of_results.PACKING, 5),
     Kind("run", "run", ("run/*.*",), readings_of_results.MODEL, 12),
-    Kind("card", "card", ("evaluation.json", "run/config.json", "run/calibration.json"), readings_of_results.CARD, 5),
+    Kind("card", "card", ("*.json", "run/config.json", "run/calibration.json"), readings_of_results.CARD, 5),
     Kind("half_run", "half_run", ("run/*.*", "run/checkpoints/*"), readings_of_results.RESUME, 8),
     Kind("half_ensemble", "half_ensemble", ("run/*.*", "run/members/*/*", "run/members/*/checkpoints/*"),
          readings_of_results.RESUME, 4),

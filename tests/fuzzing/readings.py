@@ -37,7 +37,7 @@ class Reading:
 
 
 def digest(array: Any) -> str:
-    content = np.ascontiguousarray(array)
+    content = np.ascontiguousarray(np.asarray(array))
     return f"{content.dtype} {content.shape} {hashlib.sha256(content.tobytes()).hexdigest()[:12]}"
 
 

@@ -61,7 +61,7 @@ def test_there_are_at_least_two_thousand_cases_and_the_same_each_time() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_the_watch_notices_how_a_reading_ends(end: str, tmp_path: Path, campaign: Campaign) -> None:
-    watched = Campaign(campaign.base.parent, time_limit=20)
+    watched = Campaign(campaign.base.parent, waiting=20)
     findings = list(watched.run([(f"faulty: {end}", 0), ("npy", 0)]))
     watched.close()
     assert [one.end for one in findings if one.kind.startswith("faulty")] == [end]

@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 
-from fuzzing.campaign import TIME_LIMIT, Campaign, cases_of
+from fuzzing.campaign import COMPUTING_LIMIT, Campaign, cases_of
 from fuzzing.kinds import KINDS
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--cases", type=int, default=2000, help="Of all kinds together; a kind has its share.")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--number", type=int, help="This case alone.")
-    parser.add_argument("--limit", type=float, default=TIME_LIMIT, help="Seconds a case may take.")
+    parser.add_argument("--limit", type=float, default=COMPUTING_LIMIT, help="Seconds of computing for a reading.")
     parser.add_argument("--out", type=Path, help="All findings, one JSON a line.")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)

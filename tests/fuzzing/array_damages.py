@@ -7,6 +7,7 @@ import json
 import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -328,7 +329,8 @@ def hdf5(content: bytes) -> Iterator[tuple[Any, list[bytes]]]:
     import h5py
 
     with tempfile.TemporaryDirectory() as folder:
-        path, out = Path(folder) / "f.h5", []
+        path = Path(folder) / "f.h5"
+        out: list[bytes] = []
         path.write_bytes(content)
         with h5py.File(path, "r+") as file:
             yield file, out
@@ -446,7 +448,10 @@ def odd_attribute(content: bytes, random: Generator) -> Damaged:
 def hdf5_bomb(content: bytes, random: Generator) -> Damaged:
     with hdf5(content) as (file, out):
         name = str(random.choice(list(file)))
-        _remake(file, name, shape=(HUGE // 8, 2), dtype="f4", chunks=(HUGE // 80, 2), compression="gzip")[:] = 0
+        rows = HUGE // 80
+        made = _remake(file, name, shape=(10 * rows, 2), dtype="f4", chunks=(rows, 2), compression="gzip")
+        for chunk in range(10):
+            made.id.write_direct_chunk((chunk * rows, 0), zlib.compress(bytes(rows * 8), 1))
     return Damaged(out[0], "any")
 
 

@@ -7,6 +7,7 @@ import os
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any
 
 from fuzzing.kinds import KINDS
 
-TIME_LIMIT = 60.0  # seconds a case may take on a busy machine
+COMPUTING_LIMIT = 60.0  # seconds of computing that a reading may take, with the processes that it starts
+WAITING_LIMIT = 600.0  # seconds in which it must end, however busy the machine is
 STARTING = 300.0  # seconds in which everything is imported and written
 MEMORY_LIMIT = 600 << 20  # bytes a case may take
 FAULTS = ("traceback", "violated", "unclear", "hang", "killed", "memory", "broken")
@@ -57,11 +59,13 @@ class Campaign:
 
     Args:
         folder: where the process writes these when it starts for the first time.
-        time_limit: seconds a case may take.
+        computing: seconds of computing that a reading may take.
+        waiting: seconds in which it must end.
     """
 
-    def __init__(self, folder: Path, time_limit: float = TIME_LIMIT) -> None:
-        self.base, self.work, self.time_limit = folder / "whole", folder / "case", time_limit
+    def __init__(self, folder: Path, computing: float = COMPUTING_LIMIT, waiting: float = WAITING_LIMIT) -> None:
+        self.base, self.work = folder / "whole", folder / "case"
+        self.computing, self.waiting = computing, waiting
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
 
@@ -82,16 +86,20 @@ class Campaign:
         assert process.stdin is not None
         process.stdin.write(json.dumps([kind, number]).encode() + b"\n")
         process.stdin.flush()
+        begun = {"reading": "none", "target": "", "damage": "", "seconds": 0.0, "memory": 0}
         while True:
-            answer = self._answer(self.time_limit)
+            answer = self._answer(self.computing, self.waiting)
             if answer is None:
                 how = "hang" if process.poll() is None else "killed"
                 code = process.poll()
                 self.close()
-                yield Finding(kind, number, "?", "?", "?", how, f"status {code}", self.time_limit, 0)
+                yield _finding(kind, number, {**begun, "end": how, "says": f"status {code}"})
                 return
             if "results" in answer:
                 return
+            if "begun" in answer:
+                begun = answer["begun"]
+                continue
             yield _finding(kind, number, answer["partial"])
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -100,18 +108,21 @@ class Campaign:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
         self._unread = b""
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
-        if self._answer(STARTING) is None:
+        if self._answer(STARTING, STARTING) is None:
             self.close()
             raise RuntimeError("the process that reads damaged files did not start")
         return self._process
 
-    def _answer(self, seconds: float) -> dict[str, Any] | None:
+    def _answer(self, computing: float, waiting: float) -> dict[str, Any] | None:
         """Return the next line, None where none comes in time or the process has ended."""
         assert self._process is not None and self._process.stdout is not None
-        out = self._process.stdout.fileno()
+        out, pid = self._process.stdout.fileno(), self._process.pid
+        begun, before = time.monotonic(), computing_time(pid)
         while b"\n" not in self._unread:
-            if not select.select([out], [], [], seconds)[0]:
-                return None
+            if not select.select([out], [], [], 0.5)[0]:
+                if time.monotonic() - begun > waiting or computing_time(pid) - before > computing:
+                    return None
+                continue
             part = os.read(out, 1 << 16)
             if not part:
                 self._process.wait()
@@ -120,6 +131,17 @@ class Campaign:
         line, self._unread = self._unread.split(b"\n", 1)
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+
+def computing_time(pid: int) -> float:
+    """Return the seconds that a process, and those that it has started, have computed."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:  # it has ended; its time is counted with its parent's
+        return 0.0
+    own = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(map(computing_time, map(int, children)))
 
 
 def cases_of(names: Iterable[str], total: int, seed: int = 0) -> list[tuple[str, int]]:

@@ -33,7 +33,7 @@ def build(base: Path) -> None:
     training(base)
     predictions(base)
     cross_validation(base)
-    annotations(base)
+    outlines(base)
     packing(base)
 
 
@@ -127,11 +127,8 @@ def tables(base: Path) -> None:
     _lines(splits / "bool.csv", ",train,val,test", flags)
     _lines(splits / "patho.tsv", "slide_id\tfold_0", [f"{n}\t{p}" for n, _, p in rows])
     _lines(splits / "own.csv", "bag_id,patient,label,fold_0", [f"{n},p{n},{c},{p}" for n, c, p in rows])
-    patients = {f"{part}_patients": np.array([f"p{n}" for n in by_part[k]]) for k, part in enumerate(PARTS)}
-    np.savez(splits / "mirel.npz", **patients)
-
-
-PARTS = ("train", "val", "test")
+    train, validation, test = (np.array([f"p{name}" for name in part]) for part in by_part)
+    np.savez(splits / "mirel.npz", train_patients=train, val_patients=validation, test_patients=test)
 
 
 def _lines(path: Path, head: str, lines: list[str]) -> None:
@@ -229,7 +226,7 @@ def cross_validation(base: Path) -> None:
             *SMALL, "--distance", "none", "--quiet")  # fmt: skip
 
 
-def annotations(base: Path) -> None:
+def outlines(base: Path) -> None:
     """Write slides with outlines in both formats, and a real one."""
     for name in ("s", "t"):
         made_files.trident(base / "annotations/bags", name, made_files.features_of(16, WIDTH), 512)

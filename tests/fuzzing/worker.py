@@ -154,6 +154,7 @@ def main() -> None:
             except Exception:
                 answer |= {"end": "broken", "says": traceback.format_exc()[-SHORT:]}
             else:
+                print(json.dumps({"begun": answer | {"damage": damage}}), file=answers, flush=True)
                 forget_memory()
                 before, begun = memory(), time.monotonic()
                 answer |= {"damage": damage, **read(case, one, known[key])}

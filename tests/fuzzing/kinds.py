@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fuzzing import array_damages, readings, readings_of_results, text_damages
+from fuzzing import array_damages, hdf5_damages, readings, readings_of_results, readings_of_runs, text_damages
 from fuzzing.byte_damages import BYTES, Damage
 from fuzzing.readings import Reading
 from fuzzing.whole_things import REAL_FILES
@@ -66,13 +66,13 @@ KINDS: tuple[Kind, ...] = (
     Kind("packed", "packed", ("bags/*",), readings_of_results.STORE, 5),
     Kind("images", "images", ("bags/*",), readings_of_results.STORE, 3),
     Kind("packing", "packing", (".store.packing/*",), readings_of_results.PACKING, 5),
-    Kind("run", "run", ("run/*.*",), readings_of_results.MODEL, 12),
-    Kind("card", "card", ("*.json", "run/config.json", "run/calibration.json"), readings_of_results.CARD, 5),
-    Kind("half_run", "half_run", ("run/*.*", "run/checkpoints/*"), readings_of_results.RESUME, 8),
+    Kind("run", "run", ("run/*.*",), readings_of_runs.MODEL, 12),
+    Kind("card", "card", ("*.json", "run/config.json", "run/calibration.json"), readings_of_runs.CARD, 5),
+    Kind("half_run", "half_run", ("run/*.*", "run/checkpoints/*"), readings_of_runs.RESUME, 8),
     Kind("half_ensemble", "half_ensemble", ("run/*.*", "run/members/*/*", "run/members/*/checkpoints/*"),
-         readings_of_results.RESUME, 4),
+         readings_of_runs.RESUME, 4),
     Kind("half_together", "half_together", ("run/*.*", "run/together/*", "run/members/*/checkpoints/*"),
-         readings_of_results.RESUME, 4),
+         readings_of_runs.RESUME, 4),
     Kind("predictions", "predictions", ("predictions/*",), readings_of_results.PREDICTIONS, 12),
     Kind("decided", "decided", ("predictions/*",), readings_of_results.PREDICTIONS, 8),
     Kind("calibration", "calibration", ("calibration.json",), readings_of_results.CALIBRATION, 8),
@@ -111,5 +111,5 @@ def damages_of(name: str, content: bytes) -> tuple[Damage, ...]:
     elif lower.endswith(".parquet"):
         own = array_damages.PARQUET
     elif lower.endswith(".h5"):
-        own = array_damages.HDF5
+        own = hdf5_damages.HDF5
     return (*BYTES, *own * max(1, round(len(BYTES) / max(1, len(own)))))

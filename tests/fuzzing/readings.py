@@ -249,3 +249,7 @@ def check_splits(case: Case, seen: Any, whole: Any) -> str:
     if moved and case.expect in ("shape", "same") and case.name.endswith(".npz"):
         return f"bags in other splits: {moved}"
     return by_expectation(case, seen, whole, True, True)
+
+
+def no_check(case: Case, seen: Any, whole: Any) -> str:
+    return ""

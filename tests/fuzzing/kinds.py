@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fuzzing import array_damages, hdf5_damages, readings, readings_of_results, readings_of_runs, text_damages
+from fuzzing import (
+    array_damages,
+    hdf5_damages,
+    readings,
+    readings_of_pictures,
+    readings_of_results,
+    readings_of_runs,
+    text_damages,
+)
 from fuzzing.byte_damages import BYTES, Damage
 from fuzzing.readings import Reading
-from fuzzing.whole_things import REAL_FILES
+from fuzzing.whole_things import REAL_FILES, REAL_SLIDE
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,7 @@ BAGS = (
     Reading(readings.inspect_bags, readings.check_inspect_bags, 3),
     Reading(readings.pack_bags, readings.check_pack_bags, 5),
     Reading(readings.predict_bags, readings.check_predict_bags, 12),
+    Reading(readings.train_bags, readings.check_predict_bags, 12),
 )
 PATCHES = BAGS[1:3]
 REAL = ("real_clam", "real_metadata") if REAL_FILES.is_dir() else ()
@@ -84,6 +93,9 @@ KINDS: tuple[Kind, ...] = (
         readings_of_results.CROSS_VALIDATION,
         8,
     ),
+    Kind("tiles", "annotations", ("bags/s.h5",), readings_of_results.TILES, 4),
+    Kind("archives", "archives", ("*.*",), readings_of_pictures.ARCHIVES, 6),
+    *((Kind("slides", "slides", ("slide.svs",), readings_of_pictures.SLIDES, 2),) if REAL_SLIDE.is_file() else ()),
     Kind("annotations", "annotations", ("drawn/*",), readings_of_results.ANNOTATIONS, 8),
 )  # fmt: skip
 

@@ -164,6 +164,18 @@ def check_predict_bags(case: Case, seen: Any, whole: Any) -> str:
     return seen["wrong"]
 
 
+def train_bags(case: Case) -> dict[str, Any]:
+    """Train on the folder for an epoch, leaving out what cannot be used."""
+    from miue.model import Model
+
+    out = case.folder / "trained"
+    run("train", case.folder / "bags", "--labels", case.folder / "labels.csv", "--out", out, "--skip-bad",
+        "--set", "max_epochs=1", "--set", "encoder.width=4", "--set", "validation_fraction=0", "--splits", "none",
+        "--distance", "none", "--quiet")  # fmt: skip
+    weights = Model.load(out).method.state_dict()
+    return {"wrong": "" if all(bool(w.isfinite().all()) for w in weights.values()) else "weights not finite"}
+
+
 # Tables of bags
 
 

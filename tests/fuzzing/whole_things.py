@@ -22,6 +22,7 @@ WIDTH = 6
 BAGS = ("d0", "d1", "d2")
 SIZES = {"d0": 7, "d1": 5, "d2": 6}
 SMALL = ("--set", "encoder.width=4", "--set", "max_epochs=3")
+REAL_SLIDE = Path(__file__).resolve().parents[3] / "shared" / "data" / "CMU-1-Small-Region.svs"
 REAL_FILES = Path(__file__).resolve().parents[3] / "shared" / "data" / "real_files"
 
 
@@ -35,6 +36,7 @@ def build(base: Path) -> None:
     cross_validation(base)
     outlines(base)
     packing(base)
+    pictures(base)
 
 
 def bag_files(base: Path) -> None:
@@ -256,6 +258,28 @@ def packing(base: Path) -> None:
     (base / "packing").mkdir()
     with patch("miue.data.pack.check_bag", check_bag):
         _stopped("data", "pack", base / "npy/bags", "--out", base / "packing/store", "--quiet")
+
+
+def pictures(base: Path) -> None:
+    """Write small archives of known images, and a real slide where there is one."""
+    import gzip
+
+    (base / "archives").mkdir()
+    digits = np.arange(600, dtype=np.uint8) % 10
+    images = np.random.default_rng(0).integers(0, 255, (600, 28, 28)).astype(np.uint8)
+    np.savez_compressed(base / "archives/mnist.npz", test_images=images, test_labels=digits)
+    header = b"\0\0\x08\x03" + b"".join(side.to_bytes(4, "big") for side in images.shape)
+    (base / "archives/images.gz").write_bytes(gzip.compress(header + images.tobytes()))
+    np.savez(
+        base / "archives/musk.npz",
+        musk1_features=np.ones((40, 5)),
+        musk1_bag_index=np.arange(40) // 2,
+        musk1_bag_labels=np.arange(20) % 2,
+        musk1_bag_names=np.arange(20).astype(str),
+    )
+    if REAL_SLIDE.is_file():
+        (base / "slides").mkdir()
+        shutil.copyfile(REAL_SLIDE, base / "slides" / "slide.svs")
 
 
 def command(*words: object) -> None:

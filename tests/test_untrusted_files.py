@@ -371,6 +371,31 @@ def test_a_damaged_archive_of_foreign_images_is_named(tmp_path: Path) -> None:
         mnist_bags(tmp_path, splits=["test"], ood=["fmnist"], sizes={"test": 4})
 
 
+def test_an_archive_with_a_member_that_is_no_array_or_of_another_length_is_named(tmp_path: Path) -> None:
+    images, labels = np.zeros((600, 28, 28), np.uint8), np.arange(600, dtype=np.int64) % 10
+    path = tmp_path / "mnist.npz"
+    np.savez(path, test_images=images, test_labels=labels)
+    with zipfile.ZipFile(path) as archive:
+        whole = {name: archive.read(name) for name in archive.namelist()}
+    longer = whole["test_images.npy"] + b"0"
+    claims = whole["test_images.npy"].replace(b"(600, 28, 28)", b"(900, 28, 28)", 1)
+    for wrong, message in ((b"", "magic"), (longer, "of 470,529 bytes"), (claims, "makes 705,728")):
+        with zipfile.ZipFile(path, "w") as archive:
+            for name, content in {**whole, "test_images.npy": wrong}.items():
+                archive.writestr(name, content)
+        with pytest.raises(StorageError, match=rf"mnist\.npz': expected a whole, readable file, got .*{message}"):
+            mnist_bags(tmp_path, splits=["test"], sizes={"test": 4})
+
+
+def test_musk_arrays_of_other_shapes_are_named(tmp_path: Path) -> None:
+    parts = {"bag_index": np.zeros(4, int), "bag_labels": np.ones(1, int), "bag_names": np.array(["a"])}
+    for wrong in ({"bag_names": np.array("a")}, {"features": np.ones(4)}):
+        arrays: dict[str, Any] = {"features": np.ones((4, 3)), **parts, **wrong}
+        np.savez(tmp_path / "musk.npz", **{f"musk1_{name}": array for name, array in arrays.items()})
+        with pytest.raises(StorageError, match=r"musk\.npz': expected an archive with .*, got arrays of shapes"):
+            musk_bags(tmp_path, 1)
+
+
 def test_other_files_damaged_anywhere_are_read_or_named(tmp_path: Path) -> None:
     header = b"\0\0\x08\x01" + (25600).to_bytes(4, "big")
     (tmp_path / "images.gz").write_bytes(gzip.compress(header + bytes(range(256)) * 100))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -28,15 +29,61 @@ def reading(path: Path) -> Iterator[None]:
         ) from error
 
 
+class Archive(Mapping[str, np.ndarray]):
+    """The arrays of an .npz archive, each read where it is as long as its header states.
+
+    Args:
+        opened: by ``np.load``.
+
+    Raises:
+        ValueError: a file of a single array.
+    """
+
+    def __init__(self, opened: Any) -> None:
+        if isinstance(opened, np.ndarray):
+            raise ValueError("a single array in place of an archive")
+        self._opened = opened
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return an array.
+
+        Raises:
+            KeyError: there is none of this name.
+            ValueError: of another length than its header states; no array at all.
+        """
+        if f"{name}.npy" not in self._opened.zip.namelist():
+            raise KeyError(f"{name} is not a file in the archive")
+        size = self._opened.zip.getinfo(f"{name}.npy").file_size
+        with self._opened.zip.open(f"{name}.npy") as member:
+            version = np.lib.format.read_magic(member)
+            read = (
+                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read(member)
+            stated = member.tell() + math.prod(shape) * dtype.itemsize
+        if stated != size and not dtype.hasobject:  # NumPy says what is wrong with objects
+            raise ValueError(f"{name} of {size:,} bytes, where shape {shape} of {dtype} makes {stated:,}")
+        array: np.ndarray = self._opened[name]
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the arrays."""
+        return iter(self._opened.files)
+
+    def __len__(self) -> int:
+        """Return how many arrays there are."""
+        return len(self._opened.files)
+
+
 @contextmanager
-def open_archive(path: Path) -> Iterator[Any]:
+def open_archive(path: Path) -> Iterator[Archive]:
     """Yield the arrays of an archive; opened here because numpy leaves a damaged one open.
 
     Raises:
         StorageError: no such file, or one that is damaged.
     """
     with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        yield arrays
+        yield Archive(arrays)
 
 
 def read_strips(arrays: Mapping[str, Any], name: str, side: int) -> UInt8[np.ndarray, "m side side 3"]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags import BagDataset
+from miue.data.image_archives import Archive
 from miue.errors import DataError, StorageError
 from miue.readers.arrays import UNREADABLE
 
@@ -29,7 +30,9 @@ def musk_bags(source: Path, number: int) -> BagDataset:
     names = [f"musk{number}_{part}" for part in ("features", "bag_index", "bag_labels", "bag_names")]
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            features, bag, labels, ids = (arrays[name] for name in names)
+            features, bag, labels, ids = map(Archive(arrays).__getitem__, names)
+            if features.ndim != 2 or {array.ndim for array in (bag, labels, ids)} != {1}:
+                raise ValueError(f"arrays of shapes {features.shape}, {bag.shape}, {labels.shape}, {ids.shape}")
     except UNREADABLE as error:
         raise StorageError(
             item=f"{str(path)!r}",

@@ -26,6 +26,7 @@ LAYERS = [
         "calibration",
         "model",
         "distance_scores",
+        "validation_quantiles",
     },
     {"data"},
     {"evaluation"},

@@ -86,7 +86,7 @@ def test_a_decision_keeps_what_was_found_and_not_the_calibration_bags() -> None:
     random = np.random.default_rng(2)
     held = bags_with({"s": random.normal(size=50)})
     made = calibrate(held, **LESS)  # type: ignore[arg-type]
-    assert made.usual["s"] == tuple(np.sort(held.bags.scores["s"]).tolist())
+    assert made.usual["s"] == tuple(np.sort(held.bags.scores["s"]).astype(np.float32).tolist())
     decided = decide(bags_with({"s": random.normal(-9, 1, 40)}), made)
     found = shift_of(decided)
     assert found is not None

@@ -18,6 +18,7 @@ from miue.cli.held_out import calibration_bags
 from miue.data import write_store
 from miue.data.split_files import read_splits
 from miue.errors import DataError, StorageError
+from miue.report.decisions_table import promised
 
 EASY = ["--max-error", "0.4", "--set-error", "0.2", "--false-alarms", "0.2"]
 
@@ -70,6 +71,43 @@ def test_bags_that_stopped_the_training_are_used_with_a_note(folder: Path, tmp_p
     assert "caveat" in about
 
 
+def test_all_needs_are_said_before_anything_is_predicted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def predict(*_: object, **__: object) -> None:
+        raise AssertionError("bags were predicted")
+
+    monkeypatch.setattr(miue.Model, "predict", predict)
+    strict = ["--max-error", "0.01", "--set-error", "0.01", "--false-alarms", "0.01"]
+    printed = fail("calibrate", folder / "run", folder / "store", *strict)
+    for words in (
+        "labelled bags for the referral",
+        "at least 99 labelled bags for the label sets",
+        "at least 99 in-distribution bags",
+        "got 80 labelled; 80 in-distribution",
+        "--without referral",
+        "--without sets",
+        "--without ood",
+    ):
+        assert words in printed
+
+
+def test_a_referral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    lines = [f"b{i},{i % 2},{q}" for i, q in enumerate(random.random(120))]  # labels that nothing predicts
+    lines[7] = "b7,0,1.0"  # and one that was thought impossible
+    (tmp_path / "held.csv").write_text("\n".join(["bag_id,label,p_1", *lines]) + "\n")
+    out = tmp_path / "calibration.json"
+    printed = run("calibrate", "--bags", tmp_path / "held.csv", "--out", out)
+    assert "Warning: no threshold on least_confidence passed the tests" in printed
+    assert "--without referral" in printed
+    assert "no temperature was fitted: 1 labels have probability 0" in printed
+    said = run("decide", out, "--bags", tmp_path / "held.csv", "--out", tmp_path / "decided")
+    assert said.startswith("120 bags: 0 kept")
+    made = json.loads(out.read_text())["calibration"]
+    assert made["scaling"] is None
+    assert made["label_sets"]["bags"] == [120, 120]
+    assert "every bag is referred" in promised(made)[0]
+
+
 def test_training_bags_are_refused_where_they_can_be_seen(folder: Path) -> None:
     printed = fail("calibrate", folder / "run", folder / "store", "--split", "train")
     assert "80 bags that the model was trained on" in printed
@@ -112,7 +150,7 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
         (["calibrate", "RUN", "STORE", "--without", "sett"], "did you mean 'sets'"),
         (["calibrate", "RUN", "STORE", "--split", "calib"], "expected one of calibration"),
         (["calibrate", "RUN", "STORE", "--max-error", "5"], "expected a share between 0 and 1"),
-        (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 255 labelled"),
+        (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 268 labelled"),
         (["calibrate", "RUN", "STORE", "--measure", "entropie"], "did you mean 'entropy'"),
         (["decide", "RUN", "--bags", "TABLE", "--out", "NEW"], "calibration.json': expected an existing file"),
         (["decide", "RUN", "--bags", "NOWHERE", "--out", "NEW"], "no.csv': expected an existing CSV file"),

@@ -36,7 +36,6 @@ def by_hand(**changes: object) -> Calibration:
             bags=90,
             kept=80,
             errors=0,
-            error_bound=0.03,
         ),
         "label_sets": LabelSets(score="lac", error=0.1, per_class=False, thresholds=(0.6, 0.6), bags=(90, 90)),
         "false_alarms": FalseAlarms(score="far", threshold=2.0, rate=0.05, confidence=None, bags=90, rank=87),
@@ -95,7 +94,50 @@ def test_a_bag_at_a_threshold_is_on_the_side_that_the_calibration_counted_it(tab
     far = by_hand().false_alarms.model_copy(update={"threshold": 2.5})  # type: ignore[union-attr]
     decisions = decide(given, by_hand(referral=rule, false_alarms=far)).bags.decisions
     assert decisions is not None
-    assert decisions.decision.tolist()[2:] == ["tumour", "tumour", "out of distribution"]
+    assert decisions.decision.tolist()[2:] == ["tumour", "refer", "out of distribution"]
+    assert decisions.reason[3].startswith(
+        "far equals the out-of-distribution threshold 2.5: the error among the kept"
+    )
+    alone = decide(given, by_hand(referral=None, false_alarms=far)).bags.decisions
+    assert alone is not None
+    assert alone.decision.tolist()[3:] == ["tumour", "out of distribution"]
+
+
+@pytest.mark.parametrize("keep_all", [True, False])
+def test_a_bag_at_the_distribution_threshold_is_referred_whatever_the_referral_threshold(
+    table: Path, keep_all: bool
+) -> None:
+    rule = by_hand().referral.model_copy(update={"threshold": None if keep_all else 0.5})  # type: ignore[union-attr]
+    at = by_hand().false_alarms.model_copy(update={"threshold": 1.0})  # type: ignore[union-attr]
+    decisions = decide(read_tables(table), by_hand(referral=rule, false_alarms=at)).bags.decisions
+    assert decisions is not None
+    assert decisions.decision.tolist() == ["refer"] * 3 + ["out of distribution"] * 2
+
+
+def test_where_the_calibration_refused_every_threshold_every_bag_is_referred(table: Path) -> None:
+    rule = by_hand().referral.model_copy(update={"threshold": None, "refused": "too many errors"})  # type: ignore[union-attr]
+    decisions = decide(read_tables(table), by_hand(referral=rule)).bags.decisions
+    assert decisions is not None
+    assert decisions.decision.tolist() == ["refer"] * 3 + ["out of distribution"] * 2
+    assert decisions.reason[0].startswith("no bag can be kept so that at most 0.05 of the kept are wrong")
+    assert decisions.reason[0].endswith("too many errors")
+
+
+def test_a_score_that_equals_a_threshold_is_on_the_same_side_after_its_table_was_written(tmp_path: Path) -> None:
+    """0.6 in float32 is above 0.6: the votes of all bags at the threshold would count as beyond it."""
+    votes = np.repeat([0.2, 0.4, 0.6], [20, 20, 20])
+    lines = [f"b{i},0,0.1,{v}" for i, v in enumerate(votes)]
+    (tmp_path / "bags.csv").write_text("\n".join(["bag_id,label,p_1,score_votes", *lines]) + "\n")
+    given = read_tables(tmp_path / "bags.csv")
+    made = calibrate(given, scaling=False, referral=None, false_alarms=FalseAlarmGoal(0.05, "votes"))
+    first = decide(given, made)
+    first.save(tmp_path / "out")
+    again = decide(read_predictions(tmp_path / "out"), made)
+    assert first.bags.decisions is not None
+    assert again.bags.decisions is not None
+    assert not first.bags.decisions.flagged.any()
+    assert again.bags.decisions.decision.tolist() == first.bags.decisions.decision.tolist()
+    assert again.about["dataset_shift"]["higher"] == {}
 
 
 def test_decisions_are_read_back_as_they_were_and_judged_the_same(table: Path, tmp_path: Path) -> None:
@@ -155,7 +197,7 @@ def test_a_calibration_is_saved_readably_and_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (("version",), 3, "version 2"),
+        (("version",), 4, "version 3"),
         (("calibration", "referral", "threshold"), "high", r"referral\.threshold"),
         (("calibration", "scaling", "temperature"), -1.0, r"scaling\.temperature"),
         (("calibration", "label_sets", "score"), "raps", "raps"),

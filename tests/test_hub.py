@@ -122,7 +122,8 @@ def test_a_model_comes_back_as_it_went(run: Path, bags: BagDataset, hub: Path, t
     write_card(run)
     assert push(run, "someone/model") == "https://huggingface.co/someone/model"
     sent = {file.name for file in (hub / "someone" / "model").iterdir()}
-    assert sent == {"config.json", "model.safetensors", "distances.safetensors", "calibration.json", CARD}
+    files = {"config.json", "model.safetensors", "distances.safetensors", "calibration.json", "validation.json"}
+    assert sent == {*files, CARD}
 
     pulled = pull("someone/model", tmp_path / "pulled")
     ours, theirs = miue.Model.load(run).predict(bags), pulled.predict(bags)

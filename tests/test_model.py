@@ -32,7 +32,7 @@ def test_a_saved_model_predicts_as_before(network: str, method: str, tmp_path: P
     model = train(bags, network=network, method=method, options=options)
     model.save(tmp_path / "model")
     files = sorted(p.name for p in (tmp_path / "model").iterdir())
-    assert files == ["config.json", "distances.safetensors", "model.safetensors"]
+    assert files == ["config.json", "distances.safetensors", "model.safetensors", "validation.json"]
     ours, theirs = model.predict(bags), miue.Model.load(tmp_path / "model").predict(bags)
     assert np.array_equal(ours.bags.probabilities, theirs.bags.probabilities)
     assert ours.instances is not None

@@ -90,7 +90,34 @@ def test_without_a_tiling_the_slide_is_cut_as_tile_cuts_it(slide: Path, tiles: P
     one, two = content(tmp_path / "a"), content(tmp_path / "b")
     assert np.array_equal(one[0], two[0])
     assert np.array_equal(one[1], two[1])
-    assert {name: one[2][name] for name in ("shift", "hed_range")} == {"shift": "hed", "hed_range": 0.2}
+    said = {name: one[2][name] for name in ("shift", "hed_range", "drawn_per")}
+    assert said == {"shift": "hed", "hed_range": 0.2, "drawn_per": "patch"}
+
+
+def test_a_shift_drawn_per_slide_is_one_for_all_batches_of_its_patches(
+    slide: Path, tiles: Path, tmp_path: Path
+) -> None:
+    """The network sees the mean of each patch; four batches of eight."""
+    network = ("--encoder", scripted(Means(), tmp_path / "net.pt"), "--batch", 8, "--device", "cpu")
+    plain = ("--patch-px", 64, *network, "--normalisation", "none")
+    assert run("tile", slide, "--out", tmp_path / "before", *plain).exit_code == 0
+    before = content(tmp_path / "before")[0][:, :3]
+    spread = {}
+    for drawn_per in ("patch", "slide"):
+        out = tmp_path / drawn_per
+        result = shift(slide, out, *plain, "--drawn-per", drawn_per)
+        assert result.exit_code == 0, result.output
+        features, _, about, _ = content(out)
+        assert about["drawn_per"] == drawn_per
+        spread[drawn_per] = (features[:, :3] - before).std(0).max()
+    assert spread["slide"] < 0.2 * spread["patch"]
+    assert isinstance(shift(slide, tmp_path / "patch", *plain, "--drawn-per", "slide").exception, StorageError)
+    assert "1 were there already" in shift(slide, tmp_path / "slide", *plain, "--drawn-per", "slide").output
+    other = slide.with_name("other.tif")
+    shutil.copy(slide, other)
+    assert shift(other, tmp_path / "slide", *plain, "--drawn-per", "slide").exit_code == 0
+    both = [content(tmp_path / "slide", name)[0] for name in ("made", "other")]
+    assert np.abs(both[0].mean(0) - both[1].mean(0)).max() > 0.01
 
 
 def test_what_is_drawn_depends_on_seed_and_slide_and_not_on_its_company(

@@ -7,6 +7,8 @@ import pytest
 from scipy.ndimage import gaussian_filter
 from skimage.color import hed_from_rgb, rgb_from_hed
 
+from miue.bags import BagDataset
+from miue.data.image_shifts import shifted_copies
 from miue.data.stain_shifts import ALL_SHIFTS, BLUR_SIGMA, HED_RANGE, STRENGTHS, StainShift, blurred, stain_varied
 from miue.errors import ConfigError
 
@@ -87,7 +89,54 @@ def test_strengths_grow_and_black_and_white_stay_bytes() -> None:
     assert ALL_SHIFTS["blur-strong"].parameters == {"sigma_px": 2.0}
 
 
+def fitted(before: np.ndarray, after: np.ndarray) -> np.ndarray:
+    """Slope and offset of haematoxylin and eosin in each image: (m, 2 stains, 2)."""
+    stains = zip(stains_of(before), stains_of(after), strict=True)
+    return np.array([[np.polyfit(b[..., s].ravel(), a[..., s].ravel(), 1) for s in range(2)] for b, a in stains])
+
+
+def test_a_shift_drawn_per_slide_changes_all_its_patches_alike_and_another_slide_otherwise() -> None:
+    images, random = stained(12, 17), np.random.default_rng(3)
+    shift = StainShift("hed", "strong", drawn_per="slide")
+    of_slide = shift.of_slide(random)
+    batches = np.concatenate([of_slide(images[:5]), of_slide(images[5:])])
+    assert np.array_equal(batches, shift(images, np.random.default_rng(3)))
+    one = fitted(images, batches)
+    assert one.std(0).max() < 0.02  # bytes are rounded
+    per_patch = fitted(images, StainShift("hed", "strong")(images, np.random.default_rng(3)))
+    assert per_patch.std(0).min() > 0.05
+    assert one[0] == pytest.approx(per_patch[0], abs=0.03)  # the same first draw
+    slides = np.array([fitted(images[:1], shift.of_slide(random)(images[:1]))[0] for _ in range(60)])
+    for stain in range(2):
+        for of, drawn in enumerate((slides[:, stain, 0] - 1, slides[:, stain, 1])):
+            assert 0.8 * 0.2 < np.abs(drawn).max() < 1.3 * 0.2, (stain, of)
+
+
+def test_the_mean_over_a_slide_moves_by_draws_per_slide_and_hardly_by_draws_per_patch() -> None:
+    images = stained(100)
+    moved = {}
+    for drawn_per in ("patch", "slide"):
+        shift = StainShift("hed", "strong", drawn_per)
+        shifted = [shift(images, np.random.default_rng(seed)).astype(float) for seed in range(20)]
+        moved[drawn_per] = np.std([one.mean() for one in shifted])
+    assert moved["slide"] > 4 * moved["patch"]
+
+
+def test_of_a_bag_of_images_a_shift_drawn_per_slide_draws_once() -> None:
+    images = stained(8, 17)
+    bags = BagDataset.from_arrays([images[:3], images[3:]], [0, 1])
+    shifted = shifted_copies(bags, seed=0, shifts={"slides": StainShift("hed", "strong", "slide")})
+    after = [shifted.batch([bag]).instances.numpy() for bag in (2, 3)]
+    changes = [fitted(before, one) for before, one in zip((images[:3], images[3:]), after, strict=True)]
+    assert max(change.std(0).max() for change in changes) < 0.02
+    assert np.abs(changes[0].mean(0) - changes[1].mean(0)).max() > 0.05
+
+
 def test_unknown_shifts_are_named() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'slide'"):
+        StainShift("hed", "strong", "slid")
+    with pytest.raises(ConfigError, match="it draws nothing"):
+        StainShift("blur", "strong", "slide")
     with pytest.raises(ConfigError, match="strength 'stron': .* did you mean 'strong'"):
         StainShift("hed", "stron")
     with pytest.raises(ConfigError, match="shift 'noise'"):

@@ -10,14 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from made_bags import separable_bags
 from made_slides import alpha_of, export
 from made_slides import prediction_table as table
 
+import miue
+import miue.calibration
 from miue.decisions import Decisions
 from miue.distributions import Categorical, Dirichlet
 from miue.errors import ConfigError, StorageError
-from miue.export.worklist import BETWEEN, FAR, FEW, FOREIGN, REFERRED, UNSURE, Limits, worklist
+from miue.export.worklist import BETWEEN, FAR, FEW, FLAGGED, REFERRED, UNSURE, Limits, worklist
 from miue.predictions import Predictions
+from miue.validation_quantiles import ValidationQuantiles
 
 
 def worrying() -> Predictions:
@@ -31,8 +35,20 @@ def worrying() -> Predictions:
     return Predictions(bags, table(alpha_of(len(patches)), patches))
 
 
+GIVEN = Limits(probability=0.8, model=0.05, distance=2.0, patches=50)
+
+
+def validated(predictions: Predictions, **values: np.ndarray) -> Predictions:
+    """The same, made by a model whose 99 validation bags have these uncertainties and sizes."""
+    count = 99
+    p = np.stack([1 - values["least_confidence"], values["least_confidence"]], 1)
+    bags = table(Categorical(torch.from_numpy(p)), [f"v{i}" for i in range(count)], knn_mean=values["knn_mean"])
+    usual = ValidationQuantiles.of(bags, values["sizes"]).model_dump(mode="json")
+    return replace(predictions, about={**predictions.about, "validation": usual})
+
+
 def test_a_worklist_puts_first_what_needs_a_human_and_says_why() -> None:
-    made_list = worklist(worrying())
+    made_list = worklist(worrying(), GIVEN)
     first, second, *others = made_list.rows
     assert (first["slide"], second["slide"]) == ("s10", "s11")
     assert first["reason"].startswith(FAR)
@@ -48,22 +64,70 @@ def test_the_limits_of_a_worklist_are_those_given() -> None:
     assert {row["look"] for row in rows} == {"routine"}
     rows = worklist(worrying(), Limits(distance=0.5)).rows
     assert sum(FAR in row["reason"] for row in rows) == 12
-    with pytest.raises(ConfigError, match="limits"):
-        Limits(probability=1.5)
+    for wrong in (
+        Limits,
+        lambda **k: Limits(**{**k, "probability": None, "patches": -1}),
+        lambda **_: Limits(quantile=0.3),
+    ):
+        with pytest.raises(ConfigError, match="limits"):
+            wrong(probability=1.5)
 
 
-def test_slides_of_the_same_reasons_are_ordered_by_entropy() -> None:
+def test_limits_that_are_not_given_are_quantiles_of_the_validation_bags() -> None:
+    """i / 100 is the quantile i / 100 of the values 1 / 100 to 99 / 100."""
+    steps = np.arange(1, 100) / 100
+    given = validated(worrying(), least_confidence=steps / 2, knn_mean=10 * steps, sizes=np.arange(1, 100))
+    made_list = worklist(given)
+    assert set(made_list.judged) == {FAR, BETWEEN, FEW}
+    assert made_list.judged[FAR] == "knn_mean above 9.5, the 0.95 quantile of the 99 validation bags"
+    assert made_list.judged[BETWEEN].startswith(
+        "the predicted class has a probability below 0.525, the 0.95 quantile"
+    )
+    assert made_list.judged[FEW] == "fewer than 5 patches, the 0.05 quantile of the 99 validation bags"
+    assert [row["slide"] for row in made_list.rows if row["look"] == "first"] == ["s11"]
+    wider = worklist(given, Limits(quantile=0.9, patches=2))
+    assert wider.judged[FAR].startswith("knn_mean above 9, the 0.9 quantile")
+    assert wider.judged[FEW] == "fewer than 2 patches, as given"
+    lower = validated(worrying(), least_confidence=steps / 2, knn_mean=2 * steps, sizes=np.arange(1, 100))
+    assert [row["slide"] for row in worklist(lower).rows if FAR in row["reason"]] == ["s10"]
+    assert "mutual_information" in worrying().bags.uncertainties()
+    assert "do not say what the model was validated on" in made_list.not_judged[UNSURE]
+
+
+def test_slides_of_the_same_reasons_are_ordered_by_how_far_out_of_distribution_they_are() -> None:
     p = torch.tensor([[0.3, 0.7], [0.5, 0.5], [0.05, 0.95], [0.2, 0.8], [0.4, 0.6]], dtype=torch.float64)
     rows = worklist(Predictions(table(Categorical(p), list("abcde")), None)).rows
     assert [row["slide"] for row in rows] == list("beadc")
+    distance = np.array([3.0, 1.0, 4.0, 5.0, 2.0])
+    far = worklist(
+        Predictions(table(Categorical(p), list("abcde"), knn_mean=distance), None), Limits(distance=2.5)
+    )
+    assert [row["slide"] for row in far.rows] == list("dcaeb")
+    assert far.order == "within a reason the highest knn_mean first"
+    every = worklist(Predictions(table(Categorical(p), list("abcde"), knn_mean=distance), None), Limits(1.0))
+    assert [row["slide"] for row in every.rows] == list("dcaeb")  # the entropies would say b first
 
 
 def test_a_worklist_says_what_it_cannot_judge() -> None:
     p = torch.tensor([[0.4, 0.6], [0.99, 0.01]], dtype=torch.float64)
-    made_list = worklist(Predictions(table(Categorical(p), ["a", "b"]), None))
-    assert set(made_list.not_judged) == {FOREIGN, REFERRED, UNSURE, FAR, FEW}
+    given = Predictions(table(Categorical(p), ["a", "b"]), None)
+    made_list = worklist(given)
+    assert set(made_list.not_judged) == {FLAGGED, REFERRED, UNSURE, FAR, FEW, BETWEEN}
     assert [row["slide"] for row in made_list.rows] == ["a", "b"]
+    assert {row["look"] for row in made_list.rows} == {"routine"}
     assert made_list.rows[0]["patches"] is None
+    assert BETWEEN in worklist(given, GIVEN).judged
+
+
+def test_a_warning_says_where_over_30_percent_are_first() -> None:
+    assert worklist(worrying(), GIVEN).warning == ""
+    most = worklist(worrying(), Limits(distance=0.99))
+    assert most.warning.startswith("9 of 12 slides (75%) are first")
+    assert "validation bags" in most.warning
+    names = np.array(["0"] * 7 + ["refer"] * 5, object)
+    flooded = replace(worrying(), bags=replace(worrying().bags, decisions=Decisions(names, names)))
+    assert "5 of 12 slides (42%) are first" in worklist(flooded).warning
+    assert "calibration bags" in worklist(flooded).warning
 
 
 def decided() -> Predictions:
@@ -74,26 +138,68 @@ def decided() -> Predictions:
     return replace(given, bags=replace(given.bags, decisions=Decisions(names, reasons)))
 
 
-def test_what_a_calibration_refers_or_calls_out_is_not_routine() -> None:
+def test_the_decisions_of_a_calibration_alone_say_what_is_first() -> None:
     made_list = worklist(decided())
-    assert [row["slide"] for row in made_list.rows[:4]] == ["s4", "s10", "s2", "s11"]
-    assert made_list.rows[0]["reason"] == f"{FOREIGN} (out of distribution, for a reason)"
-    assert made_list.rows[2]["reason"] == f"{REFERRED} (refer, for a reason)"
-    assert [row["decision"] for row in made_list.rows[:4]] == ["out of distribution", "0", "refer", "0"]
-    assert {row["look"] for row in made_list.rows[:4]} == {"first"}
-    assert {row["look"] for row in made_list.rows[4:]} == {"routine"}
+    assert [row["slide"] for row in made_list.rows[:3]] == ["s4", "s2", "s10"]
+    assert made_list.rows[0]["reason"] == f"{FLAGGED} (out of distribution, for a reason)"
+    assert made_list.rows[1]["reason"] == f"{REFERRED} (refer, for a reason)"
+    assert [row["decision"] for row in made_list.rows[:3]] == ["out of distribution", "refer", "0"]
+    assert [row["look"] for row in made_list.rows] == ["first"] * 2 + ["routine"] * 10
+    assert set(made_list.judged) == {FLAGGED, REFERRED}
     assert "decision" not in worklist(worrying()).rows[0]
+    usual = np.zeros(99)  # of which every slide would stand out
+    flooded = validated(decided(), least_confidence=usual, knn_mean=usual, sizes=np.full(99, 1000))
+    assert worklist(flooded).rows == made_list.rows
+    with pytest.raises(ConfigError, match=r"the decisions of the calibration .* got --patches 3"):
+        worklist(decided(), Limits(patches=3))
+
+
+def test_a_calibration_of_probabilities_alone_leaves_it_to_the_limits_what_is_first() -> None:
+    rules = {"scaling": {"temperature": 1.5}, "referral": None, "false_alarms": None}
+    given = replace(decided(), about={"calibration": rules})
+    given = replace(
+        given, bags=replace(given.bags, decisions=Decisions(np.array(["0"] * 12), np.array([""] * 12)))
+    )
+    made_list = worklist(given, GIVEN)
+    assert [row["slide"] for row in made_list.rows if row["look"] == "first"] == ["s10", "s11"]
+    alone = replace(decided(), about={"calibration": {**rules, "false_alarms": {"score": "entropy"}}})
+    assert worklist(alone).not_judged == {REFERRED: "the calibration has no such rule"}
+    assert worklist(alone).order == "within a reason the highest entropy first"
+
+
+def test_a_worklist_never_puts_more_first_than_the_calibration_does(tmp_path: Path) -> None:
+    bags = separable_bags(160, seed=5)
+    splits = np.repeat(["train", "validation", "test"], [60, 60, 40]).tolist()
+    bags = replace(bags, splits=tuple(splits))
+    model = miue.train(bags, settings={"max_epochs": 3, "learning_rate": 1e-3}, progress=False)
+    held = model.predict(bags.split("validation"))
+    goals = {"referral": miue.calibration.ReferralGoal(0.4), "label_sets": None}
+    made = miue.calibrate(held, scaling=False, class_names=model.contract.class_names, **goals)
+    decided_bags = replace(model, calibration=made).predict(bags.split("test"))
+    assert decided_bags.bags.decisions is not None
+    first = sum(row["look"] == "first" for row in worklist(decided_bags).rows)
+    assert first == int((~decided_bags.bags.decisions.kept).sum()) < 12
+    uncalibrated = worklist(model.predict(bags.split("test")))
+    assert set(uncalibrated.judged) == {FAR, UNSURE, BETWEEN, FEW}
+    assert all("of the 60 validation bags" in limit for limit in uncalibrated.judged.values())
+    assert uncalibrated.warning == ""
 
 
 def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> None:
     worrying().save(tmp_path / "p")
-    result = export("worklist", tmp_path / "p", "--out", tmp_path / "list.csv", "--patches", 5)
+    limits = ("--patches", 5, "--probability", 0.8, "--model", 0.05)
+    result = export("worklist", tmp_path / "p", "--out", tmp_path / "list.csv", *limits)
     assert result.exit_code == 0, result.output
     assert "2 of 12 slides" in result.output
     with (tmp_path / "list.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["slide"] for row in rows[:2]] == ["s10", "s11"]
     assert "few patches (3 < 5)" in rows[1]["reason"]
-    assert json.loads((tmp_path / "list.json").read_text())["judged"][FEW] == "fewer than 5 patches"
+    written = json.loads((tmp_path / "list.json").read_text())
+    assert written["judged"][FEW] == "fewer than 5 patches, as given"
+    assert "warning" not in written
+    many = export("worklist", tmp_path / "p", "--out", tmp_path / "all.csv", "--distance", 0.5)
+    assert "Warning: 12 of 12 slides (100%) are first" in many.output
+    assert json.loads((tmp_path / "all.json").read_text())["warning"].startswith("12 of 12 slides")
     again = export("worklist", tmp_path / "p", "--out", tmp_path / "list.csv")
     assert isinstance(again.exception, StorageError)

@@ -29,6 +29,7 @@ from miue.training.batches import ordered_batches
 from miue.training.fit import Run, TrainingSummary, fit
 from miue.training.together import can_train_together, fit_together, is_faster_together
 from miue.training.trackers import Tracking, check_trackers
+from miue.validation_quantiles import ValidationQuantiles
 
 MEMBERS = ("auto", "together", "in-turn")
 DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md
@@ -91,7 +92,7 @@ def train(
                 return Model.load(folder)
         _prepare(trained, plan, dataset, folder)
         summaries = _fit_members(trained, plan, run, members)
-        return _finished(trained, plan, summaries, folder)
+        return _finished(trained, plan, summaries, folder, device)
 
 
 def train_seeds(
@@ -158,7 +159,7 @@ def train_seeds(
         for number in left:
             trained, plan = methods[number], plans[number]
             how_it_went = summaries.pop(0) if summaries else _fit_members(trained, plan, runs[number], members)
-            done[number] = _finished(trained, plan, how_it_went, folders[number])
+            done[number] = _finished(trained, plan, how_it_went, folders[number], device)
         if shared is not None:
             shutil.rmtree(shared, ignore_errors=True)
     return [done[number] for number in range(len(plans))]
@@ -245,8 +246,10 @@ def _finished(
     plan: Plan,
     summaries: Sequence[TrainingSummary],
     folder: Path | None,
+    device: str,
 ) -> Model:
-    """Return the model with its distances, written where there is a folder."""
+    """Return the model with its distances and the quantiles of its validation bags, written where there is a
+    folder."""
     trained.eval()
     best_epochs = [summary.best_epoch for summary in summaries]
     about: dict[str, Any] = {
@@ -260,6 +263,10 @@ def _finished(
     }
     fitted = _fitted_distances(trained, plan, about)
     model = Model(trained, plan.what, plan.contract, about, fitted)
+    if plan.holds_out:
+        predicted = model.predict(plan.validation, device=device).bags
+        usual = ValidationQuantiles.of(predicted, plan.validation.sizes)
+        model = replace(model, validation=usual)
     if folder is not None:
         model.write_into(folder)
     return model

@@ -236,6 +236,6 @@ def _describe_predictions(path: Path) -> dict[str, Any]:
         "path": str(path),
         "distribution": type(predictions.bags.distribution).__name__,
         "classes": predictions.bags.distribution.num_classes,
-        "made by": dict(predictions.about),
+        "made by": {key: value for key, value in predictions.about.items() if key != "validation"},
         "level": levels,
     }

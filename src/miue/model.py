@@ -27,6 +27,9 @@ from miue.methods import Method
 from miue.prediction import OnBad, predict
 from miue.predictions import Predictions
 from miue.training.checkpoint import weights_of, write_tensors
+from miue.validation_quantiles import FILE as VALIDATION
+from miue.validation_quantiles import KEY as VALIDATED
+from miue.validation_quantiles import ValidationQuantiles
 
 FORMAT = "miue-model"
 VERSION = 1
@@ -43,6 +46,7 @@ class Model:
         about: how it was trained, for a reader.
         distances: scores of how far instances lie from the training instances.
         calibration: what decisions are made by, where the model was calibrated.
+        validation: how uncertain it is of its validation bags, where it had any.
         weights_sha256: of model.safetensors, as it was read or would be written.
     """
 
@@ -52,6 +56,7 @@ class Model:
     about: Mapping[str, Any] = field(default_factory=dict)
     distances: Mapping[str, FeatureDistance] = field(default_factory=dict)
     calibration: Calibration | None = None
+    validation: ValidationQuantiles | None = None
     weights_sha256: str = ""
 
     def __post_init__(self) -> None:
@@ -96,10 +101,14 @@ class Model:
             progress=progress,
             device=device,
             scores=DistanceScores(self.distances) if self.distances else None,
-            about={**self.summary(), "weights_sha256": self.weights_sha256},
+            about={**self.summary(), "weights_sha256": self.weights_sha256, **self._usual()},
             on_bad=on_bad,
         )
         return predictions if self.calibration is None else decide(predictions, self.calibration)
+
+    def _usual(self) -> dict[str, Any]:
+        """Return what predictions keep of the validation bags."""
+        return {} if self.validation is None else {VALIDATED: self.validation.model_dump(mode="json")}
 
     def check(self, bags: BagDataset) -> None:
         """Raise unless the model can take these bags.
@@ -129,7 +138,7 @@ class Model:
         }
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> None:
-        """Write config.json and model.safetensors to the folder ``path``, whole or not at all.
+        """Write the model's files to the folder ``path``, whole or not at all.
 
         Raises:
             StorageError: ``path`` is taken, or the disk is full.
@@ -138,7 +147,7 @@ class Model:
             self.write_into(folder)
 
     def write_into(self, folder: Path) -> None:
-        """Write the model's two files beside whatever ``folder`` holds; config.json comes last."""
+        """Write the model's files beside whatever ``folder`` holds; config.json comes last."""
         write_tensors(folder / "model.safetensors", weights_of(self.method))
         if self.distances:
             state = {f"{name}.{k}": v for name, d in self.distances.items() for k, v in weights_of(d).items()}
@@ -154,6 +163,8 @@ class Model:
         }
         if self.calibration is not None:
             self.calibration.save(folder / CALIBRATION)
+        if self.validation is not None:
+            self.validation.save(folder / VALIDATION)
         write_json(folder / "config.json", content)
 
     @classmethod
@@ -191,7 +202,17 @@ class Model:
             ) from error
         distances = _read_distances(folder, content.get("distances", []))
         calibration = Calibration.load(folder) if (folder / CALIBRATION).exists() else None
-        return cls(method.eval(), config, contract, content.get("about", {}), distances, calibration, digest)
+        quantiles = folder / VALIDATION
+        return cls(
+            method.eval(),
+            config,
+            contract,
+            content.get("about", {}),
+            distances,
+            calibration,
+            ValidationQuantiles.load(quantiles) if quantiles.exists() else None,
+            digest,
+        )
 
 
 def _check_shapes(path: Path, wanted: Mapping[str, tuple[int, ...]]) -> None:

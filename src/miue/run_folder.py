@@ -13,7 +13,7 @@ from miue.files import make_folder, read_json, refuse_existing, remove_temporari
 IfExists = Literal["refuse", "resume", "overwrite"]
 
 MAY_CHANGE = "training.max_epochs"
-MODEL = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json")
+MODEL = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json", "validation.json")
 FILES = (*MODEL, "log.csv", "run.json", "splits.csv", "trackers.json")
 LAST = "last.safetensors"
 FOLDERS = ("checkpoints", "members", "together", "tensorboard", "mlflow", "wandb")

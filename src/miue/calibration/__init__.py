@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from miue.calibration.calibrate import calibrate
+from miue.calibration.calibrate import calibrate, check_names
 from miue.calibration.calibration import Calibration
 from miue.calibration.dataset_shift import DatasetShift, find_shift
 from miue.calibration.decide import decide
 from miue.calibration.false_alarms import FalseAlarmGoal
 from miue.calibration.label_sets import SET_SCORES, LabelSetGoal
+from miue.calibration.needs import Goals, check_bags
 from miue.calibration.referral import ReferralGoal
 
 __all__ = [
@@ -15,9 +16,12 @@ __all__ = [
     "Calibration",
     "DatasetShift",
     "FalseAlarmGoal",
+    "Goals",
     "LabelSetGoal",
     "ReferralGoal",
     "calibrate",
+    "check_bags",
+    "check_names",
     "decide",
     "find_shift",
 ]

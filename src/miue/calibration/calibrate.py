@@ -7,17 +7,19 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 
 from miue.calibration.calibration import Calibration
+from miue.calibration.compared import compared_uncertainties
 from miue.calibration.dataset_shift import usual_values
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, FalseAlarms, fit_false_alarms
 from miue.calibration.label_sets import LabelSetGoal, fit_label_sets
+from miue.calibration.needs import Goals, check_bags
 from miue.calibration.patients import counted_bags
-from miue.calibration.referral import ReferralGoal, fit_referral
+from miue.calibration.referral import Referral, ReferralGoal, fit_referral, needed_for_referral, refuse_all
 from miue.calibration.scaling import fit_scaling
 from miue.decisions import RESERVED
-from miue.errors import ConfigError, DataError, unknown_name
+from miue.errors import ConfigError, unknown_name
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
 
@@ -37,7 +39,8 @@ def calibrate(
     """Return a calibration made from predictions of bags that took no part in training.
 
     Thresholds are set on the predictions as they are; the scaling changes the probabilities that are shown
-    and nothing else, so that each guarantee holds although all parts share the bags.
+    and nothing else, so that each guarantee holds although all parts share the bags. Where no referral threshold
+    passes its tests, every bag is referred and the other parts are fitted all the same.
 
     Args:
         predictions: of labelled in-distribution bags; instances are not used.
@@ -52,83 +55,105 @@ def calibrate(
 
     Raises:
         ConfigError: nothing to calibrate, or names that do not fit.
-        DataError: bags that cannot be used, or too few for what is asked.
+        DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
     """
+    goals = Goals(scaling, referral, label_sets, false_alarms)
     table = predictions.bags
     names = _class_names(class_names, table.distribution.num_classes)
-    needs_labels = scaling or referral is not None or label_sets is not None
-    if not needs_labels and false_alarms is None:
-        raise ConfigError(item="the calibration", wanted="at least one part", got="none", fix="leave one part in")
-    _check_bags(table, needs_labels)
+    check_bags(
+        table.bag_ids,
+        table.labels,
+        table.is_ood,
+        table.patients,
+        goals,
+        class_names=names,
+        bags_of_patient=bags_of_patient,
+        seed=seed,
+    )
+    check_names(table, goals)
     counted, of_patients = counted_bags(table, bags_of_patient, seed)
-    try:
-        return _fitted(
-            replace(predictions, bags=table.subset(counted)),
-            names,
-            (scaling, referral, label_sets, false_alarms),
-            {**of_patients, **(about or {}), **_caveats(of_patients, about or {})},
-            seed,
-        )
-    except DataError as error:
-        if len(counted) == len(table):
-            raise
-        got = f"{error.got} (one bag of each of {len(counted)} patients, of {len(table)} bags)"
-        raise DataError(item=error.item, wanted=error.wanted, got=got, fix=error.fix) from error
+    told = {**of_patients, **(about or {}), **_caveats(of_patients, about or {})}
+    return _fitted(replace(predictions, bags=table.subset(counted)), names, goals, told, seed)
+
+
+def check_names(table: PredictionTable, goals: Goals) -> None:
+    """Raise unless the predictions have the uncertainties that the goals name.
+
+    Raises:
+        ConfigError: the first that they lack.
+    """
+    alarms = goals.false_alarms
+    asked = (goals.referral.measure if goals.referral else None, alarms.score if alarms else None)
+    known = table.uncertainties()
+    for name in asked:
+        if name is not None and name not in known:
+            raise unknown_name("uncertainty", name, known)
 
 
 def _fitted(
-    predictions: Predictions,
-    names: tuple[str, ...],
-    parts: tuple[bool, ReferralGoal | None, LabelSetGoal | None, FalseAlarmGoal | None],
-    about: Mapping[str, Any],
-    seed: int,
+    predictions: Predictions, names: tuple[str, ...], goals: Goals, about: Mapping[str, Any], seed: int
 ) -> Calibration:
-    table, (scaling, referral, label_sets, false_alarms) = predictions.bags, parts
-    uncertainties = table.uncertainties()
+    """Return all parts, each fitted whatever the others came to: a part that stands only where another succeeded
+    would be made from calibration bags that look better than new ones."""
+    table = predictions.bags
+    uncertainties = compared_uncertainties(table)
     alarms = None
-    if false_alarms is not None:
-        score = false_alarms.score or next(name for name in PREFERRED_SCORES if name in uncertainties)
-        alarms = fit_false_alarms(_uncertainty(uncertainties, score), score, false_alarms)
-    labels, correct = table.labels.values, table.predicted == table.labels.values
-    inside = _strictly_inside(uncertainties, alarms, len(table))
+    if goals.false_alarms is not None:
+        score = goals.false_alarms.score or next(name for name in PREFERRED_SCORES if name in uncertainties)
+        alarms = fit_false_alarms(uncertainties[score], score, goals.false_alarms)
+    labels = table.labels.values
+    impossible = _impossible_labels(table) if goals.scaling else 0
+    unscaled = {"scaling left out": f"{impossible} labels have probability 0, which no temperature mends"}
     return Calibration(
         class_names=names,
-        scaling=fit_scaling(table.distribution, labels) if scaling else None,
-        referral=None
-        if referral is None
-        else fit_referral(_uncertainty(uncertainties, referral.measure)[inside], correct[inside], referral, seed),
-        label_sets=None if label_sets is None else fit_label_sets(table.probabilities, labels, label_sets),
+        scaling=fit_scaling(table.distribution, labels) if goals.scaling and not impossible else None,
+        referral=None if goals.referral is None else _referral(table, uncertainties, goals.referral, alarms, seed),
+        label_sets=None
+        if goals.label_sets is None
+        else fit_label_sets(table.probabilities, labels, goals.label_sets),
         false_alarms=alarms,
         usual=usual_values(table),
         about={
             "bags": len(table),
             "of class": np.bincount(labels[table.labels.known], minlength=len(names)).tolist(),
             **about,
+            **(unscaled if impossible else {}),
         },
         weights_sha256=predictions.about.get("weights_sha256"),
     )
 
 
+def _referral(
+    table: PredictionTable,
+    uncertainties: Mapping[str, Float64[np.ndarray, "n"]],
+    goal: ReferralGoal,
+    alarms: FalseAlarms | None,
+    seed: int,
+) -> Referral:
+    """Return the referral tested on the bags strictly below the out-of-distribution threshold.
+
+    Given an order statistic, the values below it are independent draws of the distribution cut off there. A bag
+    that equals the threshold is no such draw; ``decide`` keeps none that does.
+    """
+    inside = np.ones(len(table), bool) if alarms is None else uncertainties[alarms.score] < alarms.threshold
+    count, needed = int(inside.sum()), needed_for_referral(goal)
+    if alarms is not None and count < needed:
+        at = int((uncertainties[alarms.score] == alarms.threshold).sum())
+        why = f"{count} bags are below the out-of-distribution threshold, where {needed} are needed; {at} equal it"
+        return refuse_all(goal, count, why)
+    correct = table.predicted == table.labels.values
+    return fit_referral(uncertainties[goal.measure][inside], correct[inside], goal, seed)
+
+
+def _impossible_labels(table: PredictionTable) -> int:
+    """Return how many labels were given a probability of zero."""
+    of_label = table.probabilities[np.arange(len(table)), table.labels.values]
+    return int((of_label <= 0).sum())
+
+
 def _caveats(*told: Mapping[str, Any]) -> dict[str, str]:
     caveats = [str(one["caveat"]) for one in told if "caveat" in one]
     return {"caveat": "; ".join(caveats)} if caveats else {}
-
-
-def _strictly_inside(
-    uncertainties: Mapping[str, np.ndarray], alarms: FalseAlarms | None, count: int
-) -> Bool[np.ndarray, "n"]:
-    """Return the bags strictly below the out-of-distribution threshold.
-
-    Given an order statistic, the values below it are independent draws of the distribution cut off there:
-    the law of bags that will pass the threshold. The bag at the threshold itself is no such draw.
-    """
-    return np.ones(count, bool) if alarms is None else uncertainties[alarms.score] < alarms.threshold
-
-
-def _uncertainty(uncertainties: Mapping[str, np.ndarray], name: str) -> Float64[np.ndarray, "n"]:
-    if name not in uncertainties:
-        raise unknown_name("uncertainty", name, uncertainties)
-    return np.asarray(uncertainties[name], np.float64)
 
 
 def _class_names(given: Sequence[str], count: int) -> tuple[str, ...]:
@@ -142,23 +167,3 @@ def _class_names(given: Sequence[str], count: int) -> tuple[str, ...]:
             fix="give one name for each probability column, in their order",
         )
     return names
-
-
-def _check_bags(table: PredictionTable, needs_labels: bool) -> None:
-    """Raise unless all bags are in distribution and, where labels are needed, labelled."""
-    foreign = np.flatnonzero(table.is_ood)
-    if len(foreign):
-        raise DataError(
-            item=f"bag {str(table.bag_ids[foreign[0]])!r}",
-            wanted="calibration bags that are in distribution",
-            got=f"{len(foreign)} of {len(table)} marked out of distribution",
-            fix="leave them out: the guarantees speak of bags like the calibration bags",
-        )
-    unknown = np.flatnonzero(~table.labels.known)
-    if needs_labels and len(unknown):
-        raise DataError(
-            item=f"bag {str(table.bag_ids[unknown[0]])!r}",
-            wanted="a label for every calibration bag",
-            got=f"{len(unknown)} of {len(table)} without one",
-            fix="label them or leave them out; the out-of-distribution threshold alone needs no label",
-        )

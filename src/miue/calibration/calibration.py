@@ -16,7 +16,7 @@ from miue.errors import ModelError, StorageError
 from miue.files import check_format, read_json, write_json
 
 FORMAT = "miue-calibration"
-VERSION = 2
+VERSION = 3
 FILE = "calibration.json"
 
 

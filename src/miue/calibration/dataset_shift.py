@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from miue.calibration.compared import compared_uncertainties
 from miue.calibration.patients import counted_bags
 from miue.prediction_table import PredictionTable
 from miue.predictions import Predictions
@@ -99,5 +100,4 @@ def find_shift(table: PredictionTable, usual: Mapping[str, Sequence[float]]) -> 
 
 def _finite(table: PredictionTable) -> dict[str, np.ndarray]:
     """Return the uncertainties that are finite for every bag."""
-    values = {name: np.asarray(one, np.float64) for name, one in table.uncertainties().items()}
-    return {name: one for name, one in values.items() if np.isfinite(one).all()}
+    return {name: one for name, one in compared_uncertainties(table).items() if np.isfinite(one).all()}

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from miue.calibration.calibration import Calibration
+from miue.calibration.compared import compared_uncertainties
 from miue.calibration.dataset_shift import KEY, find_shift
 from miue.calibration.referral import Referral
 from miue.decisions import OUT_OF_DISTRIBUTION, REFER, Decisions
@@ -20,8 +21,9 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     """Return the predictions with a decision for each bag; instances stay as they are.
 
     A bag is first compared with the out-of-distribution threshold, then with the referral threshold, and
-    else is given its most probable class. The label set is made whatever the decision. All bags together are
-    compared with those of the calibration, and ``about`` keeps what was found.
+    else is given its most probable class. Where bags are referred, so is one that equals the out-of-distribution
+    threshold: the error among the kept was tested strictly below it. The label set is made whatever the decision.
+    All bags together are compared with those of the calibration, and ``about`` keeps what was found.
 
     Raises:
         DataError: other classes, or an uncertainty that the predictions do not have.
@@ -38,6 +40,13 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     if calibration.false_alarms is not None:
         alarm = calibration.false_alarms
         values = _uncertainty(table, alarm.score)
+        if calibration.referral is not None:
+            for row in np.flatnonzero((values == alarm.threshold) & (decision != REFER)):
+                decision[row] = REFER
+                reason[row] = (
+                    f"{alarm.score} equals the out-of-distribution threshold {alarm.threshold:.4g}: the error "
+                    "among the kept was tested below it only"
+                )
         for row in np.flatnonzero(values > alarm.threshold):
             decision[row] = OUT_OF_DISTRIBUTION
             reason[row] = (
@@ -61,6 +70,9 @@ def _referred(table: PredictionTable, rule: Referral) -> tuple[Bool[np.ndarray, 
     """Return which bags go to a human, and why each bag does or does not."""
     values = _uncertainty(table, rule.measure)
     promise = f"at most {rule.max_error:g} of the kept are wrong, at confidence {rule.confidence:g}"
+    if rule.refused:
+        why = f"no bag can be kept so that {promise}: {rule.refused}"
+        return np.ones(len(table), bool), np.full(len(table), why, object)
     if rule.threshold is None:
         return np.zeros(len(table), bool), np.full(len(table), f"all bags are kept: {promise}", object)
     referred = values > rule.threshold
@@ -93,7 +105,7 @@ def _class_names(predictions: Predictions, calibration: Calibration) -> tuple[st
 
 
 def _uncertainty(table: PredictionTable, name: str) -> Float64[np.ndarray, "n"]:
-    uncertainties = table.uncertainties()
+    uncertainties = compared_uncertainties(table)
     if name not in uncertainties:
         raise DataError(
             item="the predictions",
@@ -101,4 +113,4 @@ def _uncertainty(table: PredictionTable, name: str) -> Float64[np.ndarray, "n"]:
             got=", ".join(uncertainties),
             fix="decide on predictions of the model that was calibrated, with all its scores",
         )
-    return np.asarray(uncertainties[name], np.float64)
+    return uncertainties[name]

@@ -54,6 +54,20 @@ class FalseAlarms(BaseModel):
     rank: int
 
 
+def needed_for_false_alarms(goal: FalseAlarmGoal) -> int:
+    """Return how many in-distribution bags a threshold with this goal needs."""
+    if goal.confidence is None:
+        return needed_for_rank(goal.rate)
+    return needed_for_tolerance(goal.rate, goal.confidence)
+
+
+def rank_of_threshold(count: int, goal: FalseAlarmGoal) -> int:
+    """Return which of the sorted scores of so many bags is the threshold; one more than there are if too few."""
+    if goal.confidence is None:
+        return conformal_rank(count, goal.rate)
+    return tolerance_rank(count, goal.rate, goal.confidence)
+
+
 def fit_false_alarms(values: Float64[np.ndarray, "n"], score: str, goal: FalseAlarmGoal) -> FalseAlarms:
     """Return the k-th smallest score of in-distribution bags as the threshold.
 
@@ -66,11 +80,8 @@ def fit_false_alarms(values: Float64[np.ndarray, "n"], score: str, goal: FalseAl
         DataError: too few bags.
     """
     count = len(values)
-    if goal.confidence is None:
-        needed, formula = needed_for_rank(goal.rate), "⌈1 / rate⌉ − 1"
-    else:
-        needed = needed_for_tolerance(goal.rate, goal.confidence)
-        formula = "⌈log(1 − confidence) / log(1 − rate)⌉"
+    needed = needed_for_false_alarms(goal)
+    formula = "⌈1 / rate⌉ − 1" if goal.confidence is None else "⌈log(1 − confidence) / log(1 − rate)⌉"
     if count < needed:
         raise DataError(
             item=f"a rate of false alarms of at most {goal.rate:g}",
@@ -78,11 +89,7 @@ def fit_false_alarms(values: Float64[np.ndarray, "n"], score: str, goal: FalseAl
             got=str(count),
             fix="add bags, raise the rate, or leave the out-of-distribution threshold out",
         )
-    rank = (
-        conformal_rank(count, goal.rate)
-        if goal.confidence is None
-        else tolerance_rank(count, goal.rate, goal.confidence)
-    )
+    rank = rank_of_threshold(count, goal)
     return FalseAlarms(
         score=score,
         threshold=float(np.sort(values)[rank - 1]),

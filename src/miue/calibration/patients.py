@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,19 +34,42 @@ def counted_bags(
     Raises:
         ConfigError: neither of the two.
     """
+    rows = counted_rows(table.patients, len(table), of_patient, seed)
+    if table.patients is None:
+        return rows, {}
+    patients = len(np.unique(_names(table.patients)))
+    if patients == len(table):
+        return rows, {"patients": patients}
+    if of_patient == "all":
+        return rows, {"patients": patients, "caveat": ALL_COUNTED}
+    return rows, {"patients": patients, "bags left out": len(table) - patients}
+
+
+def counted_rows(
+    patients: Sequence[str] | np.ndarray | None, count: int, of_patient: str, seed: int
+) -> Int64[np.ndarray, "m"]:
+    """Return the rows of the bags that a calibration counts, as ``counted_bags`` does.
+
+    Args:
+        patients: of the bags; None where none is known.
+        count: of the bags.
+        of_patient: "one", or "all" to count every bag all the same.
+        seed: of the draw.
+
+    Raises:
+        ConfigError: neither of the two.
+    """
     if of_patient not in BAGS_OF_PATIENT:
         raise ConfigError(
             item="bags of a patient", wanted=" or ".join(BAGS_OF_PATIENT), got=of_patient, fix="choose one of them"
         )
-    everyone = np.arange(len(table))
-    if table.patients is None:
-        return everyone, {}
-    names = np.array([str(name or f"\0{row}") for row, name in enumerate(table.patients)])
-    patients = len(np.unique(names))
-    if patients == len(table):
-        return everyone, {"patients": patients}
-    if of_patient == "all":
-        return everyone, {"patients": patients, "caveat": ALL_COUNTED}
-    drawn = np.random.default_rng(seed).permutation(len(table))
-    _, first = np.unique(names[drawn], return_index=True)
-    return np.sort(drawn[first]), {"patients": patients, "bags left out": len(table) - patients}
+    if patients is None or of_patient == "all":
+        return np.arange(count)
+    drawn = np.random.default_rng(seed).permutation(count)
+    _, first = np.unique(_names(patients)[drawn], return_index=True)
+    return np.sort(drawn[first])
+
+
+def _names(patients: Sequence[str] | np.ndarray) -> np.ndarray:
+    """Return a name for every patient; a bag of an unknown one is alone with its own."""
+    return np.array([str(name or f"\0{row}") for row, name in enumerate(patients)])

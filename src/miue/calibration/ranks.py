@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from math import ceil, floor
+from math import ceil, comb, floor
 
 from miue.errors import ConfigError
+
+_DOUBTFUL = 1e-9  # relative difference of chances below which scipy's rounding may decide
 
 
 def exact(share: float) -> Fraction:
@@ -52,10 +54,30 @@ def tolerance_rank(count: int, error: float, confidence: float) -> int:
     P(Binomial(n, 1 − error) ≤ k − 1) ≥ confidence. k is n + 1 where n is too small.
 
     Reference: Wilks 1941; Vovk 2012 (training-conditional validity).
+
+    >>> tolerance_rank(45, 0.05, 0.9), tolerance_rank(44, 0.05, 0.9)
+    (45, 45)
+    >>> tolerance_rank(2, 0.2, 0.36)
+    2
     """
     from scipy.stats import binom
 
-    return int(binom.ppf(confidence, count, 1 - error)) + 1
+    rank = int(binom.ppf(confidence, count, 1 - error)) + 1
+    if rank > 1 and _exceeds_at_most(count, rank - 1, error, confidence):  # rounding lost an equality
+        return rank - 1
+    return rank if rank > count or _exceeds_at_most(count, rank, error, confidence) else rank + 1
+
+
+def _exceeds_at_most(count: int, rank: int, error: float, confidence: float) -> bool:
+    """Return whether P(Binomial(count, 1 − error) ≥ rank) ≤ 1 − confidence: exactly where floats are too close."""
+    from scipy.stats import binom
+
+    chance, allowed = float(binom.sf(rank - 1, count, 1 - error)), 1 - exact(confidence)
+    if abs(chance - allowed) > _DOUBTFUL * allowed:
+        return chance < allowed
+    lost, kept = exact(error), 1 - exact(error)
+    terms = (comb(count, above) * lost**above * kept ** (count - above) for above in range(count - rank + 1))
+    return sum(terms, Fraction(0)) <= allowed
 
 
 def needed_for_tolerance(error: float, confidence: float) -> int:

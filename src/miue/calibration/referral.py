@@ -8,14 +8,15 @@ import numpy as np
 from jaxtyping import Bool, Float64
 from pydantic import BaseModel, ConfigDict
 
-from miue.calibration.binomial import error_bound, p_values
-from miue.calibration.ranks import check_share, needed_for_tolerance
+from miue.calibration.binomial import p_values
+from miue.calibration.ranks import check_share, exact, needed_for_tolerance
 from miue.errors import DataError
 
 ORDERING_PART = 10  # one bag in this many says which thresholds are tested; the others test them
 _MARGIN = 1.5  # standard deviations by which the first threshold should keep more bags than a test needs
 _SHARES = np.linspace(0.025, 1, 40)
 _STARTS = 4  # at most; so that errors among the most certain bags do not end the search
+_ROUNDING = 1 + 1e-12  # a p-value that equals its level passes, whatever the last digits of the two
 
 
 @dataclass(frozen=True)
@@ -38,7 +39,21 @@ class ReferralGoal:
 
 
 class Referral(BaseModel):
-    """Keep a bag whose ``measure`` is at most ``threshold``, or any bag where that is None; refer it else."""
+    """Keep a bag whose ``measure`` is at most ``threshold``, or any bag where that is None; refer it else.
+
+    Where the calibration ``refused``, no bag may be kept with this promise, so that every bag is referred.
+
+    Attributes:
+        measure: the uncertainty that is compared.
+        threshold: None to keep all bags.
+        max_error: P(wrong | kept) that may not be exceeded.
+        confidence: chance over calibration sets that it is not exceeded.
+        bags: that tested the thresholds.
+        kept: of these, up to the threshold.
+        errors: among the kept. The threshold was chosen by them, so that no bound for their rate follows from
+            the two counts alone.
+        refused: why no threshold passed; empty where one did.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -49,7 +64,27 @@ class Referral(BaseModel):
     bags: int
     kept: int
     errors: int
-    error_bound: float
+    refused: str = ""
+
+
+def needed_for_referral(goal: ReferralGoal) -> int:
+    """Return how many bags a referral needs: to test without one error, and one in ten to choose what to test."""
+    needed = needed_for_tolerance(goal.max_error, goal.confidence)
+    return max(ORDERING_PART, needed + (needed - 1) // (ORDERING_PART - 1))
+
+
+def refuse_all(goal: ReferralGoal, bags: int, why: str) -> Referral:
+    """Return the referral of every bag, where nothing can be kept with what the goal promises."""
+    return Referral(
+        measure=goal.measure,
+        threshold=None,
+        max_error=goal.max_error,
+        confidence=goal.confidence,
+        bags=bags,
+        kept=0,
+        errors=0,
+        refused=why,
+    )
 
 
 def fit_referral(
@@ -60,7 +95,8 @@ def fit_referral(
     One bag in ten, drawn by ``seed``, says which thresholds are tried; the others test them in ascending
     order with exact binomial tests. The chance 1 − confidence is shared among up to four starts along the
     sequence: a test that passes hands its share on, one that fails loses it. The chance that any threshold
-    passes wrongly is at most 1 − confidence, whatever the model and the measure; the highest is taken.
+    passes wrongly is at most 1 − confidence, whatever the model and the measure; the highest is taken. Where
+    none passes, the referral of every bag is returned and says why.
 
     Reference: Angelopoulos et al. 2021 (Learn then Test, split fixed-sequence testing with several
     starts); Wiens 2003 (fallback procedure); the selective error of Geifman & El-Yaniv 2017.
@@ -72,16 +108,15 @@ def fit_referral(
         seed: of the draw.
 
     Raises:
-        DataError: too few bags, or no threshold that passes.
+        DataError: too few bags for any threshold to pass.
     """
     count = len(correct)
     needed = needed_for_tolerance(goal.max_error, goal.confidence)
-    wanted = max(ORDERING_PART, needed + (needed - 1) // (ORDERING_PART - 1))
+    wanted = needed_for_referral(goal)
     if count < wanted:
         raise DataError(
-            item=_asked(goal),
-            wanted=f"at least {wanted} labelled in-distribution calibration "
-            f"bags (below the out-of-distribution threshold, where there is one): {needed} = "
+            item=f"an error among the kept of at most {goal.max_error:g} at confidence {goal.confidence:g}",
+            wanted=f"at least {wanted} labelled in-distribution calibration bags: {needed} = "
             f"⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
             f"{ORDERING_PART} to choose what is tested",
             got=str(count),
@@ -95,15 +130,15 @@ def fit_referral(
     tried = _thresholds(uncertainty[ordering], len(testing), first)
     kept = uncertainty[testing][None, :] <= tried[:, None]
     counts, errors = kept.sum(1), (kept & ~correct[testing]).sum(1)
-    passed = fallback_tests(p_values(errors, counts, goal.max_error), starts, 1 - goal.confidence)
+    p = p_values(errors, counts, goal.max_error)
+    passed = fallback_tests(p, starts, float(1 - exact(goal.confidence)))
     if not passed.any():
-        best = int(np.argmin(p_values(errors, counts, goal.max_error)))
-        raise DataError(
-            item=_asked(goal),
-            wanted=f"a threshold on {goal.measure!r} that {len(testing)} test bags can vouch for",
-            got=f"at best {errors[best]} errors among the {counts[best]} most certain, so that the error may "
-            f"be up to {error_bound(int(errors[best]), int(counts[best]), goal.confidence):.1%}",
-            fix="raise the error, lower the confidence, add bags, or leave the referral out",
+        best = int(np.argmin(p))
+        return refuse_all(
+            goal,
+            len(testing),
+            f"no threshold on {goal.measure} passed the tests by {len(testing)} bags: at best {errors[best]} "
+            f"errors among the {counts[best]} most certain ones",
         )
     last = int(np.flatnonzero(passed)[-1])
     return Referral(
@@ -114,7 +149,6 @@ def fit_referral(
         bags=len(testing),
         kept=int(counts[last]),
         errors=int(errors[last]),
-        error_bound=error_bound(int(errors[last]), int(counts[last]), goal.confidence),
     )
 
 
@@ -134,7 +168,7 @@ def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bo
     passed, share = np.zeros(len(p), bool), 0.0
     for place, value in enumerate(p):
         share += level / len(begin) if place in begin else 0.0
-        passed[place] = share > 0 and value <= share
+        passed[place] = share > 0 and value <= share * _ROUNDING
         share = share if passed[place] else 0.0
     return passed
 
@@ -149,7 +183,3 @@ def _thresholds(uncertainty: Float64[np.ndarray, "m"], testing: int, needed: int
     spread = np.sqrt(kept * (1 - kept) * (1 / (count + 2) + 1 / testing))
     enough = (kept - _MARGIN * spread) * testing >= needed
     return np.unique([*np.quantile(uncertainty, _SHARES[enough]), np.inf])
-
-
-def _asked(goal: ReferralGoal) -> str:
-    return f"an error among the kept of at most {goal.max_error:g} at confidence {goal.confidence:g}"

@@ -80,7 +80,8 @@ def calibrate(
     Fits four parts: a temperature for the probabilities or the evidence; a threshold from which on bags are
     referred to a human, so that the error among the kept stays below --max-error at --confidence; label
     sets that hold the label but for --set-error; a threshold above which a bag is called out of
-    distribution, at a rate of --false-alarms. Asks for more bags where there are too few.
+    distribution, at a rate of --false-alarms. Where there are too few bags, says before predicting how many
+    each part needs. Where no referral threshold passes its tests, every bag will be referred.
 
     With RUN and BAGS the calibration is kept in the run's folder and applied by miue predict; with --bags
     FILE --out FILE it is applied by miue decide. What is promised and what is not: docs/decisions.md.
@@ -94,6 +95,12 @@ def calibrate(
     left_out = set(without or ())
     for part in left_out - set(PARTS):
         raise unknown_name("part", part, PARTS)
+    goals = parts.Goals(
+        scaling="scaling" not in left_out,
+        referral=None if "referral" in left_out else parts.ReferralGoal(max_error, confidence, measure),
+        label_sets=None if "sets" in left_out else parts.LabelSetGoal(set_error, set_score, per_class),
+        false_alarms=None if "ood" in left_out else parts.FalseAlarmGoal(false_alarms, ood_score, ood_confidence),
+    )
     about: dict[str, Any]
     table_alone = source == Source(classes=source.classes) and split is None
     if bags is not None and out is not None and run is None and held_out is None and table_alone:
@@ -101,6 +108,17 @@ def calibrate(
         names = [name.strip() for name in source.classes.split(",")] if source.classes else []
     elif run is not None and held_out is not None and bags is None:
         model, chosen, about = _opened(run, held_out, source, split, quiet)
+        parts.check_bags(
+            chosen.ids,
+            chosen.labels,
+            chosen.is_ood,
+            chosen.patients,
+            goals,
+            class_names=model.contract.class_names,
+            bags_of_patient=bags_of_patient,
+            seed=seed,
+        )
+        parts.check_names(model.predict(chosen.subset([0]), device=device).bags, goals)
         predictions = model.predict(chosen, progress=not quiet, device=device)
         names, out = list(predictions.about["classes"]), out or run / "calibration.json"
     else:
@@ -112,10 +130,10 @@ def calibrate(
         )
     made = parts.calibrate(
         predictions,
-        scaling="scaling" not in left_out,
-        referral=None if "referral" in left_out else parts.ReferralGoal(max_error, confidence, measure),
-        label_sets=None if "sets" in left_out else parts.LabelSetGoal(set_error, set_score, per_class),
-        false_alarms=None if "ood" in left_out else parts.FalseAlarmGoal(false_alarms, ood_score, ood_confidence),
+        scaling=goals.scaling,
+        referral=goals.referral,
+        label_sets=goals.label_sets,
+        false_alarms=goals.false_alarms,
         class_names=names,
         bags_of_patient=bags_of_patient,
         seed=seed,
@@ -128,6 +146,14 @@ def calibrate(
             f"Note: one bag of each of {made.about['patients']:,} patients was drawn, as bags of one patient are "
             f"alike; {made.about['bags left out']:,} further bags were left out."
         )
+    if made.referral is not None and made.referral.refused:
+        typer.echo(
+            f"Warning: {made.referral.refused}. Every bag will be referred; raise --max-error, lower "
+            "--confidence, add bags, or leave the referral out: --without referral.",
+            err=True,
+        )
+    if "scaling left out" in made.about:
+        typer.echo(f"Note: no temperature was fitted: {made.about['scaling left out']}.")
     if "caveat" in made.about:
         typer.echo(f"Note: {made.about['caveat']}.")
     typer.echo(f"Written to {out}")
@@ -177,11 +203,17 @@ def calibration_table(calibration: Calibration) -> Table:
     if referral is not None:
         table.add_row(
             "referral",
-            "keep all"
+            "refer all"
+            if referral.refused
+            else "keep all"
             if referral.threshold is None
             else f"keep where {referral.measure} ≤ {referral.threshold:.4g}",
             f"error among the kept ≤ {referral.max_error:g} at confidence {referral.confidence:g}; "
-            f"{referral.errors} errors among {referral.kept} kept of {referral.bags} test bags",
+            + (
+                "no threshold passed"
+                if referral.refused
+                else f"{referral.errors} errors among {referral.kept} kept of {referral.bags} test bags"
+            ),
         )
     if sets is not None:
         limits = sets.thresholds if sets.per_class else sets.thresholds[:1]

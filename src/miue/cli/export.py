@@ -155,27 +155,28 @@ def export_worklist(
     given: Given,
     out: Annotated[Path, typer.Option(help="CSV file to write; its limits go beside it as .json.")],
     probability: Annotated[
-        float, typer.Option(min=0, max=1, help="In between classes: the predicted class is less probable.")
-    ] = 0.8,
-    model: Annotated[
-        float, typer.Option(min=0, help="Model unsure: mutual information of so many nats or more.")
-    ] = 0.05,
-    distance: Annotated[
-        float | None,
-        typer.Option(
-            help="Far from training data: a distance above this; else five median absolute deviations above "
-            "the median of the slides, where there are ten or more."
-        ),
+        float | None, typer.Option(min=0, max=1, help="In between classes: the predicted class is less probable.")
     ] = None,
-    patches: Annotated[int, typer.Option(min=0, help="Few patches: fewer than this.")] = 50,
+    model: Annotated[
+        float | None, typer.Option(min=0, help="Model unsure: mutual information above so many nats.")
+    ] = None,
+    distance: Annotated[float | None, typer.Option(help="Far from training data: a distance above this.")] = None,
+    patches: Annotated[int | None, typer.Option(min=0, help="Few patches: fewer than this.")] = None,
+    quantile: Annotated[
+        float,
+        typer.Option(
+            min=0.5, max=1, help="Where no limit is given: the quantile of the validation bags to exceed."
+        ),
+    ] = 0.95,
     show: Annotated[int, typer.Option(min=0, help="Rows on screen; the file holds all.")] = 20,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
 ) -> None:
     """List slides by what needs a human first, with the reasons in words; labels are not read.
 
-    First come slides that a calibration called out of distribution, those far from the training data, those
-    that it refers, those the model is unsure of, those in between classes, those of few patches; then all others,
-    which are routine.
+    With a calibration, its decisions alone say which slides are first: those called out of distribution, then
+    those referred. Without one, slides that stand out from the bags that the model was validated on: far from the
+    training data, model unsure, in between classes, of few patches. For each reason the most out of distribution
+    come first. All others are routine.
     """
     from miue.export.worklist import Limits, worklist, write_worklist
     from miue.files import refuse_existing
@@ -183,7 +184,7 @@ def export_worklist(
 
     refuse_existing(out, overwrite=overwrite)
     predictions = read_predictions(given)
-    made = worklist(predictions, Limits(probability, model, distance, patches))
+    made = worklist(predictions, Limits(probability, model, distance, patches, quantile))
     write_worklist(out, made)
     console = Console()
     console.print(worklist_table(made.rows[:show]))
@@ -191,8 +192,11 @@ def export_worklist(
         console.print(f"{reason}: {limit}", highlight=False)
     for reason, why in made.not_judged.items():
         console.print(f"not judged, {reason}: {why}", highlight=False)
+    console.print(f"order: {made.order}", highlight=False)
     first = sum(row["look"] == "first" for row in made.rows)
     typer.echo(f"{first:,} of {len(made.rows):,} slides to be looked at first: {out}")
+    if made.warning:
+        typer.echo(f"Warning: {made.warning}.", err=True)
     warn_of_shift(predictions)
 
 

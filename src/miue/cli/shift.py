@@ -15,6 +15,13 @@ def data_shift(
     kind: Annotated[str, typer.Option(help="blur (Gaussian) or hed (stains stronger or weaker).")],
     strength: Annotated[str, typer.Option(help="lighter, light or strong.")],
     out: tile.Out,
+    drawn_per: Annotated[
+        str,
+        typer.Option(
+            help="Of hed: patch (each patch is stained by itself) or slide (all its patches alike, as another "
+            "scanner or stainer would)."
+        ),
+    ] = "patch",
     tiles: Annotated[
         Path | None,
         typer.Option(help="Folder of the slides' patches (.h5 with coords), read at the same places."),
@@ -34,9 +41,10 @@ def data_shift(
 ) -> None:
     """Shift the patches of slides and encode them, as .h5 in TRIDENT's layout: what a model should notice.
 
-    blur: a Gaussian of 0.5, 1 or 2 pixels. hed: each stain of each patch scaled and raised by amounts within 0.02,
-    0.05 or 0.2. With --tiles, patches are read where they lie in those files, and --patch-px, --magnification and
-    --tissue do not count; without it, slides are cut as data tile cuts them. Use the encoder of the originals.
+    blur: a Gaussian of 0.5, 1 or 2 pixels. hed: each stain scaled and raised by amounts within 0.02, 0.05 or 0.2,
+    drawn for each patch, or with --drawn-per slide once for the slide. With --tiles, patches are read where they
+    lie in those files, and --patch-px, --magnification and --tissue do not count; without it, slides are cut as
+    data tile cuts them. Use the encoder of the originals.
 
     Example: miue data shift slides/*.svs --kind hed --strength strong --tiles features --out features-hed-strong
     """
@@ -45,7 +53,7 @@ def data_shift(
     from miue.data.stain_shifts import StainShift
 
     where = tiles if tiles is not None else Tiling(patch_px, magnification, tissue)
-    shift = StainShift(kind, strength)
+    shift = StainShift(kind, strength, drawn_per)
     how = SlideShift(shift, seed, tile.encoder_of(encoder, normalisation, batch, device), where, pictures)
     tile.for_each_slide(
         slides,

@@ -248,10 +248,11 @@ def _check_shift(original: Contents, shifted: Contents, name: str) -> None:
     if shifted.path.suffix.lower() not in (".h5", ".hdf5"):
         return
     said = read_about(shifted.path)[0]
-    if "shift" in said and f"{said['shift']}-{said.get('strength')}" != name:
+    per_slide = "-per-slide" if said.get("drawn_per") == "slide" else ""
+    if "shift" in said and f"{said['shift']}-{said.get('strength')}{per_slide}" != name:
         raise DataError(
             item=f"shifted slide {str(shifted.path)!r}",
             wanted=f"the shift {name}, the name of its folder",
-            got=f"{said['shift']}-{said.get('strength')}",
+            got=f"{said['shift']}-{said.get('strength')}{per_slide}",
             fix="move the file into the folder of its shift",
         )

@@ -53,7 +53,7 @@ def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShi
     Args:
         bags: bags of uint8 images.
         seed: of the shifts.
-        shifts: functions by name.
+        shifts: functions by name; a stain shift that is drawn per slide is drawn once for each bag.
 
     Raises:
         DataError: the instances are not uint8 images.
@@ -71,8 +71,12 @@ def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShi
     images = bags.instances[bags.positions]
     for name in ("", *shifts):
         random = np.random.default_rng((seed, len(arrays)))
-        changed = shifts[name](images, random) if name else images
-        arrays.extend(np.split(changed, bags.sizes.cumsum()[:-1]))
+        of_bags = np.split(images, bags.sizes.cumsum()[:-1])
+        if name and getattr(shifts[name], "drawn_per", "patch") == "slide":
+            of_bags = [shifts[name](bag, random) for bag in of_bags]
+        elif name:
+            of_bags = np.split(shifts[name](images, random), bags.sizes.cumsum()[:-1])
+        arrays.extend(of_bags)
         ids.extend(f"{bag}_{name}" if name else bag for bag in bags.ids)
         sets.extend([name] * len(bags))
     made = BagDataset.from_arrays(arrays, ids=ids, is_ood=[bool(name) for name in sets])

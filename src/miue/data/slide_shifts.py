@@ -66,10 +66,11 @@ def shift_slide(path: Path, out: Path, how: SlideShift, follow: Follow = iter) -
         tiles = (
             tiles_of(slide, path, how.tiles) if isinstance(how.tiles, Tiling) else _tiles_there(slide, path, how)
         )
+        shift = how.shift.of_slide(random)
         shown = _Shown(np.linspace(0, len(tiles.coords) - 1, how.pictures).round().astype(int))
 
         def change(patches: np.ndarray) -> np.ndarray:
-            return shown.keep(patches, how.shift(patches, random))
+            return shown.keep(patches, shift(patches))
 
         features = encoded_patches(slide, tiles, how.encoder, change, follow)
     if how.pictures:

@@ -196,6 +196,7 @@ def _files(names: list[str]) -> dict[str, str]:
         "model.safetensors": "the weights",
         "distances.safetensors": "distances to the training instances",
         "calibration.json": "rules of decision, and what they promise",
+        "validation.json": "quantiles of the uncertainties of the validation bags",
     }
     return {name: meaning[name] for name in meaning if name in names}
 

@@ -12,7 +12,7 @@ from miue.files import atomic_folder
 from miue.hub.card import CARD
 from miue.model import Model
 
-FILES = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json", CARD)
+FILES = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json", "validation.json", CARD)
 """What travels: JSON, tensors and the card. Nothing else is sent or fetched, and none of it holds code."""
 
 

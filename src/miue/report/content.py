@@ -16,7 +16,7 @@ from miue.report.runs import Comparison, Run
 from miue.report.summaries import described_measures, level_summary, packed
 
 CALLED = {"bags": "data", "weights_sha256": "weights (SHA-256)", "settings": "settings of training"}
-TOLD_ELSEWHERE = ("classes", "calibration", KEY)
+TOLD_ELSEWHERE = ("classes", "calibration", "validation", KEY)
 LEVELS = ("bags", "instances")
 Levels = Mapping[str, Sequence[LevelEvaluation | None]]
 

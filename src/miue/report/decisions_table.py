@@ -70,8 +70,10 @@ def promised(calibration: Any) -> list[str]:
     referral, sets, alarms = (calibration.get(part) or {} for part in ("referral", "label_sets", "false_alarms"))
     try:
         if referral:
+            refused = "; no threshold passed its tests, so that every bag is referred"
             told.append(
                 f"error among the kept at most {referral['max_error']:g}, at confidence {referral['confidence']:g}"
+                + (refused if referral.get("refused") else "")
             )
         if sets:
             of = "of each class" if sets["per_class"] else "over all bags"

@@ -28,6 +28,7 @@ OF_ONE_TRAINING = {
     "split",
     "weights_sha256",
     "calibration",
+    "validation",
     KEY,
 }
 LISTED = 5  # bags named in a note

@@ -1,0 +1,169 @@
+"""How many bags each part of a calibration needs, compared with those that there are, before any prediction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from miue.bags import Labels
+from miue.calibration.false_alarms import FalseAlarmGoal, needed_for_false_alarms, rank_of_threshold
+from miue.calibration.label_sets import LabelSetGoal
+from miue.calibration.patients import counted_rows
+from miue.calibration.ranks import needed_for_rank
+from miue.calibration.referral import ReferralGoal, needed_for_referral
+from miue.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True)
+class Goals:
+    """What is asked of a calibration; a part that is None or False is left out.
+
+    Attributes:
+        scaling: fit a temperature.
+        referral: the error among the bags that are kept.
+        label_sets: the coverage of label sets.
+        false_alarms: the rate of false alarms of the out-of-distribution threshold.
+    """
+
+    scaling: bool = True
+    referral: ReferralGoal | None = ReferralGoal()  # noqa: RUF009  (frozen)
+    label_sets: LabelSetGoal | None = LabelSetGoal()  # noqa: RUF009
+    false_alarms: FalseAlarmGoal | None = FalseAlarmGoal()  # noqa: RUF009
+
+    def __post_init__(self) -> None:
+        if not self.needs_labels and self.false_alarms is None:
+            raise ConfigError(
+                item="the calibration", wanted="at least one part", got="none", fix="leave one part in"
+            )
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether a part is asked for that reads labels."""
+        return self.scaling or self.referral is not None or self.label_sets is not None
+
+    @property
+    def labelled_parts(self) -> list[str]:
+        """The parts asked for that read labels, as ``--without`` names them."""
+        asked = {"scaling": self.scaling, "referral": self.referral, "sets": self.label_sets}
+        return [name for name, goal in asked.items() if goal]
+
+
+@dataclass(frozen=True)
+class _Problem:
+    wanted: str
+    got: str
+    fix: str
+
+
+def check_bags(
+    ids: Sequence[str] | np.ndarray,
+    labels: Labels,
+    is_ood: np.ndarray,
+    patients: Sequence[str] | np.ndarray | None,
+    goals: Goals,
+    *,
+    class_names: Sequence[str],
+    bags_of_patient: str = "one",
+    seed: int = 0,
+) -> None:
+    """Raise unless these bags can be calibrated on and are enough for every part, and name all that is missing.
+
+    Args:
+        ids: of the bags.
+        labels: of the bags.
+        is_ood: which bags are known to be out of distribution.
+        patients: of the bags, where known.
+        goals: what is asked.
+        class_names: in the order of the labels.
+        bags_of_patient: "one" or "all", as ``calibrate`` counts them.
+        seed: of the draw of one bag for each patient.
+
+    Raises:
+        DataError: bags out of distribution or without a label, or too few for a part; all of it in one message.
+        ConfigError: another way to count bags of a patient.
+    """
+    problems = []
+    out, unlabelled = np.flatnonzero(is_ood), np.flatnonzero(~labels.known)
+    if len(out):
+        problems.append(
+            _Problem(
+                "calibration bags that are in distribution",
+                f"{len(out)} of {len(ids)} marked out of distribution ({str(ids[out[0]])!r} first)",
+                "leave these out: the guarantees speak of bags like the calibration bags",
+            )
+        )
+    if goals.needs_labels and len(unlabelled):
+        parts = " ".join(f"--without {part}" for part in goals.labelled_parts)
+        problems.append(
+            _Problem(
+                "a label for every calibration bag",
+                f"{len(unlabelled)} of {len(ids)} without one ({str(ids[unlabelled[0]])!r} first)",
+                f"label them (--labels), leave them out, or calibrate without labels: {parts}",
+            )
+        )
+    rows = counted_rows(patients, len(ids), bags_of_patient, seed)
+    usable = rows[~is_ood[rows]]
+    problems += _too_few(goals, len(usable), labels[usable[labels.known[usable]]], class_names, _of(rows, ids))
+    if problems:
+        raise DataError(
+            item="the calibration",
+            wanted="; ".join(one.wanted for one in problems),
+            got="; ".join(dict.fromkeys(one.got for one in problems)),
+            fix="; ".join(dict.fromkeys(one.fix for one in problems)),
+        )
+
+
+def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of: str) -> list[_Problem]:
+    """Return what is wanted of the number of bags, part by part."""
+    problems = []
+    fewer = "add bags, or "
+    if goals.referral is not None:
+        goal, below = goals.referral, ""
+        needed = least = needed_for_referral(goal)
+        while goals.false_alarms is not None and rank_of_threshold(needed, goals.false_alarms) <= least:
+            needed += 1  # if no two bags tie, one less than the rank are strictly below the threshold
+            below = f", {least} of them below the out-of-distribution threshold"
+        if len(labels) < needed:
+            problems.append(
+                _Problem(
+                    f"at least {needed} labelled bags for the referral (error {goal.max_error:g} at confidence "
+                    f"{goal.confidence:g}{below})",
+                    f"{len(labels)} labelled{of}",
+                    f"{fewer}raise --max-error, lower --confidence or drop the referral: --without referral",
+                )
+            )
+    if goals.label_sets is not None:
+        sets, needed = goals.label_sets, needed_for_rank(goals.label_sets.error)
+        counts = {"": len(labels)}
+        if sets.per_class:
+            of_class = np.bincount(labels.values, minlength=len(names))
+            counts = {f" of class {name}": int(of_class[c]) for c, name in enumerate(names)}
+        marginal = ", ask for marginal coverage (no --per-class)" if sets.per_class else ""
+        problems += [
+            _Problem(
+                f"at least {needed} labelled bags{which} for the label sets (error {sets.error:g})",
+                f"{there} labelled{which}{of}",
+                f"{fewer}raise --set-error{marginal} or drop the label sets: --without sets",
+            )
+            for which, there in counts.items()
+            if there < needed
+        ]
+    if goals.false_alarms is not None:
+        alarms, needed = goals.false_alarms, needed_for_false_alarms(goals.false_alarms)
+        sure = "" if alarms.confidence is None else f" at confidence {alarms.confidence:g}"
+        if count < needed:
+            problems.append(
+                _Problem(
+                    f"at least {needed} in-distribution bags for the out-of-distribution threshold "
+                    f"(false alarms {alarms.rate:g}{sure})",
+                    f"{count} in-distribution{of}",
+                    f"{fewer}raise --false-alarms or drop the threshold: --without ood",
+                )
+            )
+    return problems
+
+
+def _of(rows: np.ndarray, ids: Sequence[str] | np.ndarray) -> str:
+    return "" if len(rows) == len(ids) else f" (one bag of each of {len(rows)} patients, of {len(ids)} bags)"

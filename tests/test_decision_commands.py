@@ -198,9 +198,15 @@ def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_h
     assert made["about"]["bags left out"] == len(validation) - made["about"]["bags"]
     assert f"one bag of each of {made['about']['patients']} patients" in printed
     assert "chose the epoch" in printed
-    refused = ["calibrate", tmp_path / "run", features, "--quiet", *easy, "--out", tmp_path / "none.json"]
-    assert "without one" in fail(*map(str, refused))
-    whole = [*map(str, refused), "--labels", str(labels), "--split", "all"]
+    again = ["calibrate", tmp_path / "run", features, "--quiet", *easy, "--out", tmp_path / "again.json"]
+    run(*again)  # without --labels: those that the training listed
+    assert (
+        json.loads((tmp_path / "again.json").read_text())["calibration"]["about"]["bags"] == made["about"]["bags"]
+    )
+    (tmp_path / "run" / "splits.csv").rename(tmp_path / "splits.csv")
+    assert "--labels" in fail(*again, "--overwrite", "--split", "all")
+    (tmp_path / "splits.csv").rename(tmp_path / "run" / "splits.csv")
+    whole = [*map(str, again), "--overwrite", "--labels", str(labels), "--split", "all"]
     assert "bags that the model was trained on" in fail(*whole)
     table = [*map(str, easy), "--labels", str(labels), "--bags", "x.csv", "--out", "y.json"]
     assert "neither, or a mixture" in fail("calibrate", *table)

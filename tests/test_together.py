@@ -51,6 +51,8 @@ def configs(**settings: float) -> list[TrainingConfig]:
 def assert_same(alone: list[Method], together: list[Method], tolerance: float) -> None:
     for one, other in zip(alone, together, strict=True):
         for (name, mine), theirs in zip(one.state_dict().items(), other.state_dict().values(), strict=True):
+            if name.endswith("attention.2.bias"):
+                continue  # a softmax ignores what is added to every score: only rounding moves this bias
             how = partial("{}: {}".format, name)
             torch.testing.assert_close(theirs, mine, rtol=tolerance, atol=tolerance, msg=how)
 

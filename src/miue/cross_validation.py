@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from miue.api import DEFAULT_DISTANCES, train
 from miue.bags import BagDataset
@@ -18,7 +20,7 @@ from miue.config import Option
 from miue.data.split_files import write_splits
 from miue.data.splits import Splits
 from miue.devices import torch_device
-from miue.errors import DataError
+from miue.errors import DataError, StorageError
 from miue.evaluation import Evaluation, evaluate
 from miue.files import atomic_file, make_folder, read_json, remove_temporaries, write_json
 from miue.locks import locked
@@ -28,6 +30,17 @@ from miue.progress import bar
 from miue.run_folder import changed_setting, changes
 
 CONFIDENCE = 0.95
+
+
+class _Metric(TypedDict):
+    """One line of metrics.json."""
+
+    level: str
+    metric: str
+    value: float | None
+
+
+_METRICS = TypeAdapter(list[_Metric])
 UNBOUNDED = ("nll", "brier")  # every other metric is a share; the interval ends where a metric's range does
 
 
@@ -242,8 +255,18 @@ def _evaluation(out: Path, fold: int, seed: int) -> Path:
 
 
 def _values(out: Path, fold: int, seed: int) -> Iterator[Value]:
-    content = read_json(_evaluation(out, fold, seed), what="metrics of a run")
-    for row in content["metrics"]:
+    path = _evaluation(out, fold, seed)
+    content = read_json(path, what="metrics of a run")
+    try:
+        rows = _METRICS.validate_python(content.get("metrics"))
+    except ValidationError as error:
+        raise StorageError(
+            item=f"metrics {str(path)!r}",
+            wanted="level, metric and value of each",
+            got=error.errors()[0]["msg"],
+            fix="remove the file; the same command evaluates this run again",
+        ) from error
+    for row in rows:
         yield Value(fold, seed, row["level"], row["metric"], row["value"])
 
 

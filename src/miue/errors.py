@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from miue.escapes import visible
+from miue.escapes import shortened, visible
+
+LONGEST_PART = 600  # characters of each of the four parts in a message
 
 
 class MiueError(Exception):
@@ -21,12 +23,14 @@ class MiueError(Exception):
         got: what came instead.
         fix: what the reader can do now.
 
-    The message is one line; control characters in names and cells are shown, not passed on to a terminal.
+    The message is one line, at most ``LONGEST_PART`` characters of each part; control characters in names and
+    cells are shown, not passed on to a terminal.
     """
 
     def __init__(self, *, item: str, wanted: str, got: str, fix: str) -> None:
         self.item, self.wanted, self.got, self.fix = item, wanted, got, fix
-        super().__init__(visible(f"{item}: expected {wanted}, got {got}; {fix}"))
+        parts = [shortened(visible(part), LONGEST_PART) for part in (item, wanted, got, fix)]
+        super().__init__("{}: expected {}, got {}; {}".format(*parts))
 
 
 class DataError(MiueError, ValueError):

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import unicodedata
 
+LONGEST_TEXT = 300
+"""Characters of a library's message, or of names in a file, that are passed on."""
+
 FORMULA = re.compile(r"((?:^|[;\t\r\n])[ \"]*)([=+\-@\uFF1D\uFF0B\uFF0D\uFF20])")
 """Where a spreadsheet begins a formula: at the start of a cell, and of what it may take for one."""
 
@@ -58,3 +61,12 @@ def escape_markdown(text: object) -> str:
     """
     escaped = re.sub(r"([\\`*\[\]<>|&~#!$])|(?<!\w)(_)|(_)(?!\w)|(:)(?=//)", r"\\\g<0>", visible(str(text)))
     return re.sub(r"(?i)\b(www)\.", r"\1\\.", escaped)
+
+
+def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
+    """Return the beginning of a text that comes from a file or a library, which may be of any length.
+
+    >>> len(shortened("a" * 1_000_000))
+    301
+    """
+    return text if len(text) <= longest else f"{text[:longest]}…"

@@ -168,7 +168,7 @@ def training(base: Path) -> None:
     data = (bags, "--labels", labels)
     command("train", *data, "--out", base / "run/run", *SMALL, "--quiet")
     evidence = made_predictions(240, 1, seed=1).bags
-    known = evidence.subset(np.flatnonzero(~np.asarray(evidence.is_ood)))
+    known = evidence.subset(np.flatnonzero(~evidence.is_ood.out_of_distribution))
     Predictions(known, None).save(base / "calibration/source")
     command("calibrate", "--bags", base / "calibration/source/bags.csv", "--classes", "normal,tumor",
             "--max-error", 0.4, "--out", base / "run/run/calibration.json")  # fmt: skip

@@ -169,8 +169,9 @@ def _names_in(arrays: np.lib.npyio.NpzFile, name: str) -> list[str]:
         version = np.lib.format.read_magic(member)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(member)
-        claimed, there = math.prod(shape) * dtype.itemsize, arrays.zip.getinfo(f"{name}.npy").file_size  # type: ignore[union-attr]
-    if claimed > min(there, MOST_BYTES):
+        claimed = member.tell() + math.prod(shape) * dtype.itemsize
+        there = arrays.zip.getinfo(f"{name}.npy").file_size  # type: ignore[union-attr]
+    if claimed != there or claimed > MOST_BYTES:
         raise ValueError(
             f"{name} of {claimed:,} bytes, where there are {there:,}, and at most {MOST_BYTES:,} are read"
         )

@@ -27,10 +27,10 @@ from miue.bags import BagDataset, Labels, check_bag
 from miue.coords import Coords
 from miue.data.label_table import known_patients, split_name
 from miue.errors import ConfigError, DataError, StorageError
+from miue.escapes import shortened
 from miue.files import atomic_folder, check_format, read_json, write_json
 from miue.ood_flags import OodFlags, with_named_sets
 from miue.readers.arrays import UNREADABLE, memory_mapped
-from miue.readers.base import shortened
 from miue.tables import flags_of
 
 FORMAT = "miue-bags"

@@ -83,7 +83,7 @@ def read_tiles(path: Path) -> Tiles:
     try:
         side = int(about["patch_size"])
         step = int(about["patch_size_level0"]) if "patch_size_level0" in about else _clam_step(about, side)
-    except (KeyError, ValueError, TypeError) as error:
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise DataError(
             item=f"coords of {str(path)!r}",
             wanted="the attributes patch_size and patch_size_level0 (or CLAM's downsample)",

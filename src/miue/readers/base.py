@@ -12,10 +12,10 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 
 from miue.errors import DataError, MiueError
+from miue.escapes import shortened
 
 INFLATES_AT_MOST = 64  # features compress to a half, sparse ones and images with an empty ground to a thirtieth
 ROOM = 64 << 20  # bytes that any file may claim: what is small may be as empty as it likes
-LONGEST_TEXT = 300  # characters of a library's message, or of names in a file, that are passed on
 
 
 @dataclass(frozen=True)
@@ -175,15 +175,6 @@ def bag_error(path: Path, wanted: str, got: str, fix: str = "") -> DataError:
         got=shortened(got),
         fix=fix or "extract these features again, or leave the file out (--skip-bad goes on and lists it)",
     )
-
-
-def shortened(text: str) -> str:
-    """Return the beginning of a text that comes from a file or a library, which may be of any length.
-
-    >>> len(shortened("a" * 1_000_000))
-    301
-    """
-    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 
 @contextmanager

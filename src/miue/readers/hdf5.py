@@ -22,7 +22,8 @@ import numpy as np
 
 from miue.coords import LARGEST_COORD
 from miue.errors import DataError, StorageError
-from miue.readers.base import OpenFile, bag_error, refuse_bytes, refuse_claim, refusing, shortened
+from miue.escapes import shortened
+from miue.readers.base import OpenFile, bag_error, refuse_bytes, refuse_claim, refusing
 from miue.readers.names import coords_name, features_name
 
 

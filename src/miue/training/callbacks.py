@@ -18,7 +18,7 @@ from miue.errors import StorageError
 from miue.files import atomic_file
 from miue.methods import Method
 from miue.tables import read_text_columns
-from miue.training.checkpoint import weights_of, write_tensors
+from miue.training.checkpoint import digest, weights_of, write_tensors
 from miue.training.module import TrainingModule
 
 MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this
@@ -40,6 +40,7 @@ class BestWeights(Checkpoint):
         self.best_epoch = 0
         self.stopped = False
         self._weights: dict[str, Tensor] = {}
+        self._sha256 = ""
 
     @property
     def last(self) -> Path:
@@ -70,6 +71,7 @@ class BestWeights(Checkpoint):
         if criterion < self.best_criterion - MIN_DELTA:
             self.best_criterion, self.best_epoch = criterion, epoch
             self._weights = weights_of(method)
+            self._sha256 = digest(self._weights)
             if self.folder is not None:
                 write_tensors(self.best, self._weights)
 
@@ -79,10 +81,15 @@ class BestWeights(Checkpoint):
         Raises:
             StorageError: a run was resumed whose file of them is missing or damaged.
         """
+        if self._weights:
+            return self._weights
         try:
-            return self._weights or load_file(self.best)
+            weights = load_file(self.best)
         except (OSError, SafetensorError) as error:
             raise self._damaged(error) from error
+        if digest(weights) != self._sha256:
+            raise self._damaged(ValueError("another content than its checksum in last.safetensors says"))
+        return weights
 
     def restore(self, method: Method) -> None:
         """Give ``method`` the weights of the best epoch.
@@ -109,6 +116,7 @@ class BestWeights(Checkpoint):
             "best_criterion": self.best_criterion,
             "best_epoch": self.best_epoch,
             "stopped": self.stopped,
+            "best_sha256": self._sha256,
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -116,6 +124,7 @@ class BestWeights(Checkpoint):
         self.best_criterion = state_dict["best_criterion"]
         self.best_epoch = state_dict["best_epoch"]
         self.stopped = state_dict["stopped"]
+        self._sha256 = state_dict["best_sha256"]
         if self.folder is not None:
             self._weights = self.best_weights()  # a file that is damaged is named before hours of training
 

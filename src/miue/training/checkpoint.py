@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,9 @@ def write_nested(path: Path, content: Any) -> None:
     """Write nested dicts, lists, tuples, numbers, strings and tensors to ``path``, atomically."""
     tensors: dict[str, Tensor] = {}
     structure = json.dumps(_encode(content, tensors))
-    write_tensors(path, tensors, {"structure": structure})
+    write_tensors(
+        path, tensors, {"structure": f"{digest(tensors, structure)} {structure}"}
+    )  # one key: safetensors writes them in any order
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
@@ -69,16 +72,29 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
         temporary.write_bytes(content)
 
 
+def digest(tensors: dict[str, Tensor], text: str = "") -> str:
+    """Return the SHA-256 of named tensors, of any type and shape, and a text."""
+    found = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
 def read_nested(path: Path) -> Any:
     """Return what ``write_nested`` wrote.
 
     Raises:
-        StorageError: the file is missing or damaged.
+        StorageError: the file is missing, or not byte for byte what was written.
     """
     try:
         with safe_open(path, "pt") as file:
-            structure = json.loads((file.metadata() or {})["structure"])
-            return _decode(structure, file)
+            sha256, _, structure = (file.metadata() or {})["structure"].partition(" ")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if sha256 != digest(tensors, structure):
+            raise ValueError("another content than its checksum says")
+        return _decode(json.loads(structure), tensors)
     except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from error
 
@@ -119,18 +135,17 @@ def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
     raise TypeError(f"cannot store a {type(value).__name__} in a checkpoint")
 
 
-def _decode(value: Any, file: Any) -> Any:
+def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, content),) = value.items()
     if kind == "tensor":
-        tensor: Tensor = file.get_tensor(content)
-        return tensor
+        return tensors[content]
     if kind == "dict":
-        return {_decode(k, file): _decode(v, file) for k, v in content}
+        return {_decode(k, tensors): _decode(v, tensors) for k, v in content}
     if kind == "float":
         return float(content)
-    items = [_decode(item, file) for item in content]
+    items = [_decode(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items
 
 

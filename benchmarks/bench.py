@@ -33,14 +33,14 @@ from measure import (
     resident,
 )
 
-from miue.bags import BagDataset, as_float
-from miue.config import DataContract, build_method, model_config, training_config
-from miue.data.mnist_bags import mnist_bags
+from miue.bags.dataset import BagDataset, as_float
+from miue.model.config import DataContract, build_method, model_config, training_config
+from miue.datasets.mnist import mnist_bags
 from miue.distributions import PredictiveDistribution
-from miue.measures import measures_of
+from miue.distributions.measures import measures_of
 from miue.methods import Method
-from miue.prediction import predict
-from miue.training.batches import shuffled_batches
+from miue.model.predict import predict
+from miue.bags.batches import shuffled_batches
 from miue.training.fit import Run, fit
 from miue.training.together import fit_together, is_faster_together
 

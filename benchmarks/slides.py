@@ -28,13 +28,13 @@ from measure import PRODUCT_FLOPS, in_own_process, matrix_product, medians, pack
 from numpy.lib.format import open_memmap
 
 import miue
-from miue import prediction
-from miue.bags import BagDataset, Labels
-from miue.config import DataContract, build_method, model_config
-from miue.data.store import write_tables
+from miue.model.model import predict as prediction
+from miue.bags.dataset import BagDataset, Labels
+from miue.model.config import DataContract, build_method, model_config
+from miue.io.store.store import write_tables
 from miue.methods import Method
-from miue.ood_flags import OodFlags
-from miue.prediction import encode_in_chunks, predict
+from miue.bags.ood_flags import OodFlags
+from miue.model.predict import encode_in_chunks, predict
 
 WIDTH = 512
 REPETITIONS = 3

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
 import miue
-from miue.data.digits_bags import digits_bags
-from miue.data.image_shifts import shifted_copies
-from miue.demo import SETTINGS
-from miue.predictions import Predictions
+from miue.datasets.digits import digits_bags
+from miue.datasets.image_shifts import shifted_copies
+from miue.cli.demo_run import SETTINGS
+from miue.predictions.folder import Predictions
 from miue.report.figures import INK, save_figure
 
 IMAGES = Path(__file__).with_name("images")

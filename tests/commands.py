@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from miue.cli import app, main
-from miue.errors import MiueError
+from miue.common.errors import MiueError
 
 
 def run(*arguments: object, code: int = 0) -> str:

@@ -14,8 +14,8 @@ from hypothesis import settings  # noqa: E402
 from made_bags import separable_bags  # noqa: E402
 from made_slides import predictions_of_two_slides  # noqa: E402
 
-from miue.bags import BagDataset  # noqa: E402
-from miue.predictions import Predictions  # noqa: E402
+from miue.bags.dataset import BagDataset  # noqa: E402
+from miue.predictions.folder import Predictions  # noqa: E402
 
 torch.set_num_threads(1)  # the tests' tensors are small, and several test processes share the cores
 settings.register_profile("miue", deadline=None)  # how long an example takes says how busy the machine is

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from miue.bags import BagDataset
+from miue.bags.dataset import BagDataset
 from miue.methods import METHODS
 from miue.networks import NETWORKS
 

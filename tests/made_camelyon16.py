@@ -8,7 +8,7 @@ import h5py
 import numpy as np
 from made_files import clam, clam_patches, grid, trident
 
-from miue.data.tile_files import Tiles, write_features
+from miue.pathology.tile_files import Tiles, write_features
 
 STEP, WIDTH = 1024, 6
 TRAINING = [f"{kind}_{number:03d}" for kind in ("normal", "tumor") for number in range(1, 8)]

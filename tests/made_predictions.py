@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from miue.bags import Labels
-from miue.coords import Coords
+from miue.bags.dataset import Labels
+from miue.bags.coords import Coords
 from miue.distributions import Categorical, Dirichlet
-from miue.ood_flags import OodFlags
-from miue.prediction_table import PredictionTable
-from miue.predictions import Predictions
+from miue.bags.ood_flags import OodFlags
+from miue.predictions.table import PredictionTable
+from miue.predictions.folder import Predictions
 
 NASTY = "</script><script>document.title='taken'</script><b>&amp;\"'"
 

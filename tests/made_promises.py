@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import binom
 
-from miue.bags import Labels
+from miue.bags.dataset import Labels
 from miue.distributions import PredictiveDistribution
-from miue.ood_flags import OodFlags
-from miue.prediction_table import PredictionTable
-from miue.predictions import Predictions
+from miue.bags.ood_flags import OodFlags
+from miue.predictions.table import PredictionTable
+from miue.predictions.folder import Predictions
 
 RUNS = 400
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags import BagDataset
-from miue.predictions import Predictions
+from miue.bags.dataset import BagDataset
+from miue.predictions.folder import Predictions
 from miue.report.report import ReportFile, Resampling, write_report
 
 

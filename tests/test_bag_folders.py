@@ -13,12 +13,12 @@ import pytest
 from commands import run
 
 import miue
-from miue.data import bag_folder
-from miue.data.bag_folder import open_folder
-from miue.data.label_table import read_label_table
-from miue.data.opening import open_source
-from miue.data.pack import pack
-from miue.errors import DataError
+from miue.io.folders import bag_folder
+from miue.io.folders.bag_folder import open_folder
+from miue.io.labels.label_table import read_label_table
+from miue.io.load import open_source
+from miue.io.store.pack import pack
+from miue.common.errors import DataError
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_a_folder_and_a_table_become_bags(slides: tuple[Path, Path]) -> None:
     for row in (0, 5, len(bags) - 1):
         path = folder / f"{bags.ids[row]}.h5"
         batch = bags.batch([row])
-        assert np.array_equal(batch.instances.numpy(), miue.readers.read_rows(path, 0, 99))
+        assert np.array_equal(batch.instances.numpy(), miue.io.formats.read_rows(path, 0, 99))
     swapped = open_folder(folder, table, classes=["tumor", "normal"]).bags
     assert np.array_equal(swapped.labels.values, 1 - bags.labels.values)
 

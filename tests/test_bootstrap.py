@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from miue.bags import Labels
+from miue.bags.dataset import Labels
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.evaluation import bootstrap
 from miue.evaluation.bootstrap import bootstrap_intervals, patients_by_bag, resampled_metrics
 from miue.evaluation.evaluate import evaluate_level
-from miue.ood_flags import OodFlags
-from miue.prediction_table import PredictionTable
+from miue.bags.ood_flags import OodFlags
+from miue.predictions.table import PredictionTable
 
 
 def made_table(classes: int = 2, bags: int = 23, per_bag: int = 7, ties: bool = False) -> PredictionTable:

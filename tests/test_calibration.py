@@ -26,8 +26,8 @@ from miue.calibration.false_alarms import fit_false_alarms
 from miue.calibration.label_sets import SET_SCORES, fit_label_sets
 from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
 from miue.distributions import Categorical
-from miue.errors import ConfigError, DataError
-from miue.predictions import Predictions
+from miue.common.errors import ConfigError, DataError
+from miue.predictions.folder import Predictions
 
 
 def softmax_problem(count: int, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

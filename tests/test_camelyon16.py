@@ -22,17 +22,17 @@ from made_camelyon16 import (
 from made_files import clam, trident
 from typer.testing import CliRunner
 
-from miue.bags import BagDataset
+from miue.bags.dataset import BagDataset
 from miue.cli import app
-from miue.data import file_instances
-from miue.data.camelyon16_bags import camelyon16_bags, camelyon16_with_prad, camelyon16_with_shifts
-from miue.data.camelyon16_slides import PARTLY_OUTLINED, TEST, camelyon16_slides
-from miue.data.camelyon16_slides import TRAINING as OFFICIAL
-from miue.data.file_instances import FileInstances
-from miue.data.opening import OpenedBags
-from miue.errors import ConfigError, DataError, MiueError, StorageError
-from miue.experiments.places import Places
-from miue.experiments.stores import store_of
+from miue.io.folders import file_instances
+from papers.mirel.camelyon16.bags import camelyon16_bags, camelyon16_with_prad, camelyon16_with_shifts
+from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, camelyon16_slides
+from papers.mirel.camelyon16.slides import TRAINING as OFFICIAL
+from miue.io.folders.file_instances import FileInstances
+from miue.io.load import OpenedBags
+from miue.common.errors import ConfigError, DataError, MiueError, StorageError
+from papers.mirel.paths import Places
+from papers.mirel.stores import store_of
 
 KINDS = ("trident", "clam")
 

@@ -11,16 +11,16 @@ import pytest
 from made_camelyon16 import OUTLINED, SHIFTS, STEP, made_camelyon16
 from typer.testing import CliRunner
 
-from miue.bags import BagDataset
+from miue.bags.dataset import BagDataset
 from miue.cli import app
-from miue.data.store import read_store
-from miue.data.tile_files import Tiles, read_tiles
-from miue.errors import StorageError
-from miue.experiments import Preset, preset, preset_names, published_table, runner
-from miue.experiments.places import Places
-from miue.experiments.results import read_results
-from miue.experiments.stores import store_of
-from miue.experiments.tables import markdown_table
+from miue.io.store.store import read_store
+from miue.pathology.tile_files import Tiles, read_tiles
+from miue.common.errors import StorageError
+from papers.mirel import Preset, preset, preset_names, published_table, runner
+from papers.mirel.paths import Places
+from papers.mirel.results import read_results
+from papers.mirel.stores import store_of
+from papers.mirel.tables import markdown_table
 
 KINDS = ("trident", "clam")
 

@@ -11,7 +11,7 @@ import pytest
 from commands import fail, run
 from typer.testing import CliRunner
 
-from miue.errors import MiueError
+from miue.common.errors import MiueError
 
 RUNNER = CliRunner()
 QUICK = ["--quiet", "--set", "max_epochs=2", "--set", "learning_rate=1e-3"]
@@ -169,7 +169,7 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 def test_the_demo_runs_and_writes_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from miue import demo
+    from miue.cli import demo_run as demo
 
     monkeypatch.setattr(demo, "SETTINGS", {**demo.SETTINGS, "max_epochs": 2})
     output = run("demo", "--out", tmp_path / "demo", "--quiet")

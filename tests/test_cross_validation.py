@@ -17,14 +17,14 @@ from scipy import stats
 from typer.testing import CliRunner
 
 import miue
-from miue.bags import Labels
+from miue.bags.dataset import Labels
 from miue.cli.app import app
-from miue.comparison import compare, paired_difference
-from miue.cross_validation import Recipe, Value, cross_validate, summarise
-from miue.data.split_drawing import make_folds
-from miue.data.splits import Splits
-from miue.encoders import MLP
-from miue.errors import ConfigError, DataError, StorageError
+from miue.selection.comparison import compare, paired_difference
+from miue.selection.cross_validation import Recipe, Value, cross_validate, summarise
+from miue.io.splits.draw import make_folds
+from miue.io.splits.splits import Splits
+from miue.networks.encoders import MLP
+from miue.common.errors import ConfigError, DataError, StorageError
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
 
@@ -55,7 +55,7 @@ def test_every_fold_and_seed_is_run_once_and_kept(tmp_path: Path, monkeypatch: p
         rows = [row for row in csv.DictReader(file) if (row["level"], row["metric"]) == ("bags", "accuracy")]
     assert {(row["fold"], row["seed"]) for row in rows} == {(str(k), str(s)) for k in range(3) for s in (1, 2)}
 
-    monkeypatch.setattr("miue.cross_validation._run", lambda *_: pytest.fail("ran again"))
+    monkeypatch.setattr("miue.selection.cross_validation._run", lambda *_: pytest.fail("ran again"))
     assert cross_validate(bags, splits, [1, 2], out, QUICK, progress=False) == found
 
 
@@ -64,7 +64,7 @@ def test_a_killed_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     splits = make_folds(bags, 2)
     wanted = cross_validate(bags, splits, [1], tmp_path / "whole", QUICK, progress=False)
     with monkeypatch.context() as patch:
-        patch.setattr("miue.cross_validation.evaluate", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr("miue.selection.cross_validation.evaluate", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             cross_validate(bags, splits, [1], tmp_path / "cv", QUICK, progress=False)
     assert cross_validate(bags, splits, [1], tmp_path / "cv", QUICK, progress=False) == wanted

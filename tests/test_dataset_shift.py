@@ -16,12 +16,12 @@ from made_promises import predictions_of
 from scipy.stats import binom, ks_2samp
 
 import miue
-from miue.bags import BagDataset
+from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration, calibrate, decide, find_shift
 from miue.calibration.dataset_shift import CHANCE, KEY, DatasetShift, shift_of
-from miue.data.store import write_store
+from miue.io.store.store import write_store
 from miue.distributions import Categorical
-from miue.predictions import Predictions
+from miue.predictions.folder import Predictions
 
 LESS = {"scaling": False, "referral": None, "label_sets": None}
 

@@ -13,15 +13,15 @@ import torch
 from made_bags import separable_bags
 
 import miue
-from miue.bags import BagDataset
+from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration, FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.label_sets import LabelSets
 from miue.calibration.referral import Referral
 from miue.calibration.scaling import Scaling
-from miue.errors import DataError, StorageError
+from miue.common.errors import DataError, StorageError
 from miue.evaluation import evaluate
-from miue.predictions import Predictions, read_predictions, read_tables
+from miue.predictions.folder import Predictions, read_predictions, read_tables
 
 
 def by_hand(**changes: object) -> Calibration:

@@ -18,8 +18,8 @@ from miue.distributions.special import (
     lgamma_remainder,
     trigamma,
 )
-from miue.errors import DataError
-from miue.measures import MEASURES, measures_of
+from miue.common.errors import DataError
+from miue.distributions.measures import MEASURES, measures_of
 
 mpmath.mp.dps = 50
 

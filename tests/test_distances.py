@@ -16,9 +16,9 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors as Neighbours
 from torch import Tensor
 
-import miue.distances.base as base
-import miue.distances.nearest_neighbours as nearest_neighbours
-from miue.distances import (
+import miue.scores.base as base
+import miue.scores.nearest_neighbours as nearest_neighbours
+from miue.scores import (
     DISTANCES,
     ClassConditionalMahalanobis,
     FeatureDistance,
@@ -27,8 +27,8 @@ from miue.distances import (
     Reconstruction,
     bag_distances,
 )
-from miue.errors import DataError, ModelError
-from miue.segments import Segments
+from miue.common.errors import DataError, ModelError
+from miue.bags.segments import Segments
 
 LABELS = torch.tensor([0, 2, 5])  # bag labels need not be consecutive
 every_distance = pytest.mark.parametrize("distance", DISTANCES.values(), ids=DISTANCES)

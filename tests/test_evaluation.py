@@ -13,7 +13,7 @@ from rich.console import Console
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
-from miue.bags import Labels
+from miue.bags.dataset import Labels
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
 from miue.evaluation.evaluate import evaluate_level
@@ -28,9 +28,9 @@ from miue.evaluation.metrics import (
     separation,
 )
 from miue.evaluation.table import evaluation_table
-from miue.ood_flags import OodFlags
-from miue.prediction_table import PredictionTable
-from miue.predictions import Predictions
+from miue.bags.ood_flags import OodFlags
+from miue.predictions.table import PredictionTable
+from miue.predictions.folder import Predictions
 
 
 def table(

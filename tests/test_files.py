@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import miue
-from miue import files
-from miue.bags import BagDataset
-from miue.errors import StorageError, unknown_name
-from miue.files import atomic_file, atomic_folder, check_format, read_json, write_json
+from miue.common import files
+from miue.bags.dataset import BagDataset
+from miue.common.errors import StorageError, unknown_name
+from miue.common.files import atomic_file, atomic_folder, check_format, read_json, write_json
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

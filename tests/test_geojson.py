@@ -11,11 +11,11 @@ import pytest
 import shapely
 from made_slides import STEP, export, one_slide
 
-from miue.errors import ConfigError
-from miue.export.geojson import Selection, regions, squares, write_geojson
-from miue.export.patches import patches_by_slide
-from miue.predictions import Predictions
-from miue.slides import bounds_origin
+from miue.common.errors import ConfigError
+from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
+from miue.pathology.export.patches import patches_by_slide
+from miue.predictions.folder import Predictions
+from miue.pathology.slides import bounds_origin
 
 
 def everything(names: list[str] | None = None) -> Selection:
@@ -136,7 +136,7 @@ def test_the_bounds_of_a_slide_are_subtracted(
     slides.mkdir()
     for name in ("007.svs", "b.svs"):
         (slides / name).symlink_to(shared_data / "CMU-1-Small-Region.svs")
-    monkeypatch.setattr("miue.export.folders.bounds_origin", lambda slide: (7, 1000))
+    monkeypatch.setattr("miue.pathology.export.folders.bounds_origin", lambda slide: (7, 1000))
     result = export("geojson", saved_slides, "--out", saved_slides.parent / "out", "--slides", slides, "--quiet")
     assert result.exit_code == 0, result.output
     content = json.loads((saved_slides.parent / "out" / "b.geojson").read_text("utf-8"))

@@ -14,9 +14,9 @@ from made_slides import prediction_table as table
 from matplotlib.image import imread
 
 from miue.distributions import Categorical, Dirichlet, Draws
-from miue.export.heatmap import Slide, heatmap_figure, layers_of, painted
-from miue.export.patches import patches_by_slide
-from miue.predictions import Predictions
+from miue.pathology.export.heatmap import Slide, heatmap_figure, layers_of, painted
+from miue.pathology.export.patches import patches_by_slide
+from miue.predictions.folder import Predictions
 
 
 def test_painted_values_lie_where_the_patches_lie_and_keep_their_values(two_slides: Predictions) -> None:

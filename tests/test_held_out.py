@@ -12,10 +12,10 @@ from commands import fail, run
 from made_bags import separable_bags
 
 import miue
-from miue.bags import BagDataset, Labels
+from miue.bags.dataset import BagDataset, Labels
 from miue.cli.held_out import parts_of_run
-from miue.data.split_files import read_parts
-from miue.errors import StorageError
+from miue.io.splits.files import read_parts
+from miue.common.errors import StorageError
 
 TRAIN = ["--quiet", "--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none"]
 EASY = ["--max-error", "0.9", "--confidence", "0.5", "--set-error", "0.4", "--without", "ood", "--quiet"]

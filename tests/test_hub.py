@@ -21,12 +21,12 @@ from markdown_it import MarkdownIt
 from typer.testing import CliRunner
 
 import miue
-from miue.bags import BagDataset
+from miue.bags.dataset import BagDataset
 from miue.cli import app
-from miue.data import write_store
-from miue.errors import ConfigError, ModelError, StorageError
-from miue.escapes import visible
-from miue.files import write_json
+from miue.io.store import write_store
+from miue.common.errors import ConfigError, ModelError, StorageError
+from miue.common.escapes import visible
+from miue.common.files import write_json
 from miue.hub import CARD, pull, push, write_card
 from miue.hub.card import TEXT
 

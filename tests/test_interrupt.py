@@ -14,7 +14,7 @@ import pytest
 from commands import run
 from made_bags import separable_bags
 
-from miue.data import write_store
+from miue.io.store import write_store
 
 INTERRUPTIBLE = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from miue.cli import main; main()"

@@ -11,14 +11,14 @@ import made_files
 import numpy as np
 import pytest
 
-from miue.bags import BagDataset
-from miue.data.bag_names import key_of
-from miue.data.label_table import LabelTable, read_label_table
-from miue.data.labelling import label_bags
-from miue.data.opening import open_source
-from miue.data.store import write_store
-from miue.errors import ConfigError, DataError, StorageError
-from miue.tables import read_text_columns
+from miue.bags.dataset import BagDataset
+from miue.io.labels.bag_names import key_of
+from miue.io.labels.label_table import LabelTable, read_label_table
+from miue.io.labels.join import label_bags
+from miue.io.load import open_source
+from miue.io.store.store import write_store
+from miue.common.errors import ConfigError, DataError, StorageError
+from miue.predictions.csv import read_text_columns
 
 
 def table(tmp_path: Path, text: str, name: str = "labels.csv") -> Path:

@@ -14,13 +14,13 @@ import torch
 from made_bags import FITTING, separable_bags
 
 import miue
-from miue import prediction
-from miue.bags import BagDataset
-from miue.config import DataContract, build_method, model_config
+from miue.model.model import predict as prediction
+from miue.bags.dataset import BagDataset
+from miue.model.config import DataContract, build_method, model_config
 from miue.methods import METHODS
 from miue.networks import base as networks
-from miue.training import batches
-from miue.training.batches import ordered_batches, read_ahead
+from miue.bags.dataset import batches
+from miue.bags.batches import ordered_batches, read_ahead
 
 
 def method_of(name: str, network: str, dropout: float = 0.0) -> miue.methods.Method:
@@ -182,7 +182,7 @@ def test_training_on_a_folder_is_training_on_arrays(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     for row, name in enumerate(bags.ids):
         np.save(tmp_path / "f" / f"{name}.npy", bags.batch([row]).instances.numpy())
-    from miue.data.bag_folder import open_folder
+    from miue.io.folders.bag_folder import open_folder
 
     opened = open_folder(tmp_path / "f").bags
     order = [opened.ids.index(name) for name in bags.ids]

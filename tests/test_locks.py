@@ -17,17 +17,17 @@ from commands import fail, run
 from made_bags import separable_bags
 
 import miue
-from miue.cross_validation import Recipe, cross_validate
-from miue.data.pack import pack
-from miue.data.split_drawing import make_folds
-from miue.errors import StorageError
-from miue.files import atomic_file, atomic_folder
-from miue.locks import locked
+from miue.selection.cross_validation import Recipe, cross_validate
+from miue.io.store.pack import pack
+from miue.io.splits.draw import make_folds
+from miue.common.errors import StorageError
+from miue.common.files import atomic_file, atomic_folder
+from miue.common.locks import locked
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from miue.locks import locked
+from miue.common.locks import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

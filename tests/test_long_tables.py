@@ -10,11 +10,11 @@ import pytest
 from commands import run
 
 import miue
-from miue.bags import BagDataset
-from miue.data.bag_table import open_table, with_instance_labels
-from miue.data.opening import open_source
-from miue.errors import DataError, MiueError, StorageError
-from miue.readers.long_table import read_long_table
+from miue.bags.dataset import BagDataset
+from miue.io.tables.bag_table import open_table, with_instance_labels
+from miue.io.load import open_source
+from miue.common.errors import DataError, MiueError, StorageError
+from miue.io.tables.long_table import read_long_table
 
 
 @pytest.fixture

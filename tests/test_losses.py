@@ -31,7 +31,7 @@ from miue.evidence.weak_supervision import (
     weighted_evidence,
     weighted_loss,
 )
-from miue.segments import Segments
+from miue.bags.segments import Segments
 
 mpmath.mp.dps = 40
 

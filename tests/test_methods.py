@@ -9,15 +9,15 @@ import torch
 from made_bags import FITTING
 from torch import Tensor
 
-from miue.bags import BagBatch
+from miue.bags.dataset import BagBatch
 from miue.distributions import Dirichlet
-from miue.encoders import MLP
-from miue.errors import ConfigError
+from miue.networks.encoders import MLP
+from miue.common.errors import ConfigError
 from miue.evidence import alpha_of
 from miue.evidence.losses import EvidentialLoss
 from miue.methods import METHODS, MIREL, Method
 from miue.networks import NETWORKS, initialise
-from miue.segments import Segments
+from miue.bags.segments import Segments
 
 
 def batch_of(sizes: list[int], labels: list[int]) -> BagBatch:

@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from miue.encoders import MLP, AlexNet, CompactCNN, LeNet
-from miue.errors import ModelError
+from miue.networks.encoders import MLP, AlexNet, CompactCNN, LeNet
+from miue.common.errors import ModelError
 from miue.networks import NETWORKS, DualStreamNetwork, MILNetwork, initialise
 from miue.networks.base import instance_logits_of_features
-from miue.segments import Segments
+from miue.bags.segments import Segments
 
 WIDTH, CLASSES = 7, 3
 

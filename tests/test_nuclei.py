@@ -10,18 +10,18 @@ import pytest
 from test_cifar10_bags import write_strips
 from typer.testing import CliRunner
 
-from miue.bags import BagDataset
+from miue.bags.dataset import BagDataset
 from miue.cli.app import app
-from miue.data.image_shifts import shifted_copies
-from miue.data.nuclei_bags import ARCHIVE, nuclei_bags
-from miue.data.stain_shifts import ALL_SHIFTS, StainShift
-from miue.data.store import read_store
-from miue.errors import ConfigError, StorageError
-from miue.experiments import noticed_shifts, nuclei
-from miue.experiments.noticed_shifts import Noticed, noticed_file, parts_of, read_noticed, write_noticed
-from miue.experiments.nuclei import CONTENDERS, FOLDS, Task, fold_of, missing, run_task, tasks_of
-from miue.experiments.nuclei_table import nuclei_page
-from miue.experiments.results import Result, metric_of, read_results, write_results
+from miue.datasets.image_shifts import shifted_copies
+from papers.mirel.nuclei.bags import ARCHIVE, nuclei_bags
+from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
+from miue.io.store.store import read_store
+from miue.common.errors import ConfigError, StorageError
+from papers.mirel import noticed_shifts, nuclei
+from papers.mirel.nuclei.shift_detection import Noticed, noticed_file, parts_of, read_noticed, write_noticed
+from papers.mirel.nuclei.experiment import CONTENDERS, FOLDS, Task, fold_of, missing, run_task, tasks_of
+from papers.mirel.nuclei.table import nuclei_page
+from papers.mirel.results import Result, metric_of, read_results, write_results
 
 PATIENTS = np.repeat([11, 5, 7], [3, 4, 2])
 
@@ -209,7 +209,7 @@ def test_shifts_are_noticed_by_a_model_that_is_calibrated_on_bags_of_its_own(
     assert len({name for part in parts.values() for name in part.ids}) == 98
     monkeypatch.setattr(noticed_shifts, "SETTINGS", {"max_epochs": 2})
     monkeypatch.setattr(noticed_shifts, "OPTIONS", nuclei.OPTIONS)
-    monkeypatch.setattr("miue.data.nuclei_bags.nuclei_bags", lambda _: bags)
+    monkeypatch.setattr("papers.mirel.nuclei.bags.nuclei_bags", lambda _: bags)
     words = ("nuclei", "noticed", "--source", source, "--results", tmp_path, "--seeds", "42")
     result = run(*words)
     assert "1 runs to do, 0 done before" in result.output, result.exception

@@ -11,12 +11,12 @@ import pytest
 from commands import run
 
 import miue
-from miue.bags import BagDataset
-from miue.data import pack as packing
-from miue.data.bag_folder import open_folder
-from miue.data.label_table import read_label_table
-from miue.data.pack import pack, verify
-from miue.errors import DataError, StorageError
+from miue.bags.dataset import BagDataset
+from miue.io.store import pack as packing
+from miue.io.folders.bag_folder import open_folder
+from miue.io.labels.label_table import read_label_table
+from miue.io.store.pack import pack, verify
+from miue.common.errors import DataError, StorageError
 
 
 @pytest.fixture

@@ -8,14 +8,14 @@ import pytest
 from typer.testing import CliRunner
 
 from miue.cli import app
-from miue.config import DataContract, build_method, model_config, training_config
-from miue.data.gaussian_bags import gaussian_bags
-from miue.errors import ConfigError, StorageError
-from miue.experiments import Preset, preset, preset_names, published_table, published_tables, runner
-from miue.experiments.preset import parse_preset
-from miue.experiments.results import Result, metric_of, read_results, write_results
-from miue.experiments.runner import Places, missing, run_all
-from miue.experiments.tables import markdown_seeds, markdown_table
+from miue.model.config import DataContract, build_method, model_config, training_config
+from miue.datasets.gaussian import gaussian_bags
+from miue.common.errors import ConfigError, StorageError
+from papers.mirel import Preset, preset, preset_names, published_table, published_tables, runner
+from papers.mirel.preset import parse_preset
+from papers.mirel.results import Result, metric_of, read_results, write_results
+from papers.mirel.runner import Places, missing, run_all
+from papers.mirel.tables import markdown_seeds, markdown_table
 
 SHAPES = {"mnist-bags": (28, 28, 1), "cifar10-bags": (32, 32, 3), "gaussian-bags": (2,)}
 SHAPES |= dict.fromkeys(("camelyon16", "camelyon16-prad", "camelyon16-blur", "camelyon16-hed"), (512,))

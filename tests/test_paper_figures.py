@@ -15,17 +15,17 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import miue
-from miue.bags import BagDataset, Labels
+from miue.bags.dataset import BagDataset, Labels
 from miue.cli import app
-from miue.data.gaussian_bags import gaussian_bags
-from miue.data.mnist_bags import digits_of_test_bags, mnist_bags
+from miue.datasets.gaussian import gaussian_bags
+from miue.datasets.mnist import digits_of_test_bags, mnist_bags
 from miue.distributions import Categorical, Dirichlet
-from miue.errors import ConfigError
-from miue.experiments.figures import FIGURES, Drawn, bag_examples, estimator_surfaces, ood_sweep, paper_figure
-from miue.experiments.figures.confidence_by_digit import digit_rows
-from miue.experiments.figures.confidence_by_ratio import by_ratio, summary_rows
-from miue.experiments.figures.detection_by_ratio import detection_rows, draw_detection_by_ratio
-from miue.experiments.figures.ood_sweep import (
+from miue.common.errors import ConfigError
+from papers.mirel.figures import FIGURES, Drawn, bag_examples, estimator_surfaces, ood_sweep, paper_figure
+from papers.mirel.figures.confidence_by_digit import digit_rows
+from papers.mirel.figures.confidence_by_ratio import by_ratio, summary_rows
+from papers.mirel.figures.detection_by_ratio import detection_rows, draw_detection_by_ratio
+from papers.mirel.figures.ood_sweep import (
     CONFIDENCE,
     RATIOS,
     SOURCES,
@@ -34,9 +34,9 @@ from miue.experiments.figures.ood_sweep import (
     read_sweep,
     scores_of,
 )
-from miue.experiments.runner import Places
-from miue.ood_flags import OodFlags
-from miue.prediction_table import PredictionTable
+from papers.mirel.runner import Places
+from miue.bags.ood_flags import OodFlags
+from miue.predictions.table import PredictionTable
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_figures_by_ratio_are_drawn_with_the_numbers_of_every_seed(
     places: Places, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("confidence_by_ratio", "detection_by_ratio"):
-        monkeypatch.setattr(f"miue.experiments.figures.{module}.sweep_of", lambda name, seed, *_: made_sweep(seed))
+        monkeypatch.setattr(f"papers.mirel.figures.{module}.sweep_of", lambda name, seed, *_: made_sweep(seed))
     names = ["mnist/dsmil-deterministic", "mnist/dsmil-mirel"]
     for drawn in (
         by_ratio(names, CONFIDENCE, "kmnist", [1, 2], places, "cpu"),

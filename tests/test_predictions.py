@@ -12,11 +12,11 @@ import pytest
 import torch
 
 import miue
-from miue.bags import BagDataset
+from miue.bags.dataset import BagDataset
 from miue.distributions import Categorical, Dirichlet
-from miue.errors import DataError, StorageError
+from miue.common.errors import DataError, StorageError
 from miue.evaluation import evaluate
-from miue.predictions import Predictions, read_predictions, read_table, read_tables
+from miue.predictions.folder import Predictions, read_predictions, read_table, read_tables
 
 
 @pytest.fixture

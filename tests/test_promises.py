@@ -18,9 +18,9 @@ from scipy.stats import binom
 from miue.calibration import Calibration, FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
 from miue.calibration.binomial import p_values
 from miue.calibration.referral import fallback_tests
-from miue.decisions import Decisions
+from miue.predictions.decisions import Decisions
 from miue.distributions import Categorical
-from miue.predictions import Predictions
+from miue.predictions.folder import Predictions
 
 MANY = pytest.mark.parametrize("runs", [60, pytest.param(500, marks=pytest.mark.slow)])
 GRID = 1000  # uncertainties at which the truth of a continuous world is computed

@@ -16,11 +16,11 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from miue.data.file_instances import FileInstances
-from miue.errors import DataError
-from miue.readers import READERS, contents_of, read_rows
-from miue.readers.arrays import Member
-from miue.readers.discovery import bag_files
+from miue.io.folders.file_instances import FileInstances
+from miue.common.errors import DataError
+from miue.io.formats import READERS, contents_of, read_rows
+from miue.io.formats.arrays import Member
+from miue.io.folders.discovery import bag_files
 
 FEATURES = made_files.features_of(7)
 

@@ -20,18 +20,18 @@ import pytest
 from commands import run
 
 import miue
-from miue.data.bag_folder import open_folder
-from miue.data.label_table import read_label_table
-from miue.data.tile_files import read_about, read_tiles
-from miue.errors import DataError, StorageError
-from miue.readers import contents_of, isolated, read_rows
-from miue.readers import process as reading
+from miue.io.folders.bag_folder import open_folder
+from miue.io.labels.label_table import read_label_table
+from miue.pathology.tile_files import read_about, read_tiles
+from miue.common.errors import DataError, StorageError
+from miue.io.formats import contents_of, isolated, read_rows
+from miue.io.formats import process as reading
 
 FEATURES = made_files.features_of(7)
 SCRIPT = """
 import sys
 from pathlib import Path
-from miue.readers import contents_of, isolated
+from miue.io.formats import contents_of, isolated
 
 isolated.SECONDS = float(sys.argv[2])
 contents_of(Path(sys.argv[1]) / "good.h5")
@@ -231,7 +231,7 @@ def test_a_script_without_a_main_guard_gets_the_error(two_files: Path, scripts: 
 
 def test_the_reading_process_ends_with_a_process_that_waits_for_nothing(tmp_path: Path) -> None:
     path = made_files.trident(tmp_path, "s", FEATURES)
-    imports = "from pathlib import Path; from miue.readers import contents_of, isolated"
+    imports = "from pathlib import Path; from miue.io.formats import contents_of, isolated"
     code = f"{imports}; contents_of(Path({str(path)!r})); print(isolated._process._process.pid)"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
     assert ends(int(done.stdout), 5) and done.stderr == ""

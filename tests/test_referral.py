@@ -15,8 +15,8 @@ from miue.calibration.binomial import p_values
 from miue.calibration.patients import counted_bags
 from miue.calibration.referral import fallback_tests, fit_referral
 from miue.distributions import Categorical
-from miue.errors import ConfigError, DataError
-from miue.predictions import Predictions
+from miue.common.errors import ConfigError, DataError
+from miue.predictions.folder import Predictions
 
 
 def referral_problem(random: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,14 +14,14 @@ from made_reports import Page, reported, store_of, unpacked
 from typer.testing import CliRunner
 
 import miue
-from miue.bags import Labels
+from miue.bags.dataset import Labels
 from miue.calibration import FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
 from miue.cli import app
-from miue.data.store import write_store
-from miue.errors import DataError, MiueError
+from miue.io.store.store import write_store
+from miue.common.errors import DataError, MiueError
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import NO_LABEL
-from miue.predictions import Predictions
+from miue.predictions.folder import Predictions
 from miue.report import page
 from miue.report.page import json_in_html
 from miue.report.runs import named_runs

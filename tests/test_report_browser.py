@@ -13,10 +13,10 @@ import pytest
 from made_predictions import NASTY, chromium, made_predictions, on_a_slide, unlabelled, without_evidence
 
 from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
-from miue.coords import Coords
+from miue.bags.coords import Coords
 from miue.evaluation.evaluate import default_measures
 from miue.evaluation.metrics import NO_LABEL
-from miue.predictions import Predictions
+from miue.predictions.folder import Predictions
 from miue.report.report import Resampling, write_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]

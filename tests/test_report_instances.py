@@ -14,10 +14,10 @@ from made_reports import Page, reported, store_of, unpacked
 from typer.testing import CliRunner
 
 from miue.cli import app
-from miue.coords import Coords
-from miue.data.opening import open_source
-from miue.errors import ConfigError, DataError
-from miue.predictions import Predictions
+from miue.bags.coords import Coords
+from miue.io.load import open_source
+from miue.common.errors import ConfigError, DataError
+from miue.predictions.folder import Predictions
 from miue.report.details import all_instances
 from miue.report.runs import compare, named_runs
 

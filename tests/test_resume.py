@@ -16,10 +16,10 @@ from made_images import bright_bags
 from torch import Tensor, nn
 
 import miue
-from miue.bags import BagDataset
-from miue.config import TrainingConfig
-from miue.cross_validation import Recipe, cross_validate
-from miue.data.split_drawing import make_folds
+from miue.bags.dataset import BagDataset
+from miue.model.config import TrainingConfig
+from miue.selection.cross_validation import Recipe, cross_validate
+from miue.io.splits.draw import make_folds
 from miue.training import checkpoint, together
 from miue.training.callbacks import BestWeights
 from miue.training.module import optimizer_and_schedule

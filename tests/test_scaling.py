@@ -11,7 +11,7 @@ from test_calibration import softmax_problem
 
 from miue.calibration.scaling import fit_scaling
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
-from miue.errors import DataError
+from miue.common.errors import DataError
 
 
 def test_a_planted_temperature_is_found_and_is_that_of_logistic_regression() -> None:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from miue.errors import DataError
-from miue.segments import (
+from miue.common.errors import DataError
+from miue.bags.segments import (
     Segments,
     per_instance,
     segment_argmax,

@@ -7,10 +7,10 @@ import pytest
 from scipy.ndimage import gaussian_filter
 from skimage.color import hed_from_rgb, rgb_from_hed
 
-from miue.bags import BagDataset
-from miue.data.image_shifts import shifted_copies
-from miue.data.stain_shifts import ALL_SHIFTS, BLUR_SIGMA, HED_RANGE, STRENGTHS, StainShift, blurred, stain_varied
-from miue.errors import ConfigError
+from miue.bags.dataset import BagDataset
+from miue.datasets.image_shifts import shifted_copies
+from miue.pathology.stain_shifts import ALL_SHIFTS, BLUR_SIGMA, HED_RANGE, STRENGTHS, StainShift, blurred, stain_varied
+from miue.common.errors import ConfigError
 
 
 def stained(count: int = 5, side: int = 13, seed: int = 0) -> np.ndarray:
@@ -69,7 +69,7 @@ def test_what_is_drawn_does_not_depend_on_batches(monkeypatch: pytest.MonkeyPatc
     random = np.random.default_rng(5)
     parts = [shift(part, random) for part in (images[:1], images[1:4], images[4:])]
     assert np.array_equal(whole, np.concatenate(parts))
-    monkeypatch.setattr("miue.data.stain_shifts._PIXELS_AT_ONCE", 1)
+    monkeypatch.setattr("miue.pathology.stain_shifts._PIXELS_AT_ONCE", 1)
     assert np.array_equal(whole, shift(images, np.random.default_rng(5)))
 
 

@@ -13,13 +13,13 @@ from commands import fail, run
 from made_predictions import made_predictions
 from rich.console import Console
 
-from miue.bags import BagDataset
-from miue.coords import Coords
-from miue.data.store import write_store
-from miue.errors import DataError
-from miue.escapes import visible
-from miue.predictions import Predictions
-from miue.terminal import TextTable
+from miue.bags.dataset import BagDataset
+from miue.bags.coords import Coords
+from miue.io.store.store import write_store
+from miue.common.errors import DataError
+from miue.common.escapes import visible
+from miue.predictions.folder import Predictions
+from miue.common.terminal import TextTable
 
 HOSTILE = ("[/x]", "[low]", "[red]a[/red]", ":smile:", "\\[b]", "\x1b[31mred", "\x9b2J", "\x07", "‮abc")
 HARMLESS = ("naïve", "腫瘍", "a_b*c", "family 👨‍👩‍👧", "می‌خواهم")

@@ -15,10 +15,10 @@ from made_bags import separable_bags
 from made_images import bright_bags
 
 import miue
-from miue import api
-from miue.bags import BagDataset, Labels
-from miue.config import DataContract, TrainingConfig, build_method, model_config, training_config
-from miue.errors import ConfigError
+from miue.training import train as api
+from miue.bags.dataset import BagDataset, Labels
+from miue.model.config import DataContract, TrainingConfig, build_method, model_config, training_config
+from miue.common.errors import ConfigError
 from miue.methods import Method
 from miue.networks import NETWORKS
 from miue.training.fit import Run, TrainingSummary, fit

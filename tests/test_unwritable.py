@@ -16,14 +16,14 @@ from made_bags import separable_bags
 from made_predictions import made_predictions
 
 import miue
-from miue.bags import BagDataset
-from miue.cross_validation import Recipe, cross_validate
-from miue.data import write_store
-from miue.data.pack import pack
-from miue.data.split_drawing import make_folds
-from miue.devices import lightning_device, torch_device
-from miue.errors import ConfigError, DataError, StorageError
-from miue.files import atomic_file
+from miue.bags.dataset import BagDataset
+from miue.selection.cross_validation import Recipe, cross_validate
+from miue.io.store import write_store
+from miue.io.store.pack import pack
+from miue.io.splits.draw import make_folds
+from miue.common.devices import lightning_device, torch_device
+from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.files import atomic_file
 
 QUICK = {"max_epochs": 1}
 

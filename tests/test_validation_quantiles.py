@@ -15,10 +15,10 @@ from made_slides import alpha_of
 from made_slides import prediction_table as table
 
 import miue
-from miue.bags import BagDataset
-from miue.errors import StorageError
+from miue.bags.dataset import BagDataset
+from miue.common.errors import StorageError
 from miue.methods import METHODS
-from miue.validation_quantiles import FILE, SHARES, ValidationQuantiles, quantiles_kept_by
+from miue.predictions.validation_quantiles import FILE, SHARES, ValidationQuantiles, quantiles_kept_by
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_quantiles_do_not_change_what_is_learned_nor_what_is_drawn_next(
         return model.weights_sha256, torch.rand(3), float(np.random.rand())  # noqa: NPY002
 
     ours = weights_and_draws()
-    monkeypatch.setattr("miue.plan.Plan.holds_out", property(lambda self: False))
+    monkeypatch.setattr("miue.training.plan.Plan.holds_out", property(lambda self: False))
     theirs = weights_and_draws()
     assert ours[0] == theirs[0]
     assert torch.equal(ours[1], theirs[1])

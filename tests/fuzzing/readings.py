@@ -64,7 +64,7 @@ def by_expectation(case: Case, seen: Any, whole: Any, same: bool, shaped: bool) 
 
 def bag_file(case: Case) -> dict[str, Any]:
     """Open the file and read all of its rows."""
-    from miue.readers import contents_of, read_rows
+    from miue.io.formats import contents_of, read_rows
 
     found = contents_of(case.path)
     rows = read_rows(case.path, 0, found.size)
@@ -115,7 +115,7 @@ def check_inspect_bags(case: Case, seen: Any, whole: Any) -> str:
 
 def pack_bags(case: Case) -> dict[str, Any]:
     """Pack the folder, leaving out what cannot be used."""
-    from miue.data.store import read_store
+    from miue.io.store.store import read_store
 
     out = case.folder / "packed"
     run("data", "pack", case.folder / "bags", "--out", out, "--skip-bad", "--quiet")
@@ -141,7 +141,7 @@ def check_pack_bags(case: Case, seen: Any, whole: Any) -> str:
 
 def predict_bags(case: Case) -> dict[str, Any]:
     """Predict the folder, leaving out what cannot be used."""
-    from miue.predictions import read_predictions
+    from miue.predictions.folder import read_predictions
 
     out = case.folder / "predicted"
     run(
@@ -166,7 +166,7 @@ def check_predict_bags(case: Case, seen: Any, whole: Any) -> str:
 
 def train_bags(case: Case) -> dict[str, Any]:
     """Train on the folder for an epoch, leaving out what cannot be used."""
-    from miue.model import Model
+    from miue.model.model import Model
 
     out = case.folder / "trained"
     run("train", case.folder / "bags", "--labels", case.folder / "labels.csv", "--out", out, "--skip-bad",
@@ -190,7 +190,7 @@ def records(content: bytes | None, mark: str = ",") -> int | None:
 
 def long_table(case: Case) -> dict[str, Any]:
     """Open the table, inspect and pack it."""
-    from miue.data.store import read_store
+    from miue.io.store.store import read_store
 
     run("inspect", case.path)
     run("data", "pack", case.path, "--out", case.folder / "packed", "--quiet")
@@ -211,7 +211,7 @@ def check_long_table(case: Case, seen: Any, whole: Any) -> str:
 
 def label_table(case: Case) -> dict[str, Any]:
     """Draw splits of the folder with its label table, and take the labels of patches."""
-    from miue.data.label_table import read_label_table
+    from miue.io.labels.label_table import read_label_table
 
     folder, out = case.folder, case.folder / "drawn.csv"
     given: dict[str, Any] = {"slide_table": folder / "slides.csv", "label_column": "MSI"}
@@ -244,7 +244,7 @@ def check_label_table(case: Case, seen: Any, whole: Any) -> str:
 
 def splits(case: Case) -> dict[str, Any]:
     """Pack the folder with the splits."""
-    from miue.data.store import read_store
+    from miue.io.store.store import read_store
 
     given = case.path.parent if case.name.startswith("splits_") else case.path
     _, said = run("data", "pack", case.folder / "bags", "--labels", case.folder / "labels.csv", "--splits", given,

@@ -12,9 +12,9 @@ from fuzzing.readings import Reading, by_expectation, digest
 
 def archive(case: Case) -> dict[str, Any]:
     """Draw bags of the images, or read the features."""
-    from miue.data.image_files import read_idx
-    from miue.data.mnist_bags import mnist_bags
-    from miue.data.musk_bags import musk_bags
+    from miue.datasets.image_files import read_idx
+    from miue.datasets.mnist import mnist_bags
+    from miue.datasets.musk import musk_bags
 
     if case.name == "images.gz":
         return {"shape": list(read_idx(case.path).shape)}
@@ -31,8 +31,8 @@ def check_archive(case: Case, seen: Any, whole: Any) -> str:
 
 def slide(case: Case) -> dict[str, Any]:
     """Cut the slide into patches."""
-    from miue.data.tile_files import read_tiles
-    from miue.readers import contents_of, read_rows
+    from miue.pathology.tile_files import read_tiles
+    from miue.io.formats import contents_of, read_rows
 
     run("data", "tile", case.path, "--out", case.folder / "tiles", "--quiet")
     path = case.folder / "tiles" / "slide.h5"

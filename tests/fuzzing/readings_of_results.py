@@ -42,8 +42,8 @@ def lying_header(content: bytes | None) -> str:
 
 def store(case: Case) -> dict[str, Any]:
     """Open the store, inspect it and predict its bags."""
-    from miue.data.store import read_store
-    from miue.predictions import read_predictions
+    from miue.io.store.store import read_store
+    from miue.predictions.folder import read_predictions
 
     bags = read_store(case.folder / "bags")
     packed = case.target.endswith("checksums.csv") or (case.folder / "bags/checksums.csv").exists()
@@ -89,7 +89,7 @@ def check_store(case: Case, seen: Any, whole: Any) -> str:
 
 def predictions(case: Case) -> dict[str, Any]:
     """Open, inspect and evaluate predictions."""
-    from miue.predictions import read_predictions
+    from miue.predictions.folder import read_predictions
 
     folder = case.folder / "predictions"
     found = read_predictions(folder)
@@ -170,7 +170,7 @@ def check_calibrated(case: Case, seen: Any, whole: Any) -> str:
 
 def decide(case: Case) -> dict[str, Any]:
     """Decide by the calibration."""
-    from miue.predictions import read_predictions
+    from miue.predictions.folder import read_predictions
 
     out = case.folder / "decided"
     run("decide", case.folder / "calibration.json", case.base / "predictions/predictions", "--out", out)
@@ -228,7 +228,7 @@ def check_outlines(case: Case, seen: Any, whole: Any) -> str:
 
 def area(case: Case) -> float:
     """Return the area of what is outlined."""
-    from miue.data.annotations import Groups, read_tumour
+    from miue.pathology.annotations import Groups, read_tumour
 
     return float(read_tumour(case.path, Groups(positive=("_0", "tumor", "metastasis"), ignored=("None",))).area)
 
@@ -239,7 +239,7 @@ def check_area(case: Case, seen: Any, whole: Any) -> str:
 
 def pack_on(case: Case) -> dict[str, Any]:
     """Go on with a packing that was interrupted."""
-    from miue.data.store import read_store
+    from miue.io.store.store import read_store
 
     run("data", "pack", case.base / "npy/bags", "--out", case.folder / "store", "--quiet")
     return {"rows": digest(read_store(case.folder / "store").instances)}

@@ -10,8 +10,8 @@ from fuzzing.readings import Reading, by_expectation, digest, finite_probabiliti
 
 def model(case: Case) -> dict[str, Any]:
     """Load the model, inspect the run, predict with it."""
-    from miue.model import Model
-    from miue.predictions import read_predictions
+    from miue.model.model import Model
+    from miue.predictions.folder import read_predictions
 
     weights = Model.load(case.folder / "run").method.state_dict()
     out = case.folder / "predicted"
@@ -65,7 +65,7 @@ def check_card(case: Case, seen: Any, whole: Any) -> str:
 
 def resume(case: Case) -> dict[str, Any]:
     """Continue the training, as it was begun, and load what it ends at."""
-    from miue.model import Model
+    from miue.model.model import Model
 
     ensemble = ["--method", "deep-ensemble", "--set", "method.size=2"]
     more = {

@@ -14,9 +14,9 @@ import torch
 from made_predictions import made_predictions, on_a_slide
 from safetensors.torch import save_file
 
-from miue.bags import BagDataset
-from miue.coords import Coords
-from miue.predictions import Predictions
+from miue.bags.dataset import BagDataset
+from miue.bags.coords import Coords
+from miue.predictions.folder import Predictions
 
 WIDTH = 6
 BAGS = ("d0", "d1", "d2")
@@ -139,7 +139,7 @@ def _lines(path: Path, head: str, lines: list[str]) -> None:
 
 def stores(base: Path) -> None:
     """Write a store with every array that one can have, and a packed one."""
-    from miue.data.store import write_store
+    from miue.io.store.store import write_store
 
     random = np.random.default_rng(0)
     sizes = (4, 3, 5, 2, 6, 3)
@@ -256,7 +256,7 @@ def packing(base: Path) -> None:
             raise KeyboardInterrupt
 
     (base / "packing").mkdir()
-    with patch("miue.data.pack.check_bag", check_bag):
+    with patch("miue.io.store.pack.check_bag", check_bag):
         _stopped("data", "pack", base / "npy/bags", "--out", base / "packing/store", "--quiet")
 
 

@@ -73,7 +73,7 @@ def another_file(base: Path, target: str) -> Callable[..., Any]:
 
 def read(case: Case, reading: Reading, whole: Any) -> dict[str, Any]:
     """Return how a reading ended: refused, accepted, violated or a traceback."""
-    from miue.errors import MiueError
+    from miue.common.errors import MiueError
 
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -127,7 +127,7 @@ def main() -> None:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.environ["NO_COLOR"] = "1"
-    import miue.api
+    import miue.training.train
     import miue.cli
     import miue.report.report  # noqa: F401
 

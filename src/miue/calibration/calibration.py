@@ -12,8 +12,8 @@ from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.label_sets import SET_SCORES, LabelSets
 from miue.calibration.referral import Referral
 from miue.calibration.scaling import Scaling
-from miue.errors import ModelError, StorageError
-from miue.files import check_format, read_json, write_json
+from miue.common.errors import ModelError, StorageError
+from miue.common.files import check_format, read_json, write_json
 
 FORMAT = "miue-calibration"
 VERSION = 3

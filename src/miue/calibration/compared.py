@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Float64
 
-from miue.prediction_table import PredictionTable
+from miue.predictions.table import PredictionTable
 
 
 def compared_uncertainties(table: PredictionTable) -> Mapping[str, Float64[np.ndarray, "n"]]:

@@ -15,7 +15,7 @@ from miue.calibration.ranks import (
     needed_for_tolerance,
     tolerance_rank,
 )
-from miue.errors import DataError
+from miue.common.errors import DataError
 
 PREFERRED_SCORES = ("knn_mean", "vacuity", "least_confidence")
 

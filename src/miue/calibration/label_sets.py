@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64, Int64
 from pydantic import BaseModel, ConfigDict
 
 from miue.calibration.ranks import check_share, conformal_rank, needed_for_rank
-from miue.errors import DataError, unknown_name
+from miue.common.errors import DataError, unknown_name
 
 
 def one_minus_probability(probabilities: Float64[np.ndarray, "n C"]) -> Float64[np.ndarray, "n C"]:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.errors import ConfigError
-from miue.prediction_table import PredictionTable
+from miue.common.errors import ConfigError
+from miue.predictions.table import PredictionTable
 
 BAGS_OF_PATIENT = ("one", "all")
 ALL_COUNTED = (

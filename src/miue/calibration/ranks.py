@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 from math import ceil, comb, floor
 
-from miue.errors import ConfigError
+from miue.common.errors import ConfigError
 
 _DOUBTFUL = 1e-9  # relative difference of chances below which scipy's rounding may decide
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from miue.calibration.binomial import p_values
 from miue.calibration.ranks import check_share, exact, needed_for_tolerance
-from miue.errors import DataError
+from miue.common.errors import DataError
 
 ORDERING_PART = 10  # one bag in this many says which thresholds are tested; the others test them
 _MARGIN = 1.5  # standard deviations by which the first threshold should keep more bags than a test needs

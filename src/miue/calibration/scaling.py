@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
-from miue.errors import DataError
+from miue.common.errors import DataError
 
 COLDEST, HOTTEST = 0.05, 20.0
 _STEPS = 61  # temperatures tried before the search between neighbours

@@ -6,7 +6,7 @@ import sys
 
 from miue.cli.app import app
 from miue.cli.interrupt import NOTHING, Interrupted
-from miue.errors import MiueError
+from miue.common.errors import MiueError
 
 
 def main() -> None:

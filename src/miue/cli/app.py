@@ -14,9 +14,9 @@ from miue.cli.hub import hub_app
 from miue.cli.inspect import inspect
 from miue.cli.interrupt import Commands
 from miue.cli.make import data_make
-from miue.cli.nuclei import nuclei_app
+from papers.mirel.nuclei.cli import nuclei_app
 from miue.cli.pack import data_pack, data_split
-from miue.cli.paper import paper_app
+from papers.mirel.cli import paper_app
 from miue.cli.patch_labels import data_patch_labels
 from miue.cli.predict import predict
 from miue.cli.report import report

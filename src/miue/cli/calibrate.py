@@ -11,13 +11,13 @@ from miue.cli.given import read_given
 from miue.cli.held_out import calibration_bags
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
-from miue.errors import ConfigError, unknown_name
-from miue.terminal import TextTable, say, show_table
+from miue.common.errors import ConfigError, unknown_name
+from miue.common.terminal import TextTable, say, show_table
 
 if TYPE_CHECKING:
-    from miue.bags import BagDataset
+    from miue.bags.dataset import BagDataset
     from miue.calibration import Calibration
-    from miue.model import Model
+    from miue.model.model import Model
 
 PARTS = ("scaling", "referral", "sets", "ood")
 
@@ -85,8 +85,8 @@ def calibrate(
     FILE --out FILE it is applied by miue decide. What is promised and what is not: docs/decisions.md.
     """
     from miue import calibration as parts
-    from miue.files import refuse_existing
-    from miue.predictions import read_tables
+    from miue.common.files import refuse_existing
+    from miue.predictions.folder import read_tables
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
@@ -171,7 +171,7 @@ def decide(
     """
     from miue.calibration import Calibration
     from miue.calibration import decide as decide_on
-    from miue.files import refuse_existing
+    from miue.common.files import refuse_existing
 
     given = read_given("miue decide", predictions, bags, instances)
     refuse_existing(out, overwrite=overwrite)
@@ -234,8 +234,8 @@ def _opened(
     """Return the model without the decisions of an older calibration, the calibration bags, and what they are."""
     from dataclasses import replace
 
-    from miue.data.run_labels import with_labels_of_run
-    from miue.model import Model
+    from miue.io.labels.run_labels import with_labels_of_run
+    from miue.model.model import Model
 
     model = replace(Model.load(run), calibration=None)
     opened = open_bags(

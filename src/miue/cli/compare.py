@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from miue.escapes import escape_markdown
-from miue.terminal import TextTable, show_table
+from miue.common.escapes import escape_markdown
+from miue.common.terminal import TextTable, show_table
 
 METRICS = ("accuracy", "auroc", "confidence_auroc", "nll", "ece")
 
@@ -31,9 +31,9 @@ def compare(
     may differ.
     Example: miue compare cv-attention cv-max cv-dsmil --metric accuracy --metric auroc --out table.md
     """
-    from miue.comparison import compare as side_by_side
-    from miue.errors import ConfigError, unknown_name
-    from miue.files import atomic_file
+    from miue.selection.comparison import compare as side_by_side
+    from miue.common.errors import ConfigError, unknown_name
+    from miue.common.files import atomic_file
 
     found = side_by_side(folders)
     known = list(dict.fromkeys(key for one in found for key in one.summaries))
@@ -69,7 +69,7 @@ def rows_of(found: Sequence[Any], level: str, columns: Sequence[str]) -> list[li
 def _cell(summary: Any, difference: Any) -> str:
     if summary is None:
         return "—"
-    from miue.cross_validation import is_share
+    from miue.selection.cross_validation import is_share
 
     scale, digits = (100, 1) if is_share(summary.metric) else (1, 3)
     text = f"{scale * summary.mean:.{digits}f}"

@@ -11,11 +11,11 @@ import typer
 from miue.cli.interrupt import kept_on_interrupt, kept_runs
 from miue.cli.options import Device, Encoder, Method, Network, parse_settings, validation_share
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
-from miue.errors import ConfigError
-from miue.terminal import TextTable, say, show_table
+from miue.common.errors import ConfigError
+from miue.common.terminal import TextTable, say, show_table
 
 if TYPE_CHECKING:
-    from miue.data.splits import Splits
+    from miue.io.splits.splits import Splits
 
 
 @takes_bags
@@ -48,10 +48,10 @@ def cross_validate(
     command goes on.
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """
-    from miue.api import DEFAULT_DISTANCES
-    from miue.cross_validation import Recipe
-    from miue.cross_validation import cross_validate as run
-    from miue.data.split_drawing import make_folds
+    from miue.training.train import DEFAULT_DISTANCES
+    from miue.selection.cross_validation import Recipe
+    from miue.selection.cross_validation import cross_validate as run
+    from miue.io.splits.draw import make_folds
 
     options, settings = parse_settings(setting or [], {})
     numbers = _seeds(seeds)
@@ -77,7 +77,7 @@ def cross_validate(
 
 def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) -> Splits | None:
     """Return the folds of --splits, else those of the label table where none are to be drawn."""
-    from miue.data.split_files import read_splits
+    from miue.io.splits.files import read_splits
 
     if source.splits is not None and wanted is not None and source.splits != "none":
         raise ConfigError(
@@ -96,7 +96,7 @@ def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) ->
 def summary_table(summaries: Sequence[Any], folds: int, seeds: int) -> TextTable:
     """Return the metrics as a table for a person; shares in percent."""
 
-    from miue.cross_validation import is_share
+    from miue.selection.cross_validation import is_share
 
     table = TextTable(title=f"{folds} folds × {seeds} seeds")
     for name in ("level", "metric", "mean ± std", "95 % interval", "runs"):
@@ -114,7 +114,7 @@ def summary_table(summaries: Sequence[Any], folds: int, seeds: int) -> TextTable
 
 
 def _seeds(text: str) -> list[int]:
-    from miue.errors import ConfigError
+    from miue.common.errors import ConfigError
 
     words = [word.strip() for word in text.split(",") if word.strip()]
     if not words or not all(word.isdigit() for word in words) or len(set(words)) < len(words):

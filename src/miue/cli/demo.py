@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from miue.cli.options import Out, Overwrite, Quiet
-from miue.terminal import say, show_table
+from miue.common.terminal import say, show_table
 
 
 def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = False) -> None:
@@ -14,7 +14,7 @@ def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = F
     Writes a folder with the bag store, the model, predictions of bags and instances, metrics, figures and an
     HTML report.
     """
-    from miue.demo import run_demo
+    from miue.cli.demo_run import run_demo
     from miue.evaluation.table import evaluation_table
 
     evaluation = run_demo(out, overwrite=overwrite, progress=not quiet)

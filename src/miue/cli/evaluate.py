@@ -9,7 +9,7 @@ import typer
 
 from miue.cli.given import read_given
 from miue.cli.options import AsJson
-from miue.terminal import say_json, show_table
+from miue.common.terminal import say_json, show_table
 
 
 def evaluate(
@@ -27,7 +27,7 @@ def evaluate(
     """
     from miue.evaluation import evaluate as evaluate_predictions
     from miue.evaluation.table import decision_table, evaluation_table
-    from miue.files import write_json
+    from miue.common.files import write_json
 
     given = read_given("miue evaluate", predictions, bags, instances)
     evaluation = evaluate_predictions(given)

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.shift_warning import warn_of_shift
-from miue.errors import unknown_name
-from miue.terminal import TextTable, say, show_table
+from miue.common.errors import unknown_name
+from miue.common.terminal import TextTable, say, show_table
 
 export_app = typer.Typer(
     help="Turn saved predictions into QuPath overlays, heatmaps and a worklist; the model is not needed.",
@@ -72,9 +72,9 @@ def export_geojson(
     measurements, the probability of each class, every uncertainty measure and every distance score.
     Example: miue export geojson predictions --out overlays --class tumour --threshold 0.5 --merge
     """
-    from miue.export.folders import Export, write_overlays
-    from miue.files import refuse_existing
-    from miue.predictions import read_predictions
+    from miue.pathology.export.folders import Export, write_overlays
+    from miue.common.files import refuse_existing
+    from miue.predictions.folder import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
     written = write_overlays(
@@ -113,9 +113,9 @@ def export_heatmap(
     Raw values on fixed ranges with their units: the same colour is the same number on every slide.
     Example: miue export heatmap predictions --slides slides --out heatmaps
     """
-    from miue.export.folders import Export, write_heatmaps
-    from miue.files import refuse_existing
-    from miue.predictions import read_predictions
+    from miue.pathology.export.folders import Export, write_heatmaps
+    from miue.common.files import refuse_existing
+    from miue.predictions.folder import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
     how = Export(patch_size, skip_bad, overwrite, progress=not quiet)
@@ -138,9 +138,9 @@ def export_arrays(
     Laid out as TRIDENT lays out features: coords in level-0 pixels with patch_size_level0.
     Example: miue export arrays predictions --out arrays
     """
-    from miue.export.folders import Export, write_arrays
-    from miue.files import refuse_existing
-    from miue.predictions import read_predictions
+    from miue.pathology.export.folders import Export, write_arrays
+    from miue.common.files import refuse_existing
+    from miue.predictions.folder import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
     written = write_arrays(
@@ -178,9 +178,9 @@ def export_worklist(
     training data, model unsure, in between classes, of few patches. For each reason the most out of distribution
     come first. All others are routine.
     """
-    from miue.export.worklist import Limits, worklist, write_worklist
-    from miue.files import refuse_existing
-    from miue.predictions import read_predictions
+    from miue.report.worklist import Limits, worklist, write_worklist
+    from miue.common.files import refuse_existing
+    from miue.predictions.folder import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
     predictions = read_predictions(given)
@@ -223,7 +223,7 @@ def parse_bounds(text: str | None) -> tuple[int, int]:
     Raises:
         ConfigError: not two whole numbers.
     """
-    from miue.errors import ConfigError
+    from miue.common.errors import ConfigError
 
     if text is None:
         return 0, 0
@@ -255,7 +255,7 @@ def export_beside(
     Raises:
         ConfigError, DataError, StorageError: a kind that cannot be written; the predictions stay.
     """
-    from miue.export.folders import Export, write_arrays, write_heatmaps, write_overlays
+    from miue.pathology.export.folders import Export, write_arrays, write_heatmaps, write_overlays
 
     how = Export(skip_bad=skip_bad, progress=progress)
     for kind in dict.fromkeys(kinds):

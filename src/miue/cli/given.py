@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from miue.errors import ConfigError
+from miue.common.errors import ConfigError
 
 if TYPE_CHECKING:
-    from miue.predictions import Predictions
+    from miue.predictions.folder import Predictions
 
 
 def read_given(command: str, folder: Path | None, bags: Path | None, instances: Path | None) -> Predictions:
@@ -18,7 +18,7 @@ def read_given(command: str, folder: Path | None, bags: Path | None, instances: 
         ConfigError: both or neither, or instances without bags.
         StorageError, DataError: predictions that cannot be read.
     """
-    from miue.predictions import read_predictions, read_tables
+    from miue.predictions.folder import read_predictions, read_tables
 
     if folder is not None and bags is None and instances is None:
         return read_predictions(folder)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from miue.errors import DataError
+from miue.common.errors import DataError
 
 if TYPE_CHECKING:
-    from miue.bags import BagDataset
+    from miue.bags.dataset import BagDataset
 
 STOPPED_EARLY = (
     "these bags also chose the epoch that training kept, so that the guarantees hold nearly, not exactly; "
@@ -27,8 +27,8 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     Raises:
         DataError: bags or patients that the model was trained on, or no bags that are known not to be.
     """
-    from miue.files import read_json
-    from miue.plan import fingerprint
+    from miue.common.files import read_json
+    from miue.training.plan import fingerprint
 
     known = parts_of_run(run, bags)
     held_out = known.within("validation")
@@ -81,9 +81,9 @@ def parts_of_run(run: Path, bags: BagDataset) -> PartsOfRun:
 
     A bag that the run does not list is the one that it lists under the same name but for endings of files.
     """
-    from miue.data.bag_names import key_of
-    from miue.data.split_files import read_parts
-    from miue.data.splits import patients_of
+    from miue.io.labels.bag_names import key_of
+    from miue.io.splits.files import read_parts
+    from miue.io.splits.splits import patients_of
 
     path = run / "splits.csv"
     listed = read_parts(path) if path.exists() else {}

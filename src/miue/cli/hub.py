@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from miue.terminal import say
+from miue.common.terminal import say
 
 hub_app = typer.Typer(
     help="Write a model card; push a model to the Hugging Face Hub, or pull one.",

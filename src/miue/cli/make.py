@@ -11,8 +11,8 @@ import typer
 
 from miue.cli.options import Out, Overwrite
 from miue.cli.outputs import locks_out
-from miue.errors import ConfigError, unknown_name
-from miue.terminal import say
+from miue.common.errors import ConfigError, unknown_name
+from miue.common.terminal import say
 
 SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags", "nuclei-bags")
 NEED_FILES = {
@@ -43,8 +43,8 @@ def data_make(
     overwrite: Overwrite = False,
 ) -> None:
     """Make a bag store: digits-bags and gaussian-bags without files, the others from --source."""
-    from miue.data.store import write_store
-    from miue.files import refuse_existing
+    from miue.io.store.store import write_store
+    from miue.common.files import refuse_existing
 
     refuse_existing(out, overwrite=overwrite)
     bags = _make_bags(name, source, ood or [], ood_ratio, split)
@@ -69,18 +69,18 @@ def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, spl
                 fix="pass --source FOLDER",
             )
         if name.startswith("musk"):
-            from miue.data.musk_bags import musk_bags
+            from miue.datasets.musk import musk_bags
 
             return musk_bags(source, int(name[4]))
         if name == "nuclei-bags":
-            from miue.cli.nuclei import make_nuclei_bags
+            from papers.mirel.nuclei.cli import make_nuclei_bags
 
             return make_nuclei_bags(source, ood, split)
         if name == "mnist-bags":
-            from miue.data.mnist_bags import mnist_bags
+            from miue.datasets.mnist import mnist_bags
 
             return mnist_bags(source, splits=splits, ood=ood, ood_ratio=ratio)
-        from miue.data.cifar10_bags import cifar10_bags
+        from miue.datasets.cifar10 import cifar10_bags
 
         return cifar10_bags(source, splits=splits, ood=ood, ood_ratio=ratio)
     if ood or source is not None:
@@ -91,9 +91,9 @@ def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, spl
             fix="leave it out",
         )
     if name == "digits-bags":
-        from miue.data.digits_bags import digits_bags
+        from miue.datasets.digits import digits_bags
 
         return digits_bags(splits=splits, ood_ratio=ratio)
-    from miue.data.gaussian_bags import gaussian_bags
+    from miue.datasets.gaussian import gaussian_bags
 
     return gaussian_bags(splits=splits, ood_ratio=ratio)

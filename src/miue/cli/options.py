@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from miue.errors import ConfigError
+from miue.common.errors import ConfigError
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
@@ -52,8 +52,8 @@ def validation_share(settings: Mapping[str, Any]) -> float:
     Raises:
         ConfigError: a setting that does not exist or cannot be so.
     """
-    from miue.config import training_config
-    from miue.data.split_drawing import VALIDATION_SHARE
+    from miue.model.config import training_config
+    from miue.io.splits.draw import VALIDATION_SHARE
 
     share = training_config(settings).validation_fraction
     return share if "validation_fraction" in settings else VALIDATION_SHARE

@@ -12,7 +12,7 @@ def locks_out(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def wrapped(**given: Any) -> None:
-        from miue.locks import locked
+        from miue.common.locks import locked
 
         with locked(given["out"]):
             command(**given)

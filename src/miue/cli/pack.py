@@ -12,7 +12,7 @@ import typer
 
 from miue.cli.interrupt import kept_bags, kept_on_interrupt
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
-from miue.terminal import say
+from miue.common.terminal import say
 
 Bags = Annotated[Path, typer.Argument(help=BAGS_HELP)]
 
@@ -32,9 +32,9 @@ def data_pack(
     written is read back and compared.
     Example: miue data pack features_uni_v2 --labels labels.csv --out store
     """
-    from miue.data.pack import pack
-    from miue.data.split_drawing import VALIDATION_SHARE
-    from miue.files import refuse_existing
+    from miue.io.store.pack import pack
+    from miue.io.splits.draw import VALIDATION_SHARE
+    from miue.common.files import refuse_existing
 
     refuse_existing(out, overwrite=overwrite)
     opened = open_bags(bags, source, progress=not quiet, validation_share=VALIDATION_SHARE)
@@ -84,8 +84,8 @@ def data_split(
     Use them with --splits FILE --fold K of train, predict and pack, or with cross-validate.
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
-    from miue.data.split_drawing import make_folds, make_split
-    from miue.data.split_files import write_splits
+    from miue.io.splits.draw import make_folds, make_split
+    from miue.io.splits.files import write_splits
 
     opened = open_bags(bags, source, progress=False)
     data = opened.bags

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from miue.terminal import say
+from miue.common.terminal import say
 
 UNANNOTATED = ("refuse", "negative", "skip")
 
@@ -45,9 +45,9 @@ def data_patch_labels(
 
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """
-    from miue.data.annotations import Groups
-    from miue.data.patch_labels import Labelling, write_patch_labels
-    from miue.errors import ConfigError, unknown_name
+    from miue.pathology.annotations import Groups
+    from miue.pathology.patch_labels import Labelling, write_patch_labels
+    from miue.common.errors import ConfigError, unknown_name
 
     if unannotated not in UNANNOTATED:
         raise unknown_name("treatment of slides without annotation", unannotated, UNANNOTATED)
@@ -72,8 +72,8 @@ def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Pat
     Raises:
         StorageError: no files, or no folder of annotations.
     """
-    from miue.data.annotations import find_annotation
-    from miue.errors import StorageError
+    from miue.pathology.annotations import find_annotation
+    from miue.common.errors import StorageError
 
     files = sorted(features.glob("*.h5"))
     if not files:
@@ -88,7 +88,7 @@ def labelled(files: list[Path], how: Any, counts: Counter[str], quiet: bool) -> 
     """Yield each slide with the labels of its patches, and count them."""
     from rich.progress import track
 
-    from miue.data.patch_labels import patch_labels
+    from miue.pathology.patch_labels import patch_labels
 
     for file in track(files, "Slides", console=Console(stderr=True), disable=quiet):
         labels = patch_labels(file, how)

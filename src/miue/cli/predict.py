@@ -13,8 +13,8 @@ from miue.cli.options import Device, Out, Overwrite, Quiet
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
-from miue.errors import ConfigError
-from miue.terminal import say
+from miue.common.errors import ConfigError
+from miue.common.terminal import say
 
 
 @takes_bags
@@ -56,10 +56,10 @@ def predict(
     --split that holds some is refused.
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
-    from miue.data.run_labels import with_labels_of_run
-    from miue.devices import torch_device
-    from miue.files import refuse_existing
-    from miue.model import Model
+    from miue.io.labels.run_labels import with_labels_of_run
+    from miue.common.devices import torch_device
+    from miue.common.files import refuse_existing
+    from miue.model.model import Model
 
     refuse_existing(out, overwrite=overwrite)
     check_exports(export or [])

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 
 from miue.cli.sources import say_left_out
-from miue.errors import ConfigError
-from miue.terminal import say
+from miue.common.errors import ConfigError
+from miue.common.terminal import say
 
 
 def report(
@@ -53,9 +53,9 @@ def report(
     method with different seeds are also shown as mean and standard deviation. docs/report.md says how to read
     each figure.
     """
-    from miue.data.opening import open_source
-    from miue.files import refuse_existing
-    from miue.predictions import read_predictions, read_tables
+    from miue.io.load import open_source
+    from miue.common.files import refuse_existing
+    from miue.predictions.folder import read_predictions, read_tables
     from miue.report.report import Resampling, write_report
 
     folders = predictions or []

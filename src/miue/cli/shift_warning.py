@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from miue.terminal import say
+from miue.common.terminal import say
 
 if TYPE_CHECKING:
-    from miue.predictions import Predictions
+    from miue.predictions.folder import Predictions
 
 MEANING = (
     "What the calibration promises, it promises for bags like its own: look at scanner, stain, focus, features "

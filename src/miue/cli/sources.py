@@ -11,8 +11,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from miue.errors import ConfigError, first_few
-from miue.terminal import say
+from miue.common.errors import ConfigError, first_few
+from miue.common.terminal import say
 
 BAGS_HELP = "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays), or long table (CSV, Parquet)."
 
@@ -105,8 +105,8 @@ def open_bags(
         ConfigError: an option that does not fit what lies at ``path``.
         DataError, StorageError: bags that cannot be used.
     """
-    from miue.data.opening import open_source
-    from miue.data.split_files import read_splits
+    from miue.io.load import open_source
+    from miue.io.splits.files import read_splits
 
     if source.mpp is not None and not (path.is_dir() and not (path / "store.json").exists()):
         raise ConfigError(

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from miue.cli.interrupt import kept_on_interrupt
-from miue.terminal import say
+from miue.common.terminal import say
 
 Slides = Annotated[list[Path], typer.Argument(metavar="SLIDE...", help="Slides that OpenSlide reads.")]
 Out = Annotated[Path, typer.Option(help="Folder to write, one .h5 per slide.")]
@@ -56,7 +56,7 @@ def data_tile(
 
     Example: miue data tile slides/*.svs --out features --patch-px 256 --magnification 20
     """
-    from miue.data.slide_tiles import Tiling, matches, tile_slide
+    from miue.pathology.tiling import Tiling, matches, tile_slide
 
     tiling = Tiling(patch_px, magnification, tissue)
     chosen = encoder_of(encoder, normalisation, batch, device)
@@ -74,7 +74,7 @@ def data_tile(
 
 def encoder_of(path: Path | None, normalisation: str, batch: int, device: str) -> Any:
     """Return the encoder that the options name."""
-    from miue.data.patch_encoders import network_encoder, plain_encoder
+    from miue.pathology.patch_encoders import network_encoder, plain_encoder
 
     if path is None:
         return plain_encoder()
@@ -108,9 +108,9 @@ def for_each_slide(
     """
     from rich.progress import Progress
 
-    from miue.errors import DataError, MiueError
-    from miue.files import remove_temporaries
-    from miue.locks import locked
+    from miue.common.errors import DataError, MiueError
+    from miue.common.files import remove_temporaries
+    from miue.common.locks import locked
 
     refuse_same_names(slides)
     failed: list[str] = []
@@ -157,7 +157,7 @@ def refuse_same_names(slides: list[Path]) -> None:
     Raises:
         DataError: two of one name.
     """
-    from miue.errors import DataError
+    from miue.common.errors import DataError
 
     names = [slide.stem for slide in slides]
     if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -170,7 +170,7 @@ def refuse_same_names(slides: list[Path]) -> None:
 
 
 def _made_otherwise(target: Path) -> Exception:
-    from miue.errors import StorageError
+    from miue.common.errors import StorageError
 
     return StorageError(
         item=f"{str(target)!r}",

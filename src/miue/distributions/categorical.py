@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.distributions.base import PredictiveDistribution
-from miue.errors import DataError
+from miue.common.errors import DataError
 
 
 class Categorical(PredictiveDistribution):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from miue.distributions.base import PredictiveDistribution
 from miue.distributions.special import digamma_remainder, lgamma_remainder, trigamma
-from miue.errors import DataError
+from miue.common.errors import DataError
 
 _HALF_LOG_TWO_PI = log(2 * pi) / 2
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from miue.distributions.base import PredictiveDistribution
 from miue.distributions.categorical import Categorical
-from miue.errors import DataError
+from miue.common.errors import DataError
 
 
 class Draws(PredictiveDistribution):

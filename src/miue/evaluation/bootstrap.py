@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.evaluation.evaluate import default_measures
 from miue.evaluation.metrics import ECE_BINS
-from miue.prediction_table import PredictionTable
+from miue.predictions.table import PredictionTable
 
 CELLS_AT_ONCE = 2_000_000  # resamples × items held in memory together
 ENOUGH = 0.5  # share of resamples in which a metric must be defined

@@ -25,8 +25,8 @@ from miue.evaluation.metrics import (
     negative_log_likelihood,
     separation,
 )
-from miue.prediction_table import PredictionTable
-from miue.predictions import Predictions
+from miue.predictions.table import PredictionTable
+from miue.predictions.folder import Predictions
 
 if TYPE_CHECKING:
     from miue.evaluation.table import ResultTable

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
 
-from miue.escapes import visible
+from miue.common.escapes import visible
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Evaluation, LevelEvaluation
 from miue.evaluation.metrics import Metric, Separation
-from miue.measures import MEASURES
-from miue.terminal import TextTable
+from miue.distributions.measures import MEASURES
+from miue.common.terminal import TextTable
 
 NO_SUCH_SET = "no item of this out-of-distribution set at this level"
 Row = tuple[str, Metric, bool]  # name, value, whether it is shown in percent

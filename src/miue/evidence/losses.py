@@ -14,7 +14,7 @@ from torch.nn.functional import one_hot
 
 from miue.distributions.dirichlet import divergence_from_uniform
 from miue.distributions.special import inverse_trigamma_remainder, trigamma
-from miue.errors import out_of_range
+from miue.common.errors import out_of_range
 from miue.evidence.activation import alpha_of
 
 

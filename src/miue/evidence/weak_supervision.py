@@ -16,7 +16,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.evidence.losses import expected_probability
-from miue.segments import Segments, per_instance, segment_logsumexp, segment_sum
+from miue.bags.segments import Segments, per_instance, segment_logsumexp, segment_sum
 
 
 class Supervision(NamedTuple):

@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from miue.errors import ConfigError, ModelError
-from miue.escapes import escape_markdown
-from miue.files import atomic_file, read_json, refuse_existing
-from miue.measures import MEASURES
-from miue.model import Model
+from miue.common.errors import ConfigError, ModelError
+from miue.common.escapes import escape_markdown
+from miue.common.files import atomic_file, read_json, refuse_existing
+from miue.distributions.measures import MEASURES
+from miue.model.model import Model
 
 CARD = "README.md"
 TAGS = ("multiple-instance-learning", "uncertainty-estimation", "out-of-distribution-detection")

@@ -7,10 +7,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from miue.errors import ConfigError, StorageError
-from miue.files import atomic_folder
+from miue.common.errors import ConfigError, StorageError
+from miue.common.files import atomic_folder
 from miue.hub.card import CARD
-from miue.model import Model
+from miue.model.model import Model
 
 FILES = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json", "validation.json", CARD)
 """What travels: JSON, tensors and the card. Nothing else is sent or fetched, and none of it holds code."""

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from miue.distributions import Categorical
-from miue.segments import Segments, per_instance, segment_max
+from miue.bags.segments import Segments, per_instance, segment_max
 
 
 def attention_proxy(

@@ -10,12 +10,12 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from miue.bags import BagBatch
+from miue.bags.dataset import BagBatch
 from miue.distributions import PredictiveDistribution
-from miue.errors import ConfigError, unknown_name
+from miue.common.errors import ConfigError, unknown_name
 from miue.methods.attention_proxy import attention_proxy
 from miue.networks.base import MILNetwork, Projection, Scores
-from miue.segments import Segments
+from miue.bags.segments import Segments
 
 ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
 

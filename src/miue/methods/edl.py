@@ -7,9 +7,9 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.bags import BagBatch
+from miue.bags.dataset import BagBatch
 from miue.distributions import Dirichlet, PredictiveDistribution
-from miue.errors import unknown_name
+from miue.common.errors import unknown_name
 from miue.evidence import ACTIVATIONS, alpha_of
 from miue.evidence.losses import EvidentialLoss
 from miue.methods.base import Method

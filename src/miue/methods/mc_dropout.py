@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch.nn.modules.dropout import _DropoutNd
 
-from miue.errors import ConfigError
+from miue.common.errors import ConfigError
 from miue.methods.base import Method
 from miue.methods.deterministic import Deterministic
 from miue.networks.base import MILNetwork
-from miue.seeds import seed_of
+from miue.common.seeds import seed_of
 
 
 class MCDropout(Deterministic):

@@ -10,9 +10,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from miue.bags import as_float
-from miue.encoders.base import Encoder
-from miue.segments import Segments
+from miue.bags.dataset import as_float
+from miue.networks.encoders.base import Encoder
+from miue.bags.segments import Segments
 
 ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
 

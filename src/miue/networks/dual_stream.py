@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.encoders.base import Encoder
+from miue.networks.encoders.base import Encoder
 from miue.networks.base import MILNetwork, Projection, Scores
-from miue.segments import (
+from miue.bags.segments import (
     Segments,
     per_instance,
     segment_argmax,

@@ -11,7 +11,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from miue.networks.base import MILNetwork, Projection, Scores
-from miue.segments import Segments
+from miue.bags.segments import Segments
 
 SLOTS = 32_768  # instances and padding that are scored at once
 

@@ -14,8 +14,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from miue.encoders.base import Encoder
-from miue.errors import ConfigError
+from miue.networks.encoders.base import Encoder
+from miue.common.errors import ConfigError
 from miue.networks.base import MILNetwork
 from miue.networks.padded import PaddedNetwork
 

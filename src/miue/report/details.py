@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from miue.coords import Coords
-from miue.errors import DataError
+from miue.bags.coords import Coords
+from miue.common.errors import DataError
 from miue.evaluation.evaluate import default_measures
-from miue.prediction_table import PredictionTable
+from miue.predictions.table import PredictionTable
 from miue.report.runs import Comparison
 from miue.report.summaries import packed
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags import BagDataset
-from miue.errors import ConfigError
+from miue.bags.dataset import BagDataset
+from miue.common.errors import ConfigError
 from miue.report.details import Instances, all_instances, instance_details, telling_first
 from miue.report.page import render_page
 from miue.report.pictures import check_store, instance_strips, with_coords_of

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from miue.calibration.dataset_shift import shift_of
-from miue.ood_flags import OodFlags
-from miue.predictions import Predictions
+from miue.bags.ood_flags import OodFlags
+from miue.predictions.folder import Predictions
 
 
 def notes_on_content(runs: Sequence[tuple[str, Predictions]]) -> list[str]:

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 from PIL import Image
 
-from miue.bags import BagDataset
-from miue.errors import DataError
+from miue.bags.dataset import BagDataset
+from miue.common.errors import DataError
 from miue.report.details import Instances
 from miue.report.runs import Comparison
 

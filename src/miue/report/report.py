@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from miue.bags import BagDataset
-from miue.errors import ConfigError
+from miue.bags.dataset import BagDataset
+from miue.common.errors import ConfigError
 from miue.evaluation.bootstrap import Step, bootstrap_intervals, patients_by_bag
 from miue.evaluation.evaluate import LevelEvaluation, evaluate_level
-from miue.files import atomic_file
-from miue.prediction_table import PredictionTable
-from miue.predictions import Predictions
+from miue.common.files import atomic_file
+from miue.predictions.table import PredictionTable
+from miue.predictions.folder import Predictions
 from miue.report.content import LEVELS, Levels, facts_of, overview, page_content
 from miue.report.decisions_table import decisions_table
 from miue.report.fitting import Track, fitted_page, look_inside

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags import Labels
+from miue.bags.dataset import Labels
 from miue.calibration.dataset_shift import KEY
-from miue.errors import DataError
-from miue.ood_flags import OodFlags
-from miue.prediction_table import PredictionTable
-from miue.predictions import Predictions
+from miue.common.errors import DataError
+from miue.bags.ood_flags import OodFlags
+from miue.predictions.table import PredictionTable
+from miue.predictions.folder import Predictions
 from miue.report.notes import notes_on_content
 
 # What stands in the predictions of one training and is not of the method

@@ -10,8 +10,8 @@ from jaxtyping import Shaped
 
 from miue.evaluation.evaluate import LevelEvaluation, default_measures
 from miue.evaluation.metrics import ECE_BINS, NO_LABEL
-from miue.measures import MEASURES
-from miue.prediction_table import PredictionTable
+from miue.distributions.measures import MEASURES
+from miue.predictions.table import PredictionTable
 
 HISTOGRAM_BINS = 40
 CURVE_POINTS = 200

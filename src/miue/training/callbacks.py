@@ -14,10 +14,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from miue.errors import StorageError
-from miue.files import atomic_file
+from miue.common.errors import StorageError
+from miue.common.files import atomic_file
 from miue.methods import Method
-from miue.tables import read_text_columns
+from miue.predictions.csv import read_text_columns
 from miue.training.checkpoint import digest, weights_of, write_tensors
 from miue.training.module import TrainingModule
 

@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from miue.errors import StorageError
-from miue.files import atomic_file
+from miue.common.errors import StorageError
+from miue.common.files import atomic_file
 
 PARTS = ("epoch", "state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks")
 """What Lightning reads of a checkpoint."""

@@ -14,10 +14,10 @@ from pathlib import Path
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 
-from miue.bags import BagDataset
-from miue.config import TrainingConfig
-from miue.devices import lightning_device
-from miue.errors import DataError
+from miue.bags.dataset import BagDataset
+from miue.model.config import TrainingConfig
+from miue.common.devices import lightning_device
+from miue.common.errors import DataError
 from miue.methods import Method
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, EpochRecord
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in

@@ -1,0 +1,78 @@
+"""The paper's figures by name: what each shows, and what draws it from trained presets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from miue.common.errors import unknown_name
+from papers.mirel.figures.bag_examples import draw_bag_examples
+from papers.mirel.figures.confidence_by_digit import draw_confidence_by_digit
+from papers.mirel.figures.confidence_by_ratio import draw_confidence_by_ratio, draw_strength_by_ratio
+from papers.mirel.figures.detection_by_ratio import draw_detection_by_ratio
+from papers.mirel.figures.drawn import Drawn
+from papers.mirel.figures.estimator_surfaces import draw_estimator_surfaces
+from papers.mirel.runner import Places
+
+Draw = Callable[[Sequence[int], Places, str], Drawn]
+"""(seeds, places, device) → figure and its numbers."""
+
+
+class PaperFigure(NamedTuple):
+    """A figure by name.
+
+    Attributes:
+        shows: what it shows.
+        draw: draws it.
+    """
+
+    shows: str
+    draw: Draw
+
+
+def _figures() -> dict[str, PaperFigure]:
+    found = {}
+    for network, title in (("abmil", "ABMIL"), ("dsmil", "DSMIL")):
+        for source in ("fmnist", "kmnist"):
+            found[f"confidence-{network}-{source}"] = PaperFigure(
+                f"confidence of bags and instances by share of {source} instances, {title} with and without MIREL",
+                partial(draw_confidence_by_ratio, network, source),
+            )
+            found[f"strength-{network}-{source}"] = PaperFigure(
+                f"α0 of bags and instances by share of {source} instances, {title} + MIREL",
+                partial(draw_strength_by_ratio, network, source),
+            )
+        found[f"ood-ratio-{network}"] = PaperFigure(
+            f"AUROC of foreign bags by share of foreign instances, {title} with and without MIREL, and distance",
+            partial(draw_detection_by_ratio, network),
+        )
+        found[f"digits-{network}"] = PaperFigure(
+            f"confidence of instances by digit, {title} with and without MIREL",
+            partial(draw_confidence_by_digit, network),
+        )
+    found["surfaces"] = PaperFigure(
+        "probability and uncertainty over the plane of the synthetic bags: a_k, T, T of I-EDL, R",
+        draw_estimator_surfaces,
+    )
+    found["bag-examples"] = PaperFigure(
+        "bags of MNIST-bags, instance by instance, under ABMIL + MIREL", draw_bag_examples
+    )
+    return found
+
+
+FIGURES = _figures()
+
+
+def paper_figure(name: str) -> PaperFigure:
+    """Return the figure of that name.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    if name not in FIGURES:
+        raise unknown_name("figure", name, FIGURES)
+    return FIGURES[name]
+
+
+__all__ = ["FIGURES", "Drawn", "PaperFigure", "paper_figure"]

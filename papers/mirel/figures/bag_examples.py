@@ -1,0 +1,93 @@
+"""Bags instance by instance, in and out of distribution.
+
+Reference: Liu & Ji 2024, figure of bag examples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from miue.bags.dataset import BagDataset
+from miue.distributions import Dirichlet
+from papers.mirel.figures.drawn import Cell, Drawn
+from papers.mirel.figures.ood_sweep import SOURCES
+from papers.mirel.runner import Places, train_preset
+
+COLUMNS = ("bag_id", "instance", "label", "is_ood", "probability", "vacuity")
+PRESET = "mnist/abmil-mirel"
+RATIO = 0.4
+WIDTH = 12  # instances shown
+
+
+def draw_bag_examples(seeds: Sequence[int], places: Places, device: str) -> Drawn:
+    """Draw a positive and a negative bag, and two bags with foreign instances of each source.
+
+    Args:
+        seeds: the first is used.
+        places: where images, models and results are.
+        device: "auto", "cpu", "gpu".
+    """
+    from miue.datasets.mnist import mnist_bags
+
+    bags = mnist_bags(places.source, splits=["test"], ood=SOURCES, ood_ratio=RATIO)
+    inside = np.flatnonzero(bags.is_ood.in_distribution)[:2]
+    foreign = [np.flatnonzero(np.array(bags.ood_sets) == name)[:2] for name in sorted(set(bags.ood_sets) - {""})]
+    return drawn_bags(bags.subset(np.concatenate([inside, *foreign])), seeds[0], places, device)
+
+
+def drawn_bags(bags: BagDataset, seed: int, places: Places, device: str) -> Drawn:
+    """Draw each bag as a row of images with the probability of a 9 and the vacuity under R."""
+    model = train_preset(PRESET, [seed], places, device)[0]
+    found = model.predict(bags, device=device)
+    table = found.instances
+    assert table is not None
+    assert isinstance(table.distribution, Dirichlet)
+    assert table.instance is not None
+    vacuity, probability = table.distribution.vacuity().numpy(), table.probabilities[:, 1]
+    figure = Figure(figsize=(12.5, 1.72 * len(bags)), layout="constrained")
+    grid = figure.subplots(len(bags), WIDTH, squeeze=False)
+    for row, axes_of_bag in enumerate(grid):
+        members = np.flatnonzero(table.bag_ids == bags.ids[row])
+        images = bags.batch([row]).instances.numpy()
+        for place, axes in enumerate(axes_of_bag):
+            axes.axis("off")
+            if place >= len(members):
+                continue
+            member = members[place]
+            axes.imshow(images[place, ..., 0], cmap="gray", vmin=0, vmax=255)
+            axes.set_title(f"p {probability[member]:.2f}\nvac. {vacuity[member]:.2f}", fontsize=7.5)
+            is_target = table.labels.known[member] and table.labels.values[member] == 1
+            if is_target or table.is_ood.out_of_distribution[member]:
+                colour = "#d1495b" if is_target else "#edae49"
+                axes.add_patch(Rectangle((-0.5, -0.5), 28, 28, fill=False, edgecolor=colour, linewidth=3))
+        kind = bags.ood_sets[row] or "in distribution"
+        said = f"bag p {found.bags.probabilities[row, 1]:.2f}"
+        axes_of_bag[0].text(
+            -0.15,
+            0.5,
+            f"{kind}\n{said}",
+            transform=axes_of_bag[0].transAxes,
+            ha="right",
+            va="center",
+            fontsize=8.5,
+        )
+    figure.suptitle(
+        "p: probability of a 9 (red frame: it is one). vac.: vacuity under R. Yellow frame: foreign.", fontsize=10
+    )
+    rows: list[list[Cell]] = []
+    for member in range(len(table)):
+        label = int(table.labels.values[member]) if table.labels.known[member] else ""
+        start: list[Cell] = [str(table.bag_ids[member]), int(table.instance[member]), label]
+        rows.append(
+            [
+                *start,
+                int(table.is_ood.out_of_distribution[member]),
+                float(probability[member]),
+                float(vacuity[member]),
+            ]
+        )
+    return Drawn(figure, COLUMNS, rows)

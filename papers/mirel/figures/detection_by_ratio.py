@@ -1,0 +1,85 @@
+"""How well foreign bags are told apart as their share of foreign instances grows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from miue.evaluation.metrics import separation
+from papers.mirel.figures.drawn import Cell, Drawn, plain
+from papers.mirel.figures.ood_sweep import RATIOS, SOURCES, OodSweep, sweep_of
+from papers.mirel.preset import preset
+from papers.mirel.runner import Places
+
+COLUMNS = ("preset", "seed", "source", "ood_ratio", "score", "bag_auroc")
+CURVES = {
+    "least_confidence": ("1 − max probability", "#8d8d8d"),
+    "inverse_max_alpha": ("1 / max α", "#1b6ca8"),
+    "vacuity": ("vacuity C/α0", "#66a182"),
+    "knn_mean": ("distance to training instances, mean", "#d1495b"),
+    "knn_high": ("the same, high quantile", "#edae49"),
+}
+
+
+def draw_detection_by_ratio(network: str, seeds: Sequence[int], places: Places, device: str) -> Drawn:
+    """Draw the AUROC of foreign against other bags, mean and standard deviation over seeds.
+
+    Args:
+        network: "abmil" or "dsmil".
+        seeds: all are used.
+        places: where images, models and results are.
+        device: "auto", "cpu", "gpu".
+    """
+    names = [f"mnist/{network}-deterministic", f"mnist/{network}-mirel"]
+    rows: list[list[Cell]] = []
+    for name in names:
+        for seed in seeds:
+            rows += detection_rows(name, seed, sweep_of(name, seed, places, device))
+    figure = Figure(figsize=(10.4, 6.6), layout="constrained")
+    grid = figure.subplots(2, 2, sharex=True, sharey=True)
+    for row, name in zip(grid, names, strict=True):
+        for axes, source in zip(row, SOURCES, strict=True):
+            for score, (label, colour) in CURVES.items():
+                values = np.array(
+                    [
+                        [float(r[5]) for r in rows if r[0] == name and r[2:5] == [source, ratio, score]]
+                        for ratio in RATIOS
+                    ]
+                )
+                if values.size:
+                    axes.errorbar(
+                        RATIOS,
+                        100 * values.mean(1),
+                        100 * values.std(1),
+                        label=label,
+                        color=colour,
+                        capsize=2,
+                        marker="o",
+                        markersize=3,
+                    )
+            axes.axhline(50, color="#bbbbbb", linewidth=0.8)
+            axes.set_title(f"{preset(name).title}, {source}", loc="left", fontsize=11)
+            axes.legend(frameon=False, fontsize=8)
+            plain(axes)
+    for axes in grid[-1]:
+        axes.set_xlabel("share of foreign instances in a bag")
+    for axes in grid[:, 0]:
+        axes.set_ylabel("AUROC of foreign bags in %")
+    return Drawn(figure, COLUMNS, rows)
+
+
+def detection_rows(name: str, seed: int, sweep: OodSweep) -> list[list[Cell]]:
+    """Return the AUROC of every score that the figure shows, by source and share of foreign instances."""
+    rows: list[list[Cell]] = []
+    for source in SOURCES:
+        for ratio in RATIOS:
+            for score in (score for score in CURVES if score in sweep.names("bag")):
+                inside, outside = sweep.of("bag", score), sweep.of("bag", score, source, ratio)
+                uncertainty = np.concatenate([inside, outside]).astype(np.float64)
+                own = np.repeat([True, False], [len(inside), len(outside)])
+                found = separation(uncertainty, own, names=("in-distribution", "foreign"))
+                assert found.auroc.value is not None
+                rows.append([name, seed, source, ratio, score, found.auroc.value])
+    return rows

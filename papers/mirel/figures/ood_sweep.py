@@ -1,0 +1,113 @@
+"""Scores of one trained preset on bags with a growing share of foreign instances, kept in the work folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32
+
+from miue.bags.dataset import BagDataset
+from miue.distributions import Dirichlet
+from papers.mirel.preset import preset
+from papers.mirel.runner import Places, store_of, train_preset
+from miue.common.files import atomic_file
+from miue.predictions.table import PredictionTable
+
+RATIOS = (0.2, 0.4, 0.6, 0.8, 1.0)
+SOURCES = ("fmnist", "kmnist")
+CONFIDENCE, STRENGTH = "confidence", "strength"  # negative expected entropy in nats; α0
+
+
+@dataclass(frozen=True)
+class OodSweep:
+    """Scores of bags and instances by source and share of foreign instances.
+
+    Attributes:
+        scores: by (level, source, ratio, score); ("bag", "", 0.0, …) is in distribution. Instances are
+            those of in-distribution bags and the foreign ones of bags with a share of 1: what is
+            predicted of an instance does not depend on its bag.
+    """
+
+    scores: Mapping[tuple[str, str, float, str], Float32[np.ndarray, "n"]]
+
+    def of(self, level: str, score: str, source: str = "", ratio: float = 0.0) -> Float32[np.ndarray, "n"]:
+        """Return one score of every item of one set."""
+        return self.scores[level, source, ratio, score]
+
+    def names(self, level: str) -> list[str]:
+        """Return the names of the scores of a level."""
+        return [name for kind, source, _, name in self.scores if kind == level and not source]
+
+
+def sweep_of(name: str, seed: int, places: Places, device: str) -> OodSweep:
+    """Return the scores of a preset on MNIST-bags; computed once, then read from the work folder.
+
+    Args:
+        name: a preset on MNIST-bags.
+        seed: of its training, which is done or continued where needed.
+        places: where images, models and results are.
+        device: "auto", "cpu", "gpu".
+    """
+    path = places.work / "sweeps" / name / f"{seed}.npz"
+    if path.exists():
+        return read_sweep(path)
+    scores = dict(_scores(name, seed, places, device))
+    with atomic_file(path) as temporary, temporary.open("wb") as file:
+        arrays: dict[str, Any] = {"|".join(map(str, key)): values for key, values in scores.items()}
+        np.savez(file, allow_pickle=False, **arrays)
+    return OodSweep(scores)
+
+
+def read_sweep(path: Path) -> OodSweep:
+    """Return the scores at ``path``."""
+    found = {}
+    with np.load(path, allow_pickle=False) as file:
+        for key in file.files:
+            level, source, ratio, score = key.split("|")
+            found[level, source, float(ratio), score] = file[key]
+    return OodSweep(found)
+
+
+def _scores(
+    name: str, seed: int, places: Places, device: str
+) -> Iterator[tuple[tuple[str, str, float, str], np.ndarray]]:
+    from miue.model.feature_scores import fit_distances
+
+    model = train_preset(name, [seed], places, device)[0]
+    training = store_of(preset(name).data, places).split("train")
+    model = replace(model, distances=fit_distances(model.method, training, ["knn"], seed=seed))
+    estimator = next(one for one in ("residual", "bag-of-one") if one in model.method.estimators)
+    for source, ratio, bags in _sets(places.source):
+        found = model.predict(bags, estimator=estimator, device=device)
+        assert found.instances is not None
+        for score, values in scores_of(found.bags).items():
+            yield ("bag", source, ratio, score), values
+        if ratio in (0.0, 1.0):
+            for score, values in scores_of(found.instances).items():
+                yield ("instance", source, ratio, score), values
+
+
+def _sets(source: Path) -> Iterator[tuple[str, float, BagDataset]]:
+    from miue.datasets.mnist import mnist_bags
+
+    yield "", 0.0, mnist_bags(source, splits=["test"])
+    for name in SOURCES:
+        for ratio in RATIOS:
+            bags = mnist_bags(source, splits=["test"], ood=[name], ood_ratio=ratio)
+            yield name, ratio, bags.subset(np.flatnonzero(bags.is_ood.out_of_distribution))
+
+
+def scores_of(table: PredictionTable) -> dict[str, Float32[np.ndarray, "n"]]:
+    """Return the confidence, α0 where there is one, and every uncertainty of the items of a table.
+
+    One softmax is its own expectation, so its expected entropy is its entropy.
+    """
+    uncertainties = table.uncertainties()
+    scores = {CONFIDENCE: -uncertainties.get("expected_entropy", uncertainties["entropy"]), **uncertainties}
+    if isinstance(table.distribution, Dirichlet):
+        scores[STRENGTH] = table.distribution.strength.numpy()
+    return {name: np.asarray(values, np.float32) for name, values in scores.items()}

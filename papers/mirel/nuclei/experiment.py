@@ -1,0 +1,139 @@
+"""Real histology with the truth of every instance: repeated stratified cross-validation on nuclei-bags.
+
+A repetition is a seed: 98 bags in 10 folds; of the bags outside a fold, some are held out to stop training and
+choose its best epoch. The bags of the fold are only predicted. Instance labels are only evaluated with. Results
+are one CSV file for each method, seed and fold, so that a run may be killed and started again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection import StratifiedKFold, train_test_split
+
+from miue.bags.dataset import BagDataset
+from miue.model.config import Option
+from miue.datasets.image_shifts import shifted_copies
+from miue.pathology.stain_shifts import ALL_SHIFTS
+from miue.common.errors import unknown_name
+from miue.evaluation import evaluate
+from papers.mirel.results import Result, read_results, results_of, write_results
+from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
+from miue.common.seeds import seed_of
+
+FOLDS = 10
+VALIDATION_BAGS = 15
+SEEDS = (42, 17, 26, 50, 82)
+NETWORK = "attention"
+ENCODER = "lenet"
+OPTIONS: dict[str, Option] = {"encoder.width": 512, "network.hidden": 128}
+SETTINGS: dict[str, Any] = {
+    "learning_rate": 1e-4,
+    "bags_per_update": 1,
+    "max_epochs": 40,
+    "stop_patience": 12,
+    "lr_patience": 8,
+}
+"""Chosen once, see docs/nuclei.md; the same for every method."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method as it takes part.
+
+    Attributes:
+        title: its name in tables.
+        options: what differs from the method's defaults.
+        estimators: what instances are predicted from, the method's own first.
+    """
+
+    title: str
+    options: dict[str, Option]
+    estimators: tuple[str, ...] = (BAG_OF_ONE, ATTENTION)
+
+
+CONTENDERS = {
+    "deterministic": Contender("softmax", {}),
+    "mirel": Contender("MIREL", {}, (RESIDUAL, BAG_OF_ONE)),
+    "i-edl": Contender("I-EDL", {}),
+    "mc-dropout": Contender("MC dropout, 10 draws", {}),
+    "deep-ensemble": Contender("deep ensemble of 5", {"method.size": 5}),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One method on one fold of one repetition."""
+
+    method: str
+    seed: int
+    fold: int
+
+    def path(self, results: Path) -> Path:
+        """Return the file of its results."""
+        return results / "nuclei" / self.method / f"{self.seed}-{self.fold}.csv"
+
+
+def tasks_of(methods: Sequence[str], seeds: Sequence[int]) -> list[Task]:
+    """Return every task, one repetition after the other.
+
+    Raises:
+        ConfigError: a method that takes no part.
+    """
+    for method in methods:
+        if method not in CONTENDERS:
+            raise unknown_name("method", method, CONTENDERS)
+    return [Task(method, seed, fold) for seed in seeds for method in methods for fold in range(FOLDS)]
+
+
+def missing(tasks: Sequence[Task], results: Path) -> list[Task]:
+    """Return the tasks without whole results."""
+    return [task for task in tasks if read_results(task.path(results)) is None]
+
+
+def fold_of(bags: BagDataset, seed: int, fold: int) -> tuple[BagDataset, BagDataset, BagDataset]:
+    """Return training, validation and test bags of one fold, each stratified by the bags' labels.
+
+    Args:
+        bags: all bags, labelled.
+        seed: of the repetition; the same folds for every method.
+        fold: from 0.
+    """
+    labels = bags.labels.values
+    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(labels, labels))
+    rest, test = folds[fold]
+    train, validation = train_test_split(
+        rest, test_size=VALIDATION_BAGS, stratify=labels[rest], random_state=seed_of(seed, fold)
+    )
+    return bags.subset(np.sort(train)), bags.subset(np.sort(validation)), bags.subset(test)
+
+
+def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") -> list[Result]:
+    """Train on a fold, predict its test bags and their shifted copies, evaluate, and write the results."""
+    from miue.training.train import train
+
+    contender = CONTENDERS[task.method]
+    training, validation, test = fold_of(bags, task.seed, task.fold)
+    model = train(
+        training,
+        validation=validation,
+        network=NETWORK,
+        method=task.method,
+        encoder=ENCODER,
+        options={**OPTIONS, **contender.options},
+        settings={**SETTINGS, "seed": seed_of(task.seed, task.fold)},
+        progress=False,
+        device=device,
+    )
+    shifted = shifted_copies(test, seed=seed_of(task.seed, task.fold), shifts=ALL_SHIFTS)
+    found: list[Result] = []
+    for estimator in contender.estimators:
+        predictions = model.predict(shifted, estimator=estimator, device=device)
+        new = results_of(evaluate(predictions), estimator)
+        found += [one for one in new if one.level == "instance" or estimator == contender.estimators[0]]
+    write_results(task.path(results), f"nuclei/{task.method}/fold-{task.fold}", task.seed, found)
+    return found

@@ -1,0 +1,154 @@
+"""Cross-validation on nuclei-bags as a page: bags beside what was published, instances, and shifts by measure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from miue.pathology.stain_shifts import ALL_SHIFTS
+from papers.mirel.nuclei.shift_detection import (
+    CALIBRATION_BAGS,
+    FALSE_ALARMS,
+    TEST_BAGS,
+    UNSHIFTED,
+    noticed_file,
+    read_noticed,
+)
+from papers.mirel.nuclei.experiment import CONTENDERS, FOLDS, Task
+from papers.mirel.results import DEFAULT, Result, metric_of, read_results
+
+PUBLISHED = (
+    ("attention pooling, published", "0.900 ± 0.009", "0.959 ± 0.008"),
+    ("best of those published", "0.927", "0.983"),
+)
+"""Accuracy and AUC in PMC10072016, Table 6: 100 images of CRCHistoPhenotypes, not these 98 bags."""
+
+DISTANCES = {"bag": "knn_mean", "instance": "knn"}
+MEASURES = ("inverse_max_alpha", "least_confidence", "entropy", "mutual_information", "vacuity")
+Folds = dict[str, dict[int, list[list[Result]]]]
+"""Results of each method, repetition and fold."""
+
+
+def nuclei_page(results: Path, seeds: Sequence[int]) -> str:
+    """Return the page as Markdown: a number is the mean over the folds of a repetition, then mean ± standard
+    deviation over repetitions; repetitions that lack a fold are left out and counted."""
+    found = {method: _whole_repetitions(results, method, seeds) for method in CONTENDERS}
+    parts = (_heading(results, seeds), _bags(found), _instances(found), _shifts(found), _noticed(results, seeds))
+    return "\n".join(line for part in parts for line in part)
+
+
+def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
+    done = {
+        method: [sum(Task(method, seed, fold).path(results).exists() for fold in range(FOLDS)) for seed in seeds]
+        for method in CONTENDERS
+    }
+    folds = "; ".join(f"{CONTENDERS[m].title} {' '.join(map(str, counts))}" for m, counts in done.items())
+    return [
+        "# Nuclei-bags",
+        "",
+        f"98 bags in {FOLDS} folds; a repetition is a seed. How it is run and what the data are: docs/nuclei.md.",
+        "A number is the mean over folds, then mean ± standard deviation over whole repetitions. A fold in which",
+        "it is undefined (Conf. where no bag was wrong) is left out.",
+        "",
+        "`miue nuclei run`, `miue nuclei table --out results/nuclei/README.md`",
+        "",
+        f"Folds done with seeds {', '.join(map(str, seeds))}: {folds}.",
+        "",
+    ]
+
+
+def _whole_repetitions(results: Path, method: str, seeds: Sequence[int]) -> dict[int, list[list[Result]]]:
+    whole = {}
+    for seed in seeds:
+        folds = [read_results(Task(method, seed, fold).path(results)) for fold in range(FOLDS)]
+        read = [fold for fold in folds if fold is not None]
+        if len(read) == FOLDS:
+            whole[seed] = read
+    return whole
+
+
+def _run(found: Folds) -> Folds:
+    return {method: repetitions for method, repetitions in found.items() if repetitions}
+
+
+def _bags(found: Folds) -> list[str]:
+    tasks = {"accuracy": "accuracy", "AUC": "auroc", "NLL": "nll", "ECE": "ece"}
+    lines = ["## Bags", "", f"| | repetitions | {' | '.join(tasks)} |", "| --- |" + " ---: |" * (1 + len(tasks))]
+    for title, accuracy, area in PUBLISHED:
+        lines.append(f"| {title} | | {accuracy} | {area} | | |")
+    for method, repetitions in found.items():
+        estimator = CONTENDERS[method].estimators[0]
+        cells = [_cell(repetitions, estimator, "bag", task) for task in tasks.values()]
+        lines.append(f"| {CONTENDERS[method].title} | {len(repetitions)} | {' | '.join(cells)} |")
+    note = "Published: PMC10072016, Table 6, on 100 images of the same source, cut otherwise: near, not the same."
+    return [*lines, "", note, ""]
+
+
+def _instances(found: Folds) -> list[str]:
+    tasks = {"AUROC of the class": "auroc", "accuracy": "accuracy", "Conf.": "conf"}
+    lines = ["## Instances", "", f"| | from | {' | '.join(tasks)} |", "| --- | --- |" + " ---: |" * len(tasks)]
+    for method, repetitions in _run(found).items():
+        for estimator in CONTENDERS[method].estimators:
+            cells = [_cell(repetitions, estimator, "instance", task) for task in tasks.values()]
+            lines.append(f"| {CONTENDERS[method].title} | {estimator} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _shifts(found: Folds) -> list[str]:
+    lines: list[str] = []
+    for level, distance in DISTANCES.items():
+        lines += [f"## Shifted copies against the originals, {level}s: AUROC by score", ""]
+        lines += [f"| | score | {' | '.join(ALL_SHIFTS)} |", "| --- | --- |" + " ---: |" * len(ALL_SHIFTS)]
+        for method, repetitions in _run(found).items():
+            estimator = CONTENDERS[method].estimators[0]
+            scores = {DEFAULT: "the paper's", **{m: m for m in MEASURES}, distance: f"distance ({distance})"}
+            for score, shown in scores.items():
+                cells = [_cell(repetitions, estimator, level, f"ood {s}", score) for s in ALL_SHIFTS]
+                if any(cell != "—" for cell in cells):
+                    lines.append(f"| {CONTENDERS[method].title} | {shown} | {' | '.join(cells)} |")
+        lines.append("")
+    return lines
+
+
+def _noticed(results: Path, seeds: Sequence[int]) -> list[str]:
+    """Return how often calibrated models noticed a shift: bags called out one by one, and all bags together."""
+    runs = {
+        method: [run for seed in seeds if (run := read_noticed(noticed_file(results, method, seed)))]
+        for method in CONTENDERS
+    }
+    lines = [
+        "## Shifts noticed by a calibrated model",
+        "",
+        f"{TEST_BAGS} test bags, {CALIBRATION_BAGS} to calibrate, at most {FALSE_ALARMS:g} false alarms.",
+        "In each cell: share of the bags called out of distribution; in how many runs all together were unlike",
+        "the calibration bags. `miue nuclei noticed`",
+        "",
+        f"| | runs | {' | '.join((UNSHIFTED, *ALL_SHIFTS))} |",
+        "| --- | ---: |" + " ---: |" * (1 + len(ALL_SHIFTS)),
+    ]
+    for method, found in runs.items():
+        cells = [
+            f"{np.mean([one.called_out for one in column]):.3f}; {sum(one.noticed for one in column)}"
+            for column in zip(*found, strict=True)
+        ]
+        if cells:
+            lines.append(f"| {CONTENDERS[method].title} | {len(found)} | {' | '.join(cells)} |")
+    return [*lines, ""] if any(runs.values()) else []
+
+
+def _cell(
+    repetitions: dict[int, list[list[Result]]], estimator: str, level: str, task: str, measure: str = DEFAULT
+) -> str:
+    """Return mean ± standard deviation over repetitions; a fold in which the metric is undefined is left out."""
+    means = []
+    for folds in repetitions.values():
+        metrics = [metric_of(fold, estimator, level, task, measure).value for fold in folds]
+        defined = [value for value in metrics if value is not None]
+        if defined:
+            means.append(float(np.mean(defined)))
+    if not means:
+        return "—"
+    spread = f" ± {np.std(means, ddof=1):.3f}" if len(means) > 1 else ""
+    return f"{np.mean(means):.3f}{spread}"

@@ -1,0 +1,107 @@
+"""Results of one preset and seed: a tidy CSV file, whole or absent."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from miue.common.errors import StorageError
+from miue.evaluation import Evaluation, LevelEvaluation, Metric
+from miue.common.files import atomic_file
+
+COLUMNS = ("preset", "seed", "estimator", "level", "task", "measure", "value")
+DEFAULT = "default"  # the measure that the paper uses for the task
+END = "end"  # task of the last line, so that a truncated file is known
+
+
+@dataclass(frozen=True)
+class Result:
+    """One number: an AUROC, an accuracy or another metric, as a share.
+
+    Attributes:
+        estimator: what instances were predicted from.
+        level: "bag" or "instance".
+        task: "accuracy", "conf", "ood fmnist", "ue", "ece", "brier", "nll", "aurc".
+        measure: the uncertainty behind it, or "default".
+        value: None where it is undefined.
+    """
+
+    estimator: str
+    level: str
+    task: str
+    measure: str
+    value: float | None
+
+
+def results_of(evaluation: Evaluation, estimator: str) -> Iterator[Result]:
+    """Yield every number of an evaluation."""
+    levels: list[tuple[str, LevelEvaluation | None]] = [
+        ("bag", evaluation.bags),
+        ("instance", evaluation.instances),
+    ]
+    for name, level in levels:
+        if level is None:
+            continue
+        for task, metric in level.metrics.items():
+            yield Result(estimator, name, task, DEFAULT, metric.value)
+        yield Result(estimator, name, "conf", DEFAULT, level.confidence.auroc.value)
+        for ood_set, separation in level.ood.items():
+            yield Result(estimator, name, f"ood {ood_set}", DEFAULT, separation.auroc.value)
+        for measure, found in level.by_measure.items():
+            yield Result(estimator, name, "conf", measure, found.confidence.auroc.value)
+            for ood_set, separation in found.ood.items():
+                yield Result(estimator, name, f"ood {ood_set}", measure, separation.auroc.value)
+
+
+def write_results(path: Path, preset: str, seed: int, results: list[Result]) -> None:
+    """Write the results to ``path``, atomically."""
+    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for one in results:
+            value = "" if one.value is None else f"{one.value:.6f}"
+            writer.writerow((preset, seed, one.estimator, one.level, one.task, one.measure, value))
+        writer.writerow((preset, seed, "", "", END, "", ""))
+
+
+def read_results(path: Path) -> list[Result] | None:
+    """Return the results at ``path``, or None where there are none or the file is not whole.
+
+    Raises:
+        StorageError: a file that is whole but not one of results.
+    """
+    if not path.exists():
+        return None
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    if not rows or rows[-1].get("task") != END:
+        return None
+    try:
+        return [
+            Result(
+                row["estimator"],
+                row["level"],
+                row["task"],
+                row["measure"],
+                float(row["value"]) if row["value"] else None,
+            )
+            for row in rows[:-1]
+        ]
+    except (KeyError, ValueError) as error:
+        raise StorageError(
+            item=f"results {str(path)!r}",
+            wanted=f"columns {', '.join(COLUMNS)}",
+            got=str(error),
+            fix="remove the file and run again",
+        ) from error
+
+
+def metric_of(results: list[Result], estimator: str, level: str, task: str, measure: str = DEFAULT) -> Metric:
+    """Return one number; a task that ends in "*" stands for the one task that begins so."""
+    for one in results:
+        matches = one.task.startswith(task[:-1]) if task.endswith("*") else one.task == task
+        if matches and (one.estimator, one.level, one.measure) == (estimator, level, measure):
+            return Metric(one.value) if one.value is not None else Metric.undefined("undefined for this seed")
+    return Metric.undefined("not run")

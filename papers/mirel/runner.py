@@ -1,0 +1,127 @@
+"""Running presets: what is trained is not trained again, what is half done is continued."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import ExitStack
+from dataclasses import replace
+from multiprocessing import get_context
+from typing import TYPE_CHECKING
+
+from miue.common.errors import ConfigError
+from miue.evaluation import evaluate
+from papers.mirel.paths import SEEDS, Places
+from papers.mirel.preset import Preset, preset
+from papers.mirel.results import Result, read_results, results_of, write_results
+from papers.mirel.stores import make_stores, store_of
+from miue.common.locks import locked
+
+if TYPE_CHECKING:
+    from miue.model.model import Model
+
+__all__ = ["SEEDS", "Places", "make_bags", "missing", "run_all", "run_one", "store_of", "train_preset"]
+
+
+def missing(names: Sequence[str], seeds: Sequence[int], places: Places) -> list[tuple[str, int]]:
+    """Return every preset and seed without whole results."""
+    tasks = [(name, seed) for name in names for seed in seeds]
+    return [(name, seed) for name, seed in tasks if read_results(places.result(name, seed)) is None]
+
+
+def make_bags(names: Sequence[str], places: Places, *, progress: bool = False) -> None:
+    """Make the bags that presets are trained and evaluated on, where that is not done.
+
+    Raises:
+        StorageError, DataError: files that are not in ``places.source``, or that cannot be used.
+    """
+    chosen = [one for name in names for one in (_trained(preset(name)), preset(name))]
+    make_stores({one.data: one.bags for one in chosen}, places, progress=progress)
+
+
+def run_all(
+    tasks: Sequence[tuple[str, int]], places: Places, *, jobs: int = 1, device: str = "auto"
+) -> Iterator[tuple[str, int]]:
+    """Run every task and yield it when it is done; the order is that of completion.
+
+    Args:
+        tasks: presets and seeds.
+        places: where files are.
+        jobs: processes side by side; the cores are divided among them.
+        device: "auto", "cpu", "gpu".
+
+    Raises:
+        ConfigError: less than one job.
+    """
+    if jobs < 1:
+        raise ConfigError(item="--jobs", wanted="at least 1", got=str(jobs), fix="raise it")
+    make_bags([name for name, _ in tasks], places)
+    if jobs == 1:
+        for name in dict.fromkeys(name for name, _ in tasks):
+            seeds = [seed for one, seed in tasks if one == name]
+            train_preset(name, seeds, places, device)
+            for seed in seeds:
+                run_one(name, seed, places, device)
+                yield name, seed
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (threads,)) as pool:
+        futures = {pool.submit(run_one, name, seed, places, device): (name, seed) for name, seed in tasks}
+        for future in as_completed(futures):
+            future.result()
+            yield futures[future]
+
+
+def train_preset(name: str, seeds: Sequence[int], places: Places, device: str = "auto") -> list[Model]:
+    """Train one preset with several seeds where that is not done, together where that is faster."""
+    from miue.training.train import train_seeds
+
+    chosen = _trained(preset(name))
+    out = places.work / "runs" / (preset(name).trained_as or name)
+    with ExitStack() as locks:
+        for seed in sorted(seeds):  # presets that take the same trained models wait for each other
+            locks.enter_context(locked(out / str(seed), wait=True))
+        return train_seeds(
+            store_of(chosen.data, places, chosen.bags),
+            seeds,
+            network=chosen.network,
+            method=chosen.method,
+            encoder=chosen.encoder,
+            options=chosen.options,
+            distances=(),
+            settings=chosen.settings,
+            out=out,
+            if_exists="resume",
+            progress=False,
+            device=device,
+        )
+
+
+def run_one(name: str, seed: int, places: Places, device: str = "auto") -> list[Result]:
+    """Train one preset with one seed where that is not done, predict, evaluate, and write the results."""
+    from miue.model.feature_scores import fit_distances
+
+    chosen = preset(name)
+    trained = _trained(chosen)
+    model = train_preset(name, [seed], places, device)[0]
+    training = store_of(trained.data, places, trained.bags).split("train")
+    model = replace(model, distances=fit_distances(model.method, training, chosen.distances, seed=seed))
+    test = store_of(chosen.data, places, chosen.bags).split("test")
+    results: list[Result] = []
+    for estimator in chosen.estimators:
+        predictions = model.predict(test, estimator=estimator, device=device)
+        results.extend(results_of(evaluate(predictions), estimator))
+    write_results(places.result(name, seed), name, seed, results)
+    return results
+
+
+def _trained(chosen: Preset) -> Preset:
+    """Return the preset that is trained: itself, or the one whose models it takes."""
+    return preset(chosen.trained_as) if chosen.trained_as else chosen
+
+
+def _use_threads(count: int) -> None:
+    import torch
+
+    torch.set_num_threads(count)

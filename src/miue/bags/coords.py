@@ -1,0 +1,96 @@
+"""Where instances lie in their slide, of which some may be unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from miue.common.errors import DataError
+
+LARGEST_COORD = 1 << 53  # beyond it a float64 does not tell one pixel from the next
+
+
+@dataclass(frozen=True)
+class Coords:
+    """Positions of n instances.
+
+    Attributes:
+        values: x and y in level-0 pixels; zero and without meaning where ``known`` is false.
+        known: whether the position is known.
+    """
+
+    values: Int64[np.ndarray, "n 2"]
+    known: Bool[np.ndarray, "n"]
+
+    @classmethod
+    def of(cls, values: Int64[np.ndarray, "n 2"]) -> Coords:
+        """Return positions all of which are known."""
+        return cls(values, np.ones(len(values), bool))
+
+    @classmethod
+    def of_columns(cls, x: Float64[np.ndarray, "n"], y: Float64[np.ndarray, "n"], table: str) -> Coords | None:
+        """Return the positions that two columns of a table tell, None where they tell none.
+
+        Args:
+            x: in level-0 pixels, NaN where a cell is empty.
+            y: likewise.
+            table: its name, for messages.
+
+        Raises:
+            DataError: one cell of the two is empty, or a number is none that a pixel can have.
+        """
+        known = ~(np.isnan(x) & np.isnan(y))
+        values = np.where(known[:, None], np.stack([x, y], 1), 0)
+        wrong: np.ndarray = np.flatnonzero(~(np.abs(values) <= LARGEST_COORD).all(1))
+        if len(wrong):
+            row = int(wrong[0])
+            raise DataError(
+                item=f"table {table!r}, row {row + 1}, columns 'x' and 'y'",
+                wanted="two numbers of pixels, at most 2^53 from 0, or two empty cells where the place is unknown",
+                got=" and ".join("none" if np.isnan(one) else f"{one:g}" for one in (x[row], y[row])),
+                fix=f"correct {len(wrong):,} rows that have neither" if len(wrong) > 1 else "correct the row",
+            )
+        return cls(values.round().astype(np.int64), known) if known.any() else None
+
+    def completed_by(self, others: Coords) -> Coords:
+        """Return these positions, and those of ``others`` where these are unknown."""
+        values = np.where(self.known[:, None], self.values, others.values)
+        return Coords(values, self.known | others.known)
+
+    def __getitem__(self, index: Any) -> Coords:
+        return Coords(self.values[index], self.known[index])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+def grid_step(coords: Int64[np.ndarray, "n 2"]) -> int | None:
+    """Return the most common distance between neighbors of one row or column; None where there are none.
+
+    The most common, not the smallest: pieces of tissue may each have a grid of their own. Patches that
+    overlap are further apart than nothing but nearer than their side, so their step is what tiles the slide.
+
+    >>> grid_step(np.array([[0, 0], [512, 0], [1536, 0], [0, 512]]))
+    512
+    >>> grid_step(np.array([[0, 0]])) is None
+    True
+    """
+    distances, counts = grid_steps(coords)
+    return int(distances[counts.argmax()]) if len(distances) else None
+
+
+def grid_steps(coords: Int64[np.ndarray, "n 2"]) -> tuple[Int64[np.ndarray, "k"], Int64[np.ndarray, "k"]]:
+    """Return the distances between neighbors of one row or column, and how many pairs have each.
+
+    >>> [part.tolist() for part in grid_steps(np.array([[0, 0], [512, 0], [1536, 0], [0, 512]]))]
+    [[512, 1024], [2, 1]]
+    """
+    steps = []
+    for along, across in ((0, 1), (1, 0)):
+        ordered = coords[np.lexsort((coords[:, along], coords[:, across]))]
+        difference = np.diff(ordered, axis=0)
+        steps.append(difference[(difference[:, across] == 0) & (difference[:, along] > 0), along])
+    return np.unique(np.concatenate(steps), return_counts=True)

@@ -1,0 +1,173 @@
+"""Ragged batches: which instance of a flat tensor belongs to which bag, and reductions over bags.
+
+Dimension key of the whole library: B bags, N instances (all bags of a batch together), C classes,
+D features, K attention columns.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from jaxtyping import Float, Int64, Shaped
+from torch import Tensor
+
+from miue.common.errors import DataError
+
+MATMUL_FROM = 512  # mean bag size from which one matrix product per bag beats scattered addition on a CPU
+
+
+class Segments:
+    """Sizes of the bags that lie one after another in a flat tensor of N instances.
+
+    Args:
+        sizes: instances per bag, each at least one.
+
+    Raises:
+        DataError: a bag is empty.
+
+    >>> segments = Segments(torch.tensor([2, 1]))
+    >>> segments.index.tolist(), segments.offsets.tolist()
+    ([0, 0, 1], [0, 2, 3])
+    """
+
+    def __init__(self, sizes: Int64[Tensor, "B"]) -> None:
+        if len(sizes) and int(sizes.min()) < 1:
+            raise DataError(
+                item=f"bag number {int(sizes.argmin())} of the batch",
+                wanted="at least one instance",
+                got=str(int(sizes.min())),
+                fix="drop empty bags before batching",
+            )
+        self.sizes = sizes
+
+    @classmethod
+    def of(cls, *sizes: int) -> Segments:
+        """Return segments of the given sizes."""
+        return cls(torch.tensor(sizes, dtype=torch.int64))
+
+    @classmethod
+    def indexed(cls, sizes: Int64[Tensor, "B"], index: Int64[Tensor, "N"]) -> Segments:
+        """Return segments of which the bag of each instance is given, their values left unread.
+
+        This is what a vectorising transform needs, inside which no value can be looked at.
+
+        Args:
+            sizes: instances per bag, each at least one.
+            index: the bag of each instance, in order.
+        """
+        segments = cls.__new__(cls)
+        segments.sizes = sizes
+        segments.__dict__.update(index=index, num_instances=len(index))
+        return segments
+
+    @property
+    def num_bags(self) -> int:
+        """B."""
+        return len(self.sizes)
+
+    @cached_property
+    def num_instances(self) -> int:
+        """N."""
+        return int(self.sizes.sum())
+
+    @cached_property
+    def are_singletons(self) -> bool:
+        """Whether every bag holds one instance, so that every reduction over bags is the identity."""
+        return self.num_instances == self.num_bags
+
+    @cached_property
+    def offsets(self) -> Int64[Tensor, "starts"]:
+        """Where each bag starts in the flat tensor; the last entry is N."""
+        return torch.cat([self.sizes.new_zeros(1), self.sizes.cumsum(0)])
+
+    @cached_property
+    def index(self) -> Int64[Tensor, "N"]:
+        """The bag of each instance."""
+        bags = torch.arange(self.num_bags, device=self.sizes.device)
+        return torch.repeat_interleave(bags, self.sizes, output_size=self.num_instances)
+
+    def singletons(self) -> Segments:
+        """Return every instance as a bag of its own: an instance is a bag of one."""
+        return Segments(torch.ones(self.num_instances, dtype=torch.int64, device=self.sizes.device))
+
+    def to(self, device: torch.device | str) -> Segments:
+        """Return the same segments on ``device``."""
+        return Segments(self.sizes.to(device))
+
+    def __repr__(self) -> str:
+        return f"Segments({self.sizes.tolist()})"
+
+
+def per_instance(values: Shaped[Tensor, "B *D"], segments: Segments) -> Shaped[Tensor, "N *D"]:
+    """Repeat each bag's value for each of its instances: (B, …) → (N, …)."""
+    return values if segments.are_singletons else values.index_select(0, segments.index)
+
+
+def segment_sum(values: Float[Tensor, "N *D"], segments: Segments) -> Float[Tensor, "B *D"]:
+    """Sum over each bag.
+
+    >>> segment_sum(torch.tensor([1.0, 2.0, 5.0]), Segments.of(2, 1)).tolist()
+    [3.0, 5.0]
+    """
+    if segments.are_singletons:
+        return values
+    zeros = values.new_zeros((segments.num_bags, *values.shape[1:]))
+    return zeros.index_add(0, segments.index, values)
+
+
+def segment_mean(values: Float[Tensor, "N *D"], segments: Segments) -> Float[Tensor, "B *D"]:
+    """Mean over each bag."""
+    sizes = segments.sizes.reshape(-1, *[1] * (values.dim() - 1))
+    return segment_sum(values, segments) / sizes
+
+
+def segment_max(values: Float[Tensor, "N *D"], segments: Segments) -> Float[Tensor, "B *D"]:
+    """Maximum over each bag; the gradient goes to the first instance that attains it."""
+    if segments.are_singletons:
+        return values
+    return values.gather(0, segment_argmax(values, segments))
+
+
+def segment_argmax(values: Float[Tensor, "N *D"], segments: Segments) -> Int64[Tensor, "B *D"]:
+    """Return the flat position of each bag's (first) maximum, per column."""
+    values = values.detach()
+    index = segments.index.reshape(-1, *[1] * (values.dim() - 1)).expand_as(values)
+    shape = (segments.num_bags, *values.shape[1:])
+    highest = values.new_full(shape, -torch.inf).scatter_reduce(0, index, values, "amax")
+    position = torch.arange(len(values), device=values.device).reshape(-1, *[1] * (values.dim() - 1))
+    candidates = torch.where(values == highest.gather(0, index), position, len(values) - 1)
+    return candidates.new_full(shape, len(values) - 1).scatter_reduce(0, index, candidates, "amin")
+
+
+def segment_logsumexp(values: Float[Tensor, "N *D"], segments: Segments) -> Float[Tensor, "B *D"]:
+    """log Σ exp over each bag, shifted by the bag's maximum so that nothing overflows."""
+    if segments.are_singletons:
+        return values
+    highest = segment_max(values.detach(), segments)
+    shifted = (values - per_instance(highest, segments)).exp()
+    return segment_sum(shifted, segments).log() + highest
+
+
+def segment_softmax(values: Float[Tensor, "N *D"], segments: Segments) -> Float[Tensor, "N *D"]:
+    """Softmax over the instances of each bag, per column.
+
+    >>> segment_softmax(torch.tensor([0.0, 0.0, 7.0]), Segments.of(2, 1)).tolist()
+    [0.5, 0.5, 1.0]
+    """
+    if segments.are_singletons:
+        return torch.ones_like(values)
+    highest = segment_max(values.detach(), segments)
+    shifted = (values - per_instance(highest, segments)).exp()
+    return shifted / per_instance(segment_sum(shifted, segments), segments)
+
+
+def segment_weighted_sum(
+    values: Float[Tensor, "N D"], weights: Float[Tensor, "N K"], segments: Segments
+) -> Float[Tensor, "B K D"]:
+    """Σ over each bag of weight × value, for each of K columns of weights."""
+    if segments.num_instances >= MATMUL_FROM * segments.num_bags:
+        sizes = segments.sizes.tolist()
+        pairs = zip(weights.split(sizes), values.split(sizes), strict=True)
+        return torch.stack([weight.T @ value for weight, value in pairs])
+    return segment_sum(weights.unsqueeze(2) * values.unsqueeze(1), segments)

@@ -1,0 +1,51 @@
+"""Which device a computation runs on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from miue.common.errors import ConfigError, unknown_name
+
+DEVICES = ("auto", "cpu", "gpu")
+KINDS = ("cpu", "cuda", "mps")
+
+
+def torch_device(name: str) -> torch.device:
+    """Return the device that a name stands for.
+
+    Args:
+        name: "auto" for a CUDA device where there is one, else the CPU; "cpu"; "gpu" for whichever accelerator
+            there is; or torch's own such as "cuda", "cuda:1" or "mps".
+
+    Raises:
+        ConfigError: no such device, or none that is there.
+    """
+    there = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+    if name == "auto":
+        return torch.device("cuda" if there["cuda"] else "cpu")
+    try:
+        device = torch.device("mps" if name == "gpu" and there["mps"] else "cuda" if name == "gpu" else name)
+    except RuntimeError as error:
+        raise unknown_name("device", name, DEVICES) from error
+    if device.type not in KINDS:
+        raise unknown_name("device", name, DEVICES)
+    if (device.index or 0) >= there[device.type]:
+        raise ConfigError(
+            item=f"device {name!r}",
+            wanted="an accelerator",
+            got=f"{there[device.type]} of them",
+            fix="choose the device 'cpu', or 'auto'",
+        )
+    return device
+
+
+def lightning_device(name: str) -> dict[str, Any]:
+    """Return the arguments by which Lightning's trainer uses the device ``torch_device`` returns.
+
+    >>> lightning_device("cpu")
+    {'accelerator': 'cpu', 'devices': 1}
+    """
+    device = torch_device(name)
+    return {"accelerator": device.type, "devices": 1 if device.index is None else [device.index]}

@@ -1,0 +1,87 @@
+"""The one family of exceptions, each with the four parts a person needs to act on it."""
+
+from __future__ import annotations
+
+import difflib
+import errno
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from miue.common.escapes import shortened, visible
+
+LONGEST_PART = 600  # characters of each of the four parts in a message
+
+
+class MiueError(Exception):
+    """What was wanted, what came, which item, and what to do about it.
+
+    Args:
+        item: the thing at fault, named so that it can be found ("bag 'slide_17' (row 3 of bags.csv)").
+        wanted: what would have been right.
+        got: what came instead.
+        fix: what the reader can do now.
+
+    The message is one line, at most ``LONGEST_PART`` characters of each part; control characters in names and
+    cells are shown, not passed on to a terminal.
+    """
+
+    def __init__(self, *, item: str, wanted: str, got: str, fix: str) -> None:
+        self.item, self.wanted, self.got, self.fix = item, wanted, got, fix
+        parts = [shortened(visible(part), LONGEST_PART) for part in (item, wanted, got, fix)]
+        super().__init__("{}: expected {}, got {}; {}".format(*parts))
+
+
+class DataError(MiueError, ValueError):
+    """Bags, labels or tables that cannot be used as they are."""
+
+
+class ConfigError(MiueError, ValueError):
+    """An option, name or combination that does not exist or does not fit."""
+
+
+class ModelError(MiueError):
+    """A saved model that cannot be read, or data that the model was not made for."""
+
+
+class StorageError(MiueError):
+    """A file or folder that cannot be read or written."""
+
+
+def cannot_write(path: Path, error: Exception) -> StorageError:
+    """Return the error for a file or folder that could not be written, whatever the library that tried."""
+    within = re.search(r"errno = (\d+)", str(error))  # as HDF5 says it
+    number = getattr(error, "errno", None) or (int(within[1]) if within else None)
+    got, fix = os.strerror(number) if number else str(error), "free space or choose another place"
+    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+        fix = "choose another place, or see who may write there"
+    elif number in (errno.EEXIST, errno.ENOTDIR):
+        got = f"{str(getattr(error, 'filename', path))!r}, which is a file and no folder"
+        fix = "choose another place"
+    return StorageError(
+        item=f"{str(path)!r}", wanted="to write it whole", got=got, fix=f"{fix}; nothing half-written was left"
+    )
+
+
+def out_of_range(item: str, wanted: str, got: object) -> ConfigError:
+    """Return the error for a value outside of what an option can take."""
+    return ConfigError(item=item, wanted=wanted, got=repr(got), fix="change the value")
+
+
+def first_few(names: Iterable[str], count: int = 3) -> str:
+    """Return the first of some names, for a message that would be too long with all of them.
+
+    >>> first_few(["a", "b", "c", "d"]), first_few(["a"])
+    ('a, b, c, …', 'a')
+    """
+    every = list(names)
+    return ", ".join([*every[:count], *(["…"] if every[count:] else [])])
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """Return the error for a name that is not one of ``known``, naming the nearest that is."""
+    options = sorted(known)
+    close = difflib.get_close_matches(name, options, n=1, cutoff=0.4)
+    fix = f"did you mean {close[0]!r}?" if close else "choose one of these"
+    return ConfigError(item=f"{kind} {name!r}", wanted=f"one of {', '.join(options)}", got=repr(name), fix=fix)

@@ -1,0 +1,211 @@
+"""Writing that is all or nothing: a temporary sibling first, then one rename."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from miue.common.errors import StorageError, cannot_write
+from miue.common.locks import locked
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that takes its place only when the block succeeds.
+
+    What writes it writes to that path itself, not through a temporary file of its own that a kill would leave.
+
+    Raises:
+        StorageError: the disk is full or the folder cannot be written; nothing half-written stays.
+    """
+    temporary = _temporary_sibling(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        _sync(temporary)
+        temporary.replace(path)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a temporary folder beside ``path`` that takes its place only when the block succeeds.
+
+    Raises:
+        StorageError: ``path`` holds something and ``overwrite`` was not asked for, another process writes it, or
+            writing failed; in all cases what was at ``path`` before is still there, untouched.
+    """
+    with locked(path):
+        _put_back(path)
+        refuse_existing(path, overwrite=overwrite)
+        for left in temporaries(path.parent, path.name):  # of a process that was killed, since the lock is ours
+            _remove(left)
+        temporary = _temporary_sibling(path)
+        try:
+            temporary.mkdir(parents=True)
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    _sync(file)
+            _replace_folder(temporary, path)
+        except OSError as error:
+            raise cannot_write(path, error) from error
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def make_folder(path: Path) -> None:
+    """Make the folder ``path`` where there is none.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def temporaries(folder: Path, name: str = "") -> list[Path]:
+    """Return what writing ``name``, or anything, left in ``folder`` when it was killed, or is writing just now.
+
+    Only who holds the lock of the output may remove them.
+    """
+    pattern = re.compile(rf"\.{re.escape(name) if name else '.+'}\.[0-9a-f]{{8}}\.tmp")
+    return [path for path in folder.iterdir() if pattern.fullmatch(path.name)] if folder.is_dir() else []
+
+
+def remove_temporaries(*folders: Path) -> None:
+    """Remove what processes that were killed left in ``folders``, whose lock the caller holds."""
+    for folder in folders:
+        for left in temporaries(folder):
+            _remove(left)
+
+
+def refuse_existing(path: Path, *, overwrite: bool) -> None:
+    """Raise unless ``path`` is free, an empty folder, or may be overwritten."""
+    taken = path.is_file() or (path.is_dir() and any(file.name != ".lock" for file in path.iterdir()))
+    if taken and not overwrite:
+        raise StorageError(
+            item=f"output {str(path)!r}",
+            wanted="a new name" if path.is_file() else "a new or empty folder",
+            got="a file that is there" if path.is_file() else "one that already holds files",
+            fix="choose another --out, or pass --overwrite to replace it",
+        )
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write ``content`` as readable JSON, atomically; NaN and infinity are refused."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
+
+
+def read_json(path: Path, *, what: str) -> dict[str, Any]:
+    """Read the JSON object at ``path``; ``what`` names it in the error when that fails.
+
+    Raises:
+        StorageError: missing, or not a JSON object of text that can be written again.
+    """
+    try:
+        text = path.read_text("utf-8")
+        content = json.loads(text)
+        if "\\u" in text:  # an escape may spell half a character, which no file and no terminal takes
+            json.dumps(content, ensure_ascii=False).encode("utf-8")
+    except FileNotFoundError as error:
+        raise StorageError(
+            item=f"{what} {str(path)!r}",
+            wanted="an existing file",
+            got="no such file",
+            fix="check the path, or make it first",
+        ) from error
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+    ) as error:
+        raise StorageError(
+            item=f"{what} {str(path)!r}",
+            wanted="readable JSON",
+            got=str(error),
+            fix="the file is damaged or not what it claims to be; make it again",
+        ) from error
+    if not isinstance(content, dict):
+        raise StorageError(
+            item=f"{what} {str(path)!r}",
+            wanted="a JSON object",
+            got=type(content).__name__,
+            fix="the file is not what it claims to be; make it again",
+        )
+    return content
+
+
+def check_format(content: dict[str, Any], *, item: str, format_name: str, version: int, fix: str) -> None:
+    """Raise unless ``content`` says it is of the given format, in a version up to ``version``.
+
+    Raises:
+        StorageError: another format, a newer version, or one that is no number.
+    """
+    found = content.get("version", 0)
+    if content.get("format") != format_name or type(found) is not int or not 0 <= found <= version:
+        raise StorageError(
+            item=item,
+            wanted=f"format {format_name!r} up to version {version}",
+            got=f"{content.get('format')!r} version {content.get('version')}",
+            fix=fix,
+        )
+
+
+def _temporary_sibling(path: Path) -> Path:
+    return path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+
+
+def _replace_folder(new: Path, path: Path) -> None:
+    """Put ``new`` at ``path``; the old content is moved aside first and removed last."""
+    if not path.exists():
+        new.replace(path)
+        return
+    old = _moved_aside(path)
+    path.replace(old)
+    try:
+        new.replace(path)
+    except OSError:
+        old.replace(path)
+        raise
+    _remove(old)
+
+
+def _put_back(path: Path) -> None:
+    """Put what a process moved aside back in its place, if it was killed before the new was there."""
+    old = _moved_aside(path)
+    if old.exists() and not path.exists():
+        old.replace(path)
+    _remove(old)
+
+
+def _moved_aside(path: Path) -> Path:
+    return path.parent / f".{path.name}.old"
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder, if that can be done."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

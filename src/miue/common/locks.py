@@ -1,0 +1,113 @@
+"""One process at a time writes an output: a lock that says who holds it and ends with its process."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import shlex
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from filelock import BaseFileLock, FileLock, Timeout
+
+from miue.common.errors import StorageError, cannot_write
+
+UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)
+
+
+@contextmanager
+def locked(output: Path, *, wait: bool = False) -> Iterator[None]:
+    """Keep other processes from writing ``output`` while the block runs; the same thread may lock it again.
+
+    The lock is the operating system's, so that it ends with the process, however that ends. Its file,
+    ``.<name>.lock`` beside the output, holds who has it for others to read; where the folder above cannot be
+    written, it is ``.lock`` inside the output.
+
+    Args:
+        output: file or folder to be written.
+        wait: until another process is done; else that is an error.
+
+    Raises:
+        StorageError: another process writes it, or no file can be written there.
+    """
+    lock = _lock_of(output.resolve())
+    held_already = lock.is_locked
+    try:
+        with _acquired(lock, output, wait=wait):
+            if not held_already:
+                _write_holder(Path(lock.lock_file))
+            try:
+                yield
+            finally:
+                if not held_already:
+                    with suppress(OSError):
+                        Path(lock.lock_file).unlink(missing_ok=True)
+    except Timeout as error:
+        raise StorageError(
+            item=f"output {str(output)!r}",
+            wanted="no other process that writes it",
+            got=holder(Path(lock.lock_file)),
+            fix="wait until it has ended, end it, or choose another --out",
+        ) from error
+
+
+@contextmanager
+def _acquired(lock: BaseFileLock, output: Path, *, wait: bool) -> Iterator[None]:
+    """Hold ``lock``; where the file system knows no locks, warn and go on without."""
+    try:
+        lock.acquire(blocking=wait)
+    except Timeout:
+        raise
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise cannot_write(output, error) from error
+        warnings.warn(
+            f"{str(output)!r} lies on a file system without locks ({error.strerror}): "
+            "let no other process write there meanwhile",
+            stacklevel=4,
+        )
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def holder(path: Path) -> str:
+    """Return who holds the lock in the file ``path``, as a phrase."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        process, host, command, since = (content[key] for key in ("process", "host", "command", "since"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+    return f"process {process} on {host}, since {since}: {command}"
+
+
+def _lock_of(output: Path) -> BaseFileLock:
+    """Return the one lock of ``output`` in this process."""
+    beside = output.parent / f".{output.name}.lock"
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(output, error) from error
+    within = output.is_dir() and not os.access(output.parent, os.W_OK)
+    return FileLock(output / ".lock" if within else beside, is_singleton=True, fallback_to_soft=False)
+
+
+def _write_holder(path: Path) -> None:
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if sys.argv[0] else "python"
+    content = {
+        "host": platform.node(),
+        "process": os.getpid(),
+        "command": command,
+        "since": datetime.now().astimezone().isoformat(timespec="seconds"),
+    }
+    with suppress(OSError):  # a full disk: the lock holds all the same
+        path.write_text(json.dumps(content) + "\n", "utf-8")

@@ -1,0 +1,58 @@
+"""What is shown on a terminal: text from data is shown as it is, never obeyed."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from miue.common.escapes import visible
+
+
+def say(text: str = "", *, err: bool = False) -> None:
+    """Write a line, or several, to the standard output or the standard error, every text in it as it is."""
+    typer.echo(visible(text, keep="\n\t"), err=err)
+
+
+def say_json(content: Any) -> None:
+    """Write JSON, in which every character that a terminal could obey is escaped."""
+    typer.echo(json.dumps(content, indent=2).replace("\x7f", "\\u007f"))
+
+
+def literal(text: str, style: str = "") -> Text:
+    """Return a text for rich that is shown as it is: brackets are no markup, control characters are visible."""
+    return Text(visible(text, keep="\n"), style)
+
+
+class TextTable(Table):
+    """A table whose headers, cells, title and caption are shown as they are, wherever they come from."""
+
+    def __init__(
+        self, *headers: str, title: str | None = None, caption: str | None = None, **options: Any
+    ) -> None:
+        super().__init__(title_justify="left", caption_justify="left", **options)
+        for header in headers:
+            self.add_column(header)
+        self.title, self.caption = title, caption
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Take a title and a caption as they are."""
+        is_text = name in ("title", "caption") and isinstance(value, str)
+        super().__setattr__(name, literal(value, f"table.{name}") if is_text else value)
+
+    def add_column(self, header: Any = "", *arguments: Any, **options: Any) -> None:
+        """Add a column, in which a word that is too long is folded and no letter of it lost."""
+        super().add_column(literal(header), *arguments, **{"overflow": "fold", **options})
+
+    def add_row(self, *cells: Any, **options: Any) -> None:
+        """Add a row."""
+        super().add_row(*map(literal, cells), **options)
+
+
+def show_table(table: Table) -> None:
+    """Print a table to the standard output."""
+    Console().print(table)

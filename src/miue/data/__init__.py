@@ -1,7 +1,0 @@
-"""Where bags come from, and the one store that holds them on disk."""
-
-from __future__ import annotations
-
-from miue.data.store import read_store, write_store
-
-__all__ = ["read_store", "write_store"]

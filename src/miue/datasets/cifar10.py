@@ -1,0 +1,59 @@
+"""CIFAR10-bags: bags of small photographs, positive where they hold a truck."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from miue.bags.dataset import BagDataset
+from miue.datasets.color_images import read_cifar10, read_foreign
+from miue.datasets.ood_splits import splits_with_foreign
+from miue.common.errors import unknown_name
+
+TARGET = 9
+SIZES = {"train": 6000, "validation": 1000, "test": 2000}
+SEEDS = {"train": 98, "validation": 97, "test": 96}
+OOD_SOURCES = ("svhn", "dtd")
+
+
+def cifar10_bags(
+    source: Path,
+    *,
+    splits: Sequence[str] = tuple(SIZES),
+    ood: Sequence[str] = (),
+    ood_ratio: float = 1.0,
+    sizes: dict[str, int] = SIZES,
+) -> BagDataset:
+    """Draw CIFAR10-bags by the published procedure; about 0.4 GB of images at the published sizes.
+
+    ``cifar10.npz`` is sorted by class: bags drawn from it have the published distribution but are not
+    the published ones image for image. A foreign set is named for what it holds: "svhn" or "svhn-test"
+    (that split), "dtd", and "svhn-part" or "dtd-part" where the files hold less than was published.
+
+    Reference: Liu & Ji 2024, Appendix apx-dataset.
+
+    Args:
+        source: folder with the image files.
+        splits: which splits to draw; train and validation from CIFAR-10's training images.
+        ood: foreign sources of the test split.
+        ood_ratio: share of each foreign bag's instances that is foreign, 0 to 1.
+        sizes: number of bags of each split.
+
+    Raises:
+        ConfigError: no such split or foreign source.
+        StorageError: files are missing or damaged.
+    """
+    for name in ood:
+        if name not in OOD_SOURCES:
+            raise unknown_name("OOD source", name, OOD_SOURCES)
+    return splits_with_foreign(
+        partial(read_cifar10, source),
+        partial(read_foreign, source),
+        target=TARGET,
+        seeds=SEEDS,
+        sizes=sizes,
+        splits=splits,
+        ood=ood,
+        ood_ratio=ood_ratio,
+    )

@@ -1,0 +1,75 @@
+"""Digits-bags: real data that comes with scikit-learn, so that nothing need be downloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from miue.bags.dataset import BagDataset
+from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, joined, with_foreign_instances
+
+TARGET = 9
+SIZES = {"train": 300, "validation": 80, "test": 200}
+IMAGES = {"train": 1000, "validation": 300, "test": 497}
+SEEDS = {"train": 98, "validation": 97, "test": 96}
+PATCHES = 3000
+_SHUFFLE_SEED = 95
+
+
+def digits_bags(
+    *, splits: Sequence[str] = tuple(SIZES), ood_ratio: float = 1.0, sizes: dict[str, int] = SIZES
+) -> BagDataset:
+    """Draw bags of 8×8 handwritten digits, positive where they hold a 9; foreign ones are bits of photographs.
+
+    The 1,797 digits are divided among the splits, so that no image is in two of them. The foreign test
+    bags hold 8×8 patches of the two photographs in scikit-learn, in grey.
+
+    Args:
+        splits: which splits to draw.
+        ood_ratio: share of each foreign test bag's instances that is foreign, 0 to 1.
+        sizes: number of bags of each split.
+    """
+    pools = _digit_pools()
+    parts = []
+    for split in splits:
+        random, pool, count = np.random.RandomState(SEEDS[split]), pools[split], sizes[split]
+        drawn = draw_bags(random, pool.labels == TARGET, 2 * count if split == "test" else count)
+        parts.append(drawn_dataset(drawn[:count], pool, TARGET, split=split))
+        if split == "test" and ood_ratio:
+            foreign = _photograph_patches(random)
+            replaced = with_foreign_instances(random, drawn[count:], len(foreign.instances), ood_ratio)
+            parts.append(
+                drawn_dataset(replaced, pool, TARGET, split=split, ood_set="photographs", foreign=foreign)
+            )
+    return joined(parts)
+
+
+def _digit_pools() -> dict[str, Pool]:
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    images = np.round(digits.images * (255 / 16)).astype(np.uint8)[..., None]
+    order = np.random.RandomState(_SHUFFLE_SEED).permutation(len(images))
+    pools, start = {}, 0
+    for split, count in IMAGES.items():
+        chosen = order[start : start + count]
+        pools[split] = Pool(images[chosen], digits.target[chosen].astype(np.int64))
+        start += count
+    return pools
+
+
+def _photograph_patches(random: np.random.RandomState) -> Pool:
+    """Return 8×8 patches at random places of the photographs, reduced to a quarter of their side."""
+    from sklearn.datasets import load_sample_images
+
+    patches: list[np.ndarray] = []
+    for photograph in load_sample_images().images:
+        grey = photograph.mean(-1)
+        height, width = (side // 4 * 4 for side in grey.shape)
+        small = grey[:height, :width].reshape(height // 4, 4, width // 4, 4).mean((1, 3))
+        rows = random.randint(0, small.shape[0] - 8 + 1, PATCHES // 2)
+        columns = random.randint(0, small.shape[1] - 8 + 1, PATCHES // 2)
+        patches.extend(small[r : r + 8, c : c + 8] for r, c in zip(rows, columns, strict=True))
+    images = np.round(np.stack(patches)).astype(np.uint8)[..., None]
+    return Pool(images, np.zeros(len(images), np.int64))

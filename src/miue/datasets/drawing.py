@@ -1,0 +1,173 @@
+"""Drawing bags from a dataset of single instances, number for number as the published experiments did.
+
+Reference: Liu & Ji 2024, Appendix apx-gen-bag, and the published code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Int64, Shaped
+
+from miue.bags.dataset import BagDataset, Labels
+from miue.bags.ood_flags import OodFlags
+
+
+@dataclass(frozen=True)
+class DrawnBag:
+    """One bag as positions in its sources.
+
+    Attributes:
+        members: position of each instance, in the in-distribution source or in the other one.
+        is_ood: whether an instance comes from the other source.
+    """
+
+    members: Int64[np.ndarray, "n"]
+    is_ood: Bool[np.ndarray, "n"]
+
+
+def draw_bags(
+    random: np.random.RandomState,
+    is_positive: Bool[np.ndarray, "m"],
+    count: int,
+    *,
+    mean_size: float = 10.0,
+    size_deviation: float = 2.0,
+) -> list[DrawnBag]:
+    """Draw ``count`` bags, every other one positive, the first included.
+
+    Args:
+        random: the only source of randomness; its state moves on.
+        is_positive: whether each instance of the source is of the positive class.
+        count: number of bags.
+        mean_size: mean of the normal distribution of bag sizes.
+        size_deviation: its standard deviation.
+    """
+    positives, negatives = np.flatnonzero(is_positive), np.flatnonzero(~is_positive)
+    bags = []
+    for number in range(count):
+        size = max(1, int(random.normal(mean_size, size_deviation, 1)[0]))
+        if number % 2 == 0:
+            num_positive = max(1, int(size * random.uniform(0.0, 1.0)))
+            chosen = np.concatenate(
+                [
+                    random.choice(positives, num_positive, replace=False),
+                    random.choice(negatives, size - num_positive, replace=False),
+                ]
+            )
+            chosen = chosen[random.permutation(size)]
+        else:
+            chosen = random.choice(negatives, size, replace=False)
+        bags.append(DrawnBag(chosen.astype(np.int64), np.zeros(size, bool)))
+    return bags
+
+
+def with_foreign_instances(
+    random: np.random.RandomState, bags: Sequence[DrawnBag], num_foreign: int, ratio: float
+) -> list[DrawnBag]:
+    """Replace a share of each bag's instances by foreign ones, from the last bag to the first.
+
+    Args:
+        random: the only source of randomness; its state moves on.
+        bags: bags as drawn.
+        num_foreign: number of instances in the foreign source.
+        ratio: share of each bag that is replaced, at least one instance; 0 replaces none.
+    """
+    if ratio == 0:
+        return list(bags)
+    replaced = []
+    for bag in reversed(bags):
+        size = len(bag.members)
+        count = max(1, int(ratio * size))
+        foreign = random.choice(num_foreign, count, replace=False)
+        places = random.permutation(size)[:count]
+        members, is_ood = bag.members.copy(), bag.is_ood.copy()
+        members[places], is_ood[places] = foreign, True
+        replaced.append(DrawnBag(members, is_ood))
+    return replaced[::-1]
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Single instances to draw from.
+
+    Attributes:
+        instances: features or images.
+        labels: class of each instance in its source (a digit, say).
+    """
+
+    instances: Shaped[np.ndarray, "m *shape"]
+    labels: Int64[np.ndarray, "m"]
+
+
+def drawn_dataset(
+    bags: Sequence[DrawnBag],
+    pool: Pool,
+    target: int,
+    *,
+    split: str,
+    ood_set: str = "",
+    foreign: Pool | None = None,
+) -> BagDataset:
+    """Return drawn bags as a dataset with labels of bags and instances, and with what is out of distribution.
+
+    A bag is positive (1) where it holds an in-distribution instance of class ``target``; its label is
+    unknown where it holds no in-distribution instance at all.
+
+    Args:
+        bags: positions of the instances.
+        pool: the in-distribution source.
+        target: the positive class.
+        split: name of the split, also the prefix of the ids.
+        ood_set: name of the foreign source.
+        foreign: the foreign source, needed where a bag holds foreign instances.
+    """
+    arrays, labels, instance_labels, names = [], [], [], []
+    for number, bag in enumerate(bags):
+        source = pool.instances[np.where(bag.is_ood, 0, bag.members)]
+        positive = ~bag.is_ood & (pool.labels[np.where(bag.is_ood, 0, bag.members)] == target)
+        if foreign is not None:
+            source[bag.is_ood] = foreign.instances[bag.members[bag.is_ood]]
+        arrays.append(source)
+        labels.append(None if bag.is_ood.all() else int(positive.any()))
+        instance_labels.append([None if o else int(p) for o, p in zip(bag.is_ood, positive, strict=True)])
+        names.append(f"{split}_{ood_set}_{number:05d}" if ood_set else f"{split}_{number:05d}")
+    is_ood = np.array([bag.is_ood.any() for bag in bags])
+    dataset = BagDataset.from_arrays(arrays, labels, ids=names, instance_labels=instance_labels, is_ood=is_ood)
+    of_instances = np.concatenate([bag.is_ood for bag in bags])
+    return replace(
+        dataset,
+        splits=(split,) * len(bags),
+        ood_sets=tuple(ood_set if flag else "" for flag in is_ood),
+        instance_is_ood=OodFlags(of_instances, np.ones_like(of_instances)),
+        class_names=("negative", "positive"),
+    )
+
+
+def joined(parts: Sequence[BagDataset]) -> BagDataset:
+    """Return the bags of all parts as one dataset; each part must be whole, not a subset."""
+    arrays = [part.instances for part in parts]
+    sizes = np.concatenate([part.sizes for part in parts])
+
+    def labels(field: str) -> Labels:
+        of_parts: list[Labels] = [getattr(part, field) for part in parts]
+        return Labels(
+            np.concatenate([part.values for part in of_parts]),
+            np.concatenate([part.known for part in of_parts]),
+        )
+
+    return BagDataset(
+        instances=np.concatenate(arrays),
+        starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
+        sizes=sizes,
+        ids=tuple(name for part in parts for name in part.ids),
+        labels=labels("labels"),
+        is_ood=OodFlags.concatenate([part.is_ood for part in parts]),
+        splits=tuple(split for part in parts for split in part.splits),
+        ood_sets=tuple(name for part in parts for name in part.ood_sets),
+        instance_labels=labels("instance_labels"),
+        instance_is_ood=OodFlags.concatenate([part.instance_is_ood for part in parts]),
+        class_names=parts[0].class_names,
+    )

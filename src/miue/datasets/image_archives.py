@@ -1,0 +1,110 @@
+"""Images in .npz archives, packed as lossless WebP strips: read with care, since the files come from anyone."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from miue.common.errors import StorageError
+from miue.io.formats.arrays import UNREADABLE
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise what a damaged file makes its readers raise as a StorageError."""
+    try:
+        yield
+    except (*UNREADABLE, Image.DecompressionBombError) as error:
+        raise StorageError(
+            item=f"{str(path)!r}", wanted="a whole, readable file", got=str(error), fix="get the file again"
+        ) from error
+
+
+class Archive(Mapping[str, np.ndarray]):
+    """The arrays of an .npz archive, each read where it is as long as its header states.
+
+    Args:
+        opened: by ``np.load``.
+
+    Raises:
+        ValueError: a file of a single array.
+    """
+
+    def __init__(self, opened: Any) -> None:
+        if isinstance(opened, np.ndarray):
+            raise ValueError("a single array in place of an archive")
+        self._opened = opened
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return an array.
+
+        Raises:
+            KeyError: there is none of this name.
+            ValueError: of another length than its header states; no array at all.
+        """
+        if f"{name}.npy" not in self._opened.zip.namelist():
+            raise KeyError(f"{name} is not a file in the archive")
+        size = self._opened.zip.getinfo(f"{name}.npy").file_size
+        with self._opened.zip.open(f"{name}.npy") as member:
+            version = np.lib.format.read_magic(member)
+            read = (
+                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            )
+            shape, _, dtype = read(member)
+            stated = member.tell() + math.prod(shape) * dtype.itemsize
+        if stated != size and not dtype.hasobject:  # NumPy says what is wrong with objects
+            raise ValueError(f"{name} of {size:,} bytes, where shape {shape} of {dtype} makes {stated:,}")
+        array: np.ndarray = self._opened[name]
+        return array
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names of the arrays."""
+        return iter(self._opened.files)
+
+    def __len__(self) -> int:
+        """Return how many arrays there are."""
+        return len(self._opened.files)
+
+
+@contextmanager
+def open_archive(path: Path) -> Iterator[Archive]:
+    """Yield the arrays of an archive; opened here because numpy leaves a damaged one open.
+
+    Raises:
+        StorageError: no such file, or one that is damaged.
+    """
+    with reading(path), path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+        yield Archive(arrays)
+
+
+def read_strips(arrays: Mapping[str, Any], name: str, side: int) -> UInt8[np.ndarray, "m side side 3"]:
+    """Return the images that ``<name>_webp`` holds: strips, each some images below one another.
+
+    Args:
+        arrays: ``<name>_webp`` (bytes) and ``<name>_webp_offsets`` (where each strip begins, and the end).
+        name: what the images are of.
+        side: pixels of a side.
+
+    Raises:
+        ValueError: a strip that is no column of such images.
+    """
+    content = memoryview(arrays[f"{name}_webp"])
+    strips = [_strip(content[start:end], side) for start, end in pairwise(arrays[f"{name}_webp_offsets"])]
+    return np.concatenate(strips)
+
+
+def _strip(content: memoryview, side: int) -> np.ndarray:
+    with Image.open(io.BytesIO(content)) as image:
+        strip = np.asarray(image.convert("RGB"))
+    if strip.shape[0] % side or strip.shape[1] != side:
+        raise ValueError(f"a strip of {strip.shape[0]}×{strip.shape[1]} pixels, not a column of {side}×{side}")
+    return strip.reshape(-1, side, side, 3)

@@ -1,0 +1,191 @@
+"""A folder of bag files and a label table become a dataset; features stay in their files until they are used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+
+from miue.bags.dataset import BagDataset, Labels
+from miue.bags.coords import Coords
+from miue.io.folders.file_instances import FileInstances
+from miue.io.labels.label_table import LabelTable
+from miue.io.labels.join import LeftOut, match, refuse_or_skip, with_labels
+from miue.common.errors import DataError, MiueError, first_few
+from miue.bags.ood_flags import OodFlags
+from miue.common.progress import tracked
+from miue.io.formats import Contents, contents_of
+from miue.io.folders.discovery import bag_files
+
+
+@dataclass(frozen=True)
+class OpenedFolder:
+    """The bags of a folder.
+
+    Attributes:
+        bags: the dataset.
+        contents: what each of its files holds.
+        left_out: bags that are not in it.
+        not_read: which folder beside holds further bags, "" for none.
+    """
+
+    bags: BagDataset
+    contents: tuple[Contents, ...]
+    left_out: tuple[LeftOut, ...]
+    not_read: str = ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What to know of the folder and of its files, each once, with the number of files it is true of."""
+        of, notes = f"of {len(self.contents):,} files", [self.not_read] if self.not_read else []
+        said = Counter(text for one in self.contents for text in one.notes)
+        notes += [f"{text} ({count:,} {of})" for text, count in said.items()]
+        bare = [one.id for one in self.contents if one.coords is None]
+        if 0 < len(bare) < len(self.contents):
+            notes.append(
+                f"{len(bare):,} {of} without coords ({first_few(bare)}): their instances have no place on a slide"
+            )
+        return tuple(notes)
+
+
+def open_folder(
+    folder: Path,
+    labels: LabelTable | None = None,
+    *,
+    classes: Sequence[str] = (),
+    microns_per_pixel: float | None = None,
+    instance_shape: tuple[int, ...] | None = None,
+    skip_bad: bool = False,
+    progress: bool = False,
+) -> OpenedFolder:
+    """Return the bags of ``folder``, with the labels, patients and splits of the table.
+
+    Args:
+        folder: files of CLAM, TRIDENT, STAMP or arrays.
+        labels: bags that it does not list are left out.
+        classes: their order; the first is the negative one. Sorted by name if not given.
+        microns_per_pixel: of level 0, for coords in µm.
+        instance_shape: that a model takes; None for that of most files.
+        skip_bad: leave out files that cannot be used, slides without tissue and bags without a file.
+        progress: show a bar while many files are opened.
+
+    Raises:
+        DataError: a file that cannot be used, two of one name, a bag of the table without a file, or no bag left.
+    """
+    files = bag_files(folder)
+    named = list(files.by_id.values())
+    left_out: list[LeftOut] = []
+    if labels is not None:
+        listed, left_out = match(labels, [paths[0].stem for paths in named], str(folder))
+        named = [named[place] for place in listed]
+    found = []
+    for paths in tracked(named, "opening", shown=progress):
+        try:
+            found.append(_usable(_only(paths), microns_per_pixel))
+        except MiueError as error:
+            left_out.append(LeftOut(paths[0].stem, str(error)))
+    found = _alike(_fitting(found, instance_shape, left_out), left_out)
+    refuse_or_skip(str(folder), len(found), left_out, skip_bad=skip_bad)
+    bags = dataset_of(found)
+    if labels is not None:
+        bags = with_labels(bags, labels, classes)
+    return OpenedFolder(bags, tuple(found), tuple(left_out), files.not_read)
+
+
+def dataset_of(found: Sequence[Contents]) -> BagDataset:
+    """Return the bags of files that are alike, one each, without labels; features stay in the files."""
+    sizes = np.array([one.size for one in found], np.int64)
+    total = int(sizes.sum())
+    dtypes = {one.dtype for one in found}
+    dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
+    coords = _coords(found, sizes)
+    return BagDataset(
+        instances=FileInstances([one.path for one in found], sizes, found[0].instance_shape, dtype),
+        starts=sizes.cumsum() - sizes,
+        sizes=sizes,
+        ids=tuple(one.id for one in found),
+        labels=Labels.unknown(len(found)),
+        is_ood=OodFlags.unknown(len(found)),
+        splits=("",) * len(found),
+        ood_sets=("",) * len(found),
+        instance_labels=Labels.unknown(total),
+        instance_is_ood=OodFlags.unknown(total),
+        coords=coords,
+        patch_sizes=None if coords is None else np.array([one.patch_size or 0 for one in found], np.int64),
+    )
+
+
+def _coords(found: Sequence[Contents], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
+    known = [one.coords is not None for one in found]
+    if not any(known):
+        return None
+    values = [np.zeros((one.size, 2), np.int64) if one.coords is None else one.coords for one in found]
+    return Coords(np.concatenate(values), np.repeat(known, sizes))
+
+
+def _only(paths: tuple[Path, ...]) -> Path:
+    if len(paths) > 1:
+        raise DataError(
+            item=f"bag {paths[0].stem!r}",
+            wanted="one file of this name",
+            got=" and ".join(path.name for path in paths),
+            fix="keep one of them, or give each kind a folder of its own",
+        )
+    return paths[0]
+
+
+def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
+    found = contents_of(path, microns_per_pixel)
+    if not found.size:
+        raise DataError(
+            item=f"bag file {str(path)!r}",
+            wanted="at least one instance",
+            got="none (a slide without tissue?)",
+            fix="leave it out (--skip-bad goes on and lists it)",
+        )
+    return found
+
+
+def _fitting(found: list[Contents], shape: tuple[int, ...] | None, left_out: list[LeftOut]) -> list[Contents]:
+    """Return the files whose features a model takes; the others are left out."""
+    if shape is None:
+        return found
+    wanted = f"features of shape {shape}, as the model takes them"
+    fix = "extract these features with the encoder that the model was trained on"
+    fits = [one.instance_shape == shape for one in found]
+    return _kept(found, fits, wanted, lambda one: f"{one.instance_shape}", fix, left_out)
+
+
+def _alike(found: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
+    """Return the files whose features are as those of most; the others are left out."""
+    kinds = Counter((one.instance_shape, one.extractor) for one in found)
+    if len(kinds) < 2:
+        return found
+    usual, count = kinds.most_common(1)[0]
+    alike = [(one.instance_shape, one.extractor) == usual for one in found]
+    most = found[alike.index(True)]
+    wanted = f"features of shape {_features(most)} as in {count} files"
+    return _kept(found, alike, wanted, _features, "extract all features with one encoder", left_out)
+
+
+def _kept(
+    found: list[Contents],
+    keep: list[bool],
+    wanted: str,
+    features: Callable[[Contents], str],
+    fix: str,
+    left_out: list[LeftOut],
+) -> list[Contents]:
+    for one, kept in zip(found, keep, strict=True):
+        if not kept:
+            reason = f"bag file {str(one.path)!r}: expected {wanted}, got {features(one)}; {fix}"
+            left_out.append(LeftOut(one.id, reason))
+    return [one for one, kept in zip(found, keep, strict=True) if kept]
+
+
+def _features(one: Contents) -> str:
+    return f"{one.instance_shape}" + (f" of {one.extractor!r}" if one.extractor else "")

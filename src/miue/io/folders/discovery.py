@@ -1,0 +1,92 @@
+"""Which files of a folder are its bags: those of CLAM, TRIDENT, STAMP or anyone's, found by looking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from miue.common.errors import DataError, first_few
+from miue.io.formats.registry import READERS
+
+NO_BAGS = ("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson")
+
+
+@dataclass(frozen=True)
+class BagFiles:
+    """The bag files of a folder, sorted by name.
+
+    Attributes:
+        by_id: the file of each bag; several where two kinds of file have one name.
+        not_read: which folder beside holds bags that these are not, "" for none.
+    """
+
+    by_id: Mapping[str, tuple[Path, ...]]
+    not_read: str = ""
+
+
+def bag_files(folder: Path) -> BagFiles:
+    """Return the bag files of ``folder``.
+
+    They lie in the folder itself, or in the only folder below it that has any. Of CLAM's ``h5_files`` and
+    ``pt_files``, which hold the same features, the first is taken, since it has the coords.
+
+    Raises:
+        DataError: no such folder, no bag files, or several folders of them.
+    """
+    if not folder.is_dir():
+        raise DataError(
+            item=f"{str(folder)!r}",
+            wanted="a folder of bag files",
+            got="a file" if folder.exists() else "no such folder",
+            fix="check the path",
+        )
+    files = _files_in(folder)
+    if files:
+        return BagFiles(_by_id(files))
+    below = _only_folder_below(folder)
+    return BagFiles(_by_id(_files_in(below)), _not_read(below))
+
+
+def _by_id(files: list[Path]) -> dict[str, tuple[Path, ...]]:
+    found: dict[str, tuple[Path, ...]] = {}
+    for path in files:
+        found[path.stem] = (*found.get(path.stem, ()), path)
+    return found
+
+
+def _not_read(folder: Path) -> str:
+    """Return which bags of ``pt_files`` the folder ``h5_files``, read in its place, does not hold."""
+    beside = folder.parent / "pt_files"
+    if folder.name != "h5_files" or not beside.is_dir():
+        return ""
+    only = sorted(_by_id(_files_in(beside)).keys() - _by_id(_files_in(folder)).keys())
+    if not only:
+        return ""
+    return f"{beside.name!r} was not read; {len(only):,} of its bags are not in {folder.name!r}: {first_few(only)}"
+
+
+def _files_in(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in READERS and not path.name.startswith(".") and path.is_file()
+    )
+
+
+def _only_folder_below(folder: Path) -> Path:
+    found = [
+        below
+        for below in sorted(folder.rglob("*"))
+        if below.is_dir() and not set(below.relative_to(folder).parts) & set(NO_BAGS) and _files_in(below)
+    ]
+    with_coords = {below.parent for below in found if below.name == "h5_files"}
+    found = [below for below in found if not (below.name == "pt_files" and below.parent in with_coords)]
+    if len(found) == 1:
+        return found[0]
+    raise DataError(
+        item=f"{str(folder)!r}",
+        wanted=f"bag files ending in {', '.join(READERS)}, in it or in one folder below it",
+        got=f"several such folders: {', '.join(str(f.relative_to(folder)) for f in found)}" if found else "none",
+        fix="give one of these folders" if found else "check the path; features come from CLAM, TRIDENT or STAMP",
+    )

@@ -1,0 +1,50 @@
+"""Instances that stay in the files they came in, behind one array."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from miue.io.formats import read_rows
+
+
+class FileInstances:
+    """All instances of several bag files, one after another; a span is read when it is asked for.
+
+    Args:
+        paths: the files.
+        sizes: instances of each.
+        instance_shape: of every instance.
+        dtype: that they are given in.
+    """
+
+    def __init__(
+        self, paths: list[Path], sizes: np.ndarray, instance_shape: tuple[int, ...], dtype: np.dtype
+    ) -> None:
+        self.paths = paths
+        self.ends = np.asarray(sizes, np.int64).cumsum()
+        self.shape = (int(self.ends[-1]) if len(paths) else 0, *instance_shape)
+        self.dtype = np.dtype(dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, span: Any) -> np.ndarray:
+        """Return the instances of a slice of consecutive ones, (n, *shape)."""
+        if not isinstance(span, slice) or span.step not in (None, 1):
+            raise TypeError("instances in files are read by slices of consecutive ones")
+        start, stop, _ = span.indices(len(self))
+        parts = [np.zeros((0, *self.shape[1:]), self.dtype)]
+        file = int(np.searchsorted(self.ends, start, side="right"))
+        while start < stop:
+            begin = int(self.ends[file - 1]) if file else 0
+            end = min(stop, int(self.ends[file]))
+            parts.append(read_rows(self.paths[file], start - begin, end - begin).astype(self.dtype, copy=False))
+            start, file = end, file + 1
+        return parts[1] if len(parts) == 2 else np.concatenate(parts)
+
+    def __array__(self, dtype: Any = None) -> np.ndarray:
+        """Read everything."""
+        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)

@@ -1,0 +1,110 @@
+"""What each file of a folder holds, and what is wrong with it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from miue.bags.dataset import check_bag
+from miue.common.errors import MiueError
+from miue.common.progress import tracked
+from miue.io.formats import Contents, contents_of, read_rows
+from miue.io.folders.discovery import bag_files
+
+ROWS_AT_ONCE = 65_536
+
+
+def describe_bag_files(
+    folder: Path, *, microns_per_pixel: float | None = None, read: bool = False, progress: bool = False
+) -> dict[str, Any]:
+    """Return what each bag of ``folder`` holds, and what is wrong with it, as JSON values.
+
+    Args:
+        folder: bag files of any kind.
+        microns_per_pixel: of level 0, for coords in µm.
+        read: read all features too, to find those that are not finite and rows that are zero throughout.
+        progress: show a bar.
+
+    Raises:
+        DataError: no such folder, or no bag files in it.
+    """
+    files = bag_files(folder)
+    twins = {path: paths for paths in files.by_id.values() for path in paths}
+    found = [
+        _described(path, microns_per_pixel, read, [twin.name for twin in twins[path] if twin != path])
+        for path in tracked(list(twins), "reading" if read else "opening", shown=progress)
+    ]
+    for name, what in (("shape", "features of shape"), ("encoder", "features of the encoder")):
+        usual = Counter(str(one[name]) for one in found if one["instances"]).most_common(1)
+        for one in found:
+            if one["instances"] and str(one[name]) != usual[0][0]:
+                one["problems"].append(
+                    f"{what} {one[name] or 'unknown'}, most bags have {usual[0][0] or 'unknown'}"
+                )
+    usable = [one for one in found if one["instances"] and not one["problems"]]
+    sizes = [one["instances"] for one in usable]
+    return {
+        "kind": "bag files",
+        "path": str(folder),
+        "formats": dict(Counter(one["format"] for one in found if one["format"])),
+        "encoders": dict(Counter(one["encoder"] for one in found if one["encoder"])),
+        "bags": len(files.by_id),
+        "usable": len(usable),
+        "instances": int(np.sum(sizes)),
+        "bag sizes": {"min": min(sizes), "median": float(np.median(sizes)), "max": max(sizes)} if sizes else {},
+        "features read": "all"
+        if read
+        else "none; --read looks for values that are not finite, and for rows of zeros",
+        **({"note": files.not_read} if files.not_read else {}),
+        "bag": found,
+    }
+
+
+def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: list[str]) -> dict[str, Any]:
+    described: dict[str, Any] = {
+        "bag": path.stem,
+        "file": path.name,
+        "format": "",
+        "encoder": "",
+        "instances": 0,
+        "shape": [],
+        "dtype": "",
+        "coords": "none",
+        "patch size": None,
+        "notes": [],
+        "problems": [f"expected one file of this name, got {' and '.join(twins)} too"] if twins else [],
+    }
+    try:
+        contents = contents_of(path, microns_per_pixel)
+        described |= {
+            "format": contents.format,
+            "encoder": contents.extractor,
+            "instances": contents.size,
+            "shape": list(contents.instance_shape),
+            "dtype": str(contents.dtype),
+            "coords": "none" if contents.coords is None else "level-0 pixels",
+            "patch size": contents.patch_size,
+            "notes": list(contents.notes),
+        }
+        if not contents.size:
+            described["problems"].append("no instance (a slide without tissue?)")
+        elif read:
+            zeros = _read_all(contents)
+            if zeros:
+                described["notes"].append(f"{zeros:,} of {contents.size:,} rows are exactly zero in every feature")
+    except MiueError as error:
+        described["problems"].append(f"expected {error.wanted}, got {error.got}")
+    return described
+
+
+def _read_all(contents: Contents) -> int:
+    """Read and check all features; return how many rows hold nothing but zeros."""
+    zeros = 0
+    for start in range(0, contents.size, ROWS_AT_ONCE):
+        rows = read_rows(contents.path, start, min(start + ROWS_AT_ONCE, contents.size))
+        check_bag(contents.id, rows, contents.instance_shape)
+        zeros += int((~rows.reshape(len(rows), -1).any(1)).sum())
+    return zeros

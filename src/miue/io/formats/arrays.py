@@ -1,0 +1,128 @@
+"""NumPy's own files: one array, or several by name; features of a video's clips among them."""
+
+from __future__ import annotations
+
+import lzma
+import math
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tokenize import TokenError
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
+from miue.io.formats.names import coords_name, features_name
+
+UNREADABLE = (
+    OSError,
+    ValueError,
+    TypeError,
+    KeyError,
+    EOFError,
+    RuntimeError,  # an encrypted archive, or one of an unknown compression
+    OverflowError,
+    BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    struct.error,
+    SyntaxError,  # a header is a Python literal
+    TokenError,
+)
+"""What NumPy raises, from whatever lies below it, where a file of arrays is damaged or holds objects."""
+
+
+def memory_mapped(path: Path) -> np.ndarray:
+    """Return the array of an .npy file, of which nothing is read yet.
+
+    Raises:
+        ValueError: objects, or a file of another length than its header states.
+        Exception: one of ``UNREADABLE``, where the file is damaged.
+    """
+    array: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
+    if not isinstance(array, np.memmap):  # of an archive, which np.load would open as well
+        raise ValueError("an archive of arrays in place of one array")
+    stated, held = array.offset + array.nbytes, path.stat().st_size
+    if stated != held:
+        raise ValueError(f"{held:,} bytes where shape {array.shape} of {array.dtype} makes {stated:,}")
+    return array
+
+
+@contextmanager
+def open_npy(path: Path) -> Iterator[OpenFile]:
+    """Open an array (n, D), (1, n, D), (T, crops, D) or of images, memory-mapped.
+
+    Raises:
+        DataError: truncated, longer than its header states, or of pickled objects.
+    """
+    with refusing(path, "a whole .npy array of numbers", *UNREADABLE):
+        array = memory_mapped(path)
+    yield OpenFile(format="NumPy", features=array)
+
+
+@contextmanager
+def open_npz(path: Path) -> Iterator[OpenFile]:
+    """Open an archive with features and, where it has them, coords in level-0 pixels.
+
+    Raises:
+        DataError: truncated, of pickled objects, or without features.
+    """
+    with ExitStack() as stack:
+        with refusing(path, "a whole .npz archive of numbers", *UNREADABLE):
+            file = stack.enter_context(path.open("rb"))  # NumPy would leave a damaged one open
+            archive: Any = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise bag_error(path, "an .npz archive", "a single array", "name it .npy")
+            stack.enter_context(archive)
+            features = Member(path, archive, features_name(path, archive.files))
+            where = coords_name(archive.files)
+            coords = None if where is None else Member(path, archive, where)
+        yield OpenFile(format="NumPy", features=features, coords=None if coords is None else coords.read)
+
+
+class Member:
+    """An array in an archive, with shape and type as its header states, which is read where it is sliced.
+
+    Args:
+        path: of the archive.
+        archive: while it is open.
+        name: of the array.
+
+    Raises:
+        DataError: it claims more than the file can hold, or is not as long as its header states.
+    """
+
+    def __init__(self, path: Path, archive: Any, name: str) -> None:
+        self.path, self.archive, self.name = path, archive, name
+        stored = name if name in archive.zip.namelist() else f"{name}.npy"
+        size = archive.zip.getinfo(stored).file_size
+        refuse_bytes(path, size)  # first: the header itself may claim any length
+        with archive.zip.open(stored) as member:
+            version = np.lib.format.read_magic(member)
+            header = (
+                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            )
+            self.shape, _, self.dtype = header(member)
+            begin = member.tell()
+        stated = begin + math.prod(self.shape) * self.dtype.itemsize
+        refuse_bytes(path, stated)
+        if stated != size:
+            got = f"{size:,} bytes where shape {self.shape} of {self.dtype} makes {stated:,}"
+            raise bag_error(path, f"an array {name!r} as long as its header states", got)
+
+    def read(self) -> np.ndarray:
+        """Return the whole array.
+
+        Raises:
+            DataError: it is damaged.
+        """
+        with refusing(self.path, "a whole .npz archive of numbers", *UNREADABLE):
+            array: np.ndarray = self.archive[self.name]
+        return array
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        return self.read()[index]

@@ -1,0 +1,234 @@
+"""HDF5 files of CLAM, TRIDENT and STAMP.
+
+CLAM: ``features`` (n, D), ``coords`` (n, 2) in level-0 pixels, no attributes; the side of a patch stands in
+the file of the same name in ``patches/``. TRIDENT: attributes of ``coords`` say the side, of which
+``patch_size_level0`` is that of the grid; what it does not know is the text 'None'. STAMP: ``feats``, and
+``coords`` in µm with the attributes ``unit`` and ``tile_size_um`` of the file.
+
+One damaged bit can make the HDF5 library loop without end or crash: in miue everything here runs in a process of
+its own (``miue.io.formats.isolated``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from miue.bags.coords import LARGEST_COORD
+from miue.common.errors import DataError, StorageError
+from miue.common.escapes import shortened
+from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refuse_claim, refusing
+from miue.io.formats.names import coords_name, features_name
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[OpenFile]:
+    """Open a file of features that CLAM, TRIDENT or STAMP wrote.
+
+    Raises:
+        DataError: not HDF5, truncated, without features, or of parts that lie in other files.
+    """
+    import h5py
+
+    with refusing(path, "a whole HDF5 file", OSError, RuntimeError):
+        file = h5py.File(path, "r", locking=False)
+    with file:
+        _refuse_longer(path, file.userblock_size)
+        with refusing(path, "an HDF5 file of features", OSError, RuntimeError, KeyError, ValueError, TypeError):
+            opened = _opened(path, file)
+        yield opened
+
+
+def read_patch_size(path: Path) -> int | None:
+    """Return the side of a patch in level-0 pixels that a file of CLAM's ``patches/`` specifies, None without one.
+
+    Raises:
+        DataError: a file that cannot be read.
+    """
+    import h5py
+
+    with (
+        refusing(
+            path, "a file of patches as CLAM writes it", OSError, RuntimeError, KeyError, ValueError, TypeError
+        ),
+        h5py.File(path, "r", locking=False) as file,
+    ):
+        attributes = dataset_within(path, file, "coords").attrs
+        size = _number(attributes, "patch_size")
+        downsample = _number(attributes, "downsample") or 1.0
+        return None if size is None else round(size * downsample)
+
+
+def read_parts(path: Path, about: Sequence[str], array: str = "") -> tuple[dict[str, dict[str, Any]], np.ndarray]:
+    """Return the attributes of some datasets by their names, and one of these datasets.
+
+    Args:
+        path: the file.
+        about: names of datasets.
+        array: which of them is read whole; "" for none, which gives an empty array.
+
+    Raises:
+        StorageError: a file that cannot be read, or has no such dataset.
+        DataError: a dataset that is none, not whole, or lies in another file.
+    """
+    import h5py
+
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            datasets = {name: dataset_within(path, file, name) for name in about}
+            attributes = {name: dict(dataset.attrs) for name, dataset in datasets.items()}
+            return attributes, _read(path, datasets[array]) if array else np.zeros(0)
+    except DataError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted=f"an HDF5 file with {' and '.join(about)}",
+            got=shortened(str(error)),
+            fix="check the file",
+        ) from error
+
+
+def dataset_within(path: Path, file: Any, name: str) -> Any:
+    """Return a dataset that lies in this very file.
+
+    Raises:
+        DataError: a link, a group, or data that lies in other files.
+        KeyError: no such name.
+    """
+    import h5py
+
+    link = file.get(name, getlink=True)
+    if link is not None and not isinstance(link, h5py.HardLink):
+        raise bag_error(path, f"{name!r} in the file itself", "a link to elsewhere")
+    dataset = file[name]
+    if not isinstance(dataset, h5py.Dataset):
+        raise bag_error(path, f"{name!r} to be an array", "a group")
+    if dataset.external or dataset.is_virtual:
+        raise bag_error(path, f"{name!r} in the file itself", "data that lies in other files")
+    if dataset.shape is None:
+        raise bag_error(path, f"{name!r} to be an array", "a dataset that is empty by its type (h5py.Empty)")
+    return dataset
+
+
+def _refuse_longer(path: Path, userblock: int) -> None:
+    """Raise where a file is longer than its superblock states, as where bytes were put in between.
+
+    Raises:
+        DataError: it is.
+    """
+    with path.open("rb") as file:
+        begin = file.read(52)
+    place, of_lengths = {0: (40, 13), 1: (44, 13), 2: (28, 9), 3: (28, 9)}.get(begin[8], (0, 0))
+    if userblock or not place or begin[of_lengths] != 8:  # addresses from elsewhere, or of another length
+        return
+    stated, held = int.from_bytes(begin[place : place + 8], "little"), path.stat().st_size
+    if held > stated:
+        raise bag_error(path, "a whole HDF5 file", f"{held:,} bytes where the file itself states {stated:,}")
+
+
+def refuse_chunks(path: Path, dataset: Any) -> None:
+    """Raise where a chunk, of which HDF5 reads no part without the whole, is larger than the file can hold.
+
+    Raises:
+        DataError: it is.
+    """
+    if dataset.chunks is not None:
+        refuse_bytes(path, math.prod(dataset.chunks) * dataset.dtype.itemsize)
+
+
+def refuse_unwritten(path: Path, dataset: Any) -> None:
+    """Raise where rows of a dataset were never written, which HDF5 reads as zeros.
+
+    Raises:
+        DataError: fewer chunks than the shape needs, or no storage at all.
+    """
+    if not dataset.size:
+        return
+    name, fix = (
+        dataset.name.strip("/"),
+        "extract these features again: the extraction was ended before it was done",
+    )
+    if dataset.chunks is None:
+        stored, needed = dataset.id.get_storage_size(), dataset.size * dataset.id.get_type().get_size()
+        if stored < needed:
+            raise bag_error(path, f"{name!r} to be written", f"{stored:,} of {needed:,} bytes in the file", fix)
+        return
+    pairs = zip(dataset.shape, dataset.chunks, strict=True)
+    needed, written = math.prod(-(-length // chunk) for length, chunk in pairs), dataset.id.get_num_chunks()
+    if written < needed:
+        rows = f" of {dataset.chunks[0]:,} rows" if dataset.chunks[0] > 1 else ""
+        got = f"{written:,} of {needed:,} chunks{rows} of shape {dataset.shape} in the file"
+        raise bag_error(path, f"every row of {name!r} to be written", got, fix)
+
+
+def _opened(path: Path, file: Any) -> OpenFile:
+    features = dataset_within(path, file, features_name(path, file.keys()))
+    where = coords_name(file.keys())
+    refuse_claim(path, features)
+    refuse_chunks(path, features)
+    refuse_unwritten(path, features)
+    coords, of_coords = None, {}
+    if where is not None:
+        stored = dataset_within(path, file, where)
+        coords, of_coords = partial(_corners, path, stored), stored.attrs
+    if "unit" in file.attrs or (where is not None and "tile_size_um" in file.attrs):
+        return _stamp(file, features, coords)
+    if "patch_size_level0" in of_coords or "encoder" in features.attrs:
+        return OpenFile(
+            format="TRIDENT",
+            features=features,
+            coords=coords,
+            patch_size=_number(of_coords, "patch_size_level0"),
+            extractor=_text(features.attrs, "encoder"),
+        )
+    return OpenFile(format="CLAM" if features.name == "/features" else "HDF5", features=features, coords=coords)
+
+
+def _corners(path: Path, stored: Any) -> np.ndarray:
+    coords = _read(path, stored)
+    return coords[:, :2] if coords.ndim == 2 else coords
+
+
+def _read(path: Path, dataset: Any) -> np.ndarray:
+    """Return a dataset, after it was checked to be whole and no larger than the file can hold."""
+    refuse_claim(path, dataset)
+    refuse_chunks(path, dataset)
+    refuse_unwritten(path, dataset)
+    return np.asarray(dataset[()])
+
+
+def _stamp(file: Any, features: Any, coords: Callable[[], np.ndarray] | None) -> OpenFile:
+    unit = _text(file.attrs, "unit") or "um"
+    microns = unit in ("um", "µm", "micron", "microns")
+    notes = () if microns else (f"coords are in {unit!r}, which is not known, and left out",)
+    return OpenFile(
+        format="STAMP",
+        features=features,
+        coords=coords if microns else None,
+        patch_size=_number(file.attrs, "tile_size_um"),
+        in_microns=True,
+        extractor=_text(file.attrs, "extractor"),
+        notes=notes,
+    )
+
+
+def _number(attributes: Mapping[str, Any], name: str) -> float | None:
+    """Return the positive number of that name, None where there is none or the text 'None'."""
+    values = np.asarray(attributes[name]).reshape(-1) if name in attributes else np.zeros(0)
+    if not len(values) or values.dtype.kind not in "iuf":
+        return None
+    number = float(values[0])
+    return number if 0 < number <= LARGEST_COORD else None
+
+
+def _text(attributes: Mapping[str, Any], name: str) -> str:
+    value = attributes.get(name, "")
+    text = value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    return "" if text == "None" else shortened(text)

@@ -1,0 +1,134 @@
+"""Bag files as all of miue reads them: those of the HDF5 library in a process of their own, others in this one.
+
+One damaged bit makes the HDF5 library loop for ever, deaf to signals that Python handles, or crash. The process
+apart ends itself where a file takes more computing time than any whole one; the file is named, the next one gets a
+new process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+from miue.common.errors import DataError, StorageError
+from miue.io.formats.base import Contents, bag_error, contents_here, rows_here
+from miue.io.formats.positions import grid_note
+from miue.io.formats.process import ReadingProcess, ReadingProcessEnded
+
+ENDINGS = (".h5", ".hdf5")
+SECONDS = 10.0  # of computing time that any file may take
+BYTES_PER_SECOND = 20e6  # of the file, in further time: the slowest compression met reads four times as much
+_process = ReadingProcess()
+
+
+def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
+    """Return what the bag file at ``path`` holds.
+
+    Args:
+        path: a file with one of the endings of ``READERS``.
+        microns_per_pixel: of level 0, for files whose coords are in µm; without it these are left out.
+
+    Raises:
+        DataError: not such a file, damaged, or of parts that do not fit together.
+        StorageError: the process for files of HDF5 cannot be started.
+    """
+    if path.suffix.lower() in ENDINGS:
+        answer, array = _ask(path, "contents", microns_per_pixel=microns_per_pixel)
+        contents = Contents(
+            path=path,
+            format=answer["format"],
+            size=answer["size"],
+            instance_shape=tuple(answer["instance_shape"]),
+            dtype=np.dtype(answer["dtype"]),
+            coords=array if answer["has_coords"] else None,
+            patch_size=answer["patch_size"],
+            extractor=answer["extractor"],
+            notes=tuple(answer["notes"]),
+        )
+    else:
+        contents = contents_here(path, microns_per_pixel)
+    if contents.coords is None:
+        return contents
+    patch_size = contents.patch_size or _patch_size_beside(path)
+    note = grid_note(contents.coords, patch_size) if patch_size else ""
+    return replace(contents, patch_size=patch_size, notes=(*contents.notes, note) if note else contents.notes)
+
+
+def read_rows(path: Path, start: int, stop: int) -> Shaped[np.ndarray, "n *shape"]:
+    """Return the instances from ``start`` up to ``stop`` in their normal form.
+
+    float16, float32 and bytes stay what they are, all else becomes float32. A leading axis of one is left
+    away; the crops of a video's clip, (T, crops, D), are averaged.
+
+    Raises:
+        DataError: not a bag file, or a damaged one.
+        StorageError: the process for files of HDF5 cannot be started.
+    """
+    if path.suffix.lower() in ENDINGS:
+        return _ask(path, "rows", start=int(start), stop=int(stop))[1]
+    return rows_here(path, start, stop)
+
+
+def read_hdf5_parts(
+    path: Path, about: Sequence[str], array: str = ""
+) -> tuple[dict[str, dict[str, Any]], Shaped[np.ndarray, "..."]]:
+    """Return the attributes of some datasets of an HDF5 file by their names, and one of these datasets.
+
+    Args:
+        path: the file.
+        about: names of datasets.
+        array: which of them is read whole; "" for none, which gives an empty array.
+
+    Raises:
+        StorageError: a file that cannot be read or has no such dataset, or no process to read it in.
+        DataError: a dataset that is none, not whole, or lies in another file.
+    """
+    if not path.is_file():
+        raise StorageError(
+            item=f"{str(path)!r}", wanted="an existing file", got="no such file", fix="check the path"
+        )
+    answer, values = _ask(path, "parts", about=list(about), array=array)
+    return {name: {key: _value(one) for key, one in of.items()} for name, of in answer["about"].items()}, values
+
+
+def _patch_size_beside(path: Path) -> int | None:
+    """Return the side of a patch in level-0 pixels that CLAM's ``patches/`` folder has for a file of features."""
+    for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
+        beside = folder / "patches" / f"{path.stem}.h5"
+        if beside.is_file() and beside != path:
+            size: int | None = _ask(beside, "patch_size")[0]["patch_size"]
+            return size
+    return None
+
+
+def _ask(path: Path, what: str, **how: Any) -> tuple[dict[str, Any], np.ndarray]:
+    """Return what the process answers about a file.
+
+    Raises:
+        DataError: the file cannot be used, or no answer came in the time that it may take.
+    """
+    if not path.is_file():  # size and time are those of the file
+        raise bag_error(path, "an existing file", "no such file", "check the path")
+    seconds = SECONDS + path.stat().st_size / BYTES_PER_SECOND
+    try:
+        answer, array = _process.ask({"what": what, "path": str(path), "seconds": seconds, **how})
+    except ReadingProcessEnded as ended:
+        got = (
+            f"no end of reading it after {seconds:.0f} s of computing time" if ended.took_too_long else str(ended)
+        )
+        raise bag_error(path, "a file that the HDF5 library can read", got) from ended
+    error = answer.get("error")
+    if error is None:
+        return answer, array
+    kind = StorageError if error["kind"] == "StorageError" else DataError
+    raise kind(item=error["item"], wanted=error["wanted"], got=error["got"], fix=error["fix"])
+
+
+def _value(value: Any) -> Any:
+    """Return the value of an attribute, of which lists were arrays."""
+    return np.asarray(value) if isinstance(value, list) else value

@@ -1,0 +1,72 @@
+"""Coords of a bag file in level-0 pixels, and the side of a patch held against the grid that they lie on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64, Shaped
+
+from miue.bags.coords import LARGEST_COORD, grid_steps
+from miue.io.formats.base import OpenFile, bag_error, refusing
+
+FEWEST_PAIRS = 8  # neighbours that a grid is recognized by
+
+
+def to_pixels(
+    path: Path, file: OpenFile, size: int, microns_per_pixel: float | None
+) -> tuple[Int64[np.ndarray, "n 2"] | None, int | None, tuple[str, ...]]:
+    """Return coords and patch size in level-0 pixels, and the notes of the file.
+
+    Args:
+        path: the file, for messages.
+        file: while it is open.
+        size: instances.
+        microns_per_pixel: of level 0; without it coords in µm are left out.
+
+    Raises:
+        DataError: coords that cannot be read, are no numbers, none that a pixel can have, or not one per instance.
+    """
+    if file.coords is None:
+        return None, None, file.notes
+    unit = 1.0 if microns_per_pixel is None or not file.in_microns else microns_per_pixel
+    with refusing(path, "coords that can be read", OSError, ValueError, RuntimeError, TypeError, MemoryError):
+        stored = np.asarray(file.coords())
+    pixels = _whole_pixels(path, stored, unit)
+    if len(pixels) != size:
+        raise bag_error(path, "as many coords as features", f"{len(pixels)} coords, {size} features")
+    if file.in_microns and microns_per_pixel is None:
+        return None, None, (*file.notes, "coords are in µm and left out; pass --mpp to have level-0 pixels")
+    return pixels, None if file.patch_size is None else round(file.patch_size / unit), file.notes
+
+
+def grid_note(coords: Int64[np.ndarray, "n 2"], patch_size: int) -> str:
+    """Return what to know of a patch size that is not the distance of neighbors; "" where it is, or few tell.
+
+    >>> grid_note(np.stack([np.arange(20) * 512, np.zeros(20, np.int64)], 1), 256)
+    'patch size 256, but neighbors lie 512 level-0 pixels apart: gaps between patches, or a wrong patch size'
+    """
+    distances, counts = grid_steps(coords)
+    if counts.sum() < FEWEST_PAIRS or 2 * counts.max() < counts.sum():
+        return ""
+    step = int(distances[counts.argmax()])
+    if abs(step - patch_size) <= max(1, patch_size // 100):  # coords in µm are rounded
+        return ""
+    kind = "patches that overlap" if step < patch_size else "gaps between patches"
+    return f"patch size {patch_size}, but neighbors lie {step} level-0 pixels apart: {kind}, or a wrong patch size"
+
+
+def _whole_pixels(path: Path, coords: Shaped[np.ndarray, "..."], unit: float) -> Int64[np.ndarray, "n 2"]:
+    """Return coords in pixels of ``unit``, refused where they are no numbers or none that a pixel can have."""
+    if coords.size == 0:
+        return np.zeros((0, 2), np.int64)
+    if coords.ndim == 3 and len(coords) == 1:  # as features (1, n, D) have them
+        coords = coords[0]
+    if coords.ndim != 2 or coords.shape[1] != 2 or coords.dtype.kind not in "iuf":
+        raise bag_error(path, "coords (n, 2) that are numbers", f"{coords.dtype} of shape {coords.shape}")
+    with np.errstate(over="ignore"):  # infinity is refused below
+        pixels = coords.astype(np.float64) / unit
+    beyond = pixels[~(np.abs(pixels) <= LARGEST_COORD)]  # NaN is not
+    if len(beyond):
+        raise bag_error(path, "finite coords, at most 2^53 pixels from 0", f"{beyond[0]:g}")
+    return pixels.round().astype(np.int64)

@@ -1,0 +1,146 @@
+"""The process that opens files of HDF5: requests as lines of JSON on its input, answers on its output.
+
+Started by ``miue.io.formats.process`` as ``python -P -m miue.io.formats.serve``. A request may take the computing time
+and the memory that it states; the kernel ends a process that takes more time, even inside of a library's loop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from miue.common.errors import MiueError
+from miue.io.formats.base import bag_error, contents_here, rows_here
+from miue.io.formats.hdf5 import read_parts, read_patch_size
+from miue.io.formats.process import HEAD
+
+MEMORY = 1 << 30  # bytes for what a file says of itself; features may take half of the machine's memory
+Answer = tuple[dict[str, Any], np.ndarray | None]
+
+
+def main() -> None:
+    """Answer requests until the input ends."""
+    h5py.get_config()  # loads what HDF5 loads at first use
+    answers = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+    with suppress(BrokenPipeError, KeyboardInterrupt):
+        _send(answers, {}, None)
+        for line in sys.stdin.buffer:
+            request = json.loads(line)
+            path = Path(request["path"])
+            try:
+                with _limited(request["seconds"], _half_of_memory() if request["what"] == "rows" else MEMORY):
+                    if "folder" in request:
+                        os.chdir(request["folder"])
+                    answer, array = ANSWERS[request["what"]](path, request)
+            except MiueError as error:
+                answer, array = _refused(error), None
+            except Exception as error:  # a damaged file may make a library raise any
+                got = str(error).split("\n")[0]
+                answer, array = _refused(bag_error(path, "a whole HDF5 file", got or type(error).__name__)), None
+            _send(answers, answer, array)
+
+
+def _contents(path: Path, request: dict[str, Any]) -> Answer:
+    contents = contents_here(path, request["microns_per_pixel"])
+    answer = {
+        "format": contents.format,
+        "size": contents.size,
+        "instance_shape": contents.instance_shape,
+        "dtype": contents.dtype.str,
+        "has_coords": contents.coords is not None,
+        "patch_size": contents.patch_size,
+        "extractor": contents.extractor,
+        "notes": contents.notes,
+    }
+    return answer, contents.coords
+
+
+def _rows(path: Path, request: dict[str, Any]) -> Answer:
+    return {}, rows_here(path, request["start"], request["stop"])
+
+
+def _patch_size(path: Path, request: dict[str, Any]) -> Answer:
+    return {"patch_size": read_patch_size(path)}, None
+
+
+def _parts(path: Path, request: dict[str, Any]) -> Answer:
+    attributes, array = read_parts(path, request["about"], request["array"])
+    plain = {name: {key: _plain(value) for key, value in of.items()} for name, of in attributes.items()}
+    return {"about": plain}, array
+
+
+ANSWERS = {"contents": _contents, "rows": _rows, "patch_size": _patch_size, "parts": _parts}
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of an attribute as JSON has it: a number, a text, or a list of them."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value if isinstance(value, str | int | float | bool) else str(value)
+
+
+def _refused(error: MiueError) -> dict[str, Any]:
+    parts = {"item": error.item, "wanted": error.wanted, "got": error.got, "fix": error.fix}
+    return {"error": {"kind": type(error).__name__, **parts}}
+
+
+def _send(answers: int, answer: dict[str, Any], array: np.ndarray | None) -> None:
+    array = np.zeros(0) if array is None else np.ascontiguousarray(array)
+    if array.dtype.hasobject:
+        raise TypeError(f"an array of {array.dtype}")
+    text = json.dumps({**answer, "array_shape": array.shape, "array_dtype": array.dtype.str}).encode()
+    for part in (HEAD.pack(len(text), array.nbytes) + text, array.reshape(-1).view(np.uint8).data):
+        rest = memoryview(part)
+        while rest:
+            rest = rest[os.write(answers, rest) :]
+
+
+@contextmanager
+def _limited(seconds: float, memory: int) -> Iterator[None]:
+    """End this process where the block takes more computing time, refuse it more memory; where the system can."""
+    timed = hasattr(signal, "setitimer")
+    _limit_memory(memory)
+    if timed:
+        signal.signal(
+            signal.SIGPROF, signal.SIG_DFL
+        )  # which ends the process; whoever started it may have ignored it
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        if timed:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _limit_memory(memory: int) -> None:
+    with suppress(ImportError, OSError, ValueError):
+        import resource
+
+        taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+        wanted = taken + memory
+        resource.setrlimit(resource.RLIMIT_AS, (wanted if hard < 0 else min(wanted, hard), hard))
+
+
+def _half_of_memory() -> int:
+    if not hasattr(os, "sysconf"):
+        return MEMORY
+    return max(MEMORY, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+
+
+if __name__ == "__main__":
+    main()

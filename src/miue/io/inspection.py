@@ -1,0 +1,272 @@
+"""What a folder holds, for a person or a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from miue.bags.dataset import BagDataset
+from miue.calibration import Calibration
+from miue.model.config import Component
+from miue.io.folders.listing import describe_bag_files
+from miue.common.errors import StorageError
+from miue.common.files import read_json
+from miue.io.tables.long_table import is_long_table
+from miue.predictions.csv import read_text_columns
+from miue.common.terminal import TextTable
+
+
+def describe(
+    path: Path, *, microns_per_pixel: float | None = None, read: bool = False, progress: bool = False
+) -> dict[str, Any]:
+    """Return what is at ``path``, as JSON values.
+
+    Args:
+        path: a store, run, predictions, a folder of bag files, or a long table.
+        microns_per_pixel: of level 0, for bag files whose coords are in µm.
+        read: read every feature: find those that are not finite, verify a packed store's checksums.
+        progress: show a bar.
+
+    Raises:
+        StorageError: none of these.
+    """
+    if (path / "store.json").exists():
+        return _describe_store(path, read)
+    if (path / "run.json").exists() or (path / "config.json").exists():
+        return _describe_run(path)
+    if (path / "bags.csv").exists():
+        return _describe_predictions(path)
+    if is_long_table(path):
+        return _describe_table(path)
+    if path.is_dir():
+        return describe_bag_files(path, microns_per_pixel=microns_per_pixel, read=read, progress=progress)
+    raise StorageError(
+        item=f"{str(path)!r}",
+        wanted="a bag store, a run, predictions, a folder of bag files or a table of instances",
+        got="a file of another kind" if path.exists() else "no such folder or file",
+        fix="check the path",
+    )
+
+
+def description_table(description: dict[str, Any]) -> TextTable:
+    """Return a description as rows of name and value; a list of records becomes one row each."""
+    table = TextTable(title=f"{description['kind']}: {description['path']}", show_header=False)
+    for key, value in description.items():
+        if key in ("kind", "path"):
+            continue
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            for record in value:
+                name, *rest = record.values()
+                facts = ", ".join(f"{k} {_show(v)}" for k, v in list(record.items())[1:])
+                table.add_row(f"{key} {name}", facts if rest else "")
+        elif isinstance(value, dict):
+            table.add_row(key, ", ".join(f"{k} {_show(v)}" for k, v in value.items()))
+        else:
+            table.add_row(key, _show(value))
+    return table
+
+
+def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
+    """Return what bag files hold as one row each, those with a problem last; what to know of them below."""
+    table = TextTable()
+    table.add_column("bag", overflow="fold", min_width=12)
+    for name in ("format", "N", "D", "dtype", "coords", "patch", "ok"):
+        table.add_column(name, justify="right" if name in ("N", "D", "patch") else "left")
+    said = []
+    for bag in sorted(bags, key=lambda one: bool(one["problems"])):
+        table.add_row(
+            bag["bag"],
+            bag["format"],
+            f"{bag['instances']:,}",
+            " × ".join(map(str, bag["shape"])),
+            bag["dtype"],
+            "no" if bag["coords"] == "none" else "yes",
+            "" if bag["patch size"] is None else str(bag["patch size"]),
+            "no" if bag["problems"] else "yes",
+            style="red" if bag["problems"] else None,
+        )
+        said += [f"{bag['bag']}: {text}" for text in (*bag["problems"], *bag["notes"])]
+    units = "Coords and patch (side of a patch) are in level-0 pixels."
+    table.caption = "\n".join([units, *said])
+    return table
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    if isinstance(value, list):
+        return (
+            " × ".join(map(str, value)) if all(isinstance(v, int) for v in value) else ", ".join(map(str, value))
+        )
+    return str(value)
+
+
+def _describe_table(path: Path) -> dict[str, Any]:
+    from miue.io.tables.bag_table import open_table
+
+    opened = open_table(path, skip_bad=True)
+    facts = {"kind": "long table", "path": str(path), **_facts_of(opened.bags), "split": _splits_of(opened.bags)}
+    problems = [f"{one.bag}: {one.reason}" for one in opened.left_out]
+    return {**facts, "bags that cannot be used": problems} if problems else facts
+
+
+def _describe_store(path: Path, read: bool) -> dict[str, Any]:
+    from miue.io.store.store import read_store, read_store_summary
+
+    summary, bags = read_store_summary(path), read_store(path)
+    for key, kind in (("dtype", str), ("made_by", dict)):
+        if not isinstance(summary.get(key), kind):
+            raise StorageError(
+                item=f"bag store {str(path)!r}",
+                wanted=f"{key} in store.json",
+                got="none" if key not in summary else repr(summary[key]),
+                fix="make the store again",
+            )
+    description = {
+        "kind": "bag store",
+        "path": str(path),
+        "dtype": summary["dtype"],
+        **_facts_of(bags),
+        "split": _splits_of(bags),
+        "made by": summary["made_by"],
+    }
+    if read:
+        from miue.io.store.pack import CHECKSUMS, verify
+
+        if (path / CHECKSUMS).exists():
+            changed = verify(path)
+            description["checksums"] = f"differ for {', '.join(changed)}" if changed else "agree"
+        else:
+            description["checksums"] = "none; 'miue data pack' writes them"
+    return description
+
+
+def _facts_of(bags: BagDataset) -> dict[str, Any]:
+    facts: dict[str, Any] = {
+        "instance shape": list(bags.instance_shape),
+        "bags": len(bags),
+        "instances": int(bags.sizes.sum()),
+        "bag sizes": {
+            "min": int(bags.sizes.min()),
+            "median": float(np.median(bags.sizes)),
+            "max": int(bags.sizes.max()),
+        },
+        "instance labels": "known" if bags.instance_labels.known.any() else "not known",
+    }
+    if bags.patients is not None:
+        facts["patients"] = len(set(bags.patients))
+    return facts
+
+
+def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
+    splits = []
+    for split in dict.fromkeys(bags.splits):
+        part = bags.subset([i for i, name in enumerate(bags.splits) if name == split])
+        not_out = ~part.is_ood.out_of_distribution
+        inside = part.labels.known & not_out
+        names = bags.class_names or tuple(str(c) for c in range(bags.num_classes))
+        counts = np.bincount(part.labels.values[inside], minlength=len(names))
+        record: dict[str, Any] = {
+            "split": split or "(none)",
+            "bags": len(part),
+            "instances": int(part.sizes.sum()),
+        }
+        record.update({f"class {name}": int(n) for name, n in zip(names, counts, strict=True)})
+        record["unlabelled"] = int((~part.labels.known & not_out).sum())
+        record["known in distribution"] = int(part.is_ood.in_distribution.sum())
+        for name in sorted(set(part.ood_sets) - {""}):
+            record[f"OOD {name}"] = part.ood_sets.count(name)
+        splits.append(record)
+    return splits
+
+
+def _describe_run(path: Path) -> dict[str, Any]:
+    from miue.model.model import check_config, read_config, read_shapes
+
+    finished = (path / "config.json").exists()
+    if finished:
+        saved = read_config(path)
+    else:
+        item, fix = f"run {str(path / 'run.json')!r}", "start the run again with --overwrite"
+        saved = check_config(read_json(path / "run.json", what="run"), item, fix)
+    description: dict[str, Any] = {
+        "kind": "trained model" if finished else "unfinished run (continue it with 'miue train … --resume')",
+        "path": str(path),
+        "network": _component(saved.model.network),
+        "method": _component(saved.model.method),
+        "encoder": _component(saved.model.encoder),
+        "instance shape": list(saved.contract.instance_shape),
+        "classes": list(saved.contract.class_names),
+    }
+    if finished:
+        description["training"] = saved.about
+        description["parameters"] = int(sum(np.prod(shape) for shape in read_shapes(path, saved).values()))
+    if (path / "calibration.json").exists():
+        parts = Calibration.load(path).model_dump(mode="json")
+        description["calibration"] = {name: _facts(part) for name, part in parts.items() if name in _CALIBRATED}
+    if (path / "log.csv").exists():
+        description |= _logged(path / "log.csv")
+    if (path / "checkpoints" / "last.safetensors").exists():
+        from miue.training.checkpoint import read_nested
+
+        read_nested(path / "checkpoints" / "last.safetensors")  # damage is named before a resume meets it
+    return description
+
+
+def _logged(path: Path) -> dict[str, Any]:
+    columns = read_text_columns(path)
+    try:
+        last = {name: float(values[-1]) for name, values in columns.items()}
+    except ValueError as error:
+        raise StorageError(
+            item=f"log {str(path)!r}",
+            wanted="numbers, one row for each epoch",
+            got=str(error),
+            fix="put back the file that the training wrote, or remove it",
+        ) from error
+    return {"epochs trained": len(next(iter(columns.values()))), "last epoch": last}
+
+
+_CALIBRATED = ("scaling", "referral", "label_sets", "false_alarms")
+
+
+def _facts(part: dict[str, Any] | None) -> str:
+    if part is None:
+        return "left out"
+    return " ".join(f"{key}={_show(value)}" for key, value in part.items() if value != "")
+
+
+def _component(component: Component) -> str:
+    options = ", ".join(f"{key}={value}" for key, value in component.options.items())
+    return component.name + (f" ({options})" if options else "")
+
+
+def _describe_predictions(path: Path) -> dict[str, Any]:
+    from miue.predictions.folder import read_predictions
+
+    predictions = read_predictions(path)
+    levels = []
+    for name, table in (("bags", predictions.bags), ("instances", predictions.instances)):
+        if table is not None:
+            record: dict[str, Any] = {
+                "level": name,
+                "count": len(table),
+                "labelled": int(table.labels.known.sum()),
+            }
+            record["known in distribution"] = int(table.is_ood.in_distribution.sum())
+            record["known out of distribution"] = int(table.is_ood.out_of_distribution.sum())
+            medians = {k: float(np.median(v)) for k, v in table.uncertainties().items()}
+            record.update({f"median {k}": v for k, v in medians.items()})
+            levels.append(record)
+    return {
+        "kind": "predictions",
+        "path": str(path),
+        "distribution": type(predictions.bags.distribution).__name__,
+        "classes": predictions.bags.distribution.num_classes,
+        "made by": {key: value for key, value in predictions.about.items() if key != "validation"},
+        "level": levels,
+    }

@@ -1,0 +1,265 @@
+"""Tables of labels as CLAM, Patho-Bench, MIREL and STAMP write them; every id is text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from miue.io.labels.bag_names import key_of, named_twice, rows_of
+from miue.common.errors import DataError, unknown_name
+from miue.io.tables.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
+from miue.predictions.csv import read_text_columns
+
+BAG_COLUMNS = ("slide_id", "bag_id", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id", "id")
+LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
+UNKNOWN = ("", "na", "n/a", "nan", "none", "null", "unknown")
+FOLD = re.compile(r"fold_(\d+)")
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """What a table tells of bags, one row each.
+
+    Attributes:
+        source: the file, for messages.
+        ids: name of each bag, as the table writes it.
+        labels: its class as the table writes it, "" where unknown.
+        patients: whose bag it is; the bag's own name where the table does not say.
+        folds: "train", "validation", "test" or "" of each bag, for each ``fold_k`` of the table.
+        columns: the names of the columns of the label and, where there is one, of the patient.
+    """
+
+    source: str
+    ids: tuple[str, ...]
+    labels: tuple[str, ...]
+    patients: tuple[str, ...]
+    folds: Mapping[int, tuple[str, ...]]
+    columns: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def has_patients(self) -> bool:
+        """Whether a patient has a name other than that of the bag."""
+        return any(key_of(p) != key_of(name) for p, name in zip(self.patients, self.ids, strict=True))
+
+    def class_names(self, order: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return the classes in the order given, else sorted; numbers by value.
+
+        Raises:
+            DataError: an order that leaves a class of the table out, or fewer than two classes.
+        """
+        present = {label for label in self.labels if label}
+        numeric = all(_is_number(label) for label in present)
+        found = sorted(present, key=float) if numeric else sorted(present)
+        if order:
+            for name in order:
+                if list(order).count(name) > 1:
+                    raise unknown_name("class given twice,", name, found)
+            for name in found:
+                if name not in order:
+                    raise DataError(
+                        item=f"label {name!r} of {self.source!r}",
+                        wanted=f"one of the classes given: {', '.join(order)}",
+                        got=f"{self.labels.count(name)} bags of this class",
+                        fix="name it as one of these, add it to --classes, or take these bags out of the table",
+                    )
+            found = list(order)
+        if len(found) < 2:
+            raise DataError(
+                item=f"label table {self.source!r}",
+                wanted="at least two classes",
+                got=", ".join(found) or "no label",
+                fix="check the label column",
+            )
+        return tuple(found)
+
+
+def read_label_table(
+    path: Path,
+    *,
+    id_column: str | None = None,
+    label_column: str | None = None,
+    patient_column: str | None = None,
+    slide_table: Path | None = None,
+) -> LabelTable:
+    """Return the labels of the table at ``path``; its columns are found by their names unless given.
+
+    Args:
+        path: CSV, or text with tabs or semicolons between columns.
+        id_column: the names of the bags.
+        label_column: their classes.
+        patient_column: whose they are.
+        slide_table: STAMP's second table, PATIENT and FILENAME, where ``path`` has one row per patient.
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: columns that are not found, an empty or a repeated id, a patient without slides.
+        ConfigError: a column that does not exist.
+    """
+    columns = read_text_columns(path)
+    bags = _chosen(path, columns, id_column, BAG_COLUMNS, "id")
+    patients = _chosen(path, columns, patient_column, PATIENT_COLUMNS, "patient")
+    labels = _chosen(path, columns, label_column, LABEL_COLUMNS, "label")
+    labels = labels or _only_other(path, columns, bags, patients)
+    folds = fold_columns(path, columns)
+    meant = {"label": labels, **({} if patients is None else {"patient": patients})}
+    if slide_table is not None:
+        if patients is None:
+            raise _no_column(path, "patient", PATIENT_COLUMNS, columns)
+        columns = _joined(path, columns, patients, slide_table)
+        bags, patients = BAG_COLUMNS[0], PATIENT_COLUMNS[0]
+    if bags is None:
+        bags = patients
+    if bags is None:
+        raise _no_column(path, "id", BAG_COLUMNS, columns)
+    ids = tuple(name.strip() for name in columns[bags])
+    _check_ids(path, ids)
+    whose = ids if patients is None else tuple(map(known_text, columns[patients]))
+    return LabelTable(
+        source=str(path),
+        ids=ids,
+        labels=tuple(map(known_text, columns[labels])),
+        patients=tuple(patient or bag for patient, bag in zip(whose, ids, strict=True)),
+        folds={fold: tuple(map(split_name, columns[name])) for fold, name in folds.items()},
+        columns=meant,
+    )
+
+
+def known_text(text: str) -> str:
+    """Return the text of a cell, "" for the words that stand for nothing.
+
+    >>> known_text(" tumor "), known_text("NA")
+    ('tumor', '')
+    """
+    return "" if text.strip().lower() in UNKNOWN else text.strip()
+
+
+def known_patients(texts: Sequence[str], names: Sequence[str]) -> tuple[str, ...] | None:
+    """Return whose each bag is, the bag's own name where that is not known; None where nothing is.
+
+    >>> known_patients(["p", ""], ["a", "b"]), known_patients(["", "NA"], ["a", "b"])
+    (('p', 'b'), None)
+    """
+    known = list(map(known_text, texts))
+    return tuple(text or name for text, name in zip(known, names, strict=True)) if any(known) else None
+
+
+def fold_columns(path: Path, columns: Iterable[str]) -> dict[int, str]:
+    """Return the columns ``fold_0``, …, in order, else the column ``split`` as the only fold."""
+    names = list(columns)
+    folds = {int(match[1]): name for name in names if (match := FOLD.fullmatch(word_of(name)))}
+    split = column_of(names, ("split",), str(path))
+    return dict(sorted(folds.items())) if folds or split is None else {0: split}
+
+
+def split_name(text: str) -> str:
+    """Return "train", "validation", "test" or "" for what tables call them.
+
+    Raises:
+        ConfigError: another word.
+    """
+    word = text.strip().lower()
+    known = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "test": "test"}
+    known |= {"validation": "validation", "testing": "test", "calibration": "calibration", "": "", "nan": ""}
+    if word not in known:
+        raise unknown_name("split", text, ("train", "val", "test", "calibration"))
+    return known[word]
+
+
+def _chosen(path: Path, columns: Iterable[str], given: str | None, known: Sequence[str], what: str) -> str | None:
+    """Return the column given, else the first of the known names that is there."""
+    if given is not None:
+        if given not in columns:
+            raise unknown_name(f"{what} column", given, columns)
+        return given
+    return column_of(columns, known, str(path))
+
+
+def _only_other(path: Path, columns: Mapping[str, list[str]], *taken: str | None) -> str:
+    """Return the one column that is neither id, patient, fold nor index: the task of Patho-Bench."""
+    others = [
+        name
+        for name in columns
+        if name not in taken
+        and not numbers_rows(name)
+        and word_of(name) != "split"
+        and not FOLD.fullmatch(word_of(name))
+    ]
+    if len(others) == 1:
+        return others[0]
+    raise _no_column(path, "label", LABEL_COLUMNS, others)
+
+
+def _joined(
+    path: Path, columns: Mapping[str, list[str]], patients: str, slide_table: Path
+) -> dict[str, list[str]]:
+    """Return one row per slide: what the table says of its patient."""
+    slides = read_text_columns(slide_table)
+    whose = column_of(slides, PATIENT_COLUMNS, str(slide_table))
+    files = column_of(slides, BAG_COLUMNS, str(slide_table))
+    if whose is None or files is None:
+        what, known = ("patient", PATIENT_COLUMNS) if whose is None else ("id", BAG_COLUMNS)
+        raise _no_column(slide_table, what, known, slides)
+    row_of = {patient: row for row, patient in enumerate(columns[patients])}
+    if len(row_of) < len(columns[patients]):
+        twice = next(p for p in columns[patients] if columns[patients].count(p) > 1)
+        raise DataError(
+            item=f"patient {twice!r} of {str(path)!r}",
+            wanted="one row per patient",
+            got="several",
+            fix="keep one of them",
+        )
+    kept = [
+        (slide, row_of[patient])
+        for slide, patient in zip(slides[files], slides[whose], strict=True)
+        if patient in row_of
+    ]
+    without = sorted(set(columns[patients]) - set(slides[whose]))
+    if without:
+        raise DataError(
+            item=f"patient {without[0]!r} of {str(path)!r}",
+            wanted=f"a slide in {str(slide_table)!r}",
+            got=f"none, for {len(without)} patients",
+            fix="add their slides, or take them out of the table",
+        )
+    joined = {name: [values[row] for _, row in kept] for name, values in columns.items()}
+    joined[PATIENT_COLUMNS[0]] = [columns[patients][row] for _, row in kept]
+    joined[BAG_COLUMNS[0]] = [slide for slide, _ in kept]
+    return joined
+
+
+def _check_ids(path: Path, ids: Sequence[str]) -> None:
+    keys = list(map(key_of, ids))
+    if "" in keys:
+        raise DataError(
+            item=f"table {str(path)!r}, row {keys.index('') + 1}",
+            wanted="the name of a bag",
+            got="nothing",
+            fix="fill the cell",
+        )
+    twice = named_twice(ids)
+    if twice is not None:
+        raise DataError(
+            item=f"bag {twice!r} of {str(path)!r}",
+            wanted="one row",
+            got=f"{len(rows_of(twice, ids))} rows",
+            fix="keep one of them; a patient's slides need names of their own",
+        )
+
+
+def _no_column(path: Path, what: str, known: Sequence[str], columns: Iterable[str]) -> DataError:
+    return DataError(
+        item=f"table {str(path)!r}",
+        wanted=f"a column for the {what}, such as {', '.join(known[:3])}",
+        got=f"columns {', '.join(columns)}",
+        fix=f"pass --{what}-column NAME",
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,67 @@
+"""Labels and patients that the splits of a trained run list, for bags that come without any."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from miue.bags.dataset import BagDataset, Labels
+from miue.io.labels.bag_names import key_of
+from miue.io.labels.join import counts_of_classes
+from miue.common.errors import StorageError
+from miue.predictions.csv import read_text_columns
+
+
+def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...]) -> tuple[BagDataset, str]:
+    """Return bags without labels with the labels and patients that a run lists, and one line that says so.
+
+    Bags are matched by name, as it is written, else without the endings of files where that means one bag alone.
+
+    Args:
+        bags: of which none has a label.
+        splits: the table that a training writes (bag_id, patient, label, fold_0).
+        classes: of the model; a label of another name is unknown.
+
+    Raises:
+        StorageError: a table that cannot be read.
+    """
+    if not splits.exists():
+        return bags, f"labels: none, and {str(splits)!r} is not there; pass --labels TABLE to evaluate"
+    listed = _listed(splits)
+    found = [listed.get(name) or listed.get(key_of(name)) or ("", "") for name in bags.ids]
+    numbers = [classes.index(label) if label in classes else None for _, label in found]
+    count = len(numbers) - numbers.count(None)
+    if not count:
+        return (
+            bags,
+            f"labels: none, and {str(splits)!r} lists none for these bags; pass --labels TABLE to evaluate",
+        )
+    labelled = replace(bags, labels=Labels.of(numbers), class_names=classes)
+    patients = [patient for patient, _ in found]
+    if bags.patients is None and any(
+        p and key_of(p) != key_of(b) for p, b in zip(patients, bags.ids, strict=True)
+    ):
+        whose = tuple(patient or name for patient, name in zip(patients, bags.ids, strict=True))
+        labelled = replace(labelled, patients=whose)
+    others = "" if count == len(bags) else f", none for {len(bags) - count:,} bags that it does not list"
+    said = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labelled)}{others})"
+    return labelled, f"{said}; pass --labels TABLE for others"
+
+
+def _listed(splits: Path) -> Mapping[str, tuple[str, str]]:
+    """Return patient and label by the name of each bag, and by that without endings where it is of one bag."""
+    columns = read_text_columns(splits)
+    if not {"bag_id", "patient", "label"} <= set(columns):
+        raise StorageError(
+            item=f"splits {str(splits)!r}",
+            wanted="columns bag_id, patient and label",
+            got=f"columns {', '.join(columns)}",
+            fix="put back the file that the training wrote",
+        )
+    facts = list(zip(columns["patient"], columns["label"], strict=True))
+    keys = Counter(map(key_of, columns["bag_id"]))
+    by_key = {key_of(name): fact for name, fact in zip(columns["bag_id"], facts, strict=True)}
+    by_key = {key: fact for key, fact in by_key.items() if keys[key] == 1}
+    return {**by_key, **dict(zip(columns["bag_id"], facts, strict=True))}

@@ -1,0 +1,110 @@
+"""Splits are drawn by patient and class: folds, one split, and bags held out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from miue.bags.dataset import BagDataset
+from miue.io.splits.splits import Splits, patients_of
+from miue.common.errors import DataError
+from miue.common.seeds import seed_of
+
+VALIDATION_SHARE = 0.15
+
+
+def make_folds(
+    bags: BagDataset,
+    count: int,
+    *,
+    validation: float = VALIDATION_SHARE,
+    calibration: float = 0.0,
+    seed: int = 42,
+) -> Splits:
+    """Return ``count`` folds, each bag tested once; no patient in two splits, classes alike in all.
+
+    Out-of-distribution bags are tested on in every fold that does not learn from their patient.
+
+    Args:
+        bags: with labels; bags without one are in no split.
+        count: folds, at least two.
+        validation: share of the bags outside the test split that is validated on; none if 0.
+        calibration: share of those that are left that is kept for ``miue calibrate``; none if 0.
+        seed: of the draw.
+
+    Raises:
+        DataError: a class with too few patients.
+    """
+    labelled = np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution)
+    labels, groups = bags.labels.values[labelled], np.array(patients_of(bags), object)[labelled]
+    _check_patients(bags, labels, groups, count, max(2 * count, 8) if calibration else max(count, 3))
+    folds = []
+    for number, (rest, tested) in enumerate(_group_folds(labels, groups, count, seed)):
+        names = {"test": labelled[tested]}
+        for name, share, draw in (("validation", validation, ()), ("calibration", calibration, (1,))):
+            if share:
+                drawn_with = seed_of(seed, number, *draw)
+                kept, aside = held_out(labels[rest], groups[rest].tolist(), share, drawn_with)
+                names[name], rest = labelled[rest[aside]], rest[kept]
+        names["train"] = labelled[rest]
+        fold = {bags.ids[bag]: split for split, chosen in names.items() for bag in chosen}
+        folds.append(fold | _foreign_bags(bags, fold))
+    return Splits(f"{count} folds made with seed {seed}", tuple(folds))
+
+
+def make_split(
+    bags: BagDataset,
+    *,
+    test: float = 0.2,
+    validation: float = VALIDATION_SHARE,
+    calibration: float = 0.0,
+    seed: int = 42,
+) -> Splits:
+    """Return one fold in which a share of about ``test`` of the bags is tested on, as ``make_folds`` draws it."""
+    folds = make_folds(bags, max(2, round(1 / test)), validation=validation, calibration=calibration, seed=seed)
+    return Splits(f"a split made with seed {seed}", folds.folds[:1])
+
+
+def held_out(
+    labels: np.ndarray, patients: Sequence[str], share: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions kept and held out: about ``share`` of the bags, whole patients, classes alike.
+
+    A bag whose patient is "", not known, is one of its own.
+    """
+    groups = np.array([patient or f"\0{row}" for row, patient in enumerate(patients)], object)
+    fewest = min(len(set(groups[labels == c].tolist())) for c in np.unique(labels))
+    return next(_group_folds(labels, groups, max(2, min(round(1 / share), fewest)), seed))
+
+
+def _group_folds(
+    labels: np.ndarray, groups: np.ndarray, count: int, seed: int
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    from sklearn.model_selection import StratifiedGroupKFold
+
+    yield from StratifiedGroupKFold(count, shuffle=True, random_state=seed % 2**32).split(labels, labels, groups)
+
+
+def _foreign_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
+    """Return the out-of-distribution bags as test bags, but for those of a patient who is learned from."""
+    learned = {p for p, name in zip(patients_of(bags), bags.ids, strict=True) if fold.get(name, "test") != "test"}
+    return {
+        bags.ids[b]: "test"
+        for b in np.flatnonzero(bags.is_ood.out_of_distribution)
+        if patients_of(bags)[b] not in learned
+    }
+
+
+def _check_patients(bags: BagDataset, labels: np.ndarray, groups: np.ndarray, count: int, wanted: int) -> None:
+    """Raise unless every class has enough patients for a bag of it in every split of every fold."""
+    for c in range(bags.num_classes):
+        patients = len(set(groups[labels == c].tolist()))
+        if patients < wanted:
+            name = bags.class_names[c] if bags.class_names else str(c)
+            raise DataError(
+                item=f"class {name!r}",
+                wanted=f"bags of at least {wanted} patients for {count} folds",
+                got=f"{patients}",
+                fix="ask for fewer folds, or add patients of this class",
+            )

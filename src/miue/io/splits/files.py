@@ -1,0 +1,213 @@
+"""Splits are read from the kinds of files in use, and written as one."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from miue.bags.dataset import BagDataset
+from miue.io.labels.bag_names import named_twice, rows_of
+from miue.io.labels.label_table import BAG_COLUMNS, fold_columns, known_text, split_name
+from miue.io.splits.splits import SPLITS, Splits, patients_of
+from miue.common.errors import DataError, StorageError
+from miue.common.files import atomic_file
+from miue.io.formats.arrays import UNREADABLE
+from miue.io.tables.columns import PATIENT_COLUMNS, column_of, word_of
+from miue.predictions.csv import read_text_columns
+
+MOST_BYTES = 1 << 28
+"""Of the names in an .npz; those of a million patients take a tenth of it."""
+
+EMPTY = "leave the {} empty of a split without bags"
+
+
+def read_splits(path: Path) -> Splits:
+    """Return the splits at ``path``, of any of the kinds in use.
+
+    This tool's and Patho-Bench's: a table with one row per bag and columns ``fold_0``, …; CLAM's: columns
+    ``train``, ``val`` and ``test`` with ids below them, or one row per bag with truth values, in one file or a
+    folder with ``splits_0.csv``, …; MIREL's: an .npz with ``train_patients``, ``val_patients``, ``test_patients``.
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: none of these kinds, or a bag in two splits.
+    """
+    if path.is_dir():
+        return _from_folder(path)
+    if path.suffix.lower() == ".npz":
+        return Splits(str(path), (_from_npz(path),), of_patients=True)
+    columns = read_text_columns(path)
+    folds = [list(map(split_name, columns[name])) for name in fold_columns(path, columns).values()]
+    if folds:
+        names = columns[_id_column(path, columns)]
+        return Splits(str(path), tuple(_by_name(path, names, fold) for fold in folds))
+    return Splits(str(path), (_from_clam(path, columns),))
+
+
+def read_parts(path: Path) -> dict[str, tuple[str, str]]:
+    """Return split and patient of each bag in the first fold that ``write_splits`` wrote, "" of a bag in none.
+
+    Raises:
+        StorageError: missing, or not such a table.
+    """
+    columns = read_text_columns(path)
+    if not {"bag_id", "patient", "fold_0"} <= set(columns):
+        raise StorageError(
+            item=f"splits {str(path)!r}",
+            wanted="columns bag_id, patient and fold_0",
+            got=f"columns {', '.join(columns)}",
+            fix="put back the file that the training wrote",
+        )
+    parts = zip(map(split_name, columns["fold_0"]), columns["patient"], strict=True)
+    return dict(zip(columns["bag_id"], parts, strict=True))
+
+
+def write_splits(path: Path, splits: Splits, *sources: BagDataset) -> None:
+    """Write ``splits`` as a table with one row per bag: bag_id, patient, label, fold_0, …
+
+    Args:
+        path: the file.
+        splits: what is written.
+        sources: the bags; those of a later source that are called as one of an earlier are not written again.
+    """
+    written: set[str] = set()
+    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(["bag_id", "patient", "label", *(f"fold_{k}" for k in range(len(splits)))])
+        for bags in sources:
+            rows = _rows_of(bags, splits)
+            writer.writerows(row for row in rows if row[0] not in written)
+            written |= set(bags.ids)
+
+
+def _rows_of(bags: BagDataset, splits: Splits) -> Iterator[tuple[str, ...]]:
+    patients = patients_of(bags)
+    folds = [splits.of_bags(bags, fold)[0] for fold in range(len(splits))]
+    for row, name in enumerate(bags.ids):
+        known = bool(bags.labels.known[row])
+        number = int(bags.labels.values[row])
+        label = (bags.class_names[number] if bags.class_names else str(number)) if known else ""
+        yield (name, patients[row], label, *(fold[row] for fold in folds))
+
+
+def _from_folder(folder: Path) -> Splits:
+    numbered = [(int(m[1]), p) for p in folder.iterdir() if (m := re.fullmatch(r"splits_(\d+)\.csv", p.name))]
+    if not numbered:
+        raise StorageError(
+            item=f"{str(folder)!r}",
+            wanted="splits_0.csv, splits_1.csv, … as CLAM writes them",
+            got="none of them",
+            fix="check the path",
+        )
+    files = [path for _, path in sorted(numbered)]
+    return Splits(str(folder), tuple(_from_clam(path, read_text_columns(path)) for path in files))
+
+
+def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
+    lower = {word_of(name): name for name in columns}
+    present = {split_name(word): lower[word] for word in ("train", "val", "validation", "test") if word in lower}
+    if not set(SPLITS) <= set(present):
+        raise DataError(
+            item=f"splits {str(path)!r}",
+            wanted="columns train, val, test (CLAM), or fold_0, … with the id of a bag (Patho-Bench)",
+            got=f"columns {', '.join(columns)}",
+            fix=f"name the columns so; {EMPTY.format('column')}",
+        )
+    values = {split: columns[name] for split, name in present.items()}
+    truth = {"true", "false"}
+    if all(text.strip().lower() in truth for column in values.values() for text in column):
+        index = next((name for name in columns if name not in present.values()), None)
+        if index is None:
+            raise _no_id(path, columns)
+        pairs = [
+            (name, split)
+            for row, name in enumerate(columns[index])
+            for split, column in values.items()
+            if column[row].strip().lower() == "true"
+        ]
+    else:
+        pairs = [(text, split) for split, column in values.items() for text in column if known_text(text)]
+    return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
+
+
+def _from_npz(path: Path) -> dict[str, str]:
+    parts = {"train": "train_patients", "validation": "val_patients", "test": "test_patients"}
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            found = {split: _names_in(arrays, name) for split, name in parts.items() if name in arrays}
+    except (*UNREADABLE, AttributeError) as error:  # a file of one array is no context
+        raise StorageError(
+            item=f"splits {str(path)!r}",
+            wanted="an .npz of texts, without pickled objects",
+            got=str(error).split("\n")[0],
+            fix="save the names as arrays of text: np.array(names, dtype=str)",
+        ) from error
+    missing = [name for split, name in parts.items() if split not in found]
+    if missing:
+        raise DataError(
+            item=f"splits {str(path)!r}",
+            wanted=f"an array {missing[0]}",
+            got=", ".join(parts[split] for split in found) or "none",
+            fix=f"name the arrays {', '.join(parts.values())}; {EMPTY.format('array')}",
+        )
+    pairs = [(name, split) for split, names in found.items() for name in names]
+    return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
+
+
+def _names_in(arrays: np.lib.npyio.NpzFile, name: str) -> list[str]:
+    """Return the names in one array of an archive, after its header was checked to claim what is there.
+
+    Raises:
+        ValueError: anything else, as the members of ``UNREADABLE`` that NumPy raises.
+    """
+    with arrays.zip.open(f"{name}.npy") as member:  # type: ignore[union-attr]
+        version = np.lib.format.read_magic(member)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+        claimed = member.tell() + math.prod(shape) * dtype.itemsize
+        there = arrays.zip.getinfo(f"{name}.npy").file_size  # type: ignore[union-attr]
+    if claimed != there or claimed > MOST_BYTES:
+        raise ValueError(
+            f"{name} of {claimed:,} bytes, where there are {there:,}, and at most {MOST_BYTES:,} are read"
+        )
+    names = np.atleast_1d(arrays[name])
+    if names.ndim != 1 or names.dtype.kind not in "USiu":
+        raise ValueError(f"{name} of type {names.dtype} and shape {names.shape}, which are no names")
+    texts: list[str] = names.astype(str).tolist()
+    return texts
+
+
+def _by_name(path: Path, names: Sequence[str], splits: Sequence[str]) -> dict[str, str]:
+    assigned = [(name, split) for name, split in zip(names, splits, strict=True) if split]
+    listed = [name for name, _ in assigned]
+    twice = named_twice(listed)
+    if twice is not None:
+        found = [assigned[row][1] for row in rows_of(twice, listed)]
+        raise DataError(
+            item=f"{twice!r} in splits {str(path)!r}",
+            wanted="one split",
+            got=" and ".join(dict.fromkeys(found)) if len(set(found)) > 1 else f"{found[0]} twice",
+            fix="keep it in one",
+        )
+    return dict(assigned)
+
+
+def _id_column(path: Path, columns: Mapping[str, list[str]]) -> str:
+    found = column_of(columns, (*BAG_COLUMNS, *PATIENT_COLUMNS), str(path))
+    if found is None:
+        raise _no_id(path, columns)
+    return found
+
+
+def _no_id(path: Path, columns: Iterable[str]) -> DataError:
+    return DataError(
+        item=f"splits {str(path)!r}",
+        wanted=f"a column with the id of the bag, such as {BAG_COLUMNS[0]}",
+        got=f"columns {', '.join(columns)}",
+        fix="name it so",
+    )

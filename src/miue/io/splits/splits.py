@@ -1,0 +1,121 @@
+"""Which bags are trained, validated and tested on, and that no patient is in two splits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from miue.bags.dataset import BagDataset
+from miue.io.labels.bag_names import places_of
+from miue.common.errors import DataError
+
+SPLITS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class Splits:
+    """Folds, each an assignment of bags, or of patients, to splits.
+
+    Attributes:
+        source: where they come from, for messages.
+        folds: for each fold, the split of each name; names that are not there belong to none.
+        of_patients: whether the names are those of patients.
+    """
+
+    source: str
+    folds: tuple[Mapping[str, str], ...]
+    of_patients: bool = False
+
+    def __len__(self) -> int:
+        return len(self.folds)
+
+    def assign(self, bags: BagDataset, fold: int = 0) -> BagDataset:
+        """Return ``bags`` with the splits of one fold.
+
+        Raises:
+            DataError: no such fold, a name without a bag or of two, a patient in two splits, an empty split
+                or a class that a split has no bag of.
+        """
+        if not 0 <= fold < len(self):
+            raise DataError(
+                item=f"fold {fold} of {self.source!r}",
+                wanted=f"a number from 0 to {len(self) - 1}",
+                got=str(fold),
+                fix="choose another --fold",
+            )
+        found, strangers = self.of_bags(bags, fold)
+        if strangers:
+            kind = "patient" if self.of_patients else "bag"
+            raise DataError(
+                item=f"{kind} {strangers[0]!r} of {self.source!r}",
+                wanted=f"a {kind} of the data",
+                got=f"no such one, and {len(strangers) - 1} more" if strangers[1:] else "no such one",
+                fix="add their features, or take them out of the splits",
+            )
+        assigned = replace(bags, splits=found)
+        check_splits(assigned, self.source)
+        return assigned
+
+    def of_bags(self, bags: BagDataset, fold: int) -> tuple[tuple[str, ...], list[str]]:
+        """Return the split of each of ``bags``, "" for none, and the names that no bag or patient has.
+
+        Raises:
+            DataError: a name that may be that of two, or two names of one.
+        """
+        chosen = self.folds[fold]
+        called = patients_of(bags) if self.of_patients else bags.ids
+        names = list(dict.fromkeys(called))
+        places = dict(zip(chosen, places_of(list(chosen), names, self.source), strict=True))
+        split_of = {names[place]: chosen[name] for name, place in places.items() if place is not None}
+        strangers = sorted(name for name, place in places.items() if place is None)
+        return tuple(split_of.get(name, "") for name in called), strangers
+
+
+def patients_of(bags: BagDataset) -> tuple[str, ...]:
+    """Return whose each bag is: its own name where its patient is not known."""
+    if bags.patients is None:
+        return bags.ids
+    return tuple(patient or name for patient, name in zip(bags.patients, bags.ids, strict=True))
+
+
+def check_splits(bags: BagDataset, source: str) -> None:
+    """Raise unless no patient is in two splits and every split can be used.
+
+    Raises:
+        DataError: a patient in two splits, no bag to train on, or a split without a class that others have.
+    """
+    check_patients(bags, source)
+    if "train" not in bags.splits:
+        raise DataError(item=f"splits of {source!r}", wanted="bags to train on", got="none", fix="check the file")
+    known = bags.labels.known & ~bags.is_ood.out_of_distribution
+    classes = set(np.unique(bags.labels.values[known]).tolist())
+    for split in [name for name in SPLITS if name in bags.splits]:
+        inside = known & (np.array(bags.splits) == split)
+        missing = sorted(classes - set(bags.labels.values[inside].tolist()))
+        if missing and inside.any():
+            name = bags.class_names[missing[0]] if bags.class_names else str(missing[0])
+            raise DataError(
+                item=f"{split} bags of {source!r}",
+                wanted="at least one bag of each class",
+                got=f"none of class {name!r}",
+                fix="choose other splits, or fewer folds",
+            )
+
+
+def check_patients(bags: BagDataset, source: str) -> None:
+    """Raise unless all bags of a patient are in one split.
+
+    Raises:
+        DataError: a patient in two.
+    """
+    seen: dict[str, str] = {}
+    for patient, split in zip(patients_of(bags), bags.splits, strict=True):
+        if split and seen.setdefault(patient, split) != split:
+            raise DataError(
+                item=f"patient {patient!r} in {source!r}",
+                wanted="all bags of a patient in one split",
+                got=f"{seen[patient]} and {split}",
+                fix="move them into one, or make splits with 'miue data split'",
+            )

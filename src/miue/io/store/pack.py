@@ -1,0 +1,324 @@
+"""Packing bag files into a store: read in parallel, written one after another, resumed after a kill, verified."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import shutil
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from miue.bags.dataset import BagDataset, check_bag
+from miue.io.labels.join import LeftOut
+from miue.io.store.store import write_tables
+from miue.common.errors import DataError, MiueError, StorageError
+from miue.common.files import atomic_file, atomic_folder, read_json, refuse_existing, remove_temporaries, write_json
+from miue.common.locks import locked
+from miue.common.progress import tracked
+from miue.io.formats.arrays import UNREADABLE
+from miue.predictions.csv import read_text_columns
+
+READ_AHEAD = 256 << 20  # bytes of bags that wait to be written
+WORKERS = 4
+CHECKSUMS, LEFT_OUT = "checksums.csv", "left_out.csv"
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What was packed.
+
+    Attributes:
+        bags: in the store.
+        instances: in the store.
+        resumed: bags that an earlier, interrupted run had packed.
+        left_out: bags that are not in the store.
+    """
+
+    bags: int
+    instances: int
+    resumed: int
+    left_out: tuple[LeftOut, ...]
+
+
+def pack(
+    bags: BagDataset,
+    out: Path,
+    *,
+    made_by: dict[str, Any] | None = None,
+    left_out: tuple[LeftOut, ...] = (),
+    skip_bad: bool = False,
+    overwrite: bool = False,
+    progress: bool = False,
+) -> Packed:
+    """Write ``bags``, whose instances lie in files, to a store at ``out``.
+
+    A run that was interrupted is continued when the same bags are packed to the same place: bags that it had
+    written are checked against their checksums and kept. Everything is read back and compared in the end.
+
+    Args:
+        bags: to pack.
+        out: the store.
+        made_by: how it came about, for a reader.
+        left_out: bags left out before, to be listed beside those that fail here.
+        skip_bad: leave out bags with features that are not finite or cannot be read.
+        overwrite: replace what is at ``out``.
+        progress: show a bar with the time left.
+
+    Raises:
+        DataError: a bag that cannot be used, or none left.
+        StorageError: ``out`` is taken, another process writes it, the disk is full, or what was written does not
+            read back.
+    """
+    with locked(out):
+        return _pack(bags, out, made_by or {}, left_out, skip_bad=skip_bad, overwrite=overwrite, progress=progress)
+
+
+def _pack(
+    bags: BagDataset,
+    out: Path,
+    made_by: dict[str, Any],
+    left_out: tuple[LeftOut, ...],
+    *,
+    skip_bad: bool,
+    overwrite: bool,
+    progress: bool,
+) -> Packed:
+    refuse_existing(out, overwrite=overwrite)
+    work = out.parent / f".{out.name}.packing"
+    try:
+        written, missed, resumed = _write(work, bags, skip_bad=skip_bad, progress=progress)
+    except OSError as error:
+        raise StorageError(
+            item=f"{str(out)!r}",
+            wanted="to write it whole",
+            got=error.strerror or str(error),
+            fix="free space, then give the same command again: it goes on where it stopped",
+        ) from error
+    if not written:
+        raise DataError(
+            item=f"{str(out)!r}",
+            wanted="at least one bag",
+            got="none",
+            fix=missed[0].reason if missed else "check the folder",
+        )
+    return _finish(work, out, bags, written, (*left_out, *missed), made_by, overwrite, resumed)
+
+
+def _write(
+    work: Path, bags: BagDataset, *, skip_bad: bool, progress: bool
+) -> tuple[dict[int, tuple[int, str]], list[LeftOut], int]:
+    """Write all bags; return size and checksum of each as written, those missed, and how many were there."""
+    done = _begun(work, bags)
+    missed: list[LeftOut] = []
+    with (work / "instances.npy").open("r+b") as file:
+        written, end = _verified(file, bags, done)
+        resumed = len(written)
+        file.seek(end)
+        file.truncate()
+        with (work / CHECKSUMS).open("a", newline="", encoding="utf-8") as journal:
+            todo = [bag for bag in range(len(bags)) if bag not in written]
+            for bag, found in tracked(_read_ahead(bags, todo), "packing", shown=progress, total=len(todo)):
+                if isinstance(found, MiueError):
+                    if not skip_bad:
+                        raise found
+                    missed.append(LeftOut(bags.ids[bag], str(found)))
+                    continue
+                rows, digest = found
+                file.write(_bytes(rows))
+                file.flush()
+                csv.writer(journal).writerow((bag, len(rows), digest))
+                journal.flush()
+                written[bag] = (len(rows), digest)
+    return written, missed, resumed
+
+
+def verify(store: Path) -> list[str]:
+    """Return the ids of the bags of a packed store whose instances are not what was written.
+
+    Raises:
+        StorageError: a store without checksums, or one that cannot be read.
+    """
+    from miue.io.store.store import read_store
+
+    bags = read_store(store)
+    path = store / CHECKSUMS
+    if not path.exists():
+        raise StorageError(
+            item=f"store {str(store)!r}",
+            wanted=f"{CHECKSUMS}, which 'miue data pack' writes",
+            got="none",
+            fix="only packed stores can be verified",
+        )
+    columns = read_text_columns(path)
+    if not {"bag_id", "sha256"} <= set(columns) or len(columns["bag_id"]) != len(bags):
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted=f"columns bag_id and sha256, and {len(bags)} rows",
+            got=f"columns {', '.join(columns)}, and {len(next(iter(columns.values())))} rows",
+            fix="pack the store again",
+        )
+    wanted = dict(zip(columns["bag_id"], columns["sha256"], strict=True))
+    spans = zip(bags.ids, bags.starts, bags.sizes, strict=True)
+    return [
+        name for name, start, size in spans if _digest(bags.instances[start : start + size]) != wanted.get(name)
+    ]
+
+
+def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
+    """Return what an interrupted run of the same bags had written, or begin anew."""
+    same = _description(bags)
+    remove_temporaries(work)
+    try:
+        if read_json(work / "pack.json", what="interrupted packing") == same:
+            with (work / "instances.npy").open("rb") as file:
+                _pass_header(file)
+            with (work / CHECKSUMS).open(newline="", encoding="utf-8") as table:
+                rows = [row for row in csv.reader(table) if len(row) == 3 and len(row[2]) == 64]
+            done = [(int(bag), int(size), digest) for bag, size, digest in rows]
+            return [one for one in done if 0 <= one[0] < len(bags) and one[1] == bags.sizes[one[0]]]
+    except (StorageError, csv.Error, *UNREADABLE):
+        pass  # what it left cannot be gone on with
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    with (work / "instances.npy").open("wb") as file:
+        _write_header(file, bags, 0)
+    (work / CHECKSUMS).touch()
+    write_json(work / "pack.json", same)
+    return []
+
+
+def _description(bags: BagDataset) -> dict[str, Any]:
+    """Return what tells this packing from another: bags, sizes, and the files as they are."""
+    digest = hashlib.sha256("\0".join(bags.ids).encode())
+    digest.update(bags.sizes.tobytes())
+    for path in getattr(bags.instances, "paths", []):
+        stat = path.stat()
+        digest.update(f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    return {"bags": len(bags), "dtype": str(bags.instances.dtype), "digest": digest.hexdigest()}
+
+
+def _verified(
+    file: BinaryIO, bags: BagDataset, done: list[tuple[int, int, str]]
+) -> tuple[dict[int, tuple[int, str]], int]:
+    """Return the bags that were written whole, in the order they lie in, and where they end."""
+    _pass_header(file)
+    end, kept = file.tell(), {}
+    row_bytes = int(np.prod(bags.instance_shape)) * bags.instances.dtype.itemsize
+    for bag, size, digest in done:
+        content = file.read(size * row_bytes)
+        if hashlib.sha256(content).hexdigest() != digest:
+            break
+        kept[bag] = (size, digest)
+        end = file.tell()
+    return kept, end
+
+
+def _pass_header(file: BinaryIO) -> None:
+    file.seek(0)
+    np.lib.format.read_magic(file)
+    np.lib.format.read_array_header_1_0(file)
+
+
+def _read_ahead(bags: BagDataset, todo: list[int]) -> Iterator[tuple[int, tuple[np.ndarray, str] | MiueError]]:
+    """Yield each bag in order, read, checked and summed by several threads ahead of its use."""
+    row_bytes = int(np.prod(bags.instance_shape)) * bags.instances.dtype.itemsize
+    waiting: deque[tuple[int, Future[tuple[np.ndarray, str]]]] = deque()
+    held, ahead = 0, iter(todo)
+    with ThreadPoolExecutor(WORKERS) as pool:
+        upcoming = next(ahead, None)
+        while waiting or upcoming is not None:
+            while upcoming is not None and (not waiting or held < READ_AHEAD):
+                held += int(bags.sizes[upcoming]) * row_bytes
+                waiting.append((upcoming, pool.submit(_read, bags, upcoming)))
+                upcoming = next(ahead, None)
+            bag, future = waiting.popleft()
+            held -= int(bags.sizes[bag]) * row_bytes
+            try:
+                yield bag, future.result()
+            except MiueError as error:
+                yield bag, error
+
+
+def _read(bags: BagDataset, bag: int) -> tuple[np.ndarray, str]:
+    start, size = int(bags.starts[bag]), int(bags.sizes[bag])
+    rows = bags.instances[start : start + size]
+    check_bag(bags.ids[bag], rows, bags.instance_shape)
+    if len(rows) != size:
+        raise DataError(
+            item=f"bag {bags.ids[bag]!r}",
+            wanted=f"{size} instances, as when the folder was opened",
+            got=str(len(rows)),
+            fix="the file changed meanwhile; pack again",
+        )
+    return rows, _digest(rows)
+
+
+def _digest(rows: np.ndarray) -> str:
+    return hashlib.sha256(_bytes(rows)).hexdigest()
+
+
+def _bytes(rows: np.ndarray) -> memoryview:
+    """Return the bytes of the rows, without a copy where they lie together."""
+    return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
+
+
+def _write_header(file: BinaryIO, bags: BagDataset, rows: int) -> None:
+    """Write the header of instances.npy; NumPy leaves room in it for more rows, so that its length stays."""
+    header = {
+        "descr": np.lib.format.dtype_to_descr(np.dtype(bags.instances.dtype)),
+        "fortran_order": False,
+        "shape": (rows, *bags.instance_shape),
+    }
+    np.lib.format.write_array_header_1_0(file, header)
+
+
+def _finish(
+    work: Path,
+    out: Path,
+    bags: BagDataset,
+    written: dict[int, tuple[int, str]],
+    left_out: tuple[LeftOut, ...],
+    made_by: dict[str, Any],
+    overwrite: bool,
+    resumed: int,
+) -> Packed:
+    """Make the work folder a store and put it in its place."""
+    kept = bags.subset(list(written))
+    instances = int(kept.sizes.sum())
+    with (work / "instances.npy").open("r+b") as file:
+        _write_header(file, kept, instances)
+    stored = np.load(work / "instances.npy", mmap_mode="r", allow_pickle=False)
+    end = 0
+    for name, (size, digest) in zip(kept.ids, written.values(), strict=True):
+        if _digest(stored[end : end + size]) != digest:
+            raise StorageError(
+                item=f"bag {name!r} in {str(work)!r}",
+                wanted="what was written to be read back",
+                got="other bytes",
+                fix="check the disk, and pack again",
+            )
+        end += size
+    del stored
+    with atomic_folder(out, overwrite=overwrite) as folder:
+        _write_rows(
+            folder / CHECKSUMS, ("bag_id", "sha256"), zip(kept.ids, (d for _, d in written.values()), strict=True)
+        )
+        if left_out:
+            _write_rows(folder / LEFT_OUT, ("bag_id", "reason"), ((one.bag, one.reason) for one in left_out))
+        write_tables(folder, kept, made_by)
+        (work / "instances.npy").replace(folder / "instances.npy")  # last, so that nothing packed is lost before
+    shutil.rmtree(work, ignore_errors=True)
+    return Packed(len(kept), instances, resumed, left_out)
+
+
+def _write_rows(path: Path, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(header)
+        writer.writerows(rows)

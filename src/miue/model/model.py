@@ -1,0 +1,317 @@
+"""A trained model: its method, what it was made of, what data it takes; saved as a folder without pickle."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from miue.bags.dataset import BagDataset, LabelSequence
+from miue.calibration import Calibration, decide
+from miue.calibration.calibration import FILE as CALIBRATION
+from miue.model.config import DataContract, ModelConfig, build_method, weight_shapes
+from miue.model.feature_scores import DistanceScores
+from miue.scores import DISTANCES, FeatureDistance
+from miue.common.errors import ConfigError, ModelError, StorageError, unknown_name
+from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.methods import Method
+from miue.model.predict import OnBad, predict
+from miue.predictions.folder import Predictions
+from miue.training.checkpoint import weights_of, write_tensors
+from miue.predictions.validation_quantiles import FILE as VALIDATION
+from miue.predictions.validation_quantiles import KEY as VALIDATED
+from miue.predictions.validation_quantiles import ValidationQuantiles
+
+FORMAT = "miue-model"
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Model:
+    """A method with its weights, and what is needed to build it again.
+
+    Attributes:
+        method: network and uncertainty method.
+        config: what it is made of.
+        contract: what bags must look like.
+        about: how it was trained, for a reader.
+        distances: scores of how far instances lie from the training instances.
+        calibration: what decisions are made by, where the model was calibrated.
+        validation: how uncertain it is of its validation bags, where it had any.
+        weights_sha256: of model.safetensors, as it was read or would be written.
+    """
+
+    method: Method
+    config: ModelConfig
+    contract: DataContract
+    about: Mapping[str, Any] = field(default_factory=dict)
+    distances: Mapping[str, FeatureDistance] = field(default_factory=dict)
+    calibration: Calibration | None = None
+    validation: ValidationQuantiles | None = None
+    weights_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.weights_sha256:
+            digest = hashlib.sha256(save(weights_of(self.method))).hexdigest()
+            object.__setattr__(self, "weights_sha256", digest)
+
+    def predict(
+        self,
+        bags: BagDataset | Sequence[np.ndarray | Tensor],
+        labels: LabelSequence | None = None,
+        *,
+        estimator: str | None = None,
+        seed: int = 0,
+        progress: bool = False,
+        device: str = "auto",
+        on_bad: OnBad | None = None,
+    ) -> Predictions:
+        """Predict bags and their instances, and decide on each bag if calibrated; labels are not needed.
+
+        Args:
+            bags: a dataset, or arrays (n, D) or (n, H, W[, channels]).
+            labels: class index of each bag, None where unknown, for ``miue.evaluate``; where ``bags`` are arrays.
+            estimator: what instances are predicted from: "residual", "bag-of-one" or "attention".
+            seed: of the draws, where the method draws.
+            progress: show a bar with the time left.
+            device: "auto", "cpu", "gpu".
+            on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
+
+        Raises:
+            ModelError: instances of another shape than the model was trained on; a calibration of other weights.
+            DataError: a label of a class that the model does not have.
+            ConfigError: an instance estimator that the model does not have, or labels beside a dataset.
+        """
+        if self.calibration is not None:
+            self.calibration.check_weights(self.weights_sha256)
+        if isinstance(bags, BagDataset) and labels is not None:
+            raise ConfigError(
+                item="labels",
+                wanted="None beside a dataset, which has its own",
+                got=f"{len(labels)} of them",
+                fix="pass bags as arrays, or put the labels into the dataset",
+            )
+        dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
+        self.check(dataset)
+        predictions = predict(
+            self.method,
+            dataset.with_classes(self.contract.class_names),
+            estimator=estimator,
+            seed=seed,
+            progress=progress,
+            device=device,
+            scores=DistanceScores(self.distances) if self.distances else None,
+            about={**self.summary(), "weights_sha256": self.weights_sha256, **self._usual()},
+            on_bad=on_bad,
+        )
+        return predictions if self.calibration is None else decide(predictions, self.calibration)
+
+    def _usual(self) -> dict[str, Any]:
+        """Return what predictions keep of the validation bags."""
+        return {} if self.validation is None else {VALIDATED: self.validation.model_dump(mode="json")}
+
+    def check(self, bags: BagDataset) -> None:
+        """Raise unless the model can take these bags.
+
+        Raises:
+            ModelError: instances of another shape.
+        """
+        if bags.instance_shape != tuple(self.contract.instance_shape):
+            what = "feature width" if len(self.contract.instance_shape) == 1 else "image shape"
+            raise ModelError(
+                item="the bags",
+                wanted=f"{what} {_shape(self.contract.instance_shape)}, which the model was trained on",
+                got=_shape(bags.instance_shape),
+                fix="use the feature extractor that made the training bags",
+            )
+
+    def summary(self) -> dict[str, Any]:
+        """Return what the model is, for a reader."""
+        return {
+            "network": self.config.network.name,
+            "method": self.config.method.name,
+            "encoder": self.config.encoder.name,
+            "options": self.config.options(),
+            "version": version("miue"),
+            "classes": list(self.contract.class_names),
+            **self.about,
+        }
+
+    def save(self, path: Path | str, *, overwrite: bool = False) -> None:
+        """Write the model's files to the folder ``path``, whole or not at all.
+
+        Raises:
+            StorageError: ``path`` is taken, or the disk is full.
+        """
+        with atomic_folder(Path(path), overwrite=overwrite) as folder:
+            self.write_into(folder)
+
+    def write_into(self, folder: Path) -> None:
+        """Write the model's files beside whatever ``folder`` holds; config.json comes last."""
+        write_tensors(folder / "model.safetensors", weights_of(self.method))
+        if self.distances:
+            state = {f"{name}.{k}": v for name, d in self.distances.items() for k, v in weights_of(d).items()}
+            write_tensors(folder / "distances.safetensors", state)
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "miue": version("miue"),
+            "model": self.config.model_dump(mode="json"),
+            "contract": self.contract.model_dump(mode="json"),
+            "about": dict(self.about),
+            "distances": list(self.distances),
+        }
+        if self.calibration is not None:
+            self.calibration.save(folder / CALIBRATION)
+        if self.validation is not None:
+            self.validation.save(folder / VALIDATION)
+        write_json(folder / "config.json", content)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Model:
+        """Return the model saved in the folder ``path``.
+
+        Raises:
+            StorageError: no model there, a damaged one, or a newer format.
+            ModelError: weights that do not fit the config.
+        """
+        folder = Path(path)
+        saved = read_config(folder)
+        config, contract = saved.model, saved.contract
+        try:
+            read_shapes(folder, saved)
+            method = build_method(config, contract, seed=0)
+            method.load_state_dict(load_file(folder / "model.safetensors"))
+            with (folder / "model.safetensors").open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
+        except (OSError, SafetensorError, RuntimeError) as error:
+            raise _other_weights(folder / "model.safetensors", str(error).split("\n")[0]) from error
+        distances = _read_distances(folder, saved.distances)
+        calibration = Calibration.load(folder) if (folder / CALIBRATION).exists() else None
+        quantiles = folder / VALIDATION
+        return cls(
+            method.eval(),
+            config,
+            contract,
+            saved.about,
+            distances,
+            calibration,
+            ValidationQuantiles.load(quantiles) if quantiles.exists() else None,
+            digest,
+        )
+
+
+class SavedConfig(BaseModel):
+    """What config.json says of a model; run.json says the same of one whose training has not ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    model: ModelConfig
+    contract: DataContract
+    about: dict[str, Any] = Field(default_factory=dict)
+    distances: tuple[str, ...] = ()
+
+
+def read_config(folder: Path) -> SavedConfig:
+    """Return what config.json in the folder of a model says.
+
+    Raises:
+        StorageError: none there, a damaged one, or a newer format.
+    """
+    path = folder / "config.json"
+    if not path.exists():
+        unfinished = (folder / "checkpoints").is_dir()
+        raise StorageError(
+            item=f"{str(folder)!r}",
+            wanted="a trained model (a folder with config.json and model.safetensors)",
+            got="a training that has not ended" if unfinished else "no model",
+            fix="continue it with 'miue train … --resume'" if unfinished else "train one with 'miue train'",
+        )
+    content = read_json(path, what="model config")
+    check_format(content, item=f"model {str(folder)!r}", format_name=FORMAT, version=VERSION, fix="update miue")
+    return check_config(content, f"model config {str(path)!r}", "save the model again")
+
+
+def check_config(content: Mapping[str, Any], item: str, fix: str) -> SavedConfig:
+    """Return what a config says, after every part of it was checked.
+
+    Args:
+        content: of config.json or run.json.
+        item: names it in the error.
+        fix: what to do where it is damaged.
+
+    Raises:
+        StorageError: a part is missing or of another kind.
+    """
+    try:
+        return SavedConfig.model_validate(content)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise StorageError(
+            item=item,
+            wanted="the parts that miue writes",
+            got=f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}",
+            fix=fix,
+        ) from error
+
+
+def read_shapes(folder: Path, saved: SavedConfig) -> dict[str, tuple[int, ...]]:
+    """Return the shape of every weight in model.safetensors, before memory is taken for what a config claims.
+
+    Raises:
+        ModelError: a damaged file, or weights of other shapes than the config describes.
+    """
+    path, wanted = folder / "model.safetensors", weight_shapes(saved.model, saved.contract)
+    try:
+        with safe_open(path, "pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise _other_weights(path, str(error).split("\n")[0]) from error
+    for name in sorted(wanted.keys() | shapes.keys()):
+        if wanted.get(name) != shapes.get(name):
+            raise _other_weights(path, f"{name} of shape {shapes.get(name)} instead of {wanted.get(name)}")
+    return shapes
+
+
+def _other_weights(path: Path, got: str) -> ModelError:
+    return ModelError(
+        item=f"weights {str(path)!r}",
+        wanted="the weights that config.json describes",
+        got=got,
+        fix="save the model again",
+    )
+
+
+def _read_distances(folder: Path, names: Sequence[str]) -> dict[str, FeatureDistance]:
+    if not names:
+        return {}
+    path = folder / "distances.safetensors"
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise StorageError(
+            item=f"distances {str(path)!r}",
+            wanted="the distances that config.json names",
+            got=str(error).split("\n")[0],
+            fix="save the model again",
+        ) from error
+    found = {}
+    for name in names:
+        if name not in DISTANCES:
+            raise unknown_name("distance", name, DISTANCES)
+        parts = {key.removeprefix(f"{name}."): v for key, v in state.items() if key.startswith(f"{name}.")}
+        found[name] = DISTANCES[name].from_state(parts)
+    return found
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return str(shape[0]) if len(shape) == 1 else " × ".join(map(str, shape))

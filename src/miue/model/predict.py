@@ -1,0 +1,244 @@
+"""Running a method over bags of any size: batches of whole bags, features encoded in chunks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from miue.bags.dataset import BagBatch, BagDataset
+from miue.common.devices import torch_device
+from miue.distributions import Draws, PredictiveDistribution
+from miue.common.errors import DataError, MiueError
+from miue.methods import BatchPrediction, Method
+from miue.predictions.table import PredictionTable
+from miue.predictions.folder import Predictions
+from miue.common.progress import bar
+from miue.common.seeds import seed_of
+from miue.bags.segments import Segments
+from miue.bags.batches import READ_AHEAD, ordered_batches, read_ahead
+
+BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
+CHUNK_IMAGES = 128  # images encoded at once: their activations stay in a CPU's cache
+CHUNK_FEATURES = 8192  # feature vectors encoded at once
+BLOCK_INSTANCES = 65_536  # instances whose features are held at once; of a larger bag only what is pooled is kept
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Further scores, made of the first network's features."""
+
+    def of_instances(self, features: Float[Tensor, "N D"]) -> dict[str, Float[Tensor, "N"]]:
+        """Return named scores of instances, each from its own features."""
+
+    def of_bags(self, scores: dict[str, Tensor], segments: Segments) -> dict[str, Float[Tensor, "B"]]:
+        """Return named scores of bags from those of all their instances."""
+
+
+OnBad = Callable[[str, MiueError], None]
+"""Told the id of a bag that cannot be read, and why."""
+
+
+def predict(
+    method: Method,
+    bags: BagDataset,
+    *,
+    estimator: str | None = None,
+    seed: int = 0,
+    progress: bool = False,
+    device: str = "auto",
+    scores: Scorer | None = None,
+    about: Mapping[str, Any] | None = None,
+    on_bad: OnBad | None = None,
+) -> Predictions:
+    """Return the predictions of ``method`` for every bag and instance.
+
+    Args:
+        method: used in evaluation mode, whatever mode it is in; its mode is restored.
+        bags: labels are carried along where known, and not used.
+        estimator: what instances are predicted from; None for the method's first.
+        seed: of the draws, where the method draws.
+        progress: show a bar with the time left.
+        device: "auto" for an accelerator where there is one, "cpu", "gpu", or torch's name of one.
+        scores: makes further scores of bags and instances.
+        about: what made the predictions.
+        on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
+
+    Raises:
+        ConfigError: an instance estimator that the method or its network does not have, or a device that is not
+            there.
+        DataError: no bag, or none that can be read.
+    """
+    if not len(bags):
+        raise DataError(item="the bags", wanted="at least one", got="none", fix="choose bags to predict")
+    chosen = estimator or method.estimators[0]
+    method.check_estimator(chosen)
+    target = torch_device(device)
+    was_training, was_on = method.training, next(method.parameters()).device
+    method.eval().to(target)
+    try:
+        parts = list(_run(method, bags, chosen, seed, target, progress, scores, on_bad))
+    finally:
+        method.train(was_training).to(was_on)
+    if on_bad is not None:
+        bags = bags.subset(np.concatenate([part.positions for part in parts]) if parts else [])
+    if not parts:
+        raise DataError(
+            item="the bags", wanted="at least one that can be read", got="none", fix="see the list above"
+        )
+    return Predictions(
+        _bag_table(bags, _concatenated([part.bags for part in parts]), _joined([p.bag_scores for p in parts])),
+        _instance_table(
+            bags, _concatenated([part.instances for part in parts]), _joined([p.instance_scores for p in parts])
+        ),
+        {**(about or {}), "estimator": chosen},
+    )
+
+
+def encode_in_chunks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
+    """Return the features of all instances, a cache-sized chunk at a time."""
+    size = CHUNK_FEATURES if instances.dim() == 2 else CHUNK_IMAGES
+    if instances.device.type != "cpu":
+        size *= 64
+    return torch.cat([method.encode(chunk) for chunk in instances.split(size)])
+
+
+class _Part(NamedTuple):
+    """Predictions and further scores of one batch, and which bags it holds."""
+
+    positions: np.ndarray
+    bags: PredictiveDistribution
+    instances: PredictiveDistribution
+    bag_scores: dict[str, Tensor]
+    instance_scores: dict[str, Tensor]
+
+
+def _run(
+    method: Method,
+    bags: BagDataset,
+    estimator: str,
+    seed: int,
+    device: torch.device,
+    progress: bool,
+    scores: Scorer | None,
+    on_bad: OnBad | None,
+) -> Iterator[_Part]:
+    batches = ordered_batches(bags, BATCH_INSTANCES)
+    read = partial(_read, bags, on_bad)
+    devices = [device] if device.type == "cuda" else []
+    first = method.members()[0]
+    with bar("bags", shown=progress) as shown, torch.inference_mode(), torch.random.fork_rng(devices=devices):
+        task = shown.add_task("predicting", total=len(bags))
+        ahead = 0 if batches.in_memory else READ_AHEAD
+        for number, (kept, batch) in enumerate(read_ahead(read, batches.groups, ahead)):
+            shown.advance(task, len(batches.groups[number]))
+            if batch is None:
+                continue
+            moved = batch.to(device)
+            draws, found = [], _Found(scores)
+            for one in method.passes(seed_of(seed, number)):
+                follow = one is first and not found.complete and not one.encodes_at_random
+                blocks = (
+                    found.following(_blocks(one, moved.instances)) if follow else _blocks(one, moved.instances)
+                )
+                output = one.predict(blocks, moved.segments, estimator)
+                draws.append(BatchPrediction(output.bags.cpu(), output.instances.cpu()))
+            if not found.complete:
+                deque(found.following(_blocks(first, moved.instances)), maxlen=0)
+            predicted = draws[0] if len(draws) == 1 else _mean(draws)
+            yield _Part(kept, *predicted, *found.of_bags_and_instances(moved.segments))
+
+
+def _blocks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Iterator[Float[Tensor, "n D"]]:
+    """Yield the features of all instances, a block at a time."""
+    for block in instances.split(BLOCK_INSTANCES):
+        yield encode_in_chunks(method, block)
+
+
+class _Found:
+    """Scores of one batch, made as its features go by."""
+
+    def __init__(self, scorer: Scorer | None) -> None:
+        self.scorer = scorer
+        self.complete = scorer is None
+        self._parts: list[dict[str, Tensor]] = []
+
+    def following(self, blocks: Iterator[Tensor]) -> Iterator[Tensor]:
+        """Yield the blocks, and score each."""
+        assert self.scorer is not None
+        for features in blocks:
+            self._parts.append(self.scorer.of_instances(features))
+            yield features
+        self.complete = True
+
+    def of_bags_and_instances(self, segments: Segments) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        if self.scorer is None:
+            return {}, {}
+        scores = {name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}
+        return self.scorer.of_bags(scores, segments), scores
+
+
+def _read(bags: BagDataset, on_bad: OnBad | None, group: np.ndarray) -> tuple[np.ndarray, BagBatch | None]:
+    """Return the bags of a group packed, without those that cannot be read where ``on_bad`` is told of them."""
+    try:
+        return group, bags.batch(group)
+    except MiueError as error:
+        if on_bad is None:
+            raise
+        if len(group) == 1:
+            on_bad(bags.ids[group[0]], error)
+            return group[:0], None
+    parts = [_read(bags, on_bad, group[i : i + 1]) for i in range(len(group))]
+    kept = np.concatenate([positions for positions, _ in parts])
+    return kept, bags.batch(kept) if len(kept) else None
+
+
+def _mean(draws: list[BatchPrediction]) -> BatchPrediction:
+    return BatchPrediction(Draws.of([draw.bags for draw in draws]), Draws.of([draw.instances for draw in draws]))
+
+
+def _joined(parts: list[dict[str, Tensor]]) -> dict[str, np.ndarray]:
+    return {name: torch.cat([part[name].cpu() for part in parts]).double().numpy() for name in parts[0]}
+
+
+def _concatenated(parts: list[PredictiveDistribution]) -> PredictiveDistribution:
+    return type(parts[0]).concatenate(parts)
+
+
+def _bag_table(
+    bags: BagDataset, distribution: PredictiveDistribution, scores: dict[str, np.ndarray]
+) -> PredictionTable:
+    return PredictionTable(
+        distribution=distribution,
+        bag_ids=np.array(bags.ids, object),
+        labels=bags.labels,
+        is_ood=bags.is_ood,
+        ood_sets=np.array(bags.ood_sets, object),
+        scores=scores,
+        patients=None if bags.patients is None else np.array(bags.patients, object),
+        patch_sizes=bags.patch_sizes,
+    )
+
+
+def _instance_table(
+    bags: BagDataset, distribution: PredictiveDistribution, scores: dict[str, np.ndarray]
+) -> PredictionTable:
+    positions = bags.positions
+    is_ood = bags.instance_is_ood[positions]
+    sets = np.repeat(np.array(bags.ood_sets, object), bags.sizes)
+    return PredictionTable(
+        distribution=distribution,
+        bag_ids=np.repeat(np.array(bags.ids, object), bags.sizes),
+        labels=bags.instance_labels[positions],
+        is_ood=is_ood,
+        ood_sets=np.where(is_ood.out_of_distribution, sets, ""),
+        instance=positions - np.repeat(bags.starts, bags.sizes),
+        scores=scores,
+        coords=None if bags.coords is None else bags.coords[positions],
+    )

@@ -1,0 +1,30 @@
+"""Instance encoders f: one instance in, one feature vector h of width ``out_features`` out."""
+
+from __future__ import annotations
+
+from miue.networks.encoders.alexnet import AlexNet
+from miue.networks.encoders.base import Encoder
+from miue.networks.encoders.compact import CompactCNN
+from miue.networks.encoders.lenet import LeNet
+from miue.networks.encoders.mlp import MLP
+
+ENCODERS: dict[str, type[Encoder]] = {
+    "mlp": MLP,
+    "lenet": LeNet,
+    "alexnet": AlexNet,
+    "compact": CompactCNN,
+}
+
+
+def default_encoder(instance_shape: tuple[int, ...]) -> str:
+    """Return the name of the encoder that suits instances of this shape.
+
+    >>> default_encoder((512,)), default_encoder((28, 28, 1)), default_encoder((8, 8, 1))
+    ('mlp', 'lenet', 'compact')
+    """
+    if len(instance_shape) == 1:
+        return "mlp"
+    return "lenet" if min(instance_shape[:2]) >= LeNet.smallest_side else "compact"
+
+
+__all__ = ["ENCODERS", "MLP", "AlexNet", "CompactCNN", "Encoder", "LeNet", "default_encoder"]

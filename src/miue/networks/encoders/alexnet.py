@@ -1,0 +1,40 @@
+"""The reduced AlexNet of CIFAR10-bags."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from miue.networks.encoders.base import ImageEncoder
+
+
+class AlexNet(ImageEncoder):
+    """Five 3×3 convolutions with batch normalisation, three max poolings and one linear layer.
+
+    Reference: Liu & Ji 2024, Appendix "Implementation and Network Training" (a modified AlexNet).
+
+    Args:
+        instance_shape: (H, W, channels).
+        width: number of features D.
+        dropout: rate of the channel dropout after the fourth and fifth convolution.
+    """
+
+    smallest_side = 15
+
+    def __init__(self, instance_shape: tuple[int, ...], *, width: int = 1024, dropout: float = 0.0) -> None:
+        def block(inputs: int, outputs: int, drop: bool = False) -> list[nn.Module]:
+            convolution = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
+            return [*convolution, *([nn.Dropout2d(dropout)] if drop else []), nn.ReLU()]
+
+        def convolutions(channels: int) -> nn.Sequential:
+            return nn.Sequential(
+                *block(channels, 96),
+                nn.MaxPool2d(3, 2),
+                *block(96, 192),
+                nn.MaxPool2d(3, 2),
+                *block(192, 384),
+                *block(384, 384, drop=True),
+                *block(384, 192, drop=True),
+                nn.MaxPool2d(3, 2),
+            )
+
+        super().__init__(instance_shape, convolutions, width, self.smallest_side)

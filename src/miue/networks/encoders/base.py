@@ -1,0 +1,69 @@
+"""What every encoder is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from miue.common.errors import ModelError
+
+
+class Encoder(nn.Module, ABC):
+    """Map each instance to features: (N, *shape) → (N, D).
+
+    Attributes:
+        out_features: D.
+    """
+
+    out_features: int
+
+    def learn_inputs(self, batches: Iterable[Tensor]) -> None:
+        """Learn what inputs look like from all training instances, once before training; nothing by default."""
+
+    @abstractmethod
+    def forward(self, instances: Float[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
+        """Return the features h of each instance."""
+
+
+class ImageEncoder(Encoder):
+    """A convolutional stack, then one linear layer; images come channels last, (N, H, W, channels).
+
+    Channels-last memory is what CPUs and GPUs convolve fastest. ReLU stands behind max pooling where
+    both follow a convolution: the result is the same, on a quarter of the values.
+    """
+
+    def __init__(
+        self,
+        instance_shape: tuple[int, ...],
+        convolutions: Callable[[int], nn.Sequential],
+        out_features: int,
+        smallest_side: int,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if len(instance_shape) != 3 or min(instance_shape[:2]) < smallest_side:
+            raise ModelError(
+                item=f"encoder {name}",
+                wanted=f"images (H, W, channels) of at least {smallest_side} pixels a side",
+                got=f"instances of shape {tuple(instance_shape)}",
+                fix="choose another encoder: 'mlp' for features, 'compact' for small images",
+            )
+        height, width, channels = instance_shape
+        self.convolutions = convolutions(channels)
+        with torch.no_grad():
+            probe = self.convolutions.eval()(torch.zeros(1, channels, height, width))
+        self.convolutions.train()
+        self.projection = nn.Sequential(nn.Linear(probe.numel(), out_features), nn.ReLU())
+        self.out_features = out_features
+        for parameter in self.convolutions.parameters():
+            if parameter.dim() == 4:
+                parameter.data = parameter.data.contiguous(memory_format=torch.channels_last)
+
+    def forward(self, instances: Float[Tensor, "N H W channels"]) -> Float[Tensor, "N D"]:
+        """Return the features of each image."""
+        features: Tensor = self.projection(self.convolutions(instances.permute(0, 3, 1, 2)).flatten(1))
+        return features

@@ -1,0 +1,227 @@
+"""Outlines of tumour drawn on slides, and which patches they make positive.
+
+Two kinds of file are read: CAMELYON16's ASAP XML, and GeoJSON as QuPath exports it. Files from outside are
+untrusted: XML that declares entities or a document type is refused (defusedxml), GeoJSON is only data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int64
+from shapely import area, box, get_coordinates, intersection, make_valid, prepare, union_all
+from shapely.errors import ShapelyError
+from shapely.geometry import MultiPolygon, Polygon, shape
+from shapely.geometry.base import BaseGeometry
+from shapely.strtree import STRtree
+
+from miue.bags.coords import LARGEST_COORD
+from miue.common.errors import DataError, StorageError
+
+LEAST_TUMOUR = 0.2  # share of a patch's area; Liu & Ji 2024
+SUFFIXES = (".xml", ".geojson", ".json")
+UNREADABLE = (
+    OSError,
+    KeyError,
+    IndexError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    OverflowError,
+    RecursionError,
+    ShapelyError,
+)
+"""What JSON and shapely raise where a file holds no outlines."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What the groups of outlines (or QuPath's classes) mean, by name in any case.
+
+    CAMELYON16 names its tumour "_0" and "_1" (or "Tumor"), and what is cut out of it "_2" (or "Exclusion").
+
+    Attributes:
+        positive: tumour.
+        excluded: cut out of it.
+        ignored: neither.
+    """
+
+    positive: tuple[str, ...] = ("tumor", "tumour", "_0", "_1", "metastases")
+    excluded: tuple[str, ...] = ("exclusion", "_2", "normal")
+    ignored: tuple[str, ...] = ()
+
+    def meaning(self, group: str) -> str | None:
+        """Return "positive", "excluded" or "ignored", or None for an unknown group."""
+        for meaning in ("positive", "excluded", "ignored"):
+            if group.lower() in [name.lower() for name in getattr(self, meaning)]:
+                return meaning
+        return None
+
+
+def read_tumour(path: Path, groups: Groups = Groups()) -> BaseGeometry:
+    """Return the area of tumour that an annotation outlines, in level-0 pixels.
+
+    Positive polygons are united, and excluded ones subtracted; one of an unknown group is an error, so that none
+    is passed over by a misspelt name.
+
+    Args:
+        path: ASAP XML, or GeoJSON of QuPath.
+        groups: which are tumour, which are cut out of it, which are neither.
+
+    Raises:
+        StorageError: the file cannot be read, is not of its kind, or declares entities.
+        DataError: a polygon of no known group, an outline of area zero, or no tumour at all.
+    """
+    read = _asap if path.suffix.lower() == ".xml" else _geojson
+    areas: dict[str, list[BaseGeometry]] = {"positive": [], "excluded": [], "ignored": []}
+    for number, (group, outlined) in enumerate(read(path), 1):
+        meaning = groups.meaning(group)
+        if meaning is None:
+            raise DataError(
+                item=f"annotation {str(path)!r}",
+                wanted=f"polygons of a group among {', '.join((*groups.positive, *groups.excluded))}",
+                got=repr(group),
+                fix="pass its name with --positive, --exclude or --ignore",
+            )
+        drawn = _mended(outlined)
+        if not drawn.area > 0 and meaning != "ignored":
+            raise DataError(
+                item=f"annotation {str(path)!r}, outline {number} ({group})",
+                wanted="an outline around an area",
+                got="one of area 0",
+                fix="draw it again, or remove it where it outlines nothing",
+            )
+        areas[meaning].append(drawn)
+    if not areas["positive"]:
+        raise DataError(
+            item=f"annotation {str(path)!r}",
+            wanted="a polygon of tumour",
+            got="none",
+            fix="remove the file where the slide has no tumour, and pass --unannotated negative",
+        )
+    tumour = union_all(areas["positive"]).difference(union_all(areas["excluded"]))
+    if not tumour.area > 0:
+        raise DataError(
+            item=f"annotation {str(path)!r}",
+            wanted="some tumour outside of what is excluded",
+            got="none: all of it is cut out",
+            fix="correct the outlines, or name the groups with --positive, --exclude and --ignore",
+        )
+    return tumour
+
+
+def tumour_share(tumour: BaseGeometry, coords: Int64[np.ndarray, "n 2"], side: int) -> np.ndarray:
+    """Return the share (n,) of each patch's area that is tumour.
+
+    Args:
+        tumour: polygons in level-0 pixels.
+        coords: top left corners in level-0 pixels.
+        side: of a patch in level-0 pixels.
+
+    >>> tumour_share(box(0, 0, 5, 10), np.array([[0, 0], [10, 0]]), 10).tolist()
+    [0.5, 0.0]
+    """
+    patches = box(coords[:, 0], coords[:, 1], coords[:, 0] + side, coords[:, 1] + side)
+    parts = list(tumour.geoms) if hasattr(tumour, "geoms") else [tumour]
+    share = np.zeros(len(coords))
+    tree = STRtree(patches)
+    for part in parts:
+        prepare(part)
+        inside = tree.query(part, predicate="contains")
+        crossed = np.setdiff1d(tree.query(part, predicate="intersects"), inside)
+        share[inside] = side**2
+        share[crossed] += area(intersection(patches[crossed], part))
+    return share / side**2
+
+
+def is_tumour(share: np.ndarray, least: float = LEAST_TUMOUR) -> Bool[np.ndarray, "n"]:
+    """Return which patches are positive: at least ``least`` of their area is tumour, to a billionth of it."""
+    return np.asarray(share >= least - 1e-9)
+
+
+def find_annotation(folder: Path, slide: str) -> Path | None:
+    """Return the annotation of a slide, ``<slide>.xml``, ``.geojson`` or ``.json``, or None.
+
+    Raises:
+        StorageError: no such folder.
+        DataError: two of them.
+    """
+    if not folder.is_dir():
+        raise StorageError(
+            item=f"annotations {str(folder)!r}", wanted="a folder", got="none", fix="check --annotations"
+        )
+    found = [folder / f"{slide}{suffix}" for suffix in SUFFIXES if (folder / f"{slide}{suffix}").is_file()]
+    if len(found) > 1:
+        raise DataError(
+            item=f"slide {slide!r}",
+            wanted="one annotation",
+            got=", ".join(file.name for file in found),
+            fix="remove all but one",
+        )
+    return found[0] if found else None
+
+
+def _asap(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
+    """Yield group and outline of each annotation of ASAP's XML."""
+    from defusedxml import DefusedXmlException
+    from defusedxml.ElementTree import ParseError, parse
+
+    try:
+        root = parse(path, forbid_dtd=True).getroot()
+        for drawn in root.iter("Annotation"):
+            corners = sorted(drawn.iter("Coordinate"), key=lambda corner: float(corner.attrib["Order"]))
+            outline = [(float(corner.attrib["X"]), float(corner.attrib["Y"])) for corner in corners]
+            if len(outline) < 3:
+                if drawn.attrib.get("Type", "").lower() in ("polygon", "spline"):
+                    raise ValueError(f"an outline of {len(outline)} corners")
+                continue  # a dot or a ruler
+            yield drawn.attrib["PartOfGroup"], Polygon(_finite(outline))
+    except (OSError, KeyError, ValueError, ParseError, DefusedXmlException, ShapelyError) as error:
+        raise _unreadable(path, "ASAP's XML, without entities or document type", error) from error
+
+
+def _geojson(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
+    """Yield class and area of each annotation of QuPath's GeoJSON; one of no class is named ''."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+        features = content if isinstance(content, list) else content.get("features", [content])
+        for feature in features:
+            properties: dict[str, Any] = feature.get("properties") or {}
+            outlined = shape(feature["geometry"])
+            is_area = isinstance(outlined, (Polygon, MultiPolygon))
+            if properties.get("objectType", "annotation") != "annotation" or not is_area:
+                continue  # detections, cells, points and lines
+            _finite(get_coordinates(outlined))
+            named = properties.get("classification") or {}
+            yield str(named.get("name", "")), outlined
+    except UNREADABLE as error:
+        raise _unreadable(path, "GeoJSON as QuPath writes it", error) from error
+
+
+def _finite(corners: Any) -> Any:
+    if not (np.abs(corners) <= LARGEST_COORD).all():  # nor is NaN
+        raise ValueError(f"a corner that is not finite, or beyond {LARGEST_COORD:,} pixels")
+    return corners
+
+
+def _mended(outlined: BaseGeometry) -> BaseGeometry:
+    """Return the area; outlines drawn by hand may cross themselves."""
+    if outlined.is_valid:
+        return outlined
+    mended = make_valid(outlined)
+    parts = getattr(mended, "geoms", [mended])
+    return union_all([part for part in parts if isinstance(part, (Polygon, MultiPolygon))])
+
+
+def _unreadable(path: Path, wanted: str, error: Exception) -> StorageError:
+    return StorageError(
+        item=f"annotation {str(path)!r}",
+        wanted=wanted,
+        got=str(error) or type(error).__name__,
+        fix="export the annotation again",
+    )

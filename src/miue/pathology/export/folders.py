@@ -1,0 +1,198 @@
+"""One file for each slide: patch by patch as arrays, as QuPath overlays, as heatmaps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from miue.common.errors import ConfigError, DataError, StorageError
+from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
+from miue.pathology.export.patches import Patches, class_names, class_number, file_names, patches_by_slide
+from miue.pathology.export.slide_arrays import write_slide_arrays
+from miue.common.files import atomic_folder
+from miue.predictions.folder import Predictions
+from miue.common.progress import tracked
+from miue.pathology.slides import bounds_origin, find_slide, microns_per_pixel, open_slide, thumbnail
+
+
+@dataclass(frozen=True)
+class Export:
+    """How a folder of one file per slide is written.
+
+    Attributes:
+        patch_size: side of a patch in level-0 pixels; None for what the slide's file specifies, else its grid
+            step, else that of all other slides where they agree; a slide without any of these is left out.
+        skip_bad: go on after a slide that fails, instead of an error for the first.
+        overwrite: replace the folder.
+        progress: show a bar.
+    """
+
+    patch_size: int | None = None
+    skip_bad: bool = False
+    overwrite: bool = False
+    progress: bool = False
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written.
+
+    Attributes:
+        slides: files.
+        objects: patches or regions in them.
+        left_out: why slides were left out, one line each.
+    """
+
+    slides: int
+    objects: int
+    left_out: tuple[str, ...]
+
+
+def write_arrays(predictions: Predictions, out: Path, how: Export) -> Written:
+    """Write one HDF5 file per slide: coords, probabilities and uncertainties of its patches.
+
+    Raises:
+        DataError: instances without coords, or a slide without a patch size; nothing was written.
+    """
+    names = class_names(predictions)
+
+    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int:
+        write_slide_arrays(path, patches, names)
+        return len(patches)
+
+    return _write_each(predictions, out, how, ".h5", "Writing arrays", write)
+
+
+def write_overlays(
+    predictions: Predictions,
+    out: Path,
+    how: Export,
+    *,
+    classes: Sequence[str] | None = None,
+    threshold: float | None = None,
+    merge: bool = False,
+    slides: Path | None = None,
+    bounds: tuple[int, int] = (0, 0),
+) -> Written:
+    """Write one GeoJSON file per slide for QuPath.
+
+    Args:
+        predictions: with instances that have coords.
+        out: the folder.
+        how: see ``Export``.
+        classes: only these, by name or number.
+        threshold: least probability of a class; None for the predicted class.
+        merge: unite neighbouring patches of one class into regions.
+        slides: folder of slides, whose OpenSlide bounds-x/y are subtracted.
+        bounds: subtracted, where no slides are given.
+
+    Raises:
+        ConfigError: a class that there is not, or both slides and bounds.
+        DataError, StorageError: a slide that fails; nothing was written.
+    """
+    if slides is not None and bounds != (0, 0):
+        raise ConfigError(item="--bounds with --slides", wanted="one of the two", got="both", fix="leave one out")
+    names = class_names(predictions)
+    chosen = sorted({class_number(names, name) for name in classes or names})
+    selection = Selection(names, chosen, threshold)
+
+    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
+        origin = bounds if slides is None else _of_slide(slides, patches.slide, skipped, bounds_origin)
+        if origin is None:
+            return None
+        about = {
+            "slide": patches.slide,
+            "patch_size_level0": patches.size,
+            "patch_size_from": patches.size_from,
+            "bounds_subtracted": list(origin),
+            "threshold": threshold,
+            "classes": [names[number] for number in chosen],
+        }
+        return write_geojson(path, (regions if merge else squares)(patches, selection, origin), about)
+
+    return _write_each(predictions, out, how, ".geojson", "Writing GeoJSON", write)
+
+
+def write_heatmaps(
+    predictions: Predictions,
+    out: Path,
+    how: Export,
+    *,
+    class_name: str | None = None,
+    slides: Path | None = None,
+) -> Written:
+    """Draw one PNG per slide: probability, data uncertainty and model uncertainty side by side.
+
+    Args:
+        predictions: with instances that have coords.
+        out: the folder.
+        how: see ``Export``.
+        class_name: whose probability, by name or number; None for the last class.
+        slides: folder of slides, drawn under the values.
+
+    Raises:
+        ConfigError: a class that there is not.
+        DataError, StorageError: a slide that fails; nothing was written.
+    """
+    from miue.pathology.export.heatmap import LONGEST, Slide, heatmap_figure, layers_of, save_heatmap
+
+    names = class_names(predictions)
+    number = class_number(names, class_name) if class_name is not None else len(names) - 1
+
+    def picture(slide: Any) -> Slide:
+        return Slide(thumbnail(slide, LONGEST), tuple(slide.dimensions), microns_per_pixel(slide))
+
+    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
+        assert predictions.instances is not None
+        drawn = None if slides is None else _of_slide(slides, patches.slide, skipped, picture)
+        if slides is not None and drawn is None:
+            return None
+        layers = layers_of(predictions.instances.distribution, names[number])
+        save_heatmap(heatmap_figure(patches, layers, number, drawn), path)
+        return len(patches)
+
+    return _write_each(predictions, out, how, ".png", "Drawing", write)
+
+
+def _write_each(
+    predictions: Predictions,
+    out: Path,
+    how: Export,
+    suffix: str,
+    doing: str,
+    write: Callable[[Patches, Path, list[str] | None], int | None],
+) -> Written:
+    """Write each slide's file; ``write`` returns its number of objects, None where the slide is left out."""
+    files = file_names([str(slide) for slide in predictions.bags.bag_ids], suffix)
+    skipped: list[str] | None = [] if how.skip_bad else None
+    counts: list[int] = []
+    unsized: list[str] = []
+    every: Iterator[Patches] = patches_by_slide(predictions, how.patch_size, skipped, unsized)
+    with atomic_folder(out, overwrite=how.overwrite) as folder:
+        for patches in tracked(every, doing, shown=how.progress, total=len(files)):
+            count = write(patches, folder / files[patches.slide], skipped)
+            if count is not None:
+                counts.append(count)
+        left_out = (*(skipped or ()), *unsized)
+        if not counts:
+            raise DataError(
+                item=f"{str(out)!r}",
+                wanted="at least one slide to write",
+                got=f"none ({left_out[0] if left_out else 'no bag has patches'})",
+                fix="mend the slides, or the predictions",
+            )
+    return Written(len(counts), sum(counts), left_out)
+
+
+def _of_slide(folder: Path, name: str, skipped: list[str] | None, read: Callable[[Any], Any]) -> Any:
+    """Return what ``read`` takes from the slide; None, and why in ``skipped``, where it cannot be read."""
+    try:
+        with open_slide(find_slide(folder, name)) as slide:
+            return read(slide)
+    except StorageError as error:
+        if skipped is None:
+            raise
+        skipped.append(str(error))
+        return None

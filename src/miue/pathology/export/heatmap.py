@@ -1,0 +1,195 @@
+"""Heatmaps: probability, data uncertainty and model uncertainty side by side, as raw values on fixed ranges.
+
+No value is ranked or stretched: the same colour means the same number in every slide's picture.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, UInt8
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from torch import digamma, tensor
+
+from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
+from miue.pathology.export.patches import Patches
+from miue.common.files import atomic_file
+
+LONGEST = 1600  # pixels of the longer side of a panel's canvas
+INK = "#333333"
+Extent = tuple[int, int, int, int]  # x, y, right, bottom in level-0 pixels
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One panel: what is drawn, and on which range.
+
+    Attributes:
+        column: name of the uncertainty, or "probability".
+        title: over the panel.
+        unit: under the colour bar.
+        highest: upper end of the range, which begins at 0.
+        colours: name of the colour map.
+    """
+
+    column: str
+    title: str
+    unit: str
+    highest: float
+    colours: str
+
+
+@dataclass(frozen=True)
+class Slide:
+    """A slide's picture under the values.
+
+    Attributes:
+        picture: the whole slide, small.
+        size: width and height of the slide in level-0 pixels.
+        microns_per_pixel: width of a level-0 pixel in µm, where known.
+    """
+
+    picture: UInt8[np.ndarray, "height width 3"]
+    size: tuple[int, int]
+    microns_per_pixel: float | None = None
+
+
+def layers_of(distribution: PredictiveDistribution, class_name: str) -> list[Layer]:
+    """Return the panels that ``distribution`` has something to say in.
+
+    The probability ends at 1, entropies at log C. The mutual information of a Dirichlet without evidence
+    (all alpha 1) is log C − ψ(C + 1) + ψ(2), where its range ends; that of draws can reach log C. A single
+    softmax has no model uncertainty: its one entropy is all there is.
+    """
+    classes = distribution.num_classes
+    full = math.log(classes)
+    layers = [Layer("probability", f"Probability of {class_name}", "probability", 1.0, "cividis")]
+    if isinstance(distribution, Categorical):
+        return [*layers, Layer("entropy", "Total uncertainty (entropy)", "nats", full, "YlOrRd")]
+    flat = full - float(digamma(tensor(classes + 1.0)) - digamma(tensor(2.0)))
+    of_model = flat if isinstance(distribution, Dirichlet) else full
+    return [
+        *layers,
+        Layer("expected_entropy", "Data uncertainty (expected entropy)", "nats", full, "YlOrRd"),
+        Layer("mutual_information", "Model uncertainty (mutual information)", "nats", of_model, "YlOrRd"),
+    ]
+
+
+def values_of(layer: Layer, patches: Patches, number: int) -> Float64[np.ndarray, "n"]:
+    """Return what a panel shows of each patch; ``number`` is the class of the probability."""
+    return (
+        patches.probabilities[:, number] if layer.column == "probability" else patches.uncertainties[layer.column]
+    )
+
+
+def painted(
+    patches: Patches, values: Float64[np.ndarray, "n"], extent: Extent, longest: int = LONGEST
+) -> Float64[np.ndarray, "height width"]:
+    """Return the values as a picture of ``extent``: the mean where patches overlap, NaN where none lies."""
+    x, y, right, bottom = extent
+    scale = min(1.0, longest / max(right - x, bottom - y))
+    width, height = max(1, round((right - x) * scale)), max(1, round((bottom - y) * scale))
+    total, count = np.zeros((height, width)), np.zeros((height, width))
+    begin = np.floor((patches.coords - (x, y)) * scale + 0.5).astype(int)
+    end = np.maximum(np.floor((patches.coords + patches.size - (x, y)) * scale + 0.5).astype(int), begin + 1)
+    begin, end = np.maximum(begin, 0), np.maximum(end, 0)
+    for (left, top), (to_x, to_y), value in zip(begin, end, values, strict=True):
+        total[top:to_y, left:to_x] += value
+        count[top:to_y, left:to_x] += 1
+    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+
+
+def heatmap_figure(patches: Patches, layers: list[Layer], number: int, slide: Slide | None = None) -> Figure:
+    """Return the slide's panels side by side, over its picture where there is one.
+
+    Args:
+        patches: of the slide.
+        layers: the panels.
+        number: the class whose probability is shown.
+        slide: its picture, drawn once by itself and, in grey, under every panel.
+    """
+    extent = (0, 0, *slide.size) if slide is not None else _extent_of(patches)
+    width, height = extent[2] - extent[0], extent[3] - extent[1]
+    panels = len(layers) + (slide is not None)
+    tall = float(np.clip(3.6 * height / width, 1.8, 6.5))
+    figure = Figure(figsize=(4.1 * panels, tall + 1.5), dpi=150, layout="constrained")
+    axes, bars = figure.subplots(2, panels, squeeze=False, height_ratios=(tall, 0.14))
+    place = (extent[0], extent[2], extent[3], extent[1])
+    if slide is not None:
+        axes[0].imshow(slide.picture, extent=place)
+        axes[0].set_title("Slide", loc="left", fontsize=10, color=INK)
+        bars[0].axis("off")
+        _scale_bar(axes[0], slide, extent)
+    for axis, under, layer in zip(axes[-len(layers) :], bars[-len(layers) :], layers, strict=True):
+        values = values_of(layer, patches, number)
+        if slide is not None:
+            axis.imshow(_faint_grey(slide.picture), extent=place, cmap="gray", vmin=0, vmax=255)
+        drawn = axis.imshow(
+            painted(patches, values, extent),
+            extent=place,
+            cmap=layer.colours,
+            vmin=0,
+            vmax=layer.highest,
+            interpolation="nearest",
+            alpha=1.0 if slide is None else 0.85,
+        )
+        axis.set_title(layer.title, loc="left", fontsize=10, color=INK, parse_math=False)
+        _colour_bar(figure, under, drawn, layer, above=bool((values > layer.highest * (1 + 1e-6)).any()))
+        axis.set_xlabel(
+            f"here {values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}",
+            fontsize=8,
+            color=INK,
+        )
+    for axis in axes:
+        axis.set_xlim(extent[0], extent[2])
+        axis.set_ylim(extent[3], extent[1])
+        axis.set_facecolor("#f2f2f2")
+        axis.set_xticks([])
+        axis.set_yticks([])
+    about = f"{len(patches):,} patches of {patches.size} level-0 pixels ({patches.size_from})"
+    figure.suptitle(f"{patches.slide}   ·   {about}", x=0.01, ha="left", fontsize=11, color=INK, parse_math=False)
+    return figure
+
+
+def save_heatmap(figure: Figure, path: Path) -> None:
+    """Write the figure as PNG, whole or not at all."""
+    FigureCanvasAgg(figure)
+    with atomic_file(path) as temporary:
+        figure.savefig(temporary, format="png")
+
+
+def _extent_of(patches: Patches) -> Extent:
+    low, high = patches.coords.min(0), patches.coords.max(0) + patches.size
+    return int(low[0]), int(low[1]), int(high[0]), int(high[1])
+
+
+def _faint_grey(picture: UInt8[np.ndarray, "height width 3"]) -> Float64[np.ndarray, "height width"]:
+    return 128 + picture.mean(2) / 2
+
+
+def _colour_bar(figure: Figure, axis: Any, drawn: Any, layer: Layer, *, above: bool) -> None:
+    bar = figure.colorbar(drawn, cax=axis, orientation="horizontal", extend="max" if above else "neither")
+    bar.set_ticks([layer.highest * share for share in (0, 0.25, 0.5, 0.75, 1)])
+    bar.ax.set_xticklabels([f"{tick:.2g}" for tick in bar.get_ticks()])
+    bar.ax.tick_params(labelsize=8, colors=INK)
+    bar.set_label(f"{layer.unit}, range 0 to {layer.highest:.3g}", fontsize=8, color=INK)
+
+
+def _scale_bar(axis: Any, slide: Slide, extent: Extent) -> None:
+    """Draw a bar of a round length, about a fifth of the slide's width."""
+    if slide.microns_per_pixel is None:
+        return
+    target = (extent[2] - extent[0]) * slide.microns_per_pixel / 4
+    length = max((m * 10.0**e for e in range(6) for m in (1, 2, 5) if m * 10.0**e <= target), default=1.0)
+    pixels = length / slide.microns_per_pixel
+    right, bottom = extent[2] - 0.04 * (extent[2] - extent[0]), extent[3] - 0.04 * (extent[3] - extent[1])
+    axis.plot([right - pixels, right], [bottom, bottom], color="black", linewidth=3, solid_capstyle="butt")
+    text = f"{length / 1000:g} mm" if length >= 1000 else f"{length:g} µm"
+    axis.text(
+        right - pixels / 2, bottom - 0.008 * (extent[3] - extent[1]), text, ha="center", va="bottom", fontsize=8
+    )

@@ -1,0 +1,180 @@
+"""The patches of each slide as predictions tell them: where they lie, how large they are, what is said of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from miue.bags.coords import grid_step
+from miue.common.errors import DataError, first_few, unknown_name
+from miue.distributions.measures import MEASURES
+from miue.predictions.table import SCORE_PREFIX
+from miue.predictions.folder import Predictions
+
+GIVEN, FROM_FILE, FROM_GRID = "given", "told by the features' file", "step of the grid of coords"
+FROM_OTHERS = "the one step of all other slides' grids"
+
+
+@dataclass(frozen=True)
+class Patches:
+    """The n patches of one slide.
+
+    Attributes:
+        slide: the slide's id.
+        coords: top left corner of each patch in level-0 pixels.
+        size: side of a patch in level-0 pixels.
+        size_from: how the side is known.
+        probabilities: expected class probabilities.
+        uncertainties: measures and scores by column name, higher where less certain.
+    """
+
+    slide: str
+    coords: Int64[np.ndarray, "n 2"]
+    size: int
+    size_from: str
+    probabilities: Float64[np.ndarray, "n C"]
+    uncertainties: dict[str, Float64[np.ndarray, "n"]]
+
+    def __len__(self) -> int:
+        return len(self.coords)
+
+
+def patches_by_slide(
+    predictions: Predictions,
+    patch_size: int | None = None,
+    skipped: list[str] | None = None,
+    unsized: list[str] | None = None,
+) -> Iterator[Patches]:
+    """Yield the patches of each slide, in the order of the bags.
+
+    Args:
+        predictions: of bags and instances, with coords.
+        patch_size: side of a patch in level-0 pixels; None takes what the slide's file specifies, else its grid
+            step, else the size of all other slides where these agree.
+        skipped: takes why a slide without all its coords was left out, instead of an error for the first such.
+        unsized: takes why a slide whose patch size is unknown was left out, instead of an error likewise.
+
+    Raises:
+        DataError: no instances, no coords, or a slide whose patch size is unknown.
+    """
+    table = predictions.instances
+    if table is None or table.coords is None:
+        raise DataError(
+            item="the predictions",
+            wanted="instances with a position: columns x and y in level-0 pixels",
+            got="no instances" if table is None else "instances without x and y",
+            fix="predict from bags that carry coords, or add the columns to the instance table",
+        )
+    probabilities = table.probabilities
+    uncertainties = {
+        (SCORE_PREFIX if name not in MEASURES else "") + name: np.asarray(values, np.float64)
+        for name, values in table.uncertainties().items()
+    }
+    ids, places = np.unique(table.bag_ids.astype(str), return_inverse=True)
+    order = np.argsort(places, kind="stable")
+    parts = dict(zip(ids, np.split(order, np.cumsum(np.bincount(places))[:-1]), strict=True))
+    of_files = predictions.bags.patch_sizes
+    slides = [str(slide) for slide in predictions.bags.bag_ids]
+    sizes: dict[str, tuple[int | None, str]] = {}
+    for row, slide in enumerate(slides):
+        if slide not in parts:  # a bag without a row in the instance table has nothing to draw
+            continue
+        of_file = 0 if of_files is None else int(of_files[row])
+        coords = table.coords[parts[slide]]
+        step = patch_size or of_file or grid_step(coords.values[coords.known])
+        sizes[slide] = step, GIVEN if patch_size else FROM_FILE if of_file else FROM_GRID
+    known = {size for size, _ in sizes.values() if size is not None}
+    for slide, (step, size_from) in sizes.items():
+        rows = parts[slide]
+        coords = table.coords[rows]
+        unknown = int((~coords.known).sum())
+        if step is None and len(known) == 1:
+            step, size_from = next(iter(known)), FROM_OTHERS
+        if unknown or step is None:
+            error = (
+                _without_coords(slide, unknown, len(rows)) if unknown else _unknown_size(slide, len(rows), known)
+            )
+            reasons = skipped if unknown else unsized
+            if reasons is None:
+                raise error
+            reasons.append(str(error))
+            continue
+        yield Patches(
+            slide=slide,
+            coords=coords.values,
+            size=step,
+            size_from=size_from,
+            probabilities=probabilities[rows],
+            uncertainties={name: values[rows] for name, values in uncertainties.items()},
+        )
+
+
+def class_names(predictions: Predictions) -> list[str]:
+    """Return a name for every class: those the model was trained with, else "class 0", "class 1", …"""
+    count = predictions.bags.distribution.num_classes
+    known = predictions.about.get("classes", [])
+    names = [str(name) for name in known] if len(known) == count else [str(c) for c in range(count)]
+    return [f"class {name}" if name.isdigit() else name for name in names]
+
+
+def class_number(names: list[str], name: str) -> int:
+    """Return the number of the class called ``name``, or numbered so.
+
+    Raises:
+        ConfigError: no such class.
+    """
+    if name in names:
+        return names.index(name)
+    if name.isdigit() and int(name) < len(names):
+        return int(name)
+    raise unknown_name("class", name, names)
+
+
+def file_names(slides: list[str], suffix: str) -> dict[str, str]:
+    """Return a file name for each slide: its id, with "_" for what no file name should hold.
+
+    Raises:
+        DataError: two slides would share a file.
+
+    >>> file_names(["a/../b", "007"], ".png")
+    {'a/../b': 'a_.._b.png', '007': '007.png'}
+    """
+    names: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for slide in slides:
+        safe = "".join(c if c.isalnum() or c in " ._-+()" else "_" for c in slide).lstrip(". ") or "_"
+        name = safe + suffix
+        if name.lower() in taken:
+            raise DataError(
+                item=f"slides {taken[name.lower()]!r} and {slide!r}",
+                wanted="ids that differ as file names",
+                got=f"{name!r} for both",
+                fix="rename one of them in the tables",
+            )
+        taken[name.lower()] = slide
+        names[slide] = name
+    return names
+
+
+def _without_coords(slide: str, unknown: int, count: int) -> DataError:
+    return DataError(
+        item=f"slide {slide!r}",
+        wanted="a position of every patch",
+        got=f"{unknown:,} of {count:,} patches without",
+        fix="predict from features with coords, or leave the slide out (--skip-bad goes on and lists it)",
+    )
+
+
+def _unknown_size(slide: str, count: int, others: set[int]) -> DataError:
+    got = f"{count} patches, no two so" if count > 1 else "one patch"
+    if others:
+        got += f", beside slides with patches of {first_few(map(str, sorted(others)))} level-0 pixels"
+    return DataError(
+        item=f"slide {slide!r}",
+        wanted="two patches of one row or column, or other slides of one patch size, to know the patch size",
+        got=got,
+        fix="pass --patch-size with the side of a patch in level-0 pixels",
+    )

@@ -1,0 +1,189 @@
+"""What makes features of patches: plain statistics, or a network from a file, a batch at a time.
+
+A network's file is code of its author. TorchScript runs it in an interpreter that can read and write files. An
+exported program (.pt2) is rebuilt by ``torch.export.load``, which evaluates expressions of the file and unpickles
+what the file says is pickled. Files with pickled parts are refused here, which closes the widest door, but neither
+is a sandbox: load only what you trust.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32, UInt8
+from torch import Tensor
+
+from miue.pathology.color_texture import NAME, colour_texture
+from miue.common.devices import torch_device
+from miue.common.errors import ModelError, StorageError, unknown_name
+
+EXPORTED = ".pt2"
+NORMALISATIONS = {
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "none": ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0)),
+}
+"""Mean and standard deviation of red, green and blue in [0, 1], subtracted and divided by."""
+
+
+@dataclass(frozen=True)
+class PatchEncoder:
+    """Features of patches, and what tells which features they are.
+
+    Attributes:
+        name: kept in the file of features.
+        encode: (n, H, W, 3) bytes → (n, D).
+        about: what else is kept in the file.
+        batch: patches at once.
+    """
+
+    name: str
+    encode: Callable[[UInt8[np.ndarray, "n H W 3"]], Float32[np.ndarray, "n D"]]
+    about: Mapping[str, str] = field(default_factory=dict)
+    batch: int = 64
+
+
+def plain_encoder() -> PatchEncoder:
+    """Return the 24 statistics of colour and texture."""
+    return PatchEncoder(NAME, lambda patches: np.stack([colour_texture(patch) for patch in patches]))
+
+
+def network_encoder(
+    path: Path, *, normalisation: str = "imagenet", batch: int = 64, device: str = "auto"
+) -> PatchEncoder:
+    """Return the network in a file; only from an author you trust.
+
+    It is given float32 (batch, 3, H, W), normalised, and returns (batch, D). The last batch is filled up and cut
+    again, so that a network exported for one batch size runs.
+
+    Args:
+        path: TorchScript, or an exported program where it ends in .pt2.
+        normalisation: "imagenet" or "none" (values in [0, 1]).
+        batch: patches at once.
+        device: "auto", "cpu" or "gpu".
+
+    Raises:
+        ConfigError: no such normalisation or device.
+        StorageError: the file cannot be read.
+        ModelError: it holds no network, or parts that would be unpickled.
+    """
+    if normalisation not in NORMALISATIONS:
+        raise unknown_name("normalisation", normalisation, NORMALISATIONS)
+    target = torch_device(device)
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        raise StorageError(
+            item=f"encoder {str(path)!r}", wanted="a readable file", got=str(error), fix="check the path"
+        ) from error
+    network = _exported(path, target) if path.suffix == EXPORTED else _scripted(path, target)
+    mean, deviation = (
+        torch.tensor(values, device=target)[:, None, None] for values in NORMALISATIONS[normalisation]
+    )
+
+    def encode(patches: np.ndarray) -> np.ndarray:
+        filled = np.concatenate([patches, np.repeat(patches[-1:], batch - len(patches), 0)])
+        values = torch.from_numpy(filled).to(target).permute(0, 3, 1, 2).float().div_(255)
+        with torch.no_grad():
+            features = _run(network, (values - mean) / deviation, path)
+        return features[: len(patches)].float().cpu().numpy()
+
+    return PatchEncoder(path.name, encode, {"encoder_sha256": digest, "normalisation": normalisation}, batch)
+
+
+def _run(network: Any, values: Tensor, path: Path) -> Tensor:
+    """Return (batch, D) features; (batch, D, 1, 1) are taken for such."""
+    try:
+        found = network(values)
+    except Exception as error:  # whatever the network's code raises
+        raise ModelError(
+            item=f"encoder {str(path)!r}",
+            wanted=f"a network that takes float32 {tuple(values.shape)}",
+            got=str(error).strip().split("\n")[-1],
+            fix="pass the --patch-px and --batch that it was made for",
+        ) from error
+    shape = tuple(found.shape) if isinstance(found, Tensor) else ()
+    if len(shape) < 2 or shape[0] != len(values) or any(side != 1 for side in shape[2:]):
+        raise ModelError(
+            item=f"encoder {str(path)!r}",
+            wanted=f"features ({len(values)}, D)",
+            got=str(shape) if shape else type(found).__name__,
+            fix="export a network that ends in pooled features",
+        )
+    features = found.reshape(shape[0], shape[1])
+    if not torch.isfinite(features).all():
+        raise ModelError(
+            item=f"encoder {str(path)!r}",
+            wanted="finite features",
+            got="NaN or infinity",
+            fix="check the network and --normalisation",
+        )
+    return features
+
+
+def _scripted(path: Path, device: torch.device) -> Any:
+    with warnings.catch_warnings():  # PyTorch prefers torch.export by now; files of this kind are what people have
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            return torch.jit.load(str(path), map_location=device).eval()
+        except (RuntimeError, ValueError) as error:
+            raise _no_network(path, str(error)) from error
+
+
+def _exported(path: Path, device: torch.device) -> Any:
+    _refuse_pickled_parts(path)
+    try:
+        program = torch.export.load(path)
+        if device.type != "cpu":
+            from torch.export.passes import move_to_device_pass
+
+            program = move_to_device_pass(program, device)
+        return program.module()
+    except Exception as error:  # of many kinds, wherever the damage is
+        raise _no_network(path, str(error)) from error
+
+
+def _refuse_pickled_parts(path: Path) -> None:
+    """Raise unless all weights and constants of an exported program are plain tensors.
+
+    Raises:
+        ModelError: they are not, or the file is no exported program.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [
+                name
+                for name in archive.namelist()
+                if name.endswith(("_weights_config.json", "_constants_config.json"))
+            ]
+            configs = [json.loads(archive.read(name))["config"] for name in names]
+            parts = [part for config in configs for part in config.values()]
+            plain = all(
+                not part["use_pickle"] and part["path_name"].startswith(("weight_", "tensor_")) for part in parts
+            )
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, zipfile.BadZipFile) as error:
+        raise _no_network(path, str(error)) from error
+    if len(names) < 2 or not plain:
+        raise ModelError(
+            item=f"encoder {str(path)!r}",
+            wanted="an exported program whose parts are plain tensors",
+            got="an older or another format" if len(names) < 2 else "pickled parts, which can run any code",
+            fix="export it again with a current PyTorch, from plain parameters and buffers",
+        )
+
+
+def _no_network(path: Path, got: str) -> ModelError:
+    return ModelError(
+        item=f"encoder {str(path)!r}",
+        wanted="a TorchScript network, or an exported program that ends in .pt2",
+        got=got.strip().split("\n")[0],
+        fix="weights alone are no network: save it with torch.export.save or as TorchScript",
+    )

@@ -1,0 +1,70 @@
+"""Labels of patches from outlines of tumour, as a table: bag_id, instance, instance_label."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+
+from miue.pathology.annotations import LEAST_TUMOUR, Groups, find_annotation, is_tumour, read_tumour, tumour_share
+from miue.pathology.tile_files import read_tiles
+from miue.common.errors import DataError
+from miue.common.files import atomic_file
+
+COLUMNS = ("bag_id", "instance", "instance_label")
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """How patches are labelled.
+
+    Attributes:
+        annotations: folder of ``<slide>.xml`` or ``<slide>.geojson``.
+        least: share of a patch's area that makes it positive.
+        groups: which outlines are tumour, and which are cut out of it.
+        unannotated_negative: patches of a slide without annotation are negative; else that is an error.
+    """
+
+    annotations: Path
+    least: float = LEAST_TUMOUR
+    groups: Groups = field(default_factory=Groups)
+    unannotated_negative: bool = False
+
+
+def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
+    """Return the label of each patch of one file, 1 for tumour, in the file's order.
+
+    Args:
+        features: an .h5 file with coords; its name is the slide's.
+        how: by which outlines.
+
+    Raises:
+        StorageError: a file that cannot be read.
+        DataError: no annotation, or one that cannot be used.
+    """
+    tiles = read_tiles(features)
+    outline = find_annotation(how.annotations, features.stem)
+    if outline is None:
+        if not how.unannotated_negative:
+            raise DataError(
+                item=f"slide {features.stem!r}",
+                wanted=f"an annotation {features.stem}.xml or .geojson in {str(how.annotations)!r}",
+                got="none",
+                fix="pass --unannotated negative if slides without one have no tumour, or --unannotated skip",
+            )
+        return np.zeros(len(tiles.coords), np.int64)
+    share = tumour_share(read_tumour(outline, how.groups), tiles.coords, tiles.step)
+    return is_tumour(share, how.least).astype(np.int64)
+
+
+def write_patch_labels(path: Path, labels: Iterable[tuple[str, Int64[np.ndarray, "n"]]]) -> None:
+    """Write labels of slides, given one after the other, as CSV; whole or not at all."""
+    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for slide, values in labels:
+            writer.writerows((slide, instance, int(label)) for instance, label in enumerate(values))

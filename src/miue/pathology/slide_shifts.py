@@ -1,0 +1,179 @@
+"""Shifted copies of slides: the patches of a tiling read again, shifted, and encoded as the originals were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+
+from miue.pathology.patch_encoders import PatchEncoder
+from miue.pathology.tiling import Follow, Tiling, encoded_patches, states, tiles_of
+from miue.pathology.stain_shifts import StainShift
+from miue.pathology.tile_files import Tiles, read_about, read_tiles, write_features
+from miue.common.errors import DataError, StorageError
+from miue.common.files import atomic_file
+from miue.common.seeds import seed_of
+from miue.pathology.slides import open_slide
+
+GAP = 4  # white pixels between the patches of a picture
+
+
+@dataclass(frozen=True)
+class SlideShift:
+    """What is done to the patches of slides.
+
+    Attributes:
+        shift: kind and strength.
+        seed: what is drawn for a slide depends on it and on the slide's name alone.
+        encoder: what makes features of patches.
+        tiles: a folder of files of patches whose coords are taken, or how slides are cut anew.
+        pictures: patches that are also drawn, before and after, as a PNG of each slide; 0 for none.
+    """
+
+    shift: StainShift
+    seed: int
+    encoder: PatchEncoder
+    tiles: Path | Tiling
+    pictures: int = 0
+
+    def about(self) -> dict[str, Any]:
+        """Return what is kept beside the features."""
+        made = {"encoder": self.encoder.name, **self.encoder.about}
+        return {**made, "shift": self.shift.kind, "strength": self.shift.strength, **self.shift.parameters} | {
+            "seed": self.seed
+        }
+
+
+def shift_slide(path: Path, out: Path, how: SlideShift, follow: Follow = iter) -> int:
+    """Write the features of a slide's shifted patches to ``out``; return how many there are.
+
+    Args:
+        path: a slide that OpenSlide reads.
+        out: the .h5 file; pictures go into ``pictures`` beside it.
+        how: which shift, of which patches.
+        follow: yields the corners it is given, and may show how far it is.
+
+    Raises:
+        StorageError: a slide or a tiling that cannot be read, or a file that cannot be written.
+        DataError: a tiling of another slide or encoder; else as ``tile_slide`` does.
+    """
+    random = np.random.default_rng(seed_of(how.seed, *path.stem.encode()))
+    with open_slide(path) as slide:
+        tiles = (
+            tiles_of(slide, path, how.tiles) if isinstance(how.tiles, Tiling) else _tiles_there(slide, path, how)
+        )
+        shift = how.shift.of_slide(random)
+        shown = _Shown(np.linspace(0, len(tiles.coords) - 1, how.pictures).round().astype(int))
+
+        def change(patches: np.ndarray) -> np.ndarray:
+            return shown.keep(patches, shift(patches))
+
+        features = encoded_patches(slide, tiles, how.encoder, change, follow)
+    if how.pictures:
+        _write_picture(out.parent / "pictures" / f"{path.stem}.png", before_and_after(*shown.patches()))
+    write_features(out, features, tiles, how.about())
+    return len(features)
+
+
+def is_shifted_so(out: Path, name: str, how: SlideShift) -> bool:
+    """Return whether ``out`` was written for the slide of that name, with this shift and of these patches.
+
+    Raises:
+        StorageError: it, or the tiling, cannot be read.
+    """
+    of_features, of_coords = read_about(out)
+    if isinstance(how.tiles, Tiling):
+        tiling = how.tiles
+        sides = {
+            "patch_size": tiling.patch_px,
+            "target_magnification": tiling.magnification,
+            "tissue": tiling.tissue,
+        }
+        return states(of_features, how.about()) and states(of_coords, sides)
+    same = np.array_equal(read_tiles(out).coords, read_tiles(_file_of(how.tiles, name)).coords)
+    return same and states(of_features, how.about())
+
+
+def before_and_after(
+    before: UInt8[np.ndarray, "n side side 3"], after: UInt8[np.ndarray, "n side side 3"]
+) -> UInt8[np.ndarray, "height width 3"]:
+    """Return a picture of patches in a row, and what became of each below it."""
+    padding = ((0, 0), (0, GAP), (0, GAP), (0, 0))
+    rows = [np.concatenate(list(np.pad(one, padding, constant_values=255)), 1) for one in (before, after)]
+    return np.concatenate(rows, 0)
+
+
+class _Shown:
+    """Keeps some patches, by their place among all, as they pass by batch after batch."""
+
+    def __init__(self, places: np.ndarray) -> None:
+        self.places = places
+        self.passed = 0
+        self.kept: list[tuple[np.ndarray, np.ndarray]] = []
+
+    def keep(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
+        """Keep those of this batch that are wanted, and return ``after``."""
+        here = self.places[(self.places >= self.passed) & (self.places < self.passed + len(before))]
+        self.kept += [(before[place], after[place]) for place in here - self.passed]
+        self.passed += len(before)
+        return after
+
+    def patches(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return those kept, before and after."""
+        before, after = zip(*self.kept, strict=True)
+        return np.stack(before), np.stack(after)
+
+
+def _tiles_there(slide: Any, path: Path, how: SlideShift) -> Tiles:
+    assert isinstance(how.tiles, Path)
+    file = _file_of(how.tiles, path.stem)
+    tiles = read_tiles(file)
+    width, height = slide.dimensions
+    if (tiles.coords + tiles.step > (width, height)).any():
+        raise DataError(
+            item=f"coords of {str(file)!r}",
+            wanted=f"patches within the slide's {width} × {height} pixels",
+            got=f"one that ends at {tuple((tiles.coords + tiles.step).max(0).tolist())}",
+            fix="check that the tiling is of this slide",
+        )
+    _refuse_other_encoder(file, how.encoder)
+    return tiles
+
+
+def _refuse_other_encoder(file: Path, encoder: PatchEncoder) -> None:
+    """Raise where the tiling's features are of ours and of another encoder: the two could not be compared."""
+    try:
+        there: Mapping[str, Any] = read_about(file)[0]
+    except StorageError:  # coords alone, without features
+        return
+    ours = "encoder_sha256" in there or there.get("encoder") == "colour-texture"
+    if ours and not states(there, {"encoder": encoder.name, **encoder.about}):
+        raise DataError(
+            item=f"features of {str(file)!r}",
+            wanted=f"those of the encoder {encoder.name!r}, so that shifted ones can be compared with them",
+            got=f"{there.get('encoder')!r}, or another version or normalisation of it",
+            fix="pass the --encoder and --normalisation that made them",
+        )
+
+
+def _file_of(folder: Path, name: str) -> Path:
+    file = folder / f"{name}.h5"
+    if not file.is_file():
+        raise StorageError(
+            item=f"slide {name!r}",
+            wanted=f"its patches in {str(file)!r}",
+            got="no such file",
+            fix="check --tiles, or leave it out to cut the slide anew",
+        )
+    return file
+
+
+def _write_picture(path: Path, picture: np.ndarray) -> None:
+    from PIL import Image
+
+    with atomic_file(path) as temporary:
+        Image.fromarray(picture).save(temporary, "PNG")

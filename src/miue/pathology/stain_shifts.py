@@ -1,0 +1,159 @@
+"""Shifts of histology: blur as of a slide out of focus, and stains stronger or weaker than in training.
+
+The paper names three strengths, lighter, light and strong, of Gaussian blur and of HED colour variation, after
+Tellez et al. 2019, and gives no parameter of them. So the parameters here are, in part, ours:
+
+===========  ======================  ==========================================================
+strength     blur: σ in pixels       HED: range of ratio and offset, each drawn from U(−r, r)
+===========  ======================  ==========================================================
+lighter      0.5 (ours)              0.02 (ours)
+light        1.0 (ours)              0.05 (HED-light of Tellez et al.)
+strong       2.0 (ours)              0.2 (HED-strong of Tellez et al.)
+===========  ======================  ==========================================================
+
+HED is drawn for each patch by itself, as in their augmentation, or once for a whole slide, as another scanner
+shifts it.
+σ counts pixels of the patch as it is encoded: 1 pixel is about 0.5 µm at 20×.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, UInt8
+
+from miue.common.errors import ConfigError, unknown_name
+
+BLUR_SIGMA = {"lighter": 0.5, "light": 1.0, "strong": 2.0}
+HED_RANGE = {"lighter": 0.02, "light": 0.05, "strong": 0.2}
+KINDS = ("blur", "hed")
+DRAWN_PER = ("patch", "slide")
+STRENGTHS = tuple(BLUR_SIGMA)
+_PIXELS_AT_ONCE = 1 << 20  # whose optical densities are held at once
+
+ImageChange = Callable[[np.ndarray], np.ndarray]
+"""(m, H, W, 3) bytes to as many changed ones."""
+
+
+def blurred(images: UInt8[np.ndarray, "m H W 3"], sigma: float) -> UInt8[np.ndarray, "m H W 3"]:
+    """Return each image under a Gaussian of ``sigma`` pixels, its edge pixels repeated outwards."""
+    from skimage.filters import gaussian
+
+    shifted = np.empty_like(images)
+    for i, image in enumerate(images):
+        soft = gaussian(image, sigma, mode="nearest", preserve_range=True, channel_axis=-1)
+        shifted[i] = np.clip(np.round(soft), 0, 255)
+    return shifted
+
+
+def stain_varied(
+    images: UInt8[np.ndarray, "m H W 3"], span: float, random: np.random.Generator
+) -> UInt8[np.ndarray, "m H W 3"]:
+    """Return each image with its haematoxylin, eosin and DAB scaled by 1 + a and raised by b, drawn for it.
+
+    Optical density −ln(I / 255) is split into the three stains of Ruifrok & Johnston 2001 (scikit-image's
+    ``hed_from_rgb``), each stain s becomes (1 + a) s + b, and the image is put together again. b is in units of
+    optical density, which is ours: the published variation acts on a colour space that has no unit.
+
+    Reference: Tellez et al. 2019, "HED-light" and "HED-strong".
+
+    Args:
+        images: RGB, glass near 255.
+        span: a and b are drawn from U(−span, span), one of each for every stain of every image.
+        random: what draws them.
+    """
+    return stains_changed(images, draw_stain_change(span, random, len(images)))
+
+
+def draw_stain_change(span: float, random: np.random.Generator, count: int = 1) -> Float64[np.ndarray, "k 2 3"]:
+    """Return how so many images, or slides, are to change: a, then b, of haematoxylin, eosin and DAB."""
+    return random.uniform(-span, span, (count, 2, 3))
+
+
+def stains_changed(
+    images: UInt8[np.ndarray, "m H W 3"], change: Float64[np.ndarray, "k 2 3"]
+) -> UInt8[np.ndarray, "m H W 3"]:
+    """Return each image with each stain scaled by 1 + a and raised by b.
+
+    Args:
+        images: RGB, glass near 255.
+        change: (a, b) of the three stains for each image, or one for all of them.
+    """
+    from skimage.color import hed_from_rgb, rgb_from_hed
+
+    of_images = np.broadcast_to(change[:, :, None, None, :], (len(images), 2, 1, 1, 3))
+    shifted = np.empty_like(images)
+    at_once = max(1, _PIXELS_AT_ONCE // (images.shape[1] * images.shape[2]))
+    for begin in range(0, len(images), at_once):
+        part = slice(begin, begin + at_once)
+        drawn = of_images[part]
+        density = -np.log(np.maximum(images[part], 1) / 255.0)
+        stains = density @ hed_from_rgb * (1 + drawn[:, 0]) + drawn[:, 1]
+        light = 255.0 * np.exp(-(stains @ rgb_from_hed))
+        shifted[part] = np.clip(np.round(light), 0, 255)
+    return shifted
+
+
+@dataclass(frozen=True)
+class StainShift:
+    """One kind of shift at one strength.
+
+    Attributes:
+        kind: "blur" or "hed".
+        strength: "lighter", "light" or "strong".
+        drawn_per: of HED: "patch", each by itself, as stains are augmented; "slide", once for all patches of a
+            slide, as another stainer or scanner shifts it. Draws per patch cancel in the mean over a bag.
+    """
+
+    kind: str
+    strength: str
+    drawn_per: str = "patch"
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise unknown_name("shift", self.kind, KINDS)
+        if self.strength not in STRENGTHS:
+            raise unknown_name("strength", self.strength, STRENGTHS)
+        if self.drawn_per not in DRAWN_PER:
+            raise unknown_name("unit that stains are drawn for", self.drawn_per, DRAWN_PER)
+        if self.kind == "blur" and self.drawn_per != "patch":
+            raise ConfigError(
+                item="a blur",
+                wanted="no unit to draw for: it draws nothing, every patch has the same",
+                got=f"drawn per {self.drawn_per}",
+                fix="leave it out, or choose the kind hed",
+            )
+
+    @property
+    def name(self) -> str:
+        """Return kind and strength, such as "hed-strong" (drawn per patch) or "hed-strong-per-slide"."""
+        return f"{self.kind}-{self.strength}" + ("-per-slide" if self.drawn_per == "slide" else "")
+
+    @property
+    def parameters(self) -> dict[str, float | str]:
+        """Return what the strength stands for."""
+        if self.kind == "blur":
+            return {"sigma_px": BLUR_SIGMA[self.strength]}
+        return {"hed_range": HED_RANGE[self.strength], "drawn_per": self.drawn_per}
+
+    def of_slide(self, random: np.random.Generator) -> ImageChange:
+        """Return what shifts the patches of one slide, given batch after batch, in order."""
+        if self.kind == "blur":
+            return lambda images: blurred(images, BLUR_SIGMA[self.strength])
+        span = HED_RANGE[self.strength]
+        if self.drawn_per == "slide":
+            change = draw_stain_change(span, random)
+            return lambda images: stains_changed(images, change)
+        return lambda images: stain_varied(images, span, random)
+
+    def __call__(
+        self, images: UInt8[np.ndarray, "m H W 3"], random: np.random.Generator
+    ) -> UInt8[np.ndarray, "m H W 3"]:
+        """Return the shifted images, all of one slide."""
+        return self.of_slide(random)(images)
+
+
+ALL_SHIFTS = {shift.name: shift for shift in (StainShift(kind, s) for kind in KINDS for s in STRENGTHS)}
+"""Both kinds at each strength, HED drawn per patch: those of the experiments."""

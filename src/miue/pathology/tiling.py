@@ -1,0 +1,224 @@
+"""Slides cut into patches: tissue found, a grid laid over it, each patch read and encoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int64, UInt8
+
+from miue.pathology.patch_encoders import PatchEncoder
+from miue.pathology.tile_files import Tiles, read_about, write_features
+from miue.common.errors import ConfigError, DataError
+from miue.pathology.slides import microns_per_pixel, open_slide, thumbnail
+
+LONGEST = 2048  # pixels of the longer side of the picture in which tissue is sought
+LEAST_SATURATION = 0.05  # a slide of glass alone has noise, which Otsu's threshold would split in two
+Change = Callable[[np.ndarray], np.ndarray]
+"""(n, H, W, 3) bytes → the same."""
+Follow = Callable[[Int64[np.ndarray, "n 2"]], Iterator[np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """How slides are cut.
+
+    Attributes:
+        patch_px: side of a patch, in pixels at ``magnification``.
+        magnification: such as 20 for 20×, about 0.5 µm per pixel.
+        tissue: least share of a patch that is tissue, above 0 up to 1.
+    """
+
+    patch_px: int = 256
+    magnification: float = 20.0
+    tissue: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.patch_px < 8 or self.magnification <= 0 or not 0 < self.tissue <= 1:
+            raise ConfigError(
+                item="the tiling",
+                wanted="patches of at least 8 pixels, a magnification above 0, a share of tissue above 0 up to 1",
+                got=str(asdict(self)),
+                fix="correct the option",
+            )
+
+
+def tiles_of(slide: Any, path: Path, tiling: Tiling) -> Tiles:
+    """Return the patches of tissue of an opened slide.
+
+    Args:
+        slide: opened with OpenSlide.
+        path: its file, for messages.
+        tiling: size, magnification and share of tissue.
+
+    Raises:
+        DataError: no tissue, an unknown magnification, or one below what is asked for.
+    """
+    of_slide = level0_magnification(slide, path)
+    if tiling.magnification > of_slide * 1.01:
+        raise DataError(
+            item=f"slide {str(path)!r}",
+            wanted=f"a slide scanned at {tiling.magnification:g}× or more",
+            got=f"{of_slide:g}×",
+            fix=f"pass --magnification {of_slide:g} or less",
+        )
+    step = round(tiling.patch_px * of_slide / tiling.magnification)
+    coords = tissue_grid(tissue_mask(thumbnail(slide, LONGEST)), tuple(slide.dimensions), step, tiling.tissue)
+    if not len(coords):
+        raise DataError(
+            item=f"slide {str(path)!r}",
+            wanted=f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
+            got="none",
+            fix="look at the slide; lower --tissue or --patch-px, or pass --skip-bad",
+        )
+    about = {
+        "level0_magnification": of_slide,
+        "target_magnification": tiling.magnification,
+        "overlap": 0,
+        "level0_width": slide.dimensions[0],
+        "level0_height": slide.dimensions[1],
+        "name": path.stem,
+        "tissue": tiling.tissue,
+    }
+    return Tiles(coords, step, tiling.patch_px, about)
+
+
+def encoded_patches(
+    slide: Any, tiles: Tiles, encoder: PatchEncoder, change: Change | None = None, follow: Follow = iter
+) -> Float32[np.ndarray, "n D"]:
+    """Return the features of patches, read and encoded a batch at a time.
+
+    Args:
+        slide: opened with OpenSlide.
+        tiles: where they lie.
+        encoder: what makes features of them.
+        change: what is done to them before.
+        follow: yields the corners it is given, and may show how far it is.
+
+    Raises:
+        ModelError: the encoder does not take them.
+    """
+    corners = follow(tiles.coords)
+    parts = []
+    while chosen := list(islice(corners, encoder.batch)):
+        patches = np.stack([read_patch(slide, int(x), int(y), tiles.step, tiles.patch_px) for x, y in chosen])
+        parts.append(encoder.encode(patches if change is None else change(patches)))
+    return np.concatenate(parts)
+
+
+def tile_slide(path: Path, out: Path, tiling: Tiling, encoder: PatchEncoder, follow: Follow = iter) -> int:
+    """Cut the slide at ``path``, encode its patches and write them to ``out``; return how many there are.
+
+    Args:
+        path: a slide that OpenSlide reads.
+        out: the .h5 file.
+        tiling: size, magnification and share of tissue.
+        encoder: what makes features of patches.
+        follow: yields the corners it is given, and may show how far it is.
+
+    Raises:
+        StorageError: a slide that cannot be read, or a file that cannot be written.
+        DataError: no tissue, an unknown magnification, or one below what is asked for.
+    """
+    with open_slide(path) as slide:
+        tiles = tiles_of(slide, path, tiling)
+        features = encoded_patches(slide, tiles, encoder, follow=follow)
+    write_features(out, features, tiles, {"encoder": encoder.name, **encoder.about})
+    return len(features)
+
+
+def level0_magnification(slide: Any, path: Path) -> float:
+    """Return the magnification a slide was scanned at: what it states, else 10 µm over its pixel width.
+
+    Raises:
+        DataError: it states neither.
+    """
+    try:
+        stated = float(slide.properties["openslide.objective-power"])
+    except (KeyError, ValueError):
+        stated = 0.0
+    microns = microns_per_pixel(slide)
+    if stated <= 0 and microns is None:
+        raise DataError(
+            item=f"slide {str(path)!r}",
+            wanted="a stated magnification or pixel width",
+            got="neither",
+            fix="convert it to a format that states them",
+        )
+    return stated if stated > 0 or microns is None else 10 / microns
+
+
+def tissue_mask(picture: UInt8[np.ndarray, "height width 3"]) -> Bool[np.ndarray, "height width"]:
+    """Return where the picture is more saturated than Otsu's threshold, and than glass ever is."""
+    from skimage.color import rgb2hsv
+    from skimage.filters import median, threshold_otsu
+
+    saturation = median(rgb2hsv(picture)[..., 1])
+    if saturation.min() == saturation.max():
+        return np.full(saturation.shape, bool(saturation.max() > LEAST_SATURATION))
+    mask: np.ndarray = saturation > max(threshold_otsu(saturation), LEAST_SATURATION)
+    return mask
+
+
+def tissue_grid(
+    mask: Bool[np.ndarray, "height width"], size: tuple[int, int], step: int, least: float
+) -> Int64[np.ndarray, "n 2"]:
+    """Return the top left corners, row by row, of the grid's whole patches that are tissue enough.
+
+    Args:
+        mask: tissue over the whole slide.
+        size: width and height of the slide in level-0 pixels.
+        step: side of a patch in level-0 pixels.
+        least: least share of tissue.
+    """
+    width, height = size
+    x, y = np.arange(0, width - step + 1, step), np.arange(0, height - step + 1, step)
+    summed = np.pad(mask.astype(np.int64).cumsum(0).cumsum(1), ((1, 0), (1, 0)))
+    left, right = _pixels(x, step, mask.shape[1] / width, mask.shape[1])
+    top, bottom = _pixels(y, step, mask.shape[0] / height, mask.shape[0])
+    inside = summed[np.ix_(bottom, right)] - summed[np.ix_(top, right)]
+    inside = inside - summed[np.ix_(bottom, left)] + summed[np.ix_(top, left)]
+    share = inside / ((bottom - top)[:, None] * (right - left)[None])
+    rows, columns = np.nonzero(share >= least)
+    return np.stack([x[columns], y[rows]], 1).astype(np.int64)
+
+
+def read_patch(slide: Any, x: int, y: int, step: int, patch_px: int) -> UInt8[np.ndarray, "height width 3"]:
+    """Return the patch of ``step`` level-0 pixels at (x, y), read where it costs least, ``patch_px`` wide."""
+    from PIL import Image
+
+    level = slide.get_best_level_for_downsample(step / patch_px * 1.001)
+    side = max(1, round(step / slide.level_downsamples[level]))
+    read = slide.read_region((x, y), level, (side, side))
+    whole = Image.new("RGB", read.size, "white")
+    whole.paste(read, mask=read.getchannel("A"))  # what was not scanned is glass
+    if side != patch_px:
+        whole = whole.resize((patch_px, patch_px), Image.Resampling.BOX)
+    return np.asarray(whole)
+
+
+def matches(out: Path, tiling: Tiling, encoder: PatchEncoder) -> bool:
+    """Return whether ``out`` was written with this tiling and encoder.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    of_features, of_coords = read_about(out)
+    asked = {"patch_size": tiling.patch_px, "target_magnification": tiling.magnification, "tissue": tiling.tissue}
+    wanted = {"encoder": encoder.name, **encoder.about}
+    return states(of_coords, asked) and states(of_features, wanted)
+
+
+def states(attributes: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether the attributes hold all that is wanted."""
+    return all(name in attributes and attributes[name] == value for name, value in wanted.items())
+
+
+def _pixels(begin: np.ndarray, step: int, scale: float, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return first and last pixel of the mask of each patch, at least one pixel."""
+    first = np.minimum(np.floor(begin * scale + 0.5).astype(int), most - 1)
+    return first, np.clip(np.floor((begin + step) * scale + 0.5).astype(int), first + 1, most)

@@ -1,0 +1,103 @@
+"""What is decided of each bag, as columns of a table of predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int64
+
+from miue.distributions import Dirichlet, PredictiveDistribution
+from miue.common.errors import DataError
+
+REFER = "refer"
+OUT_OF_DISTRIBUTION = "out of distribution"
+RESERVED = (REFER, OUT_OF_DISTRIBUTION)
+CALIBRATED_PREFIX = "calibrated_"
+
+
+@dataclass(frozen=True)
+class Decisions:
+    """Decisions of n bags.
+
+    Attributes:
+        decision: the name of a class, ``REFER`` or ``OUT_OF_DISTRIBUTION``.
+        reason: why, in plain words.
+        label_sets: which classes are in each bag's set; None where no sets were asked for.
+        calibrated: the prediction after scaling; None where none was asked for.
+    """
+
+    decision: np.ndarray
+    reason: np.ndarray
+    label_sets: Bool[np.ndarray, "n C"] | None = None
+    calibrated: PredictiveDistribution | None = None
+
+    @property
+    def referred(self) -> Bool[np.ndarray, "n"]:
+        """Which bags go to a human."""
+        return np.asarray(self.decision == REFER)
+
+    @property
+    def flagged(self) -> Bool[np.ndarray, "n"]:
+        """Which bags are called out of distribution."""
+        return np.asarray(self.decision == OUT_OF_DISTRIBUTION)
+
+    @property
+    def kept(self) -> Bool[np.ndarray, "n"]:
+        """Which bags are given a class."""
+        return ~self.referred & ~self.flagged
+
+    def subset(self, rows: Int64[np.ndarray, "m"]) -> Decisions:
+        """Return the decisions of the given bags."""
+        return Decisions(
+            decision=self.decision[rows],
+            reason=self.reason[rows],
+            label_sets=None if self.label_sets is None else self.label_sets[rows],
+            calibrated=None if self.calibrated is None else self.calibrated.subset(torch.from_numpy(rows)),
+        )
+
+    def columns(self) -> dict[str, np.ndarray]:
+        """Return the columns as they are written: a label set lists class indices, "" for an empty one."""
+        columns: dict[str, np.ndarray] = {"decision": self.decision, "reason": self.reason}
+        if self.label_sets is not None:
+            lists = [" ".join(map(str, np.flatnonzero(row))) for row in self.label_sets]
+            columns["label_set"] = np.array(lists, object)
+        if isinstance(self.calibrated, Dirichlet):
+            for c, alpha in enumerate(self.calibrated.alpha.numpy().T):
+                columns[f"{CALIBRATED_PREFIX}alpha_{c}"] = alpha
+        if self.calibrated is not None:
+            for c, probability in enumerate(self.calibrated.probabilities.numpy().T):
+                columns[f"{CALIBRATED_PREFIX}p_{c}"] = probability
+        return columns
+
+
+def label_sets_of(texts: np.ndarray, num_classes: int, name: str) -> Bool[np.ndarray, "n C"]:
+    """Return which classes each text lists.
+
+    Raises:
+        DataError: something else than class indices from 0 with spaces between.
+    """
+    sets = np.zeros((len(texts), num_classes), bool)
+    for row, text in enumerate(texts):
+        words = str(text).split()
+        if not all(word.isdecimal() and int(word) < num_classes for word in words):
+            raise DataError(
+                item=f"table {name!r}, row {row + 1}, column 'label_set'",
+                wanted=f"class indices from 0 to {num_classes - 1} with spaces between, or nothing",
+                got=repr(str(text)),
+                fix="list the indices of the classes",
+            )
+        sets[row, [int(word) for word in words]] = True
+    return sets
+
+
+def calibrated_columns(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the calibrated columns by the names that they have without the prefix."""
+    return {
+        name.removeprefix(CALIBRATED_PREFIX): values
+        for name, values in columns.items()
+        if name.startswith(CALIBRATED_PREFIX)
+    }

@@ -1,0 +1,344 @@
+"""Predictions: a distribution per bag and per instance beside what is known of them, as plain tables.
+
+bags.csv              bag_id, label, is_ood, ood_set, alpha_0 … (or p_0 …), predicted, measures, score_…,
+                      patient and patch_size where known, and where a calibration was applied decision,
+                      reason, label_set, calibrated_…
+instances.csv[.gz]    the same with bag_id, instance
+patients.csv          one row per patient, where any has several bags; made of bags.csv and not read back
+predictions.json      what made them; not needed to read them
+
+Any tool can write such tables: only bag_id and alpha_0 … or p_0 … (for two classes p_1 is enough) must
+be there. Labels are class indices from 0, is_ood is true or false; either is empty, or not there, where unknown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from miue.bags.dataset import Labels
+from miue.bags.coords import Coords
+from miue.predictions.decisions import Decisions, calibrated_columns, label_sets_of
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
+from miue.common.errors import DataError, StorageError
+from miue.common.files import atomic_file, atomic_folder, check_format, read_json, write_json
+from miue.distributions.measures import MEASURES, measures_of
+from miue.bags.ood_flags import OodFlags, with_named_sets
+from miue.predictions.patients import by_patient
+from miue.predictions.table import SCORE_PREFIX, PredictionTable
+from miue.predictions.csv import cell_of, flags_of, read_columns
+
+FORMAT = "miue-predictions"
+VERSION = 1
+COMPRESSED_FROM = 20_000  # rows
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Predictions of bags and of their instances.
+
+    Attributes:
+        bags: one item per bag.
+        instances: one item per instance, or None where there are none.
+        about: what made them, for a reader.
+    """
+
+    bags: PredictionTable
+    instances: PredictionTable | None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    def by_patient(self) -> PredictionTable | None:
+        """Return one prediction per patient, None where no patient has several bags."""
+        return by_patient(self.bags)
+
+    def save(self, path: Path | str, *, overwrite: bool = False) -> None:
+        """Write the tables to the folder ``path``, whole or not at all.
+
+        Raises:
+            StorageError: ``path`` is taken, or the disk is full.
+        """
+        with atomic_folder(Path(path), overwrite=overwrite) as folder:
+            _write_csv(folder / "bags.csv", self.bags)
+            if self.instances is not None:
+                large = len(self.instances) >= COMPRESSED_FROM
+                _write_csv(folder / ("instances.csv.gz" if large else "instances.csv"), self.instances)
+            of_patients = self.by_patient()
+            if of_patients is not None:
+                _write_csv(folder / "patients.csv", of_patients, id_column="patient")
+            summary = {
+                "format": FORMAT,
+                "version": VERSION,
+                **_sizes(self),
+                "columns": {name: measure.describes for name, measure in MEASURES.items()},
+                "about": dict(self.about),
+            }
+            write_json(folder / "predictions.json", summary)
+
+
+def read_predictions(path: Path | str) -> Predictions:
+    """Return the predictions in the folder ``path``.
+
+    Raises:
+        StorageError: no predictions there, or a newer format.
+        DataError: a table that cannot be used, or of other sizes than predictions.json says.
+    """
+    folder = Path(path)
+    if not (folder / "bags.csv").exists():
+        raise StorageError(
+            item=f"{str(folder)!r}",
+            wanted="a folder of predictions (with bags.csv)",
+            got="a folder without it" if folder.is_dir() else "no such folder",
+            fix="make it with 'miue predict', or pass tables with --bags and --instances",
+        )
+    tables = [folder / name for name in ("instances.csv", "instances.csv.gz") if (folder / name).exists()]
+    if len(tables) > 1:
+        raise DataError(
+            item=f"predictions {str(folder)!r}",
+            wanted="one table of instances",
+            got=" and ".join(table.name for table in tables),
+            fix="remove the one that is not of these predictions",
+        )
+    instances = tables[0] if tables else None
+    if not (folder / "predictions.json").exists():
+        return read_tables(folder / "bags.csv", instances)
+    summary = read_json(folder / "predictions.json", what="predictions")
+    item, fix = f"predictions {str(folder)!r}", "put back the tables that were written with it, or predict again"
+    again = "update miue, or predict again"
+    check_format(summary, item=item, format_name=FORMAT, version=VERSION, fix=again)
+    about = summary.get("about", {})
+    if not isinstance(about, dict):
+        raise StorageError(item=item, wanted="about, an object, in predictions.json", got=repr(about), fix=again)
+    if instances is None and summary.get("instances", 0) != 0:
+        wanted = f"a table of {summary['instances']} instances, as predictions.json says"
+        raise DataError(item=item, wanted=wanted, got="none", fix=fix)
+    predictions = read_tables(folder / "bags.csv", instances, about)
+    for key, read in _sizes(predictions).items():
+        if summary.get(key) != read:
+            wanted = f"{key} {summary.get(key)}, as predictions.json says"
+            raise DataError(item=item, wanted=wanted, got=f"{read} in the tables", fix=fix)
+    classes, count = about.get("classes"), predictions.bags.distribution.num_classes
+    named = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    if classes is not None and not (named and len(classes) == count):
+        wanted = f"names of {count} classes, as there are in the tables, under classes in predictions.json"
+        raise DataError(item=item, wanted=wanted, got=repr(classes), fix=fix)
+    return predictions
+
+
+def _sizes(predictions: Predictions) -> dict[str, Any]:
+    """Return what predictions.json says of the tables, so that a table that lost rows or columns is known."""
+    return {
+        "bags": len(predictions.bags),
+        "instances": 0 if predictions.instances is None else len(predictions.instances),
+        "distribution": type(predictions.bags.distribution).__name__.lower(),
+    }
+
+
+def read_tables(
+    bags: Path | str, instances: Path | str | None = None, about: Mapping[str, Any] | None = None
+) -> Predictions:
+    """Read predictions from their tables, from this or any other tool (CSV, plain or gzipped).
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: a table that cannot be used, a bag twice, or an instance of a bag that is not there.
+    """
+    of_bags = read_table(bags)
+    names, counts = np.unique(of_bags.bag_ids.astype(str), return_counts=True)
+    if counts.max() > 1:
+        raise DataError(
+            item=f"table {str(bags)!r}, bag {str(names[counts.argmax()])!r}",
+            wanted="one row per bag",
+            got=f"{counts.max()} rows",
+            fix="keep one of them",
+        )
+    if instances is None:
+        return Predictions(of_bags, None, dict(about or {}))
+    of_instances = read_table(instances)
+    strangers = np.setdiff1d(of_instances.bag_ids.astype(str), names)
+    if len(strangers):
+        raise DataError(
+            item=f"table {str(instances)!r}, bag {str(strangers[0])!r}",
+            wanted=f"a bag that {str(bags)!r} lists",
+            got=f"{len(strangers)} bags that it does not",
+            fix="add these bags, or drop their instances",
+        )
+    return Predictions(of_bags, of_instances, dict(about or {}))
+
+
+def read_table(path: Path | str) -> PredictionTable:
+    """Read one table of predictions, from this or any other tool (CSV, plain or gzipped).
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: columns that are missing or hold something else.
+    """
+    return _table_from_columns(read_columns(Path(path)), str(path))
+
+
+def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> PredictionTable:
+    count = len(columns["bag_id"])
+    distribution = _distribution(columns, name)
+    labels = Labels.unknown(count)
+    if "label" in columns:
+        labels = _labels(columns["label"], name, distribution.num_classes)
+    flags = flags_of(columns["is_ood"], name) if "is_ood" in columns else OodFlags.unknown(count)
+    is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", np.array([""] * count, object)), name)
+    computed = measures_of(distribution)
+    scores: dict[str, np.ndarray] = {}
+    for column, values in columns.items():
+        if column.startswith(SCORE_PREFIX):
+            scores[column.removeprefix(SCORE_PREFIX)] = _numbers(values, column, name)
+        elif column in MEASURES and column not in computed:
+            scores[column] = _numbers(values, column, name)
+    instance = _numbers(columns["instance"], "instance", name).astype(np.int64) if "instance" in columns else None
+    coords = None
+    if instance is not None and {"x", "y"} <= set(columns):
+        x, y = (_numbers_or_nan(columns[axis], axis, name) for axis in "xy")
+        coords = Coords.of_columns(x, y, name)
+    return PredictionTable(
+        distribution=distribution,
+        bag_ids=columns["bag_id"],
+        labels=labels,
+        is_ood=is_ood,
+        ood_sets=ood_sets,
+        instance=instance,
+        scores=scores,
+        coords=coords,
+        decisions=_decisions(columns, name, distribution.num_classes),
+        patients=columns.get("patient"),
+        patch_sizes=_numbers(columns["patch_size"], "patch_size", name).astype(np.int64)
+        if "patch_size" in columns
+        else None,
+    )
+
+
+def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -> Decisions | None:
+    if "decision" not in columns:
+        return None
+    calibrated = calibrated_columns(columns)
+    sets = label_sets_of(columns["label_set"], num_classes, name) if "label_set" in columns else None
+    return Decisions(
+        decision=columns["decision"],
+        reason=columns.get("reason", np.full(len(columns["decision"]), "", object)),
+        label_sets=sets,
+        calibrated=_distribution(calibrated, name) if calibrated else None,
+    )
+
+
+def _distribution(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDistribution:
+    """Return the Dirichlet of alpha_0 …, or the Categorical of p_0 … (or p_1 alone)."""
+    _check_class_columns(columns, name)
+    for prefix, kind in (("alpha_", Dirichlet), ("p_", Categorical)):
+        present = [f"{prefix}{c}" for c in range(len(columns)) if f"{prefix}{c}" in columns]
+        if len(present) == 1 and present == ["p_1"]:
+            positive = _numbers(columns["p_1"], "p_1", name)
+            return Categorical(torch.from_numpy(np.stack([1 - positive, positive], 1)))
+        if len(present) >= 2 and present[-1] == f"{prefix}{len(present) - 1}":
+            values = np.stack([_numbers(columns[column], column, name) for column in present], 1)
+            try:
+                if kind is Categorical and "expected_entropy" in columns:
+                    expected = _numbers(columns["expected_entropy"], "expected_entropy", name)
+                    return Draws(torch.from_numpy(values), torch.from_numpy(expected))
+                return kind(torch.from_numpy(values))
+            except DataError as error:
+                raise DataError(
+                    item=f"{name}, {error.item}", wanted=error.wanted, got=error.got, fix=error.fix
+                ) from error
+    raise DataError(
+        item=f"table {name!r}",
+        wanted="columns alpha_0, alpha_1, … or p_0, p_1, … (p_1 alone for two classes)",
+        got=", ".join(columns),
+        fix="name the columns so",
+    )
+
+
+def _check_class_columns(columns: Mapping[str, np.ndarray], name: str) -> None:
+    """Raise unless alpha_0, … and p_0, … are whole, where there are any, and of the same classes."""
+    numbers = {
+        prefix: sorted(
+            int(match[1]) for column in columns if (match := re.fullmatch(rf"{prefix}(\d{{1,9}})", column))
+        )
+        for prefix in ("alpha_", "p_")
+    }
+    alone = [1] if not numbers["alpha_"] and numbers["p_"] == [1] else None
+    classes = 1 + max((number for known in numbers.values() for number in known), default=0)
+    for prefix, known in numbers.items():
+        missing = [number for number in range(classes) if number not in known]
+        if known and (missing or classes < 2) and known != alone:
+            raise DataError(
+                item=f"table {name!r}",
+                wanted=f"a column {prefix}{missing[0] if missing else 1} beside {prefix}{known[0]}",
+                got=", ".join(columns),
+                fix="put the column back, or predict again",
+            )
+
+
+def _labels(values: np.ndarray, name: str, num_classes: int) -> Labels:
+    distinct, places = np.unique(values.astype(str), return_inverse=True)
+    numbers = np.zeros(len(distinct), np.int64)
+    for position, text in enumerate(distinct):
+        number = _whole_number(text) if text else 0
+        if number is None or not 0 <= number < num_classes:
+            raise DataError(
+                item=cell_of(name, places, position, "label"),
+                wanted=f"a class index from 0 to {num_classes - 1}, or empty where unknown",
+                got=repr(str(text)),
+                fix="number classes as the probability columns do; mark out-of-distribution rows with is_ood",
+            )
+        numbers[position] = number
+    return Labels(numbers[places], (distinct != "")[places])
+
+
+def _whole_number(text: str) -> int | None:
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return int(number) if number.is_integer() else None
+
+
+def _numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:
+    numbers = _numbers_or_nan(values, column, name)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad):
+        raise DataError(
+            item=f"table {name!r}, row {bad[0] + 1}, column {column!r}",
+            wanted="a finite number",
+            got="none" if np.isnan(numbers[bad[0]]) else str(numbers[bad[0]]),
+            fix=f"fill or drop the {len(bad)} rows without one",
+        )
+    return numbers
+
+
+def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:
+    """Return a column of numbers, NaN where a cell is empty."""
+    if values.dtype.kind not in "iufb":
+        values = np.where(values.astype(str) == "", "nan", values.astype(str))
+    try:
+        numbers: np.ndarray = values.astype(np.float64)
+    except ValueError as error:
+        raise DataError(
+            item=f"table {name!r}, column {column!r}",
+            wanted="numbers",
+            got=str(error),
+            fix="correct the column",
+        ) from error
+    return numbers
+
+
+def _write_csv(path: Path, table: PredictionTable, id_column: str = "bag_id") -> None:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    compression = "gzip" if path.suffix == ".gz" else None
+    options = csv.WriteOptions(quoting_style="needed")
+    with atomic_file(path) as temporary, pa.output_stream(str(temporary), compression=compression) as stream:
+        written = table.to_arrow()
+        csv.write_csv(written.rename_columns([id_column, *written.column_names[1:]]), stream, options)

@@ -1,0 +1,58 @@
+"""From the predictions of bags to those of patients who have several."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from miue.bags.dataset import Labels
+from miue.distributions import Draws
+from miue.bags.ood_flags import OodFlags
+from miue.predictions.table import PredictionTable
+
+
+def by_patient(bags: PredictionTable) -> PredictionTable | None:
+    """Return one prediction per patient, or None where no patient has more than one bag.
+
+    A patient's probabilities are the mean over the bags, data uncertainty is the mean of theirs, and what is
+    left of the entropy of the mean is model uncertainty: it holds that of the bags, and how much they disagree.
+    A bag of an unknown patient stands for itself, by its own name.
+    Scores are means. A patient has a label where all bags with a label have the same one. A patient is out of
+    distribution where all bags are, and in distribution where all bags are known to be so; else it is unknown.
+
+    Args:
+        bags: predictions of bags that tell their patients.
+    """
+    if bags.patients is None:
+        return None
+    whose = np.array([str(patient or name) for patient, name in zip(bags.patients, bags.bag_ids, strict=True)])
+    names, first, of_bag = np.unique(whose, return_index=True, return_inverse=True)
+    if len(names) == len(bags):
+        return None
+    counts = np.bincount(of_bag)
+
+    def mean(values: np.ndarray) -> np.ndarray:
+        return np.bincount(of_bag, values) / counts
+
+    probabilities = np.stack([mean(column) for column in bags.probabilities.T.astype(np.float64)], 1)
+    data = mean(bags.distribution.expected_entropy().double().numpy())
+    is_out, is_in = (
+        np.bincount(of_bag, flags) == counts
+        for flags in (bags.is_ood.out_of_distribution, bags.is_ood.in_distribution)
+    )
+    return PredictionTable(
+        distribution=Draws(torch.from_numpy(probabilities), torch.from_numpy(data)),
+        bag_ids=names.astype(object),
+        labels=_shared_labels(bags.labels, of_bag, len(names)),
+        is_ood=OodFlags(is_out, is_out | is_in),
+        ood_sets=np.where(is_out, bags.ood_sets[first], "").astype(object),
+        scores={name: mean(values) for name, values in bags.scores.items()},
+    )
+
+
+def _shared_labels(labels: Labels, of_bag: np.ndarray, count: int) -> Labels:
+    highest, lowest = np.full(count, -1, np.int64), np.full(count, np.iinfo(np.int64).max)
+    np.maximum.at(highest, of_bag[labels.known], labels.values[labels.known])
+    np.minimum.at(lowest, of_bag[labels.known], labels.values[labels.known])
+    known = highest == lowest
+    return Labels(np.where(known, highest, 0), known)

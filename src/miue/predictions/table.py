@@ -1,0 +1,127 @@
+"""A table of predictions: a distribution for each bag or instance beside what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float64, Int64
+
+from miue.bags.dataset import Labels
+from miue.bags.coords import Coords
+from miue.predictions.decisions import Decisions
+from miue.distributions import Dirichlet, Draws, PredictiveDistribution
+from miue.distributions.measures import MEASURES, measures_of
+from miue.bags.ood_flags import OodFlags
+
+SCORE_PREFIX = "score_"
+
+
+@dataclass(frozen=True)
+class PredictionTable:
+    """Predictions of one level, bags or instances, n of them.
+
+    Attributes:
+        distribution: what is predicted.
+        bag_ids: the bag of each item.
+        labels: class of each item, where known.
+        is_ood: whether each item is out of distribution, as far as that is known.
+        ood_sets: where an out-of-distribution item comes from, "" for none.
+        instance: position of each instance in its bag; None for bags.
+        scores: further named uncertainties, higher where less certain.
+        coords: position of each instance, None where no bag has any.
+        decisions: what was decided of each bag, where a calibration was applied.
+        patients: whose each bag is, where known.
+        patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
+    """
+
+    distribution: PredictiveDistribution
+    bag_ids: np.ndarray
+    labels: Labels
+    is_ood: OodFlags
+    ood_sets: np.ndarray
+    instance: Int64[np.ndarray, "n"] | None = None
+    scores: Mapping[str, Float64[np.ndarray, "n"]] = field(default_factory=dict)
+    coords: Coords | None = None
+    decisions: Decisions | None = None
+    patients: np.ndarray | None = None
+    patch_sizes: Int64[np.ndarray, "n"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.bag_ids)
+
+    @property
+    def probabilities(self) -> Float64[np.ndarray, "n C"]:
+        """Expected class probabilities."""
+        return self.distribution.probabilities.numpy()
+
+    @property
+    def predicted(self) -> Int64[np.ndarray, "n"]:
+        """The most probable class of each item."""
+        return self.distribution.predicted.numpy()
+
+    @property
+    def judged(self) -> Bool[np.ndarray, "n"]:
+        """The items whose class can be judged: labelled, and not known to be out of distribution."""
+        return self.labels.known & ~self.is_ood.out_of_distribution
+
+    def uncertainties(self) -> dict[str, Float64[np.ndarray, "n"]]:
+        """Return every measure and extra score by name, higher where less certain."""
+        measures = {name: values.numpy() for name, values in measures_of(self.distribution).items()}
+        return {**measures, **self.scores}
+
+    def subset(self, rows: Int64[np.ndarray, "m"]) -> PredictionTable:
+        """Return the items of the given rows."""
+        return PredictionTable(
+            distribution=self.distribution.subset(torch.from_numpy(rows)),
+            bag_ids=self.bag_ids[rows],
+            labels=self.labels[rows],
+            is_ood=self.is_ood[rows],
+            ood_sets=self.ood_sets[rows],
+            instance=None if self.instance is None else self.instance[rows],
+            scores={name: values[rows] for name, values in self.scores.items()},
+            coords=None if self.coords is None else self.coords[rows],
+            decisions=None if self.decisions is None else self.decisions.subset(rows),
+            patients=None if self.patients is None else self.patients[rows],
+            patch_sizes=None if self.patch_sizes is None else self.patch_sizes[rows],
+        )
+
+    def to_arrow(self) -> Any:
+        """Return the table as it is written (a pyarrow table)."""
+        import pyarrow as pa
+
+        dirichlet = isinstance(self.distribution, Dirichlet)
+        columns: dict[str, Any] = {"bag_id": pa.array(self.bag_ids, pa.string())}
+        if self.patients is not None:
+            columns["patient"] = pa.array(self.patients, pa.string())
+        if self.patch_sizes is not None:
+            columns["patch_size"] = self.patch_sizes
+        if self.instance is not None:
+            columns["instance"] = self.instance
+        if self.coords is not None:
+            places = zip("xy", self.coords.values.T, strict=True)
+            columns.update({axis: pa.array(values, mask=~self.coords.known) for axis, values in places})
+        columns["label"] = pa.array(self.labels.values, mask=~self.labels.known)
+        columns["is_ood"] = pa.array(self.is_ood.values, mask=~self.is_ood.known)
+        columns["ood_set"] = pa.array(self.ood_sets, pa.string())
+        if dirichlet:
+            assert isinstance(self.distribution, Dirichlet)
+            for c, alpha in enumerate(self.distribution.alpha.numpy().T):
+                columns[f"alpha_{c}"] = alpha
+        for c, probability in enumerate(self.probabilities.T):
+            columns[f"p_{c}"] = probability if not dirichlet else probability.astype(np.float32)
+        columns["predicted"] = self.predicted
+        for name, values in self.uncertainties().items():
+            prefix = SCORE_PREFIX if name in self.scores and name not in MEASURES else ""
+            exact = name == "expected_entropy" and isinstance(self.distribution, Draws)  # read back as a parameter
+            columns[prefix + name] = values if exact else values.astype(np.float32)
+        if self.decisions is not None:
+            columns.update(self.decisions.columns())
+        return pa.table(columns)
+
+    def to_pandas(self) -> Any:
+        """Return the table as a pandas DataFrame (``pip install miue[pandas]``)."""
+        return self.to_arrow().to_pandas()

@@ -1,0 +1,112 @@
+"""Distance to the mean, or the nearest class mean, in units of the features' spread."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from miue.scores.base import FeatureDistance
+from miue.common.errors import DataError
+
+
+class Mahalanobis(FeatureDistance):
+    """Mahalanobis distance to the mean of all training instances.
+
+    d(h) = ‖L⁻¹(h − μ)‖ with L Lᵀ = Σ, the covariance shrunk towards a multiple of the identity.
+
+    Reference: Lee et al. 2018, "A simple unified framework for detecting out-of-distribution samples",
+    Eq. 2, without its classes and without its square; Ledoit & Wolf 2004, "A well-conditioned estimator
+    for large-dimensional covariance matrices".
+
+    Args:
+        state: means (K, D), here with K = 1, and the lower-triangular factor L (D, D).
+
+    >>> training = torch.tensor([[-2.0], [2.0]])
+    >>> score = Mahalanobis.fit(training, None, generator=torch.Generator())
+    >>> score.score(torch.tensor([[0.0], [6.0]])).tolist()
+    [0.0, 3.0]
+    """
+
+    name: ClassVar[str] = "mahalanobis"
+    state_names: ClassVar[tuple[str, ...]] = ("means", "factor")
+    means: Tensor
+    factor: Tensor
+
+    @classmethod
+    def _fitted_state(
+        cls,
+        features: Float[Tensor, "M D"],
+        bag_labels: Int64[Tensor, "M"] | None,
+        generator: torch.Generator,
+    ) -> dict[str, Tensor]:
+        mean = features.mean(0, keepdim=True, dtype=torch.float64)
+        return {"means": mean, "factor": _factor(features - mean)}
+
+    def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
+        # from the first mean, so that features far from the origin lose no digits
+        origin = self.means[:1]
+        whitened, centres = self._whitened(rows - origin), self._whitened(self.means - origin)
+        exact = "donot_use_mm_for_euclid_dist"
+        return torch.cdist(whitened, centres, compute_mode=exact).amin(1)
+
+    def _whitened(self, offsets: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
+        """L⁻¹ of each row."""
+        return torch.linalg.solve_triangular(self.factor, offsets.T, upper=False).T
+
+
+class ClassConditionalMahalanobis(Mahalanobis):
+    """Mahalanobis distance to the nearest of the means of the instances of each bag label.
+
+    d(h) = min_c ‖L⁻¹(h − μ_c)‖ with L Lᵀ = Σ, the shrunk covariance of h − μ_c, shared by all classes.
+
+    Reference: Lee et al. 2018, Eq. 1 and 2, with the label of the bag in place of the instance's, and
+    without the square; Ledoit & Wolf 2004.
+
+    Args:
+        state: means (K, D), one per bag label, and the lower-triangular factor L (D, D).
+    """
+
+    name: ClassVar[str] = "class-mahalanobis"
+
+    @classmethod
+    def _fitted_state(
+        cls,
+        features: Float[Tensor, "M D"],
+        bag_labels: Int64[Tensor, "M"] | None,
+        generator: torch.Generator,
+    ) -> dict[str, Tensor]:
+        if bag_labels is None:
+            raise DataError(
+                item=f"distance {cls.name!r}",
+                wanted="the label of the bag of each training instance",
+                got="none",
+                fix=f"give bag_labels, or use {Mahalanobis.name!r}",
+            )
+        _, row_of, counts = bag_labels.unique(return_inverse=True, return_counts=True)
+        totals = features.new_zeros(len(counts), features.shape[1], dtype=torch.float64)
+        means = totals.index_add(0, row_of, features.double()) / counts.unsqueeze(1)
+        return {"means": means, "factor": _factor(features - means[row_of])}
+
+
+def _factor(centred: Float[Tensor, "M D"]) -> Float[Tensor, "D D"]:
+    """Return the Cholesky factor of the Ledoit–Wolf covariance of centred features.
+
+    Raises:
+        DataError: the shrunk covariance still has a direction without variance.
+    """
+    from sklearn.covariance import LedoitWolf
+
+    estimate = LedoitWolf(assume_centered=True, store_precision=False).fit(centred.cpu().numpy())
+    covariance = torch.from_numpy(estimate.covariance_).to(centred)
+    rank = int(torch.linalg.matrix_rank(covariance, hermitian=True))
+    if rank < len(covariance):
+        raise DataError(
+            item="training features",
+            wanted=f"variance in all {len(covariance)} directions",
+            got=f"{len(centred)} instances with variance in {rank}",
+            fix="fit the distance on more instances, or use 'knn'",
+        )
+    return torch.linalg.cholesky(covariance)

@@ -1,0 +1,52 @@
+"""Distance to the subspace in which the training features vary."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from miue.scores.base import FeatureDistance
+from miue.scores.principal_components import principal_components
+
+COMPONENTS = 64
+
+
+class Reconstruction(FeatureDistance):
+    """Length of the part of the features that their leading principal components do not reconstruct.
+
+    d(h) = ‖(I − V Vᵀ)(h − μ)‖; V holds 64 directions, but at most half of D, since the residual of all D
+    directions is zero everywhere.
+
+    Args:
+        state: mean (D) and components (D, K).
+
+    >>> training = torch.tensor([[0.0, 0.0], [4.0, 0.0]])
+    >>> score = Reconstruction.fit(training, None, generator=torch.Generator())
+    >>> score.score(torch.tensor([[9.0, 0.0], [0.0, 3.0]])).tolist()
+    [0.0, 3.0]
+    """
+
+    name: ClassVar[str] = "reconstruction"
+    state_names: ClassVar[tuple[str, ...]] = ("mean", "components")
+    mean: Tensor
+    components: Tensor
+
+    @classmethod
+    def _fitted_state(
+        cls,
+        features: Float[Tensor, "M D"],
+        bag_labels: Int64[Tensor, "M"] | None,
+        generator: torch.Generator,
+    ) -> dict[str, Tensor]:
+        limit = min(COMPONENTS, features.shape[1] // 2)
+        mean, components = principal_components(features, limit)
+        return {"mean": mean, "components": components}
+
+    def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
+        centred = rows - self.mean
+        residual = centred - (centred @ self.components) @ self.components.T
+        distances: Tensor = torch.linalg.vector_norm(residual, dim=1)
+        return distances

@@ -1,0 +1,205 @@
+"""Cross-validations side by side: each metric of each, and how far it is from the first on the same folds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Float64
+
+from miue.selection.cross_validation import Summary, Value, standard_error, summarise
+from miue.io.labels.label_table import fold_columns
+from miue.common.errors import DataError, StorageError
+from miue.predictions.csv import read_text_columns
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far a metric of one cross-validation is from that of another on the same folds.
+
+    Attributes:
+        mean: over folds, seeds averaged within each.
+        p: of the corrected resampled t-test, two-sided, that it is zero; None of a single fold.
+    """
+
+    mean: float
+    p: float | None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A cross-validation beside others.
+
+    Attributes:
+        name: its folder.
+        summaries: of each (level, metric).
+        differences: to the first of those compared, for each (level, metric) that both have; none of the first
+            itself.
+        same_tests: whether each fold tests the bags, with the labels, that the first does; what is trained on, and
+            with which features, may differ. Else there are no differences.
+    """
+
+    name: str
+    summaries: dict[tuple[str, str], Summary]
+    differences: dict[tuple[str, str], Difference]
+    same_tests: bool
+
+
+@dataclass(frozen=True)
+class _Folder:
+    name: str
+    tests: tuple[frozenset[tuple[str, str]], ...]
+    values: list[Value]
+    test_share: float
+
+
+def compare(folders: Sequence[Path]) -> list[Compared]:
+    """Return cross-validations side by side, each with its differences to the first.
+
+    Args:
+        folders: written by ``cross_validate``.
+
+    Raises:
+        StorageError: a folder without a finished cross-validation.
+        DataError: two folders of one name.
+    """
+    read = [_read(folder) for folder in folders]
+    names = [one.name for one in read]
+    for name in names:
+        if names.count(name) > 1:
+            raise DataError(
+                item=f"cross-validation {name!r}",
+                wanted="folders of different names",
+                got=f"{names.count(name)} of this name",
+                fix="rename one, or name each once",
+            )
+    first = read[0]
+    compared = []
+    for one in read:
+        summaries = {(s.level, s.metric): s for s in summarise(one.values, one.test_share)}
+        same = one.tests == first.tests
+        pairs = _differences(one, first) if same and one is not first else {}
+        compared.append(Compared(one.name, summaries, pairs, same))
+    return compared
+
+
+def paired_difference(
+    values: Float64[np.ndarray, "k"], others: Float64[np.ndarray, "k"], test_share: float
+) -> Difference:
+    """Return the mean difference over folds and the p-value of the corrected resampled t-test.
+
+    Reference: Nadeau & Bengio 2003, "Inference for the Generalization Error", Section 3.
+
+    Args:
+        values: one of each fold.
+        others: of the same folds.
+        test_share: test bags of a fold over its training bags.
+
+    >>> paired_difference(np.array([0.9, 0.9]), np.array([0.8, 0.8]), 0.5)
+    Difference(mean=0.1, p=0.0)
+    """
+    from scipy.stats import t
+
+    differences = values - others
+    mean = float(differences.mean().round(12))
+    if len(differences) < 2:
+        return Difference(mean, None)
+    scale = standard_error(differences, test_share)
+    if scale < 1e-12:
+        return Difference(mean, float(abs(mean) < 1e-12))
+    return Difference(mean, float(2 * t.sf(abs(mean) / scale, len(differences) - 1)))
+
+
+def _differences(one: _Folder, first: _Folder) -> dict[tuple[str, str], Difference]:
+    ours, theirs = _by_fold(one.values), _by_fold(first.values)
+    found = {}
+    for key, of_folds in ours.items():
+        common = sorted(of_folds.keys() & theirs.get(key, {}).keys())
+        if common:
+            values, others = (np.array([of[k] for k in common]) for of in (of_folds, theirs[key]))
+            found[key] = paired_difference(values, others, one.test_share)
+    return found
+
+
+def _by_fold(values: Sequence[Value]) -> dict[tuple[str, str], dict[int, float]]:
+    """Return the mean over seeds of each metric in each fold where it is defined."""
+    kept: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for one in values:
+        if one.value is not None:
+            kept.setdefault((one.level, one.metric), {}).setdefault(one.fold, []).append(one.value)
+    return {key: {k: float(np.mean(v)) for k, v in of_folds.items()} for key, of_folds in kept.items()}
+
+
+def _read(folder: Path) -> _Folder:
+    path = folder / "runs.csv"
+    if not path.exists():
+        raise StorageError(
+            item=f"{str(folder)!r}",
+            wanted="a finished cross-validation (with runs.csv)",
+            got="a folder without it" if folder.is_dir() else "no such folder",
+            fix="run 'miue cross-validate … --out' to its end",
+        )
+    tests, share = _tests(folder / "splits.csv")
+    return _Folder(folder.name, tests, _values(path, len(tests)), share)
+
+
+def _tests(path: Path) -> tuple[tuple[frozenset[tuple[str, str]], ...], float]:
+    """Return bags and labels that each fold tests, and test bags over training bags, the mean over folds."""
+    columns = read_text_columns(path)
+    folds = [columns[name] for name in fold_columns(path, columns).values()]
+    if not {"bag_id", "label"} <= columns.keys() or not all("train" in names for names in folds) or not folds:
+        wanted = "columns bag_id, label and fold_0, …, each with bags to train on"
+        raise _damaged(path, wanted, f"columns {', '.join(columns)}")
+    bags = list(zip(columns["bag_id"], columns["label"], strict=True))
+    tests = [frozenset(bag for bag, part in zip(bags, names, strict=True) if part == "test") for names in folds]
+    return tuple(tests), float(np.mean([names.count("test") / names.count("train") for names in folds]))
+
+
+def _values(path: Path, folds: int) -> list[Value]:
+    """Return what runs.csv holds, after every seed was seen to have every fold, each with the metrics of bags."""
+    columns = read_text_columns(path)
+    try:
+        rows = zip(*(columns[name] for name in ("fold", "seed", "level", "metric", "value")), strict=True)
+        values = [
+            Value(int(fold), int(seed), level, metric, float(value) if value else None)
+            for fold, seed, level, metric, value in rows
+        ]
+    except (KeyError, ValueError) as error:
+        raise _damaged(path, "columns fold, seed, level, metric, value", str(error)) from error
+    if not all(one.value is None or math.isfinite(one.value) for one in values):
+        raise _damaged(path, "finite values, or none where a metric is undefined", "NaN or infinity")
+    rows_of: dict[tuple[int, int], set[tuple[str, str]]] = {}
+    for one in values:
+        metrics = rows_of.setdefault((one.seed, one.fold), set())
+        if (one.level, one.metric) in metrics:
+            raise _damaged(
+                path, "each metric once", f"{one.metric} of {one.level} twice in {_run(one.seed, one.fold)}"
+            )
+        metrics.add((one.level, one.metric))
+    wanted = max(({key for key in found if _in_every_run(key)} for found in rows_of.values()), key=len)
+    for seed in {one.seed for one in values}:
+        for fold in range(folds):
+            missing = sorted(wanted - rows_of.pop((seed, fold), set()))
+            if missing:
+                got = f"no {missing[0][1]} of {missing[0][0]} in {_run(seed, fold)}"
+                raise _damaged(path, f"every metric in each of {folds} folds of every seed", got)
+    if rows_of:
+        raise _damaged(path, f"the {folds} folds of splits.csv", _run(*next(iter(rows_of))))
+    return values
+
+
+def _in_every_run(key: tuple[str, str]) -> bool:
+    """Return whether a metric is there for every run: what is out of distribution may differ among folds."""
+    level, metric = key
+    return level == "bags" and not metric.startswith("ood_")
+
+
+def _run(seed: int, fold: int) -> str:
+    return f"fold {fold}, seed {seed}"
+
+
+def _damaged(path: Path, wanted: str, got: str) -> StorageError:
+    return StorageError(item=f"{str(path)!r}", wanted=wanted, got=got, fix="run the cross-validation again")

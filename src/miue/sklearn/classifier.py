@@ -1,0 +1,294 @@
+"""A scikit-learn classifier of bags that says how sure it is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, no_type_check
+
+import numpy as np
+from jaxtyping import Float64, Int64, Shaped
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from miue.training.train import DEFAULT_DISTANCES, train
+from miue.bags.dataset import BagDataset
+from miue.model.config import Option, training_config
+from miue.common.errors import ConfigError, DataError
+from miue.sklearn.grouping import GroupedRows, held_out_groups
+from miue.model.model import Model
+from miue.predictions.table import SCORE_PREFIX, PredictionTable
+from miue.predictions.folder import Predictions
+
+NESTED = ("options", "settings")
+"""Parameters that are mappings, whose entries can be searched over as ``settings__learning_rate``."""
+
+
+@dataclass(frozen=True)
+class InstancePredictions:
+    """Predictions of the n instances of one bag.
+
+    Attributes:
+        predicted: class label of each instance.
+        probabilities: expected class probabilities, columns in the order of ``classes_``.
+        uncertainties: every measure and distance score by name, higher where less certain.
+    """
+
+    predicted: Shaped[np.ndarray, "n"]
+    probabilities: Float64[np.ndarray, "n C"]
+    uncertainties: Mapping[str, Float64[np.ndarray, "n"]]
+
+
+class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
+    """Learn from bags with bag labels alone; predict bags and instances with their uncertainty.
+
+    Bags come in one of two forms, the same for every method. Without ``bag_ids``, X is a sequence of bags, each
+    an array (n, D) or (n, H, W[, channels]), and y and groups have one entry per bag. With ``bag_ids``, X is one
+    array of all instances and bag_ids, y and groups have one entry per row, equal within a bag; bags are in
+    order of first appearance. Results always have one entry per bag.
+
+    Args:
+        network: name of a network.
+        method: name of an uncertainty method.
+        encoder: name of an encoder, or "auto".
+        options: "network.hidden", "method.routing" and the like.
+        settings: fields of ``TrainingConfig`` but the seed, such as max_epochs.
+        distances: names of distances to the training instances.
+        negative_class: the label whose bags hold background only; None for the first of ``classes_``.
+        random_state: seed of weights, bag order and the bags held out.
+        device: "auto", "cpu", "gpu".
+        verbose: show a bar while training.
+    """
+
+    network: str
+    method: str
+    encoder: str
+    options: Mapping[str, Option] | None
+    settings: Mapping[str, Any] | None
+    distances: Sequence[str]
+    negative_class: Any
+    random_state: int | np.random.RandomState | None
+    device: str
+    verbose: bool
+
+    @no_type_check  # as scikit-learn wants it, nothing is checked before fit
+    def __init__(
+        self,
+        network: str = "attention",
+        method: str = "mirel",
+        encoder: str = "auto",
+        *,
+        options: Mapping[str, Option] | None = None,
+        settings: Mapping[str, Any] | None = None,
+        distances: Sequence[str] = DEFAULT_DISTANCES,
+        negative_class: Any = None,
+        random_state: int | np.random.RandomState | None = None,
+        device: str = "auto",
+        verbose: bool = False,
+    ) -> None:
+        self.network = network
+        self.method = method
+        self.encoder = encoder
+        self.options = options
+        self.settings = settings
+        self.distances = distances
+        self.negative_class = negative_class
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any, *, bag_ids: Any = None, groups: Any = None) -> MILUncertaintyClassifier:
+        """Train on labelled bags; a share of them is held out for early stopping.
+
+        Args:
+            X: bags, see the class.
+            y: class labels, of any type that scikit-learn sorts.
+            bag_ids: the bag of each row of X.
+            groups: such as patients, never divided between learning and early stopping.
+
+        Raises:
+            DataError: bags, labels or groups that cannot be used.
+            ConfigError: a parameter that does not exist or has no such value.
+        """
+        labels = _labels(y)
+        rows = None if bag_ids is None else GroupedRows.of(bag_ids)
+        instances = self._bags(X, rows, first_seen=True)
+        if rows is not None:
+            labels = rows.one_of_each(labels, "y")
+        self.classes_ = _classes(labels)
+        order = self._order()
+        dataset = BagDataset.from_arrays(
+            instances,
+            np.argsort(order)[np.searchsorted(self.classes_, labels)],
+            ids=None if rows is None else rows.names,
+            class_names=[str(name) for name in self.classes_[order]],
+        )
+        self.n_features_in_ = int(np.prod(dataset.instance_shape))
+        settings = {**(self.settings or {}), "seed": self._seed()}
+        learning, validation = dataset, None
+        fraction = training_config(settings).validation_fraction
+        if groups is not None and fraction:
+            of_bags = np.asarray(groups) if rows is None else rows.one_of_each(np.asarray(groups), "groups")
+            learning, validation = held_out_groups(dataset, of_bags, fraction, settings["seed"])
+        self.model_: Model = train(
+            learning,
+            validation=validation,
+            network=self.network,
+            method=self.method,
+            encoder=self.encoder,
+            options=self.options,
+            distances=tuple(self.distances),
+            settings=settings,
+            progress=bool(self.verbose),
+            device=self.device,
+        )
+        self.n_iter_ = int(self.model_.about["epochs"])
+        return self
+
+    def predict(self, X: Any, *, bag_ids: Any = None) -> Shaped[np.ndarray, "B"]:
+        """Return the most probable class of each bag."""
+        probabilities = self.predict_proba(X, bag_ids=bag_ids)
+        labels: np.ndarray = self.classes_[probabilities.argmax(1)]
+        return labels
+
+    def predict_proba(self, X: Any, *, bag_ids: Any = None) -> Float64[np.ndarray, "B C"]:
+        """Return the expected class probabilities of each bag, columns in the order of ``classes_``."""
+        return self._probabilities(self._predictions(X, bag_ids).bags)
+
+    def predict_uncertainty(self, X: Any, *, bag_ids: Any = None) -> dict[str, Float64[np.ndarray, "B"]]:
+        """Return every measure and distance score of each bag by column name, higher where less certain."""
+        return _uncertainties(self._predictions(X, bag_ids).bags)
+
+    def predict_instances(self, X: Any, *, bag_ids: Any = None) -> list[InstancePredictions]:
+        """Return the predictions of each bag's instances, in the order in which they were given."""
+        table = self._predictions(X, bag_ids).instances
+        assert table is not None
+        assert table.instance is not None
+        probabilities, uncertainties = self._probabilities(table), _uncertainties(table)
+        ends = np.append(np.flatnonzero(table.instance == 0)[1:], len(table))
+        spans = [slice(start, end) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+        return [
+            InstancePredictions(
+                self.classes_[probabilities[span].argmax(1)],
+                probabilities[span],
+                {name: values[span] for name, values in uncertainties.items()},
+            )
+            for span in spans
+        ]
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None, *, bag_ids: Any = None) -> float:
+        """Return the accuracy over bags; ``sample_weight`` and ``y`` are given as ``y`` is to ``fit``."""
+        from sklearn.metrics import accuracy_score
+
+        labels = _labels(y)
+        if bag_ids is not None:
+            rows = GroupedRows.of(bag_ids)
+            labels = rows.one_of_each(labels, "y")
+            if sample_weight is not None:
+                sample_weight = rows.one_of_each(np.asarray(sample_weight), "sample_weight")
+        return float(accuracy_score(labels, self.predict(X, bag_ids=bag_ids), sample_weight=sample_weight))
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters; where ``deep``, the entries of options and settings by themselves as well."""
+        parameters: dict[str, Any] = super().get_params(deep=deep)
+        if deep:
+            for name in NESTED:
+                if isinstance(entries := parameters[name], Mapping):
+                    parameters.update({f"{name}__{entry}": value for entry, value in entries.items()})
+        return parameters
+
+    def set_params(self, **params: Any) -> MILUncertaintyClassifier:
+        """Set parameters, such as network or ``settings__max_epochs`` or ``options__network.hidden``."""
+        nested = {key: value for key, value in params.items() if key.split("__")[0] in NESTED and "__" in key}
+        super().set_params(**{key: value for key, value in params.items() if key not in nested})
+        for key, value in nested.items():
+            name, _, entry = key.partition("__")
+            setattr(self, name, {**(getattr(self, name) or {}), entry: value})
+        return self
+
+    def _predictions(self, X: Any, bag_ids: Any) -> Predictions:
+        check_is_fitted(self)
+        rows = None if bag_ids is None else GroupedRows.of(bag_ids)
+        bags = BagDataset.from_arrays(
+            self._bags(X, rows, first_seen=False), ids=None if rows is None else rows.names
+        )
+        return self.model_.predict(bags, device=self.device)
+
+    def _bags(self, X: Any, rows: GroupedRows | None, *, first_seen: bool) -> list[Any]:
+        """Return one array per bag."""
+        if rows is not None:
+            instances = X if hasattr(X, "ndim") else np.asarray(X)
+            features = instances.ndim <= 2
+            checked = validate_data(self, instances, reset=first_seen, ensure_2d=features, allow_nd=not features)
+            return rows.split(checked)
+        bags = list(X)
+        if bags and np.ndim(bags[0]) < 2:
+            raise DataError(
+                item="X",
+                wanted="a sequence of bags, each an array, or one array of instances with bag_ids",
+                got="instances without bag_ids",
+                fix="pass bag_ids, the bag of each row, or a list with one array for each bag",
+            )
+        if first_seen:
+            self.__dict__.pop("feature_names_in_", None)
+        return bags
+
+    def _order(self) -> Int64[np.ndarray, "C"]:
+        """Return the position in ``classes_`` of each class of the model, whose class 0 is the negative one."""
+        every = np.arange(len(self.classes_))
+        if self.negative_class is None:
+            return every
+        (negative,) = np.nonzero(self.classes_ == self.negative_class)
+        if len(negative) != 1:
+            raise ConfigError(
+                item="negative_class",
+                wanted=f"one of {', '.join(map(repr, self.classes_.tolist()))}",
+                got=repr(self.negative_class),
+                fix="name the class whose bags hold background only; where scikit-learn numbers the classes "
+                "(cross_val_predict with predict_proba), give it as its number in sorted order",
+            )
+        return np.concatenate([negative, np.delete(every, negative)])
+
+    def _probabilities(self, table: PredictionTable) -> Float64[np.ndarray, "n C"]:
+        return table.probabilities[:, np.argsort(self._order())]
+
+    def _seed(self) -> int:
+        if "seed" in (self.settings or {}):
+            raise ConfigError(
+                item="setting 'seed'", wanted="the seed as random_state", got="both", fix="pass random_state"
+            )
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+def _labels(y: Any) -> Shaped[np.ndarray, "n"]:
+    """Return ``y`` as an array of class labels, none missing."""
+    labels: np.ndarray = column_or_1d(y, warn=True)
+    missing = np.array([one is None or one != one for one in labels.tolist()], bool)
+    if missing.any():
+        raise DataError(
+            item=f"y, entry {int(missing.argmax())}",
+            wanted="a class label",
+            got=repr(labels.tolist()[int(missing.argmax())]),
+            fix="leave out what is not labelled; NaN and None are no classes",
+        )
+    check_classification_targets(labels)
+    return labels
+
+
+def _classes(labels: Shaped[np.ndarray, "B"]) -> Shaped[np.ndarray, "C"]:
+    classes: np.ndarray = np.unique(labels)
+    if len(classes) < 2:
+        raise DataError(
+            item="y", wanted="bags of two classes or more", got="1 class", fix="add bags of another class"
+        )
+    return classes
+
+
+def _uncertainties(table: PredictionTable) -> dict[str, Float64[np.ndarray, "n"]]:
+    """Return measures and scores by the names of their columns in saved tables."""
+    measures = table.uncertainties()
+    return {(SCORE_PREFIX + name if name in table.scores else name): v for name, v in measures.items()}

@@ -1,0 +1,161 @@
+"""What a training learns from and with, settled before it begins."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from miue.bags.dataset import BagDataset
+from miue.model.config import DataContract, ModelConfig, Option, TrainingConfig, model_config, training_config
+from miue.io.splits.draw import held_out as hold_out
+from miue.io.splits.splits import Splits, check_patients
+from miue.common.errors import DataError
+from miue.training.fit import check_labels
+
+SAMPLED_BAGS = 100
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that decides what a training learns; where no bags are held out, ``validation`` is ``train``."""
+
+    train: BagDataset
+    validation: BagDataset
+    what: ModelConfig
+    how: TrainingConfig
+    contract: DataContract
+    distances: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls,
+        dataset: BagDataset,
+        validation: BagDataset | None,
+        network: str,
+        method: str,
+        encoder: str,
+        options: Mapping[str, Option],
+        distances: Sequence[str],
+        settings: Mapping[str, Any],
+    ) -> Plan:
+        """Return the plan that names, options and settings describe."""
+        how = training_config(settings)
+        training_bags, validation_bags = training_sets(dataset, validation, how)
+        shape = dataset.instance_shape
+        what = model_config(network=network, method=method, encoder=encoder, instance_shape=shape, options=options)
+        names = dataset.class_names or tuple(str(c) for c in range(dataset.num_classes))
+        contract = DataContract(instance_shape=shape, class_names=names)
+        return cls(training_bags, validation_bags, what, how, contract, tuple(distances))
+
+    def description(self) -> dict[str, Any]:
+        """Return all that must be the same for a run to be resumed."""
+        training_bags, validation_bags = self.fingerprints
+        return {
+            "model": self.what.model_dump(mode="json"),
+            "training": self.how.model_dump(mode="json"),
+            "contract": self.contract.model_dump(mode="json"),
+            "distances": list(self.distances),
+            "training_bags": training_bags,
+            "validation_bags": validation_bags,
+        }
+
+    @property
+    def holds_out(self) -> bool:
+        """Whether training stops by other bags than it learns from."""
+        return self.validation is not self.train
+
+    def splits(self, dataset: BagDataset) -> Splits:
+        """Return which bags are trained on, which are validated on, and what ``dataset`` keeps for later."""
+        parts = {"validation": self.validation, "train": self.train}  # of two bags of one name the latter counts
+        learned = {name: split for split, part in parts.items() for name in part.ids}
+        kept = zip(dataset.ids, dataset.splits, strict=True)
+        later = {name: split for name, split in kept if split and split not in parts}
+        return Splits("the run", ({**later, **learned},))
+
+    @cached_property
+    def fingerprints(self) -> tuple[str, str]:
+        """Return what tells training and validation bags from others."""
+        return fingerprint(self.train), fingerprint(self.validation)
+
+
+def training_sets(
+    dataset: BagDataset, validation: BagDataset | None, config: TrainingConfig
+) -> tuple[BagDataset, BagDataset]:
+    """Return training and validation bags: as given, by split, or a stratified share of whole patients held out.
+
+    Where none is to be held out, both are the same: the training bags tell by themselves when training stops.
+
+    Raises:
+        DataError: splits without one to train on, a patient in two, a bag without a label or out of distribution,
+            one class only or too small to hold out from, or validation bags that are not like those to train on.
+    """
+    bags = dataset.split("train") if any(dataset.splits) else dataset
+    if validation is None and "validation" in dataset.splits:
+        validation = dataset.split("validation")
+    check_labels(bags, "training", classes_wanted=2)
+    check_patients(dataset, "the bags")
+    if validation is not None:
+        _check_validation(validation, dataset)
+        return bags, validation
+    if not config.validation_fraction:
+        return bags, bags
+    classes, counts = np.unique(bags.labels.values, return_counts=True)
+    if counts.min() < 2:
+        rare = int(classes[counts.argmin()])
+        raise DataError(
+            item=f"class {bags.class_names[rare] if bags.class_names else rare} of the training set",
+            wanted="at least 2 bags, one to learn from and one to validate on",
+            got=str(counts.min()),
+            fix="add bags of this class, or pass validation bags",
+        )
+    if bags.patients is not None:
+        kept, held_out = hold_out(bags.labels.values, bags.patients, config.validation_fraction, config.seed)
+        return bags.subset(kept), bags.subset(held_out)
+    from sklearn.model_selection import train_test_split
+
+    held = max(len(classes), round(config.validation_fraction * len(bags)))
+    held = min(held, len(bags) - len(classes))
+    kept, held_out = train_test_split(
+        np.arange(len(bags)), test_size=held, stratify=bags.labels.values, random_state=config.seed
+    )
+    return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
+
+
+def _check_validation(validation: BagDataset, dataset: BagDataset) -> None:
+    """Raise unless validation bags have the instances and the classes of the others."""
+    check_labels(validation, "validation", classes_wanted=1)
+    if validation.instance_shape != dataset.instance_shape:
+        raise DataError(
+            item="the validation bags",
+            wanted=f"instances of shape {dataset.instance_shape} as in training",
+            got=str(validation.instance_shape),
+            fix="use one feature extractor for all bags",
+        )
+    if validation.num_classes > dataset.num_classes:
+        raise DataError(
+            item="the validation bags",
+            wanted=f"classes from 0 to {dataset.num_classes - 1} as in training",
+            got=f"class {validation.num_classes - 1}",
+            fix="name all classes (class_names), or leave these bags out",
+        )
+
+
+def fingerprint(bags: BagDataset) -> str:
+    """Return what tells one set of bags from another: a digest of ids, sizes, labels and a sample of instances.
+
+    The sample is the first instance of up to `SAMPLED_BAGS` bags, so that features of another encoder are
+    noticed and little is read.
+    """
+    digest = hashlib.sha256("\0".join(bags.ids).encode())
+    digest.update(bags.sizes.tobytes())
+    digest.update(bags.labels.values.tobytes())
+    digest.update(str(bags.instance_shape).encode())
+    for bag in np.linspace(0, len(bags) - 1, min(len(bags), SAMPLED_BAGS)).astype(int):
+        first = bags.instances[bags.starts[bag] : bags.starts[bag] + 1]
+        digest.update(np.asarray(first, np.float32).tobytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,118 @@
+"""The folder of a run: taken, resumed or cleared."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from miue.common.errors import ConfigError
+from miue.common.files import make_folder, read_json, refuse_existing, remove_temporaries, write_json
+
+IfExists = Literal["refuse", "resume", "overwrite"]
+
+MAY_CHANGE = "training.max_epochs"
+MODEL = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json", "validation.json")
+FILES = (*MODEL, "log.csv", "run.json", "splits.csv", "trackers.json")
+LAST = "last.safetensors"
+FOLDERS = ("checkpoints", "members", "together", "tensorboard", "mlflow", "wandb")
+
+
+def open_run(
+    folder: Path, if_exists: IfExists, description: dict[str, Any], *, shared: Path | None = None
+) -> None:
+    """Make the run's folder, or check that the one to resume is the same run; the caller holds its lock.
+
+    A run without a finished epoch is begun anew. One that is to be trained for another number of epochs at most
+    is no longer finished: its model goes, its checkpoints stay.
+
+    Args:
+        folder: of the run.
+        if_exists: what to do with what is there.
+        description: all that must be the same for a run to be resumed, but ``max_epochs``.
+        shared: folder of the state of several runs that are trained together.
+
+    Raises:
+        ConfigError: the run to resume is another.
+        StorageError: the folder is taken, or cannot be written.
+    """
+    path = folder / "run.json"
+    _remove_left(folder)
+    learned = (*folder.rglob(LAST), *(shared.glob(LAST) if shared is not None else ()))
+    if not learned and _was_begun(folder):
+        _clear(folder)
+    elif if_exists == "resume" and path.exists():
+        changed = changes(read_json(path, what="run"), description)
+        if others := [one for one in changed if one[0] != MAY_CHANGE]:
+            raise changed_setting(f"run {str(folder)!r}", others, "start anew with --overwrite")
+        if changed:
+            for name in MODEL:
+                (folder / name).unlink(missing_ok=True)
+            write_json(path, description)
+        return
+    refuse_existing(folder, overwrite=if_exists == "overwrite")
+    if folder.exists() and if_exists == "overwrite":
+        _clear(folder)
+    make_folder(folder)
+    write_json(path, description)
+
+
+def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return each setting that differs, by its path in nested descriptions, as it was and as it is.
+
+    >>> changes({"training": {"seed": 1, "max_epochs": 5}}, {"training": {"seed": 2, "max_epochs": 5}})
+    [('training.seed', 1, 2)]
+    """
+    return list(_changes(before, now, ""))
+
+
+def changed_setting(item: str, changed: list[tuple[str, Any, Any]], instead: str) -> ConfigError:
+    """Return the error that names the settings that differ; options first, as other bags may follow from them."""
+    options = [one for one in changed if one[0] not in ("training_bags", "validation_bags")] or changed
+    name, *values = options[0]
+    before, now = ("nothing" if value is None else repr(value) for value in values)
+    more = f" (also different: {', '.join(_as_given(name) for name, *_ in options[1:])})" if options[1:] else ""
+    return ConfigError(
+        item=item,
+        wanted=f"the same {_as_given(name)} as when it was started, {before}",
+        got=f"{now}{more}",
+        fix=f"go on with what it was started with, or {instead}",
+    )
+
+
+def _as_given(name: str) -> str:
+    """Return a setting's name as it is given: "learning_rate", "encoder.width", "network"."""
+    for part in ("recipe.", "settings.", "training.", "model.", "options."):
+        name = name.removeprefix(part)
+    return name.removesuffix(".name").replace(".options.", ".")
+
+
+def _changes(before: Any, now: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in dict.fromkeys((*now, *before)):
+            yield from _changes(before.get(key), now.get(key), f"{name}.{key}" if name else str(key))
+    elif before != now:
+        yield name, before, now
+
+
+def _was_begun(folder: Path) -> bool:
+    """Return whether ``folder`` holds a run that was begun and not finished, and nothing else."""
+    if not (folder / "run.json").is_file() or (folder / "config.json").exists():
+        return False
+    return all(file.name in (*FILES, *FOLDERS, ".lock") for file in folder.iterdir())
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove temporary files of a process that was killed."""
+    members = sorted((folder / "members").glob("*"))
+    places = (folder, folder / "together", *members)
+    remove_temporaries(*places, *(place / "checkpoints" for place in (folder, *members)))
+
+
+def _clear(folder: Path) -> None:
+    """Remove the files of a run, and nothing else that may lie beside them."""
+    for name in FILES:
+        (folder / name).unlink(missing_ok=True)
+    for name in FOLDERS:
+        shutil.rmtree(folder / name, ignore_errors=True)

@@ -33,14 +33,14 @@ from measure import (
     resident,
 )
 
+from miue.bags.batches import shuffled_batches
 from miue.bags.dataset import BagDataset, as_float
-from miue.model.config import DataContract, build_method, model_config, training_config
 from miue.datasets.mnist import mnist_bags
 from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import measures_of
 from miue.methods import Method
+from miue.model.config import DataContract, build_method, model_config, training_config
 from miue.model.predict import predict
-from miue.bags.batches import shuffled_batches
 from miue.training.fit import Run, fit
 from miue.training.together import fit_together, is_faster_together
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from miue.bags.batches import shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.methods import Method
-from miue.bags.batches import shuffled_batches
 
 BAGS_PER_UPDATE = 8
 PRODUCTS = 20

@@ -28,12 +28,12 @@ from measure import PRODUCT_FLOPS, in_own_process, matrix_product, medians, pack
 from numpy.lib.format import open_memmap
 
 import miue
-from miue.model.model import predict as prediction
 from miue.bags.dataset import BagDataset, Labels
-from miue.model.config import DataContract, build_method, model_config
+from miue.bags.ood_flags import OodFlags
 from miue.io.store.store import write_tables
 from miue.methods import Method
-from miue.bags.ood_flags import OodFlags
+from miue.model.config import DataContract, build_method, model_config
+from miue.model.model import predict as prediction
 from miue.model.predict import encode_in_chunks, predict
 
 WIDTH = 512

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from sklearn.metrics import roc_auc_score
 
 import miue
+from miue.cli.demo_run import SETTINGS
 from miue.datasets.digits import digits_bags
 from miue.datasets.image_shifts import shifted_copies
-from miue.cli.demo_run import SETTINGS
 from miue.predictions.folder import Predictions
 from miue.report.figures import INK, save_figure
 

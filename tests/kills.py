@@ -26,8 +26,8 @@ from made_images import bright_bags
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.selection.cross_validation import Recipe, cross_validate
 from miue.io.splits.draw import make_folds
+from miue.selection.cross_validation import Recipe, cross_validate
 
 SETTINGS = {"seed": 7, "max_epochs": 8, "learning_rate": 3e-3, "lr_patience": 1}
 ENSEMBLE = {"method": "deep-ensemble", "options": {"method.size": 3}}

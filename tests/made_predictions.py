@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from miue.bags.dataset import Labels
 from miue.bags.coords import Coords
-from miue.distributions import Categorical, Dirichlet
+from miue.bags.dataset import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.predictions.table import PredictionTable
+from miue.distributions import Categorical, Dirichlet
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 
 NASTY = "</script><script>document.title='taken'</script><b>&amp;\"'"
 

@@ -6,10 +6,10 @@ import numpy as np
 from scipy.stats import binom
 
 from miue.bags.dataset import Labels
-from miue.distributions import PredictiveDistribution
 from miue.bags.ood_flags import OodFlags
-from miue.predictions.table import PredictionTable
+from miue.distributions import PredictiveDistribution
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 
 RUNS = 400
 

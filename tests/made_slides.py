@@ -8,13 +8,13 @@ import numpy as np
 import torch
 from typer.testing import CliRunner
 
-from miue.bags.dataset import Labels
-from miue.cli.app import app
 from miue.bags.coords import Coords
-from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
+from miue.bags.dataset import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.predictions.table import PredictionTable
+from miue.cli.app import app
+from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 
 STEP = 512
 GRID = np.array([[x, y] for y in range(0, 3 * STEP, STEP) for x in range(0, 5 * STEP, STEP)], np.int64)

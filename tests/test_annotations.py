@@ -14,8 +14,8 @@ from shapely import box
 from typer.testing import CliRunner
 
 from miue.cli.app import app
-from miue.pathology.annotations import Groups, find_annotation, is_tumour, read_tumour, tumour_share
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.pathology.annotations import Groups, find_annotation, is_tumour, read_tumour, tumour_share
 
 HEAD = '<?xml version="1.0"?>'
 Outline = list[tuple[float, float]]

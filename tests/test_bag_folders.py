@@ -13,12 +13,12 @@ import pytest
 from commands import run
 
 import miue
+from miue.common.errors import DataError
 from miue.io.folders import bag_folder
 from miue.io.folders.bag_folder import open_folder
 from miue.io.labels.label_table import read_label_table
 from miue.io.load import open_source
 from miue.io.store.pack import pack
-from miue.common.errors import DataError
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from miue.bags.dataset import Labels
+from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.evaluation import bootstrap
 from miue.evaluation.bootstrap import bootstrap_intervals, patients_by_bag, resampled_metrics
 from miue.evaluation.evaluate import evaluate_level
-from miue.bags.ood_flags import OodFlags
 from miue.predictions.table import PredictionTable
 
 

@@ -25,8 +25,8 @@ from miue.calibration.binomial import error_bound, error_interval, p_values
 from miue.calibration.false_alarms import fit_false_alarms
 from miue.calibration.label_sets import SET_SCORES, fit_label_sets
 from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
-from miue.distributions import Categorical
 from miue.common.errors import ConfigError, DataError
+from miue.distributions import Categorical
 from miue.predictions.folder import Predictions
 
 

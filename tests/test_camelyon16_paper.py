@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from miue.bags.dataset import BagDataset
 from miue.cli import app
+from miue.common.errors import StorageError
 from miue.io.store.store import read_store
 from miue.pathology.tile_files import Tiles, read_tiles
-from miue.common.errors import StorageError
 from papers.mirel import Preset, preset, preset_names, published_table, runner
 from papers.mirel.paths import Places
 from papers.mirel.results import read_results

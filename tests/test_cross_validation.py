@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -19,12 +20,12 @@ from typer.testing import CliRunner
 import miue
 from miue.bags.dataset import Labels
 from miue.cli.app import app
-from miue.selection.comparison import compare, paired_difference
-from miue.selection.cross_validation import Recipe, Value, cross_validate, summarise
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
 from miue.networks.encoders import MLP
-from miue.common.errors import ConfigError, DataError, StorageError
+from miue.selection.comparison import compare, paired_difference
+from miue.selection.cross_validation import Recipe, Value, cross_validate, summarise
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
 
@@ -64,7 +65,8 @@ def test_a_killed_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     splits = make_folds(bags, 2)
     wanted = cross_validate(bags, splits, [1], tmp_path / "whole", QUICK, progress=False)
     with monkeypatch.context() as patch:
-        patch.setattr("miue.selection.cross_validation.evaluate", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        stop = Mock(side_effect=KeyboardInterrupt)
+        patch.setattr("miue.selection.cross_validation.evaluate", stop)
         with pytest.raises(KeyboardInterrupt):
             cross_validate(bags, splits, [1], tmp_path / "cv", QUICK, progress=False)
     assert cross_validate(bags, splits, [1], tmp_path / "cv", QUICK, progress=False) == wanted

@@ -14,8 +14,8 @@ from made_bags import separable_bags
 from safetensors.numpy import load_file, save_file
 
 import miue
-from miue.io.store.store import write_store
 from miue.common.errors import MiueError, ModelError, StorageError
+from miue.io.store.store import write_store
 from miue.training.callbacks import EpochLog
 
 SETTINGS = {"max_epochs": 2}

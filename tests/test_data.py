@@ -13,14 +13,14 @@ import pytest
 import torch
 
 import miue
-from miue.bags.dataset import BagDataset, Labels, as_float
 from miue.bags.coords import Coords
+from miue.bags.dataset import BagDataset, Labels, as_float
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.datasets.digits import IMAGES, digits_bags
 from miue.datasets.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with_foreign_instances
 from miue.datasets.gaussian import CENTRES, gaussian_bags
 from miue.datasets.image_files import read_idx, read_images
 from miue.datasets.mnist import mnist_bags
-from miue.common.errors import ConfigError, DataError, StorageError
 
 SMALL = {"train": 20, "validation": 10, "test": 15}
 

@@ -19,8 +19,8 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration, calibrate, decide, find_shift
 from miue.calibration.dataset_shift import CHANCE, KEY, DatasetShift, shift_of
-from miue.io.store.store import write_store
 from miue.distributions import Categorical
+from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
 
 LESS = {"scaling": False, "referral": None, "label_sets": None}

@@ -15,9 +15,9 @@ from made_files import slides
 
 import miue
 from miue.cli.held_out import calibration_bags
-from miue.io.store import write_store
-from miue.io.splits.files import read_splits
 from miue.common.errors import DataError, StorageError
+from miue.io.splits.files import read_splits
+from miue.io.store import write_store
 from miue.report.decisions_table import promised
 
 EASY = ["--max-error", "0.4", "--set-error", "0.2", "--false-alarms", "0.2"]

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from miue.common.errors import DataError
 from miue.distributions import Categorical, Dirichlet
 from miue.distributions.dirichlet import differential_entropy, divergence_from_uniform
+from miue.distributions.measures import MEASURES, measures_of
 from miue.distributions.special import (
     digamma_remainder,
     inverse_trigamma_remainder,
     lgamma_remainder,
     trigamma,
 )
-from miue.common.errors import DataError
-from miue.distributions.measures import MEASURES, measures_of
 
 mpmath.mp.dps = 50
 

@@ -13,12 +13,12 @@ from made_bags import separable_bags
 import miue
 from miue import distance_scores, prediction
 from miue.bags.dataset import BagDataset
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.datasets.digits import digits_bags
 from miue.datasets.image_shifts import SHIFTS, shifted_copies
-from miue.scores import DISTANCES
-from miue.common.errors import ConfigError, DataError, StorageError
-from papers.mirel.distance_choice import ranking
 from miue.predictions.folder import read_predictions
+from miue.scores import DISTANCES
+from papers.mirel.distance_choice import ranking
 
 SETTINGS = {"max_epochs": 2, "seed": 1}
 

@@ -18,6 +18,8 @@ from torch import Tensor
 
 import miue.scores.base as base
 import miue.scores.nearest_neighbours as nearest_neighbours
+from miue.bags.segments import Segments
+from miue.common.errors import DataError, ModelError
 from miue.scores import (
     DISTANCES,
     ClassConditionalMahalanobis,
@@ -27,8 +29,6 @@ from miue.scores import (
     Reconstruction,
     bag_distances,
 )
-from miue.common.errors import DataError, ModelError
-from miue.bags.segments import Segments
 
 LABELS = torch.tensor([0, 2, 5])  # bag labels need not be consecutive
 every_distance = pytest.mark.parametrize("distance", DISTANCES.values(), ids=DISTANCES)

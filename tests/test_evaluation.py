@@ -14,9 +14,11 @@ from sklearn.calibration import calibration_curve
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
 from miue.bags.dataset import Labels
+from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
 from miue.evaluation.evaluate import evaluate_level
+from miue.evaluation.evaluation import evaluation_table
 from miue.evaluation.metrics import (
     NO_LABEL,
     Metric,
@@ -27,10 +29,8 @@ from miue.evaluation.metrics import (
     negative_log_likelihood,
     separation,
 )
-from miue.evaluation.table import evaluation_table
-from miue.bags.ood_flags import OodFlags
-from miue.predictions.table import PredictionTable
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 
 
 def table(

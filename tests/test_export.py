@@ -14,8 +14,8 @@ from made_slides import GRID, STEP, alpha_of, export, prediction_table
 from miue.bags.coords import Coords, grid_step
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.export.patches import class_names, file_names
-from miue.predictions.folder import Predictions, read_predictions
 from miue.pathology.slides import find_slide, open_slide
+from miue.predictions.folder import Predictions, read_predictions
 
 
 def test_the_grid_step_is_the_common_one_even_where_pieces_of_tissue_have_grids_of_their_own() -> None:

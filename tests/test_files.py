@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import miue
-from miue.common import files
 from miue.bags.dataset import BagDataset
+from miue.common import files
 from miue.common.errors import StorageError, unknown_name
 from miue.common.files import atomic_file, atomic_folder, check_format, read_json, write_json
 

@@ -14,8 +14,8 @@ from made_slides import STEP, export, one_slide
 from miue.common.errors import ConfigError
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
 from miue.pathology.export.patches import patches_by_slide
-from miue.predictions.folder import Predictions
 from miue.pathology.slides import bounds_origin
+from miue.predictions.folder import Predictions
 
 
 def everything(names: list[str] | None = None) -> Selection:

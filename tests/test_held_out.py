@@ -14,8 +14,8 @@ from made_bags import separable_bags
 import miue
 from miue.bags.dataset import BagDataset, Labels
 from miue.cli.held_out import parts_of_run
-from miue.io.splits.files import read_parts
 from miue.common.errors import StorageError
+from miue.io.splits.files import read_parts
 
 TRAIN = ["--quiet", "--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none"]
 EASY = ["--max-error", "0.9", "--confidence", "0.5", "--set-error", "0.4", "--without", "ood", "--quiet"]

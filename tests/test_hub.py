@@ -23,12 +23,12 @@ from typer.testing import CliRunner
 import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import app
-from miue.io.store import write_store
 from miue.common.errors import ConfigError, ModelError, StorageError
 from miue.common.escapes import visible
 from miue.common.files import write_json
 from miue.hub import CARD, pull, push, write_card
 from miue.hub.card import TEXT
+from miue.io.store import write_store
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
 

@@ -18,22 +18,22 @@ from made_reports import reported, unpacked
 
 import miue
 from miue.bags.dataset import BagDataset, Labels
+from miue.bags.ood_flags import OodFlags, with_named_sets
 from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
 from miue.calibration.dataset_shift import find_shift, usual_values
-from miue.io.tables.bag_table import open_table
+from miue.common.errors import DataError
 from miue.datasets.digits import digits_bags
 from miue.datasets.gaussian import gaussian_bags
 from miue.datasets.image_shifts import shifted_copies
 from miue.distributions import Dirichlet
-from miue.common.errors import DataError
 from miue.evaluation import evaluate
 from miue.evaluation.bootstrap import resampled_metrics
 from miue.evaluation.evaluate import evaluate_level
 from miue.evaluation.metrics import NEITHER_KNOWN, NONE_KNOWN_IN, NONE_KNOWN_OUT, Metric
-from miue.bags.ood_flags import OodFlags, with_named_sets
+from miue.io.tables.bag_table import open_table
+from miue.predictions.folder import Predictions, read_predictions, read_table
 from miue.predictions.patients import by_patient
 from miue.predictions.table import PredictionTable
-from miue.predictions.folder import Predictions, read_predictions, read_table
 from miue.report.figures import confidence_figure
 from miue.training.fit import check_labels
 

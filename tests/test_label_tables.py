@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from miue.bags.dataset import BagDataset
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.labels.bag_names import key_of
-from miue.io.labels.label_table import LabelTable, read_label_table
 from miue.io.labels.join import label_bags
+from miue.io.labels.label_table import LabelTable, read_label_table
 from miue.io.load import open_source
 from miue.io.store.store import write_store
-from miue.common.errors import ConfigError, DataError, StorageError
 from miue.predictions.csv import read_text_columns
 
 

@@ -14,13 +14,12 @@ import torch
 from made_bags import FITTING, separable_bags
 
 import miue
-from miue.model.model import predict as prediction
-from miue.bags.dataset import BagDataset
-from miue.model.config import DataContract, build_method, model_config
-from miue.methods import METHODS
-from miue.networks import base as networks
-from miue.bags.dataset import batches
 from miue.bags.batches import ordered_batches, read_ahead
+from miue.bags.dataset import BagDataset, batches
+from miue.methods import METHODS
+from miue.model.config import DataContract, build_method, model_config
+from miue.model.model import predict as prediction
+from miue.networks import base as networks
 
 
 def method_of(name: str, network: str, dropout: float = 0.0) -> miue.methods.Method:

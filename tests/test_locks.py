@@ -17,12 +17,12 @@ from commands import fail, run
 from made_bags import separable_bags
 
 import miue
-from miue.selection.cross_validation import Recipe, cross_validate
-from miue.io.store.pack import pack
-from miue.io.splits.draw import make_folds
 from miue.common.errors import StorageError
 from miue.common.files import atomic_file, atomic_folder
 from miue.common.locks import locked
+from miue.io.splits.draw import make_folds
+from miue.io.store.pack import pack
+from miue.selection.cross_validation import Recipe, cross_validate
 
 HOLD = """
 import sys, time

@@ -11,9 +11,9 @@ from commands import run
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.io.tables.bag_table import open_table, with_instance_labels
-from miue.io.load import open_source
 from miue.common.errors import DataError, MiueError, StorageError
+from miue.io.load import open_source
+from miue.io.tables.bag_table import open_table, with_instance_labels
 from miue.io.tables.long_table import read_long_table
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from miue.bags.segments import Segments
 from miue.distributions.special import trigamma
 from miue.evidence import ACTIVATIONS, alpha_of, residual_log_evidence
 from miue.evidence.losses import (
@@ -31,7 +32,6 @@ from miue.evidence.weak_supervision import (
     weighted_evidence,
     weighted_loss,
 )
-from miue.bags.segments import Segments
 
 mpmath.mp.dps = 40
 

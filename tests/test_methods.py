@@ -10,14 +10,14 @@ from made_bags import FITTING
 from torch import Tensor
 
 from miue.bags.dataset import BagBatch
-from miue.distributions import Dirichlet
-from miue.networks.encoders import MLP
+from miue.bags.segments import Segments
 from miue.common.errors import ConfigError
+from miue.distributions import Dirichlet
 from miue.evidence import alpha_of
 from miue.evidence.losses import EvidentialLoss
 from miue.methods import METHODS, MIREL, Method
 from miue.networks import NETWORKS, initialise
-from miue.bags.segments import Segments
+from miue.networks.encoders import MLP
 
 
 def batch_of(sizes: list[int], labels: list[int]) -> BagBatch:

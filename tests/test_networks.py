@@ -8,11 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from miue.networks.encoders import MLP, AlexNet, CompactCNN, LeNet
+from miue.bags.segments import Segments
 from miue.common.errors import ModelError
 from miue.networks import NETWORKS, DualStreamNetwork, MILNetwork, initialise
 from miue.networks.base import instance_logits_of_features
-from miue.bags.segments import Segments
+from miue.networks.encoders import MLP, AlexNet, CompactCNN, LeNet
 
 WIDTH, CLASSES = 7, 3
 

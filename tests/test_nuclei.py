@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from miue.bags.dataset import BagDataset
 from miue.cli.app import app
-from miue.datasets.image_shifts import shifted_copies
-from papers.mirel.nuclei.bags import ARCHIVE, nuclei_bags
-from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
-from miue.io.store.store import read_store
 from miue.common.errors import ConfigError, StorageError
+from miue.datasets.image_shifts import shifted_copies
+from miue.io.store.store import read_store
+from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
 from papers.mirel import noticed_shifts, nuclei
-from papers.mirel.nuclei.shift_detection import Noticed, noticed_file, parts_of, read_noticed, write_noticed
+from papers.mirel.nuclei.bags import ARCHIVE, nuclei_bags
 from papers.mirel.nuclei.experiment import CONTENDERS, FOLDS, Task, fold_of, missing, run_task, tasks_of
+from papers.mirel.nuclei.shift_detection import Noticed, noticed_file, parts_of, read_noticed, write_noticed
 from papers.mirel.nuclei.table import nuclei_page
 from papers.mirel.results import Result, metric_of, read_results, write_results
 

@@ -12,11 +12,11 @@ from commands import run
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.io.store import pack as packing
+from miue.common.errors import DataError, StorageError
 from miue.io.folders.bag_folder import open_folder
 from miue.io.labels.label_table import read_label_table
+from miue.io.store import pack as packing
 from miue.io.store.pack import pack, verify
-from miue.common.errors import DataError, StorageError
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from miue.cli import app
-from miue.model.config import DataContract, build_method, model_config, training_config
-from miue.datasets.gaussian import gaussian_bags
 from miue.common.errors import ConfigError, StorageError
+from miue.datasets.gaussian import gaussian_bags
+from miue.model.config import DataContract, build_method, model_config, training_config
 from papers.mirel import Preset, preset, preset_names, published_table, published_tables, runner
 from papers.mirel.preset import parse_preset
 from papers.mirel.results import Result, metric_of, read_results, write_results

@@ -16,11 +16,13 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.dataset import BagDataset, Labels
+from miue.bags.ood_flags import OodFlags
 from miue.cli import app
+from miue.common.errors import ConfigError
 from miue.datasets.gaussian import gaussian_bags
 from miue.datasets.mnist import digits_of_test_bags, mnist_bags
 from miue.distributions import Categorical, Dirichlet
-from miue.common.errors import ConfigError
+from miue.predictions.table import PredictionTable
 from papers.mirel.figures import FIGURES, Drawn, bag_examples, estimator_surfaces, ood_sweep, paper_figure
 from papers.mirel.figures.confidence_by_digit import digit_rows
 from papers.mirel.figures.confidence_by_ratio import by_ratio, summary_rows
@@ -35,8 +37,6 @@ from papers.mirel.figures.ood_sweep import (
     scores_of,
 )
 from papers.mirel.runner import Places
-from miue.bags.ood_flags import OodFlags
-from miue.predictions.table import PredictionTable
 
 
 @pytest.fixture

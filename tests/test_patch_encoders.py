@@ -14,8 +14,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from miue.pathology.patch_encoders import network_encoder, plain_encoder
 from miue.common.errors import ConfigError, MiueError, ModelError, StorageError
+from miue.pathology.patch_encoders import network_encoder, plain_encoder
 
 SIDE, WIDTH = 11, 6
 

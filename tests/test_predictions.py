@@ -13,8 +13,8 @@ import torch
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.distributions import Categorical, Dirichlet
 from miue.common.errors import DataError, StorageError
+from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
 from miue.predictions.folder import Predictions, read_predictions, read_table, read_tables
 

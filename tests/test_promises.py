@@ -18,8 +18,8 @@ from scipy.stats import binom
 from miue.calibration import Calibration, FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
 from miue.calibration.binomial import p_values
 from miue.calibration.referral import fallback_tests
-from miue.predictions.decisions import Decisions
 from miue.distributions import Categorical
+from miue.predictions.decisions import Decisions
 from miue.predictions.folder import Predictions
 
 MANY = pytest.mark.parametrize("runs", [60, pytest.param(500, marks=pytest.mark.slow)])

@@ -16,11 +16,11 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from miue.io.folders.file_instances import FileInstances
 from miue.common.errors import DataError
+from miue.io.folders.discovery import bag_files
+from miue.io.folders.file_instances import FileInstances
 from miue.io.formats import READERS, contents_of, read_rows
 from miue.io.formats.arrays import Member
-from miue.io.folders.discovery import bag_files
 
 FEATURES = made_files.features_of(7)
 

@@ -20,12 +20,12 @@ import pytest
 from commands import run
 
 import miue
-from miue.io.folders.bag_folder import open_folder
-from miue.io.labels.label_table import read_label_table
-from miue.pathology.tile_files import read_about, read_tiles
 from miue.common.errors import DataError, StorageError
+from miue.io.folders.bag_folder import open_folder
 from miue.io.formats import contents_of, isolated, read_rows
 from miue.io.formats import process as reading
+from miue.io.labels.label_table import read_label_table
+from miue.pathology.tile_files import read_about, read_tiles
 
 FEATURES = made_files.features_of(7)
 SCRIPT = """

@@ -14,8 +14,8 @@ from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate
 from miue.calibration.binomial import p_values
 from miue.calibration.patients import counted_bags
 from miue.calibration.referral import fallback_tests, fit_referral
-from miue.distributions import Categorical
 from miue.common.errors import ConfigError, DataError
+from miue.distributions import Categorical
 from miue.predictions.folder import Predictions
 
 

@@ -17,10 +17,10 @@ import miue
 from miue.bags.dataset import Labels
 from miue.calibration import FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
 from miue.cli import app
-from miue.io.store.store import write_store
 from miue.common.errors import DataError, MiueError
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import NO_LABEL
+from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
 from miue.report import page
 from miue.report.page import json_in_html

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from made_predictions import NASTY, chromium, made_predictions, on_a_slide, unlabelled, without_evidence
 
-from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
 from miue.bags.coords import Coords
+from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
 from miue.evaluation.evaluate import default_measures
 from miue.evaluation.metrics import NO_LABEL
 from miue.predictions.folder import Predictions

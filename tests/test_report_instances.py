@@ -13,10 +13,10 @@ from made_predictions import made_predictions, on_a_slide
 from made_reports import Page, reported, store_of, unpacked
 from typer.testing import CliRunner
 
-from miue.cli import app
 from miue.bags.coords import Coords
-from miue.io.load import open_source
+from miue.cli import app
 from miue.common.errors import ConfigError, DataError
+from miue.io.load import open_source
 from miue.predictions.folder import Predictions
 from miue.report.details import all_instances
 from miue.report.runs import compare, named_runs

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.io.splits.draw import make_folds
 from miue.model.config import TrainingConfig
 from miue.selection.cross_validation import Recipe, cross_validate
-from miue.io.splits.draw import make_folds
 from miue.training import checkpoint, together
 from miue.training.callbacks import BestWeights
 from miue.training.module import optimizer_and_schedule

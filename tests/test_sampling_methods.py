@@ -13,13 +13,13 @@ from scipy import integrate
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.model.config import member_seeds
-from miue.distributions import Categorical, Draws
+from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, DataError
+from miue.distributions import Categorical, Draws
 from miue.methods.attention_proxy import attention_proxy
 from miue.methods.bayes_mil import BayesMIL, VariationalLinear
+from miue.model.config import member_seeds
 from miue.predictions.folder import read_predictions
-from miue.bags.segments import Segments
 
 SETTINGS = {"seed": 3, "max_epochs": 2, "learning_rate": 1e-3}
 DRAWING = [

@@ -10,8 +10,8 @@ from sklearn.linear_model import LogisticRegression
 from test_calibration import softmax_problem
 
 from miue.calibration.scaling import fit_scaling
-from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.common.errors import DataError
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 
 
 def test_a_planted_temperature_is_found_and_is_that_of_logistic_regression() -> None:

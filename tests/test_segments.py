@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from miue.common.errors import DataError
 from miue.bags.segments import (
     Segments,
     per_instance,
@@ -22,6 +21,7 @@ from miue.bags.segments import (
     segment_sum,
     segment_weighted_sum,
 )
+from miue.common.errors import DataError
 
 ragged_sizes = st.one_of(
     st.lists(st.integers(1, 11), min_size=1, max_size=7),

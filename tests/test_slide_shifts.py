@@ -16,10 +16,10 @@ from test_patch_encoders import Means, scripted
 from typer.testing import CliRunner
 
 from miue.cli.app import app
+from miue.common.errors import DataError, StorageError
 from miue.pathology.color_texture import colour_texture
 from miue.pathology.slide_shifts import GAP
 from miue.pathology.stain_shifts import blurred
-from miue.common.errors import DataError, StorageError
 
 
 def run(*words: object) -> Any:

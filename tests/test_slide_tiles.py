@@ -13,10 +13,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from miue.cli.app import app
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.color_texture import NAME, WIDTH, colour_texture
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.tiling import Tiling, level0_magnification, read_patch, tile_slide, tissue_grid, tissue_mask
-from miue.common.errors import ConfigError, DataError, StorageError
 
 
 def run(*words: object) -> Any:

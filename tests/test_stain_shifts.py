@@ -8,9 +8,17 @@ from scipy.ndimage import gaussian_filter
 from skimage.color import hed_from_rgb, rgb_from_hed
 
 from miue.bags.dataset import BagDataset
-from miue.datasets.image_shifts import shifted_copies
-from miue.pathology.stain_shifts import ALL_SHIFTS, BLUR_SIGMA, HED_RANGE, STRENGTHS, StainShift, blurred, stain_varied
 from miue.common.errors import ConfigError
+from miue.datasets.image_shifts import shifted_copies
+from miue.pathology.stain_shifts import (
+    ALL_SHIFTS,
+    BLUR_SIGMA,
+    HED_RANGE,
+    STRENGTHS,
+    StainShift,
+    blurred,
+    stain_varied,
+)
 
 
 def stained(count: int = 5, side: int = 13, seed: int = 0) -> np.ndarray:

@@ -13,13 +13,13 @@ from commands import fail, run
 from made_predictions import made_predictions
 from rich.console import Console
 
-from miue.bags.dataset import BagDataset
 from miue.bags.coords import Coords
-from miue.io.store.store import write_store
+from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
 from miue.common.escapes import visible
-from miue.predictions.folder import Predictions
 from miue.common.terminal import TextTable
+from miue.io.store.store import write_store
+from miue.predictions.folder import Predictions
 
 HOSTILE = ("[/x]", "[low]", "[red]a[/red]", ":smile:", "\\[b]", "\x1b[31mred", "\x9b2J", "\x07", "‮abc")
 HARMLESS = ("naïve", "腫瘍", "a_b*c", "family 👨‍👩‍👧", "می‌خواهم")

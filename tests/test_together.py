@@ -15,12 +15,12 @@ from made_bags import separable_bags
 from made_images import bright_bags
 
 import miue
-from miue.training import train as api
 from miue.bags.dataset import BagDataset, Labels
-from miue.model.config import DataContract, TrainingConfig, build_method, model_config, training_config
 from miue.common.errors import ConfigError
 from miue.methods import Method
+from miue.model.config import DataContract, TrainingConfig, build_method, model_config, training_config
 from miue.networks import NETWORKS
+from miue.training import train as api
 from miue.training.fit import Run, TrainingSummary, fit
 from miue.training.together import can_train_together, fit_together, is_faster_together
 

@@ -15,15 +15,15 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.dataset import BagBatch
+from miue.bags.segments import Segments
 from miue.cli import app
-from miue.distributions import Dirichlet
-from miue.networks.encoders import MLP
 from miue.common.errors import ConfigError
+from miue.distributions import Dirichlet
 from miue.methods import METHODS, MIREL
 from miue.networks import NETWORKS, TORCHMIL_NETWORKS, MILNetwork, PaddedNetwork, initialise, padded
 from miue.networks.base import instance_logits_of_features
+from miue.networks.encoders import MLP
 from miue.networks.padded import bags_of_like_size, padded_positions
-from miue.bags.segments import Segments
 
 WIDTH, HIDDEN, CLASSES = 7, 8, 3
 MASKED = sorted(set(TORCHMIL_NETWORKS) - {"torchmil-transmil"})

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 import miue
 from miue.bags.dataset import BagDataset
 from miue.cli import app
-from miue.io.store import write_store
 from miue.common.errors import ConfigError
+from miue.io.store import write_store
 from miue.training import trackers
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the trackers' own code

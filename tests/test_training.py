@@ -19,12 +19,12 @@ from made_bags import separable_bags
 from safetensors.torch import load_file
 
 import miue
-from miue.bags.dataset import BagDataset
-from miue.cli.held_out import parts_of_run
-from miue.model.config import TrainingConfig
-from miue.common.errors import ConfigError, DataError, StorageError
-from miue.bags.ood_flags import OodFlags
 from miue.bags.batches import ordered_batches, shuffled_batches
+from miue.bags.dataset import BagDataset
+from miue.bags.ood_flags import OodFlags
+from miue.cli.held_out import parts_of_run
+from miue.common.errors import ConfigError, DataError, StorageError
+from miue.model.config import TrainingConfig
 from miue.training.checkpoint import read_nested, write_nested
 from miue.training.module import TrainingModule
 

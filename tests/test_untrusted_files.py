@@ -20,18 +20,18 @@ import torch
 from pyarrow import parquet
 from safetensors.torch import save_file
 
-from miue.bags.dataset import BagDataset
 from miue.bags.coords import Coords
+from miue.bags.dataset import BagDataset
+from miue.bags.ood_flags import OodFlags
+from miue.common.errors import DataError, MiueError, StorageError
 from miue.datasets.image_files import has_split, read_idx
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
+from miue.io.formats import contents_of, isolated, read_rows
 from miue.io.splits.files import read_splits
 from miue.io.store.store import read_store, write_store
-from miue.pathology.tile_files import read_about, read_tiles
-from miue.common.errors import DataError, MiueError, StorageError
-from miue.bags.ood_flags import OodFlags
-from miue.io.formats import contents_of, isolated, read_rows
 from miue.io.tables.long_table import read_long_table
+from miue.pathology.tile_files import read_about, read_tiles
 
 FEATURES = made_files.features_of(7)
 COORDS = made_files.grid(7, 512).astype(np.float64)

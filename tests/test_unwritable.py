@@ -17,13 +17,13 @@ from made_predictions import made_predictions
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.selection.cross_validation import Recipe, cross_validate
-from miue.io.store import write_store
-from miue.io.store.pack import pack
-from miue.io.splits.draw import make_folds
 from miue.common.devices import lightning_device, torch_device
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import atomic_file
+from miue.io.splits.draw import make_folds
+from miue.io.store import write_store
+from miue.io.store.pack import pack
+from miue.selection.cross_validation import Recipe, cross_validate
 
 QUICK = {"max_epochs": 1}
 

@@ -17,13 +17,13 @@ from made_slides import prediction_table as table
 
 import miue
 import miue.calibration
-from miue.predictions.decisions import Decisions
-from miue.distributions import Categorical, Dirichlet
 from miue.common.errors import ConfigError, StorageError
 from miue.common.escapes import escape_formula
-from miue.report.worklist import BETWEEN, FAR, FEW, FLAGGED, REFERRED, UNSURE, Limits, worklist, write_worklist
+from miue.distributions import Categorical, Dirichlet
+from miue.predictions.decisions import Decisions
 from miue.predictions.folder import Predictions
 from miue.predictions.validation_quantiles import ValidationQuantiles
+from miue.report.worklist import BETWEEN, FAR, FEW, FLAGGED, REFERRED, UNSURE, Limits, worklist, write_worklist
 
 
 def worrying() -> Predictions:

@@ -101,10 +101,10 @@ def paper_table(
     out: Annotated[Path | None, typer.Option(help="Also write the Markdown to this file.")] = None,
 ) -> None:
     """Print a table as Markdown: ours, the paper's, and the difference in standard deviations."""
+    from miue.common.files import atomic_file
     from papers.mirel import published_table
     from papers.mirel.runner import Places
     from papers.mirel.tables import markdown_table
-    from miue.common.files import atomic_file
 
     text = markdown_table(published_table(name), Places(Path(), Path(), results), seeds_of(seeds))
     if out is not None:

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from miue.common.files import atomic_file
 from miue.datasets.image_shifts import SHIFTS, shifted_copies
-from miue.model.feature_scores import fit_distances
-from miue.scores import DISTANCES
 from miue.evaluation import evaluate
+from miue.model.feature_scores import fit_distances
+from miue.model.model import Model
+from miue.scores import DISTANCES
 from papers.mirel.preset import preset
 from papers.mirel.runner import Places, store_of
-from miue.common.files import atomic_file
-from miue.model.model import Model
 
 COLUMNS = ("preset", "seed", "level", "score", *SHIFTS, "mean")
 

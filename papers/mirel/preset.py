@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from miue.common.errors import ConfigError, unknown_name
 from miue.model.config import Option
 from miue.scores import DISTANCES
-from miue.common.errors import ConfigError, unknown_name
 
 
 class Preset(BaseModel):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from miue.common.errors import StorageError
-from miue.evaluation import Evaluation, LevelEvaluation, Metric
 from miue.common.files import atomic_file
+from miue.evaluation import Evaluation, LevelEvaluation, Metric
 
 COLUMNS = ("preset", "seed", "estimator", "level", "task", "measure", "value")
 DEFAULT = "default"  # the measure that the paper uses for the task

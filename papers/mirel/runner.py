@@ -11,12 +11,12 @@ from multiprocessing import get_context
 from typing import TYPE_CHECKING
 
 from miue.common.errors import ConfigError
+from miue.common.locks import locked
 from miue.evaluation import evaluate
 from papers.mirel.paths import SEEDS, Places
 from papers.mirel.preset import Preset, preset
 from papers.mirel.results import Result, read_results, results_of, write_results
 from papers.mirel.stores import make_stores, store_of
-from miue.common.locks import locked
 
 if TYPE_CHECKING:
     from miue.model.model import Model

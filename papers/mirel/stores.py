@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from miue.bags.dataset import BagDataset
-from miue.model.config import Option
 from miue.common.errors import StorageError, unknown_name
+from miue.model.config import Option
 from papers.mirel.paths import Places
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ def _made_by(data: str, arguments: Mapping[str, Option]) -> dict[str, Option]:
 
 def _opened(data: str, source: Path, arguments: Mapping[str, Any], progress: bool) -> OpenedBags:
     """Return the bags as their source gives them: drawn anew, or slides whose features lie in files."""
-    from papers.mirel.camelyon16 import bags as slides
     from miue.datasets import cifar10 as cifar10
     from miue.datasets import mnist as mnist
     from miue.datasets.gaussian import gaussian_bags
     from miue.io.load import OpenedBags
+    from papers.mirel.camelyon16 import bags as slides
 
     make: dict[str, Callable[[], OpenedBags]] = {
         "mnist-bags": lambda: OpenedBags(mnist.mnist_bags(source, ood=mnist.OOD_SOURCES, **arguments)),

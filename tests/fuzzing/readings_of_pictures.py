@@ -31,8 +31,8 @@ def check_archive(case: Case, seen: Any, whole: Any) -> str:
 
 def slide(case: Case) -> dict[str, Any]:
     """Cut the slide into patches."""
-    from miue.pathology.tile_files import read_tiles
     from miue.io.formats import contents_of, read_rows
+    from miue.pathology.tile_files import read_tiles
 
     run("data", "tile", case.path, "--out", case.folder / "tiles", "--quiet")
     path = case.folder / "tiles" / "slide.h5"

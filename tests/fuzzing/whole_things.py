@@ -14,8 +14,8 @@ import torch
 from made_predictions import made_predictions, on_a_slide
 from safetensors.torch import save_file
 
-from miue.bags.dataset import BagDataset
 from miue.bags.coords import Coords
+from miue.bags.dataset import BagDataset
 from miue.predictions.folder import Predictions
 
 WIDTH = 6

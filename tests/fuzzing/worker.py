@@ -127,9 +127,6 @@ def main() -> None:
     silence = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silence, 1)
     os.environ["NO_COLOR"] = "1"
-    import miue.training.train
-    import miue.cli
-    import miue.report.report  # noqa: F401
 
     if not base.exists():
         build(base)

@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset, Labels
+from miue.bags.ood_flags import OodFlags
+from miue.common.errors import DataError, StorageError, unknown_name
 from miue.io.folders.bag_folder import dataset_of, open_folder
-from papers.mirel.camelyon16.patches import with_patch_labels
-from papers.mirel.camelyon16.slides import CHOSEN, CLASSES, camelyon16_slides
+from miue.io.formats import Contents
 from miue.io.labels.join import LeftOut
 from miue.io.load import OpenedBags
 from miue.pathology.stain_shifts import KINDS, STRENGTHS
 from miue.pathology.tile_files import read_about
-from miue.common.errors import DataError, StorageError, unknown_name
-from miue.bags.ood_flags import OodFlags
-from miue.io.formats import Contents
+from papers.mirel.camelyon16.patches import with_patch_labels
+from papers.mirel.camelyon16.slides import CHOSEN, CLASSES, camelyon16_slides
 
 HOME, FEATURES, SHIFTED, PRAD = "camelyon16", "features", "shifted", "tcga-prad"
 EXTRACT = "extract features of all slides with one encoder; docs/camelyon16.md says where they go"

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset, Labels
-from miue.pathology.annotations import SUFFIXES, is_tumour, read_tumour, tumour_share
-from miue.io.tables.bag_table import with_instance_labels
-from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, TRAINING
 from miue.common.errors import DataError, StorageError
 from miue.common.progress import tracked
+from miue.io.tables.bag_table import with_instance_labels
+from miue.pathology.annotations import SUFFIXES, is_tumour, read_tumour, tumour_share
+from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, TRAINING
 
 OUTLINES, TABLE = "annotations", "patch-labels.csv"
 

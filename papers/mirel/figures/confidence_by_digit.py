@@ -12,11 +12,11 @@ from jaxtyping import Int64
 from matplotlib.figure import Figure
 
 from miue.datasets.mnist import TARGET, digits_of_test_bags, mnist_bags
+from miue.predictions.table import PredictionTable
 from papers.mirel.figures.drawn import Cell, Drawn, plain
 from papers.mirel.figures.ood_sweep import CONFIDENCE, scores_of
 from papers.mirel.preset import preset
 from papers.mirel.runner import Places, train_preset
-from miue.predictions.table import PredictionTable
 
 COLUMNS = (
     "preset",

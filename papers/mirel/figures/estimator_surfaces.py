@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 
 from miue.bags.dataset import BagDataset
 from miue.distributions import Dirichlet
+from miue.predictions.table import PredictionTable
 from papers.mirel.figures.drawn import Cell, Drawn, plain
 from papers.mirel.figures.ood_sweep import CONFIDENCE, scores_of
 from papers.mirel.runner import Places, store_of, train_preset
-from miue.predictions.table import PredictionTable
 
 PANELS = (
     ("synthetic/abmil-deterministic", "attention", "a_k of ABMIL"),

@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Float32
 
 from miue.bags.dataset import BagDataset
+from miue.common.files import atomic_file
 from miue.distributions import Dirichlet
+from miue.predictions.table import PredictionTable
 from papers.mirel.preset import preset
 from papers.mirel.runner import Places, store_of, train_preset
-from miue.common.files import atomic_file
-from miue.predictions.table import PredictionTable
 
 RATIOS = (0.2, 0.4, 0.6, 0.8, 1.0)
 SOURCES = ("fmnist", "kmnist")

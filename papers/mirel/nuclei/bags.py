@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.datasets.image_archives import open_archive, read_strips
 from miue.common.errors import StorageError
+from miue.datasets.image_archives import open_archive, read_strips
 
 ARCHIVE = "crchisto_nuclei27.npz"
 SIDE = 27

@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 
 from miue.cli.options import Device
-from papers.mirel.cli import seeds_of
 from miue.common.terminal import say
+from papers.mirel.cli import seeds_of
 
 nuclei_app = typer.Typer(
     help="Cross-validate on nuclei-bags: real histology, the truth of every instance, and shifts.",
@@ -75,9 +75,9 @@ def nuclei_noticed(
 
     Example: miue nuclei noticed --source data --method mirel --seeds 42,17
     """
+    from miue.common.progress import tracked
     from papers.mirel.nuclei.bags import nuclei_bags
     from papers.mirel.nuclei.shift_detection import noticed_file, noticed_shifts, write_noticed
-    from miue.common.progress import tracked
 
     runs = [(name, seed) for name in method or ["mirel"] for seed in seeds_of(seeds)]
     left = [(name, seed) for name, seed in runs if not noticed_file(results, name, seed).exists()]
@@ -96,8 +96,8 @@ def nuclei_table(
     out: Annotated[Path | None, typer.Option(help="Also write the Markdown to this file.")] = None,
 ) -> None:
     """Print mean ± standard deviation over repetitions, beside published numbers, as Markdown."""
-    from papers.mirel.nuclei.table import nuclei_page
     from miue.common.files import atomic_file
+    from papers.mirel.nuclei.table import nuclei_page
 
     text = nuclei_page(results, seeds_of(seeds))
     if out is not None:
@@ -112,8 +112,8 @@ def make_nuclei_bags(source: Path, ood: list[str], split: list[str] | None) -> A
     Raises:
         ConfigError: one of the two was asked for.
     """
-    from papers.mirel.nuclei.bags import nuclei_bags
     from miue.common.errors import ConfigError
+    from papers.mirel.nuclei.bags import nuclei_bags
 
     if ood or split:
         raise ConfigError(

@@ -16,14 +16,14 @@ import numpy as np
 from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from miue.bags.dataset import BagDataset
-from miue.model.config import Option
-from miue.datasets.image_shifts import shifted_copies
-from miue.pathology.stain_shifts import ALL_SHIFTS
 from miue.common.errors import unknown_name
-from miue.evaluation import evaluate
-from papers.mirel.results import Result, read_results, results_of, write_results
-from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.common.seeds import seed_of
+from miue.datasets.image_shifts import shifted_copies
+from miue.evaluation import evaluate
+from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
+from miue.model.config import Option
+from miue.pathology.stain_shifts import ALL_SHIFTS
+from papers.mirel.results import Result, read_results, results_of, write_results
 
 FOLDS = 10
 VALIDATION_BAGS = 15

@@ -15,14 +15,14 @@ import numpy as np
 from sklearn.model_selection import train_test_split
 
 from miue.bags.dataset import BagDataset
+from miue.bags.ood_flags import OodFlags
 from miue.calibration import FalseAlarmGoal, calibrate, decide
 from miue.calibration.dataset_shift import shift_of
+from miue.common.errors import unknown_name
+from miue.common.files import atomic_file
 from miue.datasets.image_shifts import shifted_copies
 from miue.pathology.stain_shifts import ALL_SHIFTS
-from miue.common.errors import unknown_name
 from papers.mirel.nuclei.experiment import CONTENDERS, ENCODER, NETWORK, OPTIONS, SETTINGS
-from miue.common.files import atomic_file
-from miue.bags.ood_flags import OodFlags
 
 TEST_BAGS, CALIBRATION_BAGS, VALIDATION_BAGS = 30, 20, 10
 FALSE_ALARMS = 0.1

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.pathology.stain_shifts import ALL_SHIFTS
+from papers.mirel.nuclei.experiment import CONTENDERS, FOLDS, Task
 from papers.mirel.nuclei.shift_detection import (
     CALIBRATION_BAGS,
     FALSE_ALARMS,
@@ -16,7 +17,6 @@ from papers.mirel.nuclei.shift_detection import (
     noticed_file,
     read_noticed,
 )
-from papers.mirel.nuclei.experiment import CONTENDERS, FOLDS, Task
 from papers.mirel.results import DEFAULT, Result, metric_of, read_results
 
 PUBLISHED = (

@@ -1,0 +1,1 @@
+"""Bags: instances in segments, what is known of them, and batches."""

@@ -13,9 +13,9 @@ from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from miue.bags.coords import Coords
-from miue.common.errors import DataError
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import Segments
+from miue.common.errors import DataError
 
 
 @dataclass(frozen=True)

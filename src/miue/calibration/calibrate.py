@@ -18,10 +18,10 @@ from miue.calibration.needs import Goals, check_bags
 from miue.calibration.patients import counted_bags
 from miue.calibration.referral import Referral, ReferralGoal, fit_referral, needed_for_referral, refuse_all
 from miue.calibration.scaling import fit_scaling
-from miue.predictions.decisions import RESERVED
 from miue.common.errors import ConfigError, unknown_name
-from miue.predictions.table import PredictionTable
+from miue.predictions.decisions import RESERVED
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 
 
 def calibrate(

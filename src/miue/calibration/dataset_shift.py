@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from miue.calibration.compared import compared_uncertainties
 from miue.calibration.patients import counted_bags
-from miue.predictions.table import PredictionTable
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 
 KEY = "dataset_shift"
 """Where predictions keep what was found."""

@@ -11,10 +11,10 @@ from miue.calibration.calibration import Calibration
 from miue.calibration.compared import compared_uncertainties
 from miue.calibration.dataset_shift import KEY, find_shift
 from miue.calibration.referral import Referral
-from miue.predictions.decisions import OUT_OF_DISTRIBUTION, REFER, Decisions
 from miue.common.errors import DataError
-from miue.predictions.table import PredictionTable
+from miue.predictions.decisions import OUT_OF_DISTRIBUTION, REFER, Decisions
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 
 
 def decide(predictions: Predictions, calibration: Calibration) -> Predictions:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from miue.bags.dataset import Labels
+from miue.bags.ood_flags import OodFlags
 from miue.calibration.false_alarms import FalseAlarmGoal, needed_for_false_alarms, rank_of_threshold
 from miue.calibration.label_sets import LabelSetGoal
 from miue.calibration.patients import counted_rows
 from miue.calibration.ranks import needed_for_rank
 from miue.calibration.referral import ReferralGoal, needed_for_referral
 from miue.common.errors import ConfigError, DataError
-from miue.bags.ood_flags import OodFlags
 
 
 @dataclass(frozen=True)

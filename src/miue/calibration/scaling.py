@@ -11,8 +11,8 @@ from jaxtyping import Float, Int64
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
-from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.common.errors import DataError
+from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 
 COLDEST, HOTTEST = 0.05, 20.0
 _STEPS = 61  # temperatures tried before the search between neighbours

@@ -14,15 +14,15 @@ from miue.cli.hub import hub_app
 from miue.cli.inspect import inspect
 from miue.cli.interrupt import Commands
 from miue.cli.make import data_make
-from papers.mirel.nuclei.cli import nuclei_app
 from miue.cli.pack import data_pack, data_split
-from papers.mirel.cli import paper_app
 from miue.cli.patch_labels import data_patch_labels
 from miue.cli.predict import predict
 from miue.cli.report import report
 from miue.cli.shift import data_shift
 from miue.cli.tile import data_tile
 from miue.cli.train import train
+from papers.mirel.cli import paper_app
+from papers.mirel.nuclei.cli import nuclei_app
 
 app = typer.Typer(
     name="miue",

@@ -31,9 +31,9 @@ def compare(
     may differ.
     Example: miue compare cv-attention cv-max cv-dsmil --metric accuracy --metric auroc --out table.md
     """
-    from miue.selection.comparison import compare as side_by_side
     from miue.common.errors import ConfigError, unknown_name
     from miue.common.files import atomic_file
+    from miue.selection.comparison import compare as side_by_side
 
     found = side_by_side(folders)
     known = list(dict.fromkeys(key for one in found for key in one.summaries))

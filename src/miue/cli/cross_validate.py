@@ -48,10 +48,10 @@ def cross_validate(
     command goes on.
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """
-    from miue.training.train import DEFAULT_DISTANCES
+    from miue.io.splits.draw import make_folds
     from miue.selection.cross_validation import Recipe
     from miue.selection.cross_validation import cross_validate as run
-    from miue.io.splits.draw import make_folds
+    from miue.training.train import DEFAULT_DISTANCES
 
     options, settings = parse_settings(setting or [], {})
     numbers = _seeds(seeds)

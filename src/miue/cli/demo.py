@@ -15,7 +15,7 @@ def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = F
     HTML report.
     """
     from miue.cli.demo_run import run_demo
-    from miue.evaluation.table import evaluation_table
+    from miue.evaluation.evaluation import evaluation_table
 
     evaluation = run_demo(out, overwrite=overwrite, progress=not quiet)
     show_table(evaluation_table(evaluation).as_rich("Evaluation"))

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.training.train import train
 from miue.bags.dataset import BagDataset
-from miue.datasets.digits import digits_bags
-from miue.io.store.store import write_store
-from miue.evaluation import Evaluation, evaluate
 from miue.common.files import atomic_folder, write_json
+from miue.datasets.digits import digits_bags
+from miue.evaluation import Evaluation, evaluate
+from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
 from miue.report.figures import bag_figure, confidence_figure, save_figure
 from miue.report.report import write_report
+from miue.training.train import train
 
 SETTINGS = {"seed": 42, "learning_rate": 5e-4, "max_epochs": 80, "stop_patience": 10, "lr_patience": 5}
 

@@ -25,9 +25,9 @@ def evaluate(
     instance and measure columns are used where they are there. OOD needs is_ood: true, false, or empty where
     unknown. Labels of a folder come with 'miue predict --labels TABLE'.
     """
-    from miue.evaluation import evaluate as evaluate_predictions
-    from miue.evaluation.table import decision_table, evaluation_table
     from miue.common.files import write_json
+    from miue.evaluation import evaluate as evaluate_predictions
+    from miue.evaluation.evaluation import decision_table, evaluation_table
 
     given = read_given("miue evaluate", predictions, bags, instances)
     evaluation = evaluate_predictions(given)

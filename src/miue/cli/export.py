@@ -72,8 +72,8 @@ def export_geojson(
     measurements, the probability of each class, every uncertainty measure and every distance score.
     Example: miue export geojson predictions --out overlays --class tumour --threshold 0.5 --merge
     """
-    from miue.pathology.export.folders import Export, write_overlays
     from miue.common.files import refuse_existing
+    from miue.pathology.export.folders import Export, write_overlays
     from miue.predictions.folder import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
@@ -113,8 +113,8 @@ def export_heatmap(
     Raw values on fixed ranges with their units: the same colour is the same number on every slide.
     Example: miue export heatmap predictions --slides slides --out heatmaps
     """
-    from miue.pathology.export.folders import Export, write_heatmaps
     from miue.common.files import refuse_existing
+    from miue.pathology.export.folders import Export, write_heatmaps
     from miue.predictions.folder import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
@@ -138,8 +138,8 @@ def export_arrays(
     Laid out as TRIDENT lays out features: coords in level-0 pixels with patch_size_level0.
     Example: miue export arrays predictions --out arrays
     """
-    from miue.pathology.export.folders import Export, write_arrays
     from miue.common.files import refuse_existing
+    from miue.pathology.export.folders import Export, write_arrays
     from miue.predictions.folder import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
@@ -178,9 +178,9 @@ def export_worklist(
     training data, model unsure, in between classes, of few patches. For each reason the most out of distribution
     come first. All others are routine.
     """
-    from miue.report.worklist import Limits, worklist, write_worklist
     from miue.common.files import refuse_existing
     from miue.predictions.folder import read_predictions
+    from miue.report.worklist import Limits, worklist, write_worklist
 
     refuse_existing(out, overwrite=overwrite)
     predictions = read_predictions(given)

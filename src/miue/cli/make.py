@@ -43,8 +43,8 @@ def data_make(
     overwrite: Overwrite = False,
 ) -> None:
     """Make a bag store: digits-bags and gaussian-bags without files, the others from --source."""
-    from miue.io.store.store import write_store
     from miue.common.files import refuse_existing
+    from miue.io.store.store import write_store
 
     refuse_existing(out, overwrite=overwrite)
     bags = _make_bags(name, source, ood or [], ood_ratio, split)

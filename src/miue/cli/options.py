@@ -52,8 +52,8 @@ def validation_share(settings: Mapping[str, Any]) -> float:
     Raises:
         ConfigError: a setting that does not exist or cannot be so.
     """
-    from miue.model.config import training_config
     from miue.io.splits.draw import VALIDATION_SHARE
+    from miue.model.config import training_config
 
     share = training_config(settings).validation_fraction
     return share if "validation_fraction" in settings else VALIDATION_SHARE

@@ -32,9 +32,9 @@ def data_pack(
     written is read back and compared.
     Example: miue data pack features_uni_v2 --labels labels.csv --out store
     """
-    from miue.io.store.pack import pack
-    from miue.io.splits.draw import VALIDATION_SHARE
     from miue.common.files import refuse_existing
+    from miue.io.splits.draw import VALIDATION_SHARE
+    from miue.io.store.pack import pack
 
     refuse_existing(out, overwrite=overwrite)
     opened = open_bags(bags, source, progress=not quiet, validation_share=VALIDATION_SHARE)

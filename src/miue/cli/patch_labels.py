@@ -45,9 +45,9 @@ def data_patch_labels(
 
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """
+    from miue.common.errors import ConfigError, unknown_name
     from miue.pathology.annotations import Groups
     from miue.pathology.patch_labels import Labelling, write_patch_labels
-    from miue.common.errors import ConfigError, unknown_name
 
     if unannotated not in UNANNOTATED:
         raise unknown_name("treatment of slides without annotation", unannotated, UNANNOTATED)
@@ -72,8 +72,8 @@ def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Pat
     Raises:
         StorageError: no files, or no folder of annotations.
     """
-    from miue.pathology.annotations import find_annotation
     from miue.common.errors import StorageError
+    from miue.pathology.annotations import find_annotation
 
     files = sorted(features.glob("*.h5"))
     if not files:

@@ -56,9 +56,9 @@ def predict(
     --split that holds some is refused.
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
-    from miue.io.labels.run_labels import with_labels_of_run
     from miue.common.devices import torch_device
     from miue.common.files import refuse_existing
+    from miue.io.labels.run_labels import with_labels_of_run
     from miue.model.model import Model
 
     refuse_existing(out, overwrite=overwrite)

@@ -53,8 +53,8 @@ def report(
     method with different seeds are also shown as mean and standard deviation. docs/report.md says how to read
     each figure.
     """
-    from miue.io.load import open_source
     from miue.common.files import refuse_existing
+    from miue.io.load import open_source
     from miue.predictions.folder import read_predictions, read_tables
     from miue.report.report import Resampling, write_report
 

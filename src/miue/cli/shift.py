@@ -49,8 +49,8 @@ def data_shift(
     Example: miue data shift slides/*.svs --kind hed --strength strong --tiles features --out features-hed-strong
     """
     from miue.pathology.slide_shifts import SlideShift, is_shifted_so, shift_slide
-    from miue.pathology.tiling import Tiling
     from miue.pathology.stain_shifts import StainShift
+    from miue.pathology.tiling import Tiling
 
     where = tiles if tiles is not None else Tiling(patch_px, magnification, tissue)
     shift = StainShift(kind, strength, drawn_per)

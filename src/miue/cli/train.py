@@ -74,9 +74,9 @@ def train(
     is allowed: a larger one trains on, to the weights of a training of that length; a smaller one ends it.
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """
+    from miue.common.devices import torch_device
     from miue.training.train import DEFAULT_DISTANCES
     from miue.training.train import train as train_model
-    from miue.common.devices import torch_device
 
     options, settings = parse_settings(setting or [], {"seed": seed})
     if resume and overwrite:

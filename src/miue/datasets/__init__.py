@@ -1,0 +1,1 @@
+"""Bags that are drawn or made from known images and tables."""

@@ -7,9 +7,9 @@ from functools import partial
 from pathlib import Path
 
 from miue.bags.dataset import BagDataset
+from miue.common.errors import unknown_name
 from miue.datasets.color_images import read_cifar10, read_foreign
 from miue.datasets.ood_splits import splits_with_foreign
-from miue.common.errors import unknown_name
 
 TARGET = 9
 SIZES = {"train": 6000, "validation": 1000, "test": 2000}

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from miue.common.errors import StorageError, unknown_name
 from miue.datasets.drawing import Pool
 from miue.datasets.image_archives import open_archive, read_strips, reading
-from miue.common.errors import StorageError, unknown_name
 
 SIDE = 32
 DTD_CLASSES = 47

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from miue.common.errors import DataError, StorageError
 from miue.datasets.drawing import Pool
 from miue.datasets.image_archives import open_archive, reading
-from miue.common.errors import DataError, StorageError
 
 ARCHIVES = {"mnist": "mnist.npz", "fmnist": "fashion_mnist.npz", "kmnist": "kmnist.npz"}
 FOLDERS = {"mnist": "MNIST", "fmnist": "FashionMNIST", "kmnist": "KMNIST"}

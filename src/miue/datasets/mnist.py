@@ -10,10 +10,10 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset
+from miue.common.errors import unknown_name
 from miue.datasets.drawing import Pool, draw_bags
 from miue.datasets.image_files import has_split, read_images
 from miue.datasets.ood_splits import splits_with_foreign
-from miue.common.errors import unknown_name
 
 TARGET = 9
 SIZES = {"train": 500, "validation": 100, "test": 1000}

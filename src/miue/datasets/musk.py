@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.datasets.image_archives import Archive
 from miue.common.errors import DataError, StorageError
+from miue.datasets.image_archives import Archive
 from miue.io.formats.arrays import UNREADABLE
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, joined, with_foreign_instances
 from miue.common.errors import unknown_name
+from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, joined, with_foreign_instances
 
 
 def splits_with_foreign(

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.distributions.base import PredictiveDistribution
 from miue.common.errors import DataError
+from miue.distributions.base import PredictiveDistribution
 
 
 class Categorical(PredictiveDistribution):

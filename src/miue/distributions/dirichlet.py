@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from miue.common.errors import DataError
 from miue.distributions.base import PredictiveDistribution
 from miue.distributions.special import digamma_remainder, lgamma_remainder, trigamma
-from miue.common.errors import DataError
 
 _HALF_LOG_TWO_PI = log(2 * pi) / 2
 

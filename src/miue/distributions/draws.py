@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from miue.common.errors import DataError
 from miue.distributions.base import PredictiveDistribution
 from miue.distributions.categorical import Categorical
-from miue.common.errors import DataError
 
 
 class Draws(PredictiveDistribution):

@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from miue.calibration.binomial import error_interval
-from miue.predictions.decisions import Decisions
 from miue.evaluation.metrics import (
     NO_LABEL,
     NONE_KNOWN_IN,
@@ -18,6 +17,7 @@ from miue.evaluation.metrics import (
     expected_calibration_error,
     negative_log_likelihood,
 )
+from miue.predictions.decisions import Decisions
 from miue.predictions.table import PredictionTable
 
 INTERVAL = 0.95

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-
 from miue.distributions import Dirichlet
-from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
+from miue.evaluation.decisions import evaluate_decisions
+from miue.evaluation.evaluation import Evaluation, LevelEvaluation, Separations
 from miue.evaluation.metrics import (
     NEITHER_KNOWN,
     NO_LABEL,
@@ -25,100 +20,11 @@ from miue.evaluation.metrics import (
     negative_log_likelihood,
     separation,
 )
-from miue.predictions.table import PredictionTable
 from miue.predictions.folder import Predictions
-
-if TYPE_CHECKING:
-    from miue.evaluation.table import ResultTable
+from miue.predictions.table import PredictionTable
 
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")
-
-
-@dataclass(frozen=True)
-class Separations:
-    """How well one measure or score tells items apart.
-
-    Attributes:
-        confidence: correct from misclassified ones.
-        ood: items known to be in distribution from each out-of-distribution set.
-    """
-
-    confidence: Separation
-    ood: Mapping[str, Separation]
-
-
-@dataclass(frozen=True)
-class LevelEvaluation:
-    """Evaluation of one level, bags or instances.
-
-    Attributes:
-        count: items.
-        labelled: items with a label that are not known to be out of distribution; the class metrics are of these.
-        in_distribution: items known to be in distribution; ``ood`` is of these and of the next.
-        out_of_distribution: items known to be out of distribution; of the others it is unknown.
-        metrics: accuracy, auroc, ece, brier, nll, aurc, and ue, the mean AUROC of ``confidence`` and all ``ood``.
-        confidence_measure: the uncertainty behind ``confidence`` and ``aurc``.
-        confidence: how well it tells correct from misclassified items (the paper's Conf.).
-        ood_measure: the uncertainty behind ``ood``.
-        ood: how well it tells items known to be in distribution from each out-of-distribution set.
-        by_measure: the same for every measure and extra score.
-    """
-
-    count: int
-    labelled: int
-    in_distribution: int
-    out_of_distribution: int
-    metrics: Mapping[str, Metric]
-    confidence_measure: str
-    confidence: Separation
-    ood_measure: str
-    ood: Mapping[str, Separation]
-    by_measure: Mapping[str, Separations]
-
-
-@dataclass(frozen=True, repr=False)
-class Evaluation:
-    """Evaluation of bags and, where they were predicted, of instances; of decisions and patients, if any.
-
-    It prints as a table, in a notebook as one of HTML.
-
-    Attributes:
-        bags: metrics of bags.
-        instances: metrics of instances; None where they were not predicted.
-        decisions: how the decisions came out; None where there are none.
-        patients: metrics of patients with several bags; None where patients are not told.
-        about: what made the predictions, for a reader.
-    """
-
-    bags: LevelEvaluation
-    instances: LevelEvaluation | None
-    decisions: DecisionEvaluation | None = None
-    patients: LevelEvaluation | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)
-
-    def __repr__(self) -> str:
-        return "\n\n".join(table.as_text() for table in self._tables())
-
-    def _repr_html_(self) -> str:
-        return "".join(table.as_html() for table in self._tables())
-
-    def _tables(self) -> Iterator[ResultTable]:
-        from miue.evaluation.table import decision_table, evaluation_table
-
-        yield evaluation_table(self)
-        if self.decisions is not None:
-            yield decision_table(self.decisions)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as JSON values; an undefined metric is null with its reason beside it."""
-        return {
-            "about": dict(self.about),
-            "bags": _plain(asdict(self.bags)),
-            "instances": self.instances and _plain(asdict(self.instances)),
-            "decisions": self.decisions and _plain(asdict(self.decisions)),
-            "patients": self.patients and _plain(asdict(self.patients)),
-        }
 
 
 def evaluate(predictions: Predictions) -> Evaluation:
@@ -198,11 +104,3 @@ def default_measures(table: PredictionTable) -> tuple[str, str]:
     if isinstance(table.distribution, Dirichlet):
         return "inverse_max_alpha", "vacuity"
     return "least_confidence", "least_confidence"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        if set(value) == {"value", "reason"}:
-            return value["value"] if value["value"] is not None else {"value": None, "reason": value["reason"]}
-        return {key: _plain(item) for key, item in value.items()}
-    return value.item() if isinstance(value, np.generic) else value

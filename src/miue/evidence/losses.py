@@ -12,9 +12,9 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from miue.common.errors import out_of_range
 from miue.distributions.dirichlet import divergence_from_uniform
 from miue.distributions.special import inverse_trigamma_remainder, trigamma
-from miue.common.errors import out_of_range
 from miue.evidence.activation import alpha_of
 
 

@@ -15,8 +15,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.evidence.losses import expected_probability
 from miue.bags.segments import Segments, per_instance, segment_logsumexp, segment_sum
+from miue.evidence.losses import expected_probability
 
 
 class Supervision(NamedTuple):

@@ -9,13 +9,13 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration
-from miue.model.config import Component
-from miue.io.folders.listing import describe_bag_files
 from miue.common.errors import StorageError
 from miue.common.files import read_json
-from miue.io.tables.long_table import is_long_table
-from miue.predictions.csv import read_text_columns
 from miue.common.terminal import TextTable
+from miue.io.folders.listing import describe_bag_files
+from miue.io.tables.long_table import is_long_table
+from miue.model.config import Component
+from miue.predictions.csv import read_text_columns
 
 
 def describe(

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from miue.bags.dataset import BagDataset
+from miue.common.errors import ConfigError, DataError, MiueError, first_few
+from miue.common.progress import tracked
 from miue.io.folders.bag_folder import open_folder
-from miue.io.tables.bag_table import open_table, with_instance_labels
 from miue.io.folders.file_instances import FileInstances
-from miue.io.labels.label_table import read_label_table
 from miue.io.labels.join import LeftOut, describe_labels, label_bags, splits_of
+from miue.io.labels.label_table import read_label_table
 from miue.io.splits.draw import make_split
 from miue.io.splits.splits import Splits
 from miue.io.store.store import read_store
-from miue.common.errors import ConfigError, DataError, MiueError, first_few
-from miue.common.progress import tracked
+from miue.io.tables.bag_table import open_table, with_instance_labels
 from miue.io.tables.long_table import is_long_table
 
 LONG_TABLE = {"id_column": "bag_id", "label_column": "label", "patient_column": "patient"}

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.distributions import Categorical
 from miue.bags.segments import Segments, per_instance, segment_max
+from miue.distributions import Categorical
 
 
 def attention_proxy(

@@ -11,11 +11,11 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from miue.bags.dataset import BagBatch
-from miue.distributions import PredictiveDistribution
+from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, unknown_name
+from miue.distributions import PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
 from miue.networks.base import MILNetwork, Projection, Scores
-from miue.bags.segments import Segments
 
 ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
 

@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, softplus
 
 from miue.bags.dataset import BagBatch
-from miue.distributions import Categorical
+from miue.bags.segments import Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
 from miue.common.errors import ConfigError
+from miue.common.seeds import seed_of
+from miue.distributions import Categorical
 from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method
 from miue.methods.deterministic import Deterministic
 from miue.methods.mc_dropout import positive_count
 from miue.networks.attention import AttentionNetwork
 from miue.networks.base import MILNetwork
-from miue.common.seeds import seed_of
-from miue.bags.segments import Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
 
 PRIOR_MEAN = (-5.0, 0.0)  # of the attention score's logit in negative and in positive bags
 PRIOR_LOG_VARIANCE = (-1.0, 3.0)

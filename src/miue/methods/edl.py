@@ -8,8 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags.dataset import BagBatch
-from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.common.errors import unknown_name
+from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ACTIVATIONS, alpha_of
 from miue.evidence.losses import EvidentialLoss
 from miue.methods.base import Method

@@ -9,10 +9,10 @@ import torch
 from torch.nn.modules.dropout import _DropoutNd
 
 from miue.common.errors import ConfigError
+from miue.common.seeds import seed_of
 from miue.methods.base import Method
 from miue.methods.deterministic import Deterministic
 from miue.networks.base import MILNetwork
-from miue.common.seeds import seed_of
 
 
 class MCDropout(Deterministic):

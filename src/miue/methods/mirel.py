@@ -9,15 +9,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags.dataset import BagBatch
-from miue.distributions import Dirichlet, PredictiveDistribution
+from miue.bags.segments import Segments
 from miue.common.errors import out_of_range, unknown_name
+from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ResidualNetwork, alpha_of, residual_log_evidence
 from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.methods.edl import FisherEDL
 from miue.methods.routing import Routing
 from miue.networks.base import MILNetwork, Projection, instance_logits_of_features
-from miue.bags.segments import Segments
 
 
 class MIREL(FisherEDL):

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from miue.networks.encoders import ENCODERS, default_encoder
 from miue.common.errors import ConfigError, MiueError, unknown_name
+from miue.common.seeds import seed_of
 from miue.methods import METHODS, Method
 from miue.networks import NETWORKS, TORCHMIL_NETWORKS, initialise
-from miue.common.seeds import seed_of
+from miue.networks.encoders import ENCODERS, default_encoder
 
 Option = bool | int | float | str | None
 

@@ -8,14 +8,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset
-from miue.scores import DISTANCES, FeatureDistance, bag_distances
+from miue.bags.segments import Segments, per_instance
 from miue.common.errors import unknown_name
+from miue.common.seeds import seed_of
 from miue.methods import Method
 from miue.model.predict import BATCH_INSTANCES, encode_in_chunks
-from miue.common.seeds import seed_of
-from miue.bags.segments import Segments, per_instance
-from miue.bags.batches import ordered_batches
+from miue.scores import DISTANCES, FeatureDistance, bag_distances
 
 FITTED_ON = 50_000  # instances at most, drawn without labels
 

@@ -18,18 +18,18 @@ from torch import Tensor
 from miue.bags.dataset import BagDataset, LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.model.config import DataContract, ModelConfig, build_method, weight_shapes
-from miue.model.feature_scores import DistanceScores
-from miue.scores import DISTANCES, FeatureDistance
 from miue.common.errors import ConfigError, ModelError, StorageError, unknown_name
 from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.weights import weights_of, write_tensors
 from miue.methods import Method
+from miue.model.config import DataContract, ModelConfig, build_method, weight_shapes
+from miue.model.feature_scores import DistanceScores
 from miue.model.predict import OnBad, predict
 from miue.predictions.folder import Predictions
-from miue.training.checkpoint import weights_of, write_tensors
 from miue.predictions.validation_quantiles import FILE as VALIDATION
 from miue.predictions.validation_quantiles import KEY as VALIDATED
 from miue.predictions.validation_quantiles import ValidationQuantiles
+from miue.scores import DISTANCES, FeatureDistance
 
 FORMAT = "miue-model"
 VERSION = 1

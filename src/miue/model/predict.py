@@ -12,17 +12,17 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from miue.bags.batches import READ_AHEAD, ordered_batches, read_ahead
 from miue.bags.dataset import BagBatch, BagDataset
+from miue.bags.segments import Segments
 from miue.common.devices import torch_device
-from miue.distributions import Draws, PredictiveDistribution
 from miue.common.errors import DataError, MiueError
-from miue.methods import BatchPrediction, Method
-from miue.predictions.table import PredictionTable
-from miue.predictions.folder import Predictions
 from miue.common.progress import bar
 from miue.common.seeds import seed_of
-from miue.bags.segments import Segments
-from miue.bags.batches import READ_AHEAD, ordered_batches, read_ahead
+from miue.distributions import Draws, PredictiveDistribution
+from miue.methods import BatchPrediction, Method
+from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
 CHUNK_IMAGES = 128  # images encoded at once: their activations stay in a CPU's cache

@@ -7,9 +7,9 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.networks.encoders.base import Encoder
-from miue.networks.base import MILNetwork, Projection, Scores
 from miue.bags.segments import Segments, segment_softmax, segment_sum
+from miue.networks.base import MILNetwork, Projection, Scores
+from miue.networks.encoders.base import Encoder
 
 
 class AttentionNetwork(MILNetwork):

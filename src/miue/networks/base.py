@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from miue.bags.dataset import as_float
-from miue.networks.encoders.base import Encoder
 from miue.bags.segments import Segments
+from miue.networks.encoders.base import Encoder
 
 ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
 

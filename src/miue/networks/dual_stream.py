@@ -9,8 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.networks.encoders.base import Encoder
-from miue.networks.base import MILNetwork, Projection, Scores
 from miue.bags.segments import (
     Segments,
     per_instance,
@@ -18,6 +16,8 @@ from miue.bags.segments import (
     segment_softmax,
     segment_weighted_sum,
 )
+from miue.networks.base import MILNetwork, Projection, Scores
+from miue.networks.encoders.base import Encoder
 
 
 class DualStreamNetwork(MILNetwork):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.networks.encoders.base import Encoder
-from miue.networks.base import MILNetwork, Projection, Scores
 from miue.bags.segments import Segments, segment_mean
+from miue.networks.base import MILNetwork, Projection, Scores
+from miue.networks.encoders.base import Encoder
 
 
 class MeanNetwork(MILNetwork):

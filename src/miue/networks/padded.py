@@ -10,8 +10,8 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from miue.networks.base import MILNetwork, Projection, Scores
 from miue.bags.segments import Segments
+from miue.networks.base import MILNetwork, Projection, Scores
 
 SLOTS = 32_768  # instances and padding that are scored at once
 

@@ -14,9 +14,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from miue.networks.encoders.base import Encoder
 from miue.common.errors import ConfigError
 from miue.networks.base import MILNetwork
+from miue.networks.encoders.base import Encoder
 from miue.networks.padded import PaddedNetwork
 
 Padded = tuple[Float[Tensor, "b C"], Float[Tensor, "b L K"] | None]

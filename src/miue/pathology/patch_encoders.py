@@ -22,9 +22,9 @@ import torch
 from jaxtyping import Float32, UInt8
 from torch import Tensor
 
-from miue.pathology.color_texture import NAME, colour_texture
 from miue.common.devices import torch_device
 from miue.common.errors import ModelError, StorageError, unknown_name
+from miue.pathology.color_texture import NAME, colour_texture
 
 EXPORTED = ".pt2"
 NORMALISATIONS = {

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from miue.pathology.annotations import LEAST_TUMOUR, Groups, find_annotation, is_tumour, read_tumour, tumour_share
-from miue.pathology.tile_files import read_tiles
 from miue.common.errors import DataError
 from miue.common.files import atomic_file
+from miue.pathology.annotations import LEAST_TUMOUR, Groups, find_annotation, is_tumour, read_tumour, tumour_share
+from miue.pathology.tile_files import read_tiles
 
 COLUMNS = ("bag_id", "instance", "instance_label")
 

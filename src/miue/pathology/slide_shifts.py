@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.pathology.patch_encoders import PatchEncoder
-from miue.pathology.tiling import Follow, Tiling, encoded_patches, states, tiles_of
-from miue.pathology.stain_shifts import StainShift
-from miue.pathology.tile_files import Tiles, read_about, read_tiles, write_features
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file
 from miue.common.seeds import seed_of
+from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import open_slide
+from miue.pathology.stain_shifts import StainShift
+from miue.pathology.tile_files import Tiles, read_about, read_tiles, write_features
+from miue.pathology.tiling import Follow, Tiling, encoded_patches, states, tiles_of
 
 GAP = 4  # white pixels between the patches of a picture
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt8
 
-from miue.pathology.patch_encoders import PatchEncoder
-from miue.pathology.tile_files import Tiles, read_about, write_features
 from miue.common.errors import ConfigError, DataError
+from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import microns_per_pixel, open_slide, thumbnail
+from miue.pathology.tile_files import Tiles, read_about, write_features
 
 LONGEST = 2048  # pixels of the longer side of the picture in which tissue is sought
 LEAST_SATURATION = 0.05  # a slide of glass alone has noise, which Otsu's threshold would split in two

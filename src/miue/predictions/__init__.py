@@ -1,0 +1,1 @@
+"""Predictions as tables: distributions, decisions, patients; written and read."""

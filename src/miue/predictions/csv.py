@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from miue.common.errors import DataError, StorageError
 from miue.bags.ood_flags import UNKNOWN_WORDS, OodFlags
+from miue.common.errors import DataError, StorageError
 
 HEADER_BYTES = 1 << 20
 MARKS = (

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int64
 
-from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.common.errors import DataError
+from miue.distributions import Dirichlet, PredictiveDistribution
 
 REFER = "refer"
 OUT_OF_DISTRIBUTION = "out of distribution"

@@ -23,17 +23,17 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from miue.bags.dataset import Labels
 from miue.bags.coords import Coords
-from miue.predictions.decisions import Decisions, calibrated_columns, label_sets_of
-from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
+from miue.bags.dataset import Labels
+from miue.bags.ood_flags import OodFlags, with_named_sets
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file, atomic_folder, check_format, read_json, write_json
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, measures_of
-from miue.bags.ood_flags import OodFlags, with_named_sets
+from miue.predictions.csv import cell_of, flags_of, read_columns
+from miue.predictions.decisions import Decisions, calibrated_columns, label_sets_of
 from miue.predictions.patients import by_patient
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
-from miue.predictions.csv import cell_of, flags_of, read_columns
 
 FORMAT = "miue-predictions"
 VERSION = 1

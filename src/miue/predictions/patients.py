@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from miue.bags.dataset import Labels
-from miue.distributions import Draws
 from miue.bags.ood_flags import OodFlags
+from miue.distributions import Draws
 from miue.predictions.table import PredictionTable
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
-from miue.bags.dataset import Labels
 from miue.bags.coords import Coords
-from miue.predictions.decisions import Decisions
+from miue.bags.dataset import Labels
+from miue.bags.ood_flags import OodFlags
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, measures_of
-from miue.bags.ood_flags import OodFlags
+from miue.predictions.decisions import Decisions
 
 SCORE_PREFIX = "score_"
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.calibration.dataset_shift import KEY, shift_of
-from miue.evaluation.evaluate import LevelEvaluation
 from miue.bags.ood_flags import OodFlags
+from miue.calibration.dataset_shift import KEY, shift_of
+from miue.evaluation.evaluation import LevelEvaluation
 from miue.report.decisions_table import decision_columns
 from miue.report.details import Instances
 from miue.report.runs import Comparison, Run

@@ -12,10 +12,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from miue.distributions import Dirichlet
 from miue.common.files import atomic_file
-from miue.predictions.table import PredictionTable
+from miue.distributions import Dirichlet
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 
 INSIDE, OUTSIDE = "#1b6ca8", ("#d1495b", "#edae49", "#66a182", "#8d6a9f")  # told apart with any colour vision
 UNSTATED = "#8a929a"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from miue.evaluation.bootstrap import Interval
-from miue.evaluation.evaluate import LevelEvaluation
+from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import Metric
 from miue.report.runs import Run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from miue.calibration.dataset_shift import shift_of
 from miue.bags.ood_flags import OodFlags
+from miue.calibration.dataset_shift import shift_of
 from miue.predictions.folder import Predictions
 
 

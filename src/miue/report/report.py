@@ -10,11 +10,12 @@ from pathlib import Path
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
-from miue.evaluation.bootstrap import Step, bootstrap_intervals, patients_by_bag
-from miue.evaluation.evaluate import LevelEvaluation, evaluate_level
 from miue.common.files import atomic_file
-from miue.predictions.table import PredictionTable
+from miue.evaluation.bootstrap import Step, bootstrap_intervals, patients_by_bag
+from miue.evaluation.evaluate import evaluate_level
+from miue.evaluation.evaluation import LevelEvaluation
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 from miue.report.content import LEVELS, Levels, facts_of, overview, page_content
 from miue.report.decisions_table import decisions_table
 from miue.report.fitting import Track, fitted_page, look_inside

@@ -11,11 +11,11 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.dataset import Labels
+from miue.bags.ood_flags import OodFlags
 from miue.calibration.dataset_shift import KEY
 from miue.common.errors import DataError
-from miue.bags.ood_flags import OodFlags
-from miue.predictions.table import PredictionTable
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 from miue.report.notes import notes_on_content
 
 # What stands in the predictions of one training and is not of the method

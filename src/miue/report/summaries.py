@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from miue.evaluation.evaluate import LevelEvaluation, default_measures
-from miue.evaluation.metrics import ECE_BINS, NO_LABEL
 from miue.distributions.measures import MEASURES
+from miue.evaluation.evaluate import default_measures
+from miue.evaluation.evaluation import LevelEvaluation
+from miue.evaluation.metrics import ECE_BINS, NO_LABEL
 from miue.predictions.table import PredictionTable
 
 HISTOGRAM_BINS = 40

@@ -13,10 +13,10 @@ from jaxtyping import Bool, Float64, Int64
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.errors import ConfigError
 from miue.common.escapes import escape_formula
-from miue.pathology.export.patches import class_names
 from miue.common.files import atomic_file, write_json
-from miue.predictions.table import PredictionTable
+from miue.pathology.export.patches import class_names
 from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
 from miue.predictions.validation_quantiles import quantiles_kept_by
 
 FLAGGED, REFERRED = "called out of distribution", "referred"

@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.scores.base import FeatureDistance
 from miue.common.errors import DataError
+from miue.scores.base import FeatureDistance
 
 
 class Mahalanobis(FeatureDistance):

@@ -1,0 +1,1 @@
+"""Choosing between models: cross-validation and its comparison."""

@@ -14,20 +14,20 @@ from jaxtyping import Float64
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from miue.training.train import DEFAULT_DISTANCES, train
 from miue.bags.dataset import BagDataset
-from miue.model.config import Option
-from miue.io.splits.files import write_splits
-from miue.io.splits.splits import Splits
 from miue.common.devices import torch_device
 from miue.common.errors import DataError, StorageError
-from miue.evaluation import Evaluation, evaluate
 from miue.common.files import atomic_file, make_folder, read_json, remove_temporaries, write_json
 from miue.common.locks import locked
-from miue.training.plan import fingerprint
-from miue.predictions.folder import read_predictions
 from miue.common.progress import bar
+from miue.evaluation import Evaluation, evaluate
+from miue.io.splits.files import write_splits
+from miue.io.splits.splits import Splits
+from miue.model.config import Option
+from miue.predictions.folder import read_predictions
+from miue.training.plan import fingerprint
 from miue.training.run_folder import changed_setting, changes
+from miue.training.train import DEFAULT_DISTANCES, train
 
 CONFIDENCE = 0.95
 

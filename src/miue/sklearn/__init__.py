@@ -1,0 +1,1 @@
+"""The scikit-learn classifier of bags."""

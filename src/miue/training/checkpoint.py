@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch.plugins.io import CheckpointIO
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 from torch import Tensor
 
 from miue.common.errors import StorageError
-from miue.common.files import atomic_file
+from miue.common.weights import digest, write_tensors
 
 PARTS = ("epoch", "state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks")
 """What Lightning reads of a checkpoint."""
@@ -53,33 +50,8 @@ def write_nested(path: Path, content: Any) -> None:
     """Write nested dicts, lists, tuples, numbers, strings and tensors to ``path``, atomically."""
     tensors: dict[str, Tensor] = {}
     structure = json.dumps(_encode(content, tensors))
-    write_tensors(
-        path, tensors, {"structure": f"{digest(tensors, structure)} {structure}"}
-    )  # one key: safetensors writes them in any order
-
-
-def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write named tensors to the safetensors file ``path``, atomically.
-
-    safetensors' own ``save_file`` goes through a temporary file that a kill leaves, makes it readable for its
-    owner alone, and tells a full disk from other errors by its text only.
-
-    Raises:
-        StorageError: the disk is full or the folder cannot be written.
-    """
-    content = save(tensors, metadata)
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(content)
-
-
-def digest(tensors: dict[str, Tensor], text: str = "") -> str:
-    """Return the SHA-256 of named tensors, of any type and shape, and a text."""
-    found = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        found.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+    # one key of metadata: safetensors writes several in any order
+    write_tensors(path, tensors, {"structure": f"{digest(tensors, structure)} {structure}"})
 
 
 def read_nested(path: Path) -> Any:
@@ -147,8 +119,3 @@ def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
         return float(content)
     items = [_decode(item, tensors) for item in content]
     return tuple(items) if kind == "tuple" else items
-
-
-def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
-    """Return a copy of the weights of ``module`` as they are stored."""
-    return {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}

@@ -15,10 +15,10 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 
 from miue.bags.dataset import BagDataset
-from miue.model.config import TrainingConfig
 from miue.common.devices import lightning_device
 from miue.common.errors import DataError
 from miue.methods import Method
+from miue.model.config import TrainingConfig
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, EpochRecord
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.module import TrainingData, TrainingModule

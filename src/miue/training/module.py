@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
-from miue.bags.dataset import BagBatch, BagDataset
-from miue.model.config import TrainingConfig
-from miue.common.errors import DataError
-from miue.methods import Method
-from miue.common.seeds import seed_of
 from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
+from miue.bags.dataset import BagBatch, BagDataset
+from miue.common.errors import DataError
+from miue.common.seeds import seed_of
+from miue.methods import Method
+from miue.model.config import TrainingConfig
 
 VALIDATION_INSTANCES = 1024  # instances per validation batch
 

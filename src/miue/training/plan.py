@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.model.config import DataContract, ModelConfig, Option, TrainingConfig, model_config, training_config
+from miue.common.errors import DataError
 from miue.io.splits.draw import held_out as hold_out
 from miue.io.splits.splits import Splits, check_patients
-from miue.common.errors import DataError
+from miue.model.config import DataContract, ModelConfig, Option, TrainingConfig, model_config, training_config
 from miue.training.fit import check_labels
 
 SAMPLED_BAGS = 100

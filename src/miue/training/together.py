@@ -20,14 +20,14 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 from torch.nn.modules.dropout import _DropoutNd
 
+from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
 from miue.bags.dataset import BagBatch, BagDataset
-from miue.model.config import TrainingConfig
+from miue.bags.segments import MATMUL_FROM, Segments
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError
 from miue.common.files import make_folder
 from miue.methods import Method
-from miue.bags.segments import MATMUL_FROM, Segments
-from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
+from miue.model.config import TrainingConfig
 from miue.training.callbacks import BestWeights, EpochRecord, epoch_bar
 from miue.training.checkpoint import read_nested, write_nested
 from miue.training.fit import Run, TrainingSummary, check_labels

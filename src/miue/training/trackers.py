@@ -15,9 +15,9 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger, WandbLogger
 
-from miue.model.config import TrainingConfig
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.files import make_folder, read_json, write_json
+from miue.model.config import TrainingConfig
 from miue.training.callbacks import EpochRecord
 
 IDS = "trackers.json"  # in the folder of a run: which MLflow and W&B runs are continued on resume

@@ -12,24 +12,24 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset, LabelSequence
-from miue.model.config import Option, build_method, member_seeds
-from miue.io.splits.files import write_splits
 from miue.common.devices import torch_device
-from miue.model.feature_scores import fit_distances
-from miue.scores import FeatureDistance
 from miue.common.errors import DataError, unknown_name
 from miue.common.locks import locked
+from miue.io.splits.files import write_splits
 from miue.methods import Method
+from miue.model.config import Option, build_method, member_seeds
+from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
-from miue.training.plan import Plan
 from miue.model.predict import BATCH_INSTANCES
-from miue.training.run_folder import IfExists, open_run
-from miue.bags.batches import ordered_batches
+from miue.predictions.validation_quantiles import ValidationQuantiles
+from miue.scores import FeatureDistance
 from miue.training.fit import Run, TrainingSummary, fit
+from miue.training.plan import Plan
+from miue.training.run_folder import IfExists, open_run
 from miue.training.together import can_train_together, fit_together, is_faster_together
 from miue.training.trackers import Tracking, check_trackers
-from miue.predictions.validation_quantiles import ValidationQuantiles
 
 MEMBERS = ("auto", "together", "in-turn")
 DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md

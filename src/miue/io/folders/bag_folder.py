@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.dataset import BagDataset, Labels
 from miue.bags.coords import Coords
-from miue.io.folders.file_instances import FileInstances
-from miue.io.labels.label_table import LabelTable
-from miue.io.labels.join import LeftOut, match, refuse_or_skip, with_labels
-from miue.common.errors import DataError, MiueError, first_few
+from miue.bags.dataset import BagDataset, Labels
 from miue.bags.ood_flags import OodFlags
+from miue.common.errors import DataError, MiueError, first_few
 from miue.common.progress import tracked
-from miue.io.formats import Contents, contents_of
 from miue.io.folders.discovery import bag_files
+from miue.io.folders.file_instances import FileInstances
+from miue.io.formats import Contents, contents_of
+from miue.io.labels.join import LeftOut, match, refuse_or_skip, with_labels
+from miue.io.labels.label_table import LabelTable
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 from miue.bags.dataset import check_bag
 from miue.common.errors import MiueError
 from miue.common.progress import tracked
-from miue.io.formats import Contents, contents_of, read_rows
 from miue.io.folders.discovery import bag_files
+from miue.io.formats import Contents, contents_of, read_rows
 
 ROWS_AT_ONCE = 65_536
 

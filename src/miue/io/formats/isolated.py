@@ -16,7 +16,8 @@ import numpy as np
 from jaxtyping import Shaped
 
 from miue.common.errors import DataError, StorageError
-from miue.io.formats.base import Contents, bag_error, contents_here, rows_here
+from miue.io.formats.base import Contents, bag_error
+from miue.io.formats.open import contents_here, rows_here
 from miue.io.formats.positions import grid_note
 from miue.io.formats.process import ReadingProcess, ReadingProcessEnded
 

@@ -1,7 +1,8 @@
 """The process that opens files of HDF5: requests as lines of JSON on its input, answers on its output.
 
-Started by ``miue.io.formats.process`` as ``python -P -m miue.io.formats.serve``. A request may take the computing time
-and the memory that it states; the kernel ends a process that takes more time, even inside of a library's loop.
+Started by ``miue.io.formats.process`` as ``python -P -m miue.io.formats.serve``. A request may take the
+computing time and the memory that it states; the kernel ends a process that takes more time, even inside of a
+library's loop.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import h5py
 import numpy as np
 
 from miue.common.errors import MiueError
-from miue.io.formats.base import bag_error, contents_here, rows_here
+from miue.io.formats.base import bag_error
 from miue.io.formats.hdf5 import read_parts, read_patch_size
+from miue.io.formats.open import contents_here, rows_here
 from miue.io.formats.process import HEAD
 
 MEMORY = 1 << 30  # bytes for what a file says of itself; features may take half of the machine's memory

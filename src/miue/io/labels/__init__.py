@@ -1,0 +1,1 @@
+"""Tables of labels and how they are joined with bags by name."""

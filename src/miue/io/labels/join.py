@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from miue.bags.dataset import BagDataset, Labels
+from miue.common.errors import ConfigError, DataError
 from miue.io.labels.bag_names import key_of, places_of
 from miue.io.labels.label_table import LabelTable
 from miue.io.splits.splits import Splits, check_splits
-from miue.common.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True)

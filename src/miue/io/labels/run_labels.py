@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from miue.bags.dataset import BagDataset, Labels
+from miue.common.errors import StorageError
 from miue.io.labels.bag_names import key_of
 from miue.io.labels.join import counts_of_classes
-from miue.common.errors import StorageError
 from miue.predictions.csv import read_text_columns
 
 

@@ -1,0 +1,1 @@
+"""Splits of bags: drawn, read from files, written."""

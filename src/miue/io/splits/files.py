@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.io.labels.bag_names import named_twice, rows_of
-from miue.io.labels.label_table import BAG_COLUMNS, fold_columns, known_text, split_name
-from miue.io.splits.splits import SPLITS, Splits, patients_of
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file
 from miue.io.formats.arrays import UNREADABLE
+from miue.io.labels.bag_names import named_twice, rows_of
+from miue.io.labels.label_table import BAG_COLUMNS, fold_columns, known_text, split_name
+from miue.io.splits.splits import SPLITS, Splits, patients_of
 from miue.io.tables.columns import PATIENT_COLUMNS, column_of, word_of
 from miue.predictions.csv import read_text_columns
 

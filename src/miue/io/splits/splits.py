@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.io.labels.bag_names import places_of
 from miue.common.errors import DataError
+from miue.io.labels.bag_names import places_of
 
 SPLITS = ("train", "validation", "test")
 

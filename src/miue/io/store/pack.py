@@ -15,13 +15,20 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from miue.bags.dataset import BagDataset, check_bag
-from miue.io.labels.join import LeftOut
-from miue.io.store.store import write_tables
 from miue.common.errors import DataError, MiueError, StorageError
-from miue.common.files import atomic_file, atomic_folder, read_json, refuse_existing, remove_temporaries, write_json
+from miue.common.files import (
+    atomic_file,
+    atomic_folder,
+    read_json,
+    refuse_existing,
+    remove_temporaries,
+    write_json,
+)
 from miue.common.locks import locked
 from miue.common.progress import tracked
 from miue.io.formats.arrays import UNREADABLE
+from miue.io.labels.join import LeftOut
+from miue.io.store.store import write_tables
 from miue.predictions.csv import read_text_columns
 
 READ_AHEAD = 256 << 20  # bytes of bags that wait to be written

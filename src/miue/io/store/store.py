@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from miue.bags.dataset import BagDataset, Labels, check_bag
 from miue.bags.coords import Coords
-from miue.io.labels.label_table import known_patients, split_name
+from miue.bags.dataset import BagDataset, Labels, check_bag
+from miue.bags.ood_flags import OodFlags, with_named_sets
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.escapes import shortened
 from miue.common.files import atomic_folder, check_format, read_json, write_json
-from miue.bags.ood_flags import OodFlags, with_named_sets
 from miue.io.formats.arrays import UNREADABLE, memory_mapped
+from miue.io.labels.label_table import known_patients, split_name
 from miue.predictions.csv import flags_of
 
 FORMAT = "miue-bags"

@@ -11,12 +11,12 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from miue.bags.dataset import BagDataset, Labels
-from miue.io.labels.bag_names import places_of
-from miue.io.labels.label_table import LabelTable, known_patients, known_text, split_name
-from miue.io.labels.join import LeftOut, refuse_or_skip
-from miue.io.splits.splits import check_splits
-from miue.common.errors import DataError
 from miue.bags.ood_flags import with_named_sets
+from miue.common.errors import DataError
+from miue.io.labels.bag_names import places_of
+from miue.io.labels.join import LeftOut, refuse_or_skip
+from miue.io.labels.label_table import LabelTable, known_patients, known_text, split_name
+from miue.io.splits.splits import check_splits
 from miue.io.tables.long_table import Allocate, LongTable, read_long_table
 from miue.predictions.csv import flags_of
 

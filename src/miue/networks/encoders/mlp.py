@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.networks.encoders.base import Encoder
 from miue.common.errors import ModelError
+from miue.networks.encoders.base import Encoder
 
 
 class MLP(Encoder):

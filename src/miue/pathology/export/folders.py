@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.files import atomic_folder
+from miue.common.progress import tracked
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
 from miue.pathology.export.patches import Patches, class_names, class_number, file_names, patches_by_slide
 from miue.pathology.export.slide_arrays import write_slide_arrays
-from miue.common.files import atomic_folder
-from miue.predictions.folder import Predictions
-from miue.common.progress import tracked
 from miue.pathology.slides import bounds_origin, find_slide, microns_per_pixel, open_slide, thumbnail
+from miue.predictions.folder import Predictions
 
 
 @dataclass(frozen=True)

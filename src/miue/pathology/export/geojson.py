@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int64
 
-from miue.pathology.export.patches import Patches
 from miue.common.files import atomic_file
+from miue.pathology.export.patches import Patches
 
 COLOURS = ((74, 144, 217), (214, 39, 40), (230, 159, 0), (0, 158, 115), (204, 121, 167), (86, 180, 233))
 """Red, green, blue of each class; they begin again after the last."""

@@ -16,9 +16,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import digamma, tensor
 
+from miue.common.files import atomic_file
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.pathology.export.patches import Patches
-from miue.common.files import atomic_file
 
 LONGEST = 1600  # pixels of the longer side of a panel's canvas
 INK = "#333333"

@@ -11,8 +11,8 @@ from jaxtyping import Float64, Int64
 from miue.bags.coords import grid_step
 from miue.common.errors import DataError, first_few, unknown_name
 from miue.distributions.measures import MEASURES
-from miue.predictions.table import SCORE_PREFIX
 from miue.predictions.folder import Predictions
+from miue.predictions.table import SCORE_PREFIX
 
 GIVEN, FROM_FILE, FROM_GRID = "given", "told by the features' file", "step of the grid of coords"
 FROM_OTHERS = "the one step of all other slides' grids"

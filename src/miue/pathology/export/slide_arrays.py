@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.pathology.export.patches import Patches
 from miue.common.files import atomic_file
+from miue.pathology.export.patches import Patches
 
 
 def write_slide_arrays(path: Path, patches: Patches, class_names: Sequence[str]) -> None:

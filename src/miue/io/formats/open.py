@@ -1,0 +1,124 @@
+"""Open any bag file with the reader of its ending and bring what it holds into the normal form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Shaped
+
+from miue.io.formats.base import Contents, OpenFile, bag_error, refuse_claim, refusing
+from miue.io.formats.positions import to_pixels
+from miue.io.formats.registry import READERS
+
+
+def contents_here(path: Path, microns_per_pixel: float | None = None) -> Contents:
+    """Return what the bag file at ``path`` itself holds, opened in this very process.
+
+    Args:
+        path: a file with one of the endings of ``READERS``.
+        microns_per_pixel: of level 0, for files whose coords are in µm; without it these are left out.
+
+    Raises:
+        DataError: not such a file, damaged, or of parts that do not fit together.
+    """
+    with open_bag_file(path) as file:
+        size, shape = _size_and_shape(path, file)
+        coords, patch_size, notes = to_pixels(path, file, size, microns_per_pixel)
+        return Contents(
+            path=path,
+            format=file.format,
+            size=size,
+            instance_shape=shape,
+            dtype=_dtype_read(file.features.dtype),
+            coords=coords,
+            patch_size=patch_size,
+            extractor=file.extractor,
+            notes=notes + _form_notes(file),
+        )
+
+
+def rows_here(path: Path, start: int, stop: int) -> Shaped[np.ndarray, "n *shape"]:
+    """Return the instances from ``start`` up to ``stop`` in their normal form, read in this very process.
+
+    Raises:
+        DataError: not a bag file, or a damaged one.
+    """
+    with open_bag_file(path) as file:
+        features = file.features
+        shape = tuple(features.shape)
+        if len(shape) == 1:
+            return np.zeros((0, 0), np.float32)
+        crops = _has_crops(features)
+        with refusing(path, "features that can be read", OSError, ValueError, RuntimeError, MemoryError):
+            rows = np.asarray(features[0, start:stop] if _has_leading_one(features) else features[start:stop])
+    if crops:
+        return rows.astype(np.float32).mean(1)
+    rows = rows[..., None] if rows.ndim == 3 else rows
+    return rows.astype(_dtype_read(rows.dtype), copy=False)
+
+
+@contextmanager
+def open_bag_file(path: Path) -> Iterator[OpenFile]:
+    """Open the bag file at ``path`` with the reader of its ending, and close it.
+
+    Raises:
+        DataError: no reader for this ending, or a file that its reader refuses.
+    """
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
+        raise bag_error(path, f"a file ending in {', '.join(READERS)}", path.suffix or "no ending")
+    if not path.is_file():
+        raise bag_error(path, "an existing file", "no such file", "check the path")
+    with reader(path) as file:
+        refuse_claim(path, file.features)
+        yield file
+
+
+def _dtype_read(dtype: np.dtype) -> np.dtype:
+    kept = dtype in (np.dtype(np.float16), np.dtype(np.uint8))
+    return np.dtype(dtype if kept else np.float32)
+
+
+def _size_and_shape(path: Path, file: OpenFile) -> tuple[int, tuple[int, ...]]:
+    features = file.features
+    shape, dtype = tuple(features.shape), np.dtype(features.dtype)
+    if dtype.kind not in "fiub":
+        raise bag_error(path, "features that are numbers", f"type {dtype}")
+    if len(shape) == 1:
+        if shape[0] == 0:
+            return 0, (0,)
+        raise bag_error(
+            path,
+            "features (n, D), one row per instance",
+            f"one vector of {shape[0]} numbers",
+            "give the features of patches, not those of whole slides",
+        )
+    if _has_leading_one(features):
+        shape = shape[1:]
+    elif _has_crops(features):
+        shape = (shape[0], shape[2])
+    elif len(shape) == 3:
+        shape = (*shape, 1)
+    if len(shape) not in (2, 4):
+        raise bag_error(path, "features (n, D) or images (n, H, W[, channels])", f"shape {shape}")
+    if shape[0] and 0 in shape:
+        raise bag_error(path, "features of at least one number", f"shape {shape}")
+    return shape[0], shape[1:]
+
+
+def _has_leading_one(features: Any) -> bool:
+    return len(features.shape) == 3 and features.shape[0] == 1 and features.dtype != np.uint8
+
+
+def _has_crops(features: Any) -> bool:
+    return len(features.shape) == 3 and features.shape[0] != 1 and features.dtype != np.uint8
+
+
+def _form_notes(file: OpenFile) -> tuple[str, ...]:
+    if _has_crops(file.features):
+        return (f"the {file.features.shape[1]} crops of each clip are averaged",)
+    return ()

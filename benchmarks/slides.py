@@ -32,8 +32,8 @@ from miue.bags.dataset import BagDataset, Labels
 from miue.bags.ood_flags import OodFlags
 from miue.io.store.store import write_tables
 from miue.methods import Method
+from miue.model import predict as prediction
 from miue.model.config import DataContract, build_method, model_config
-from miue.model.model import predict as prediction
 from miue.model.predict import encode_in_chunks, predict
 
 WIDTH = 512

@@ -14,11 +14,12 @@ import torch
 from made_bags import FITTING, separable_bags
 
 import miue
+from miue.bags import batches
 from miue.bags.batches import ordered_batches, read_ahead
-from miue.bags.dataset import BagDataset, batches
+from miue.bags.dataset import BagDataset
 from miue.methods import METHODS
+from miue.model import predict as prediction
 from miue.model.config import DataContract, build_method, model_config
-from miue.model.model import predict as prediction
 from miue.networks import base as networks
 
 

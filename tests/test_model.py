@@ -17,7 +17,7 @@ from made_bags import FITTING, separable_bags
 import miue
 from miue.bags.dataset import BagDataset, Labels
 from miue.common.errors import ConfigError, DataError, ModelError, StorageError
-from miue.model.model import predict as prediction
+from miue.model import predict as prediction
 
 ONE_EPOCH = {"max_epochs": 1}
 

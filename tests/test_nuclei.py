@@ -16,7 +16,8 @@ from miue.common.errors import ConfigError, StorageError
 from miue.datasets.image_shifts import shifted_copies
 from miue.io.store.store import read_store
 from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
-from papers.mirel import noticed_shifts, nuclei
+from papers.mirel.nuclei import experiment as nuclei
+from papers.mirel.nuclei import shift_detection as noticed_shifts
 from papers.mirel.nuclei.bags import ARCHIVE, nuclei_bags
 from papers.mirel.nuclei.experiment import CONTENDERS, FOLDS, Task, fold_of, missing, run_task, tasks_of
 from papers.mirel.nuclei.shift_detection import Noticed, noticed_file, parts_of, read_noticed, write_noticed

@@ -8,6 +8,8 @@ from html import escape
 from textwrap import wrap
 from typing import Any
 
+import numpy as np
+
 from miue.common.escapes import visible
 from miue.common.terminal import TextTable
 from miue.distributions.measures import MEASURES

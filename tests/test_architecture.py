@@ -1,105 +1,109 @@
-"""The layers: an import goes downwards only; what is heavy is imported where it is used."""
+"""The packages and who may import whom; what is heavy is imported where it is used."""
 
 from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "miue"
 
-LAYERS = [
-    {"errors", "files", "locks", "seeds", "progress", "devices", "terminal", "escapes"},
-    {"coords", "segments", "bags", "ood_flags", "grouping", "tables", "slides", "readers"},
-    {"encoders", "networks"},
-    {"evidence", "distributions", "measures", "distances", "decisions"},
-    {
-        "methods",
-        "config",
-        "training",
-        "prediction_table",
-        "predictions",
-        "prediction",
-        "patients",
-        "calibration",
-        "model",
-        "distance_scores",
-        "validation_quantiles",
-    },
-    {"data"},
-    {"evaluation"},
-    {"report", "export", "hub"},
-    {
-        "api",
-        "estimator",
-        "cross_validation",
-        "comparison",
-        "plan",
-        "run_folder",
-        "demo",
-        "experiments",
-        "inspection",
-        "cli",
-        "__init__",
-        "__main__",
-    },
-]
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-NO_NETWORKS = (
-    "evaluation",
-    "report",
-    "export",
-    "predictions",
-    "calibration",
-    "decisions",
-    "measures",
-    "distributions",
-)
+MAY_IMPORT: dict[str, set[str]] = {
+    "common": set(),
+    "bags": {"common"},
+    "distributions": {"common"},
+    "networks": {"common", "bags"},
+    "scores": {"common", "bags"},
+    "evidence": {"common", "bags", "distributions"},
+    "methods": {"common", "bags", "distributions", "networks", "evidence"},
+    "predictions": {"common", "bags", "distributions"},
+    "calibration": {"common", "bags", "distributions", "predictions"},
+    "evaluation": {"common", "distributions", "predictions", "calibration"},
+    "model": {"common", "bags", "distributions", "networks", "methods", "scores", "predictions", "calibration"},
+    "io": {"common", "bags", "predictions"},
+    "datasets": {"common", "bags", "io"},
+    "training": {"common", "bags", "methods", "scores", "predictions", "model", "io"},
+    "pathology": {"common", "bags", "distributions", "predictions", "io"},
+    "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation", "pathology"},
+    "hub": {"common", "distributions", "model"},
+    "selection": {"common", "bags", "io", "predictions", "evaluation", "model", "training"},
+    "sklearn": {"common", "bags", "predictions", "model", "training"},
+}
+"""Each package and those that it may import, in the order of docs/architecture.md; cli may import all of them."""
+
+LIGHT = ("distributions", "predictions", "calibration", "evaluation", "report")
+"""What works on tables of predictions, and never sees a network or a trainer."""
 
 
+@cache
 def imports() -> list[tuple[Path, str, str]]:
-    """(file, its part, the part it imports) of every import within the package."""
+    """(file, its package, the package that it imports) of every import within miue."""
     found = []
     for path in sorted(SOURCE.rglob("*.py")):
-        part = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-        for node in ast.walk(ast.parse(path.read_text())):
+        package = path.relative_to(SOURCE).parts[0].removesuffix(".py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             modules = []
             if isinstance(node, ast.ImportFrom) and node.module:
-                names = [a.name for a in node.names] if node.module == "miue" else []
-                modules = [f"miue.{name}" for name in names] or [node.module]
+                modules = (
+                    [f"miue.{alias.name}" for alias in node.names] if node.module == "miue" else [node.module]
+                )
             elif isinstance(node, ast.Import):
                 modules = [alias.name for alias in node.names]
-            found += [(path, part, m.split(".")[1]) for m in modules if m.startswith("miue.")]
+            found += [(path, package, name.split(".")[1]) for name in modules if name.startswith("miue.")]
+            assert not any(name.split(".")[0] == "papers" for name in modules), path
     return found
 
 
-def test_every_part_has_a_layer() -> None:
-    parts = {
-        p.name.removesuffix(".py")
-        for p in SOURCE.iterdir()
-        if not p.name.startswith("__py") and p.name != "py.typed"
-    }
-    assert parts == set(LEVEL)
+def test_every_package_is_known() -> None:
+    packages = {path.name for path in SOURCE.iterdir() if path.is_dir() and not path.name.startswith("__")}
+    assert packages == {*MAY_IMPORT, "cli"}
+    assert len(list(SOURCE.glob("[a-z_]*"))) <= 25  # 24, and __pycache__
 
 
-def test_an_import_goes_downwards_only() -> None:
-    upward = [f"{p.relative_to(SOURCE)} imports {to}" for p, part, to in imports() if LEVEL[to] > LEVEL[part]]
-    assert len(imports()) > 100
-    assert upward == []
+def test_a_package_imports_only_what_it_may() -> None:
+    assert len(imports()) > 300
+    wrong = [
+        f"{path.relative_to(SOURCE)} imports {to}"
+        for path, package, to in imports()
+        if package in MAY_IMPORT and to != package and to not in MAY_IMPORT[package]
+    ]
+    assert wrong == []
 
 
-def test_evaluation_and_report_never_see_a_network() -> None:
-    reach = {part: {to for _, source, to in imports() if source == part} for part in LEVEL}
-    for start in NO_NETWORKS:
-        seen, todo = set(), [start]
-        while todo:
-            part = todo.pop()
-            if part not in seen:
-                seen.add(part)
-                todo.extend(reach[part])
-        assert not seen & {"networks", "encoders", "methods", "training", "model"}, start
+def test_every_permission_is_used() -> None:
+    used = {(package, to) for _, package, to in imports()}
+    unused = [
+        (package, to) for package, allowed in MAY_IMPORT.items() for to in allowed if (package, to) not in used
+    ]
+    assert unused == []
+
+
+def test_packages_form_no_circle() -> None:
+    order: list[str] = []
+    left = dict(MAY_IMPORT)
+    while left:
+        free = [package for package, allowed in left.items() if allowed <= set(order)]
+        assert free, f"a circle among {sorted(left)}"
+        order += free
+        left = {package: allowed for package, allowed in left.items() if package not in free}
+    assert order[0] == "common"
+
+
+@pytest.mark.parametrize("start", LIGHT)
+def test_what_reads_tables_never_sees_a_network(start: str) -> None:
+    seen: set[str] = set()
+    todo = [start]
+    while todo:
+        package = todo.pop()
+        if package not in seen:
+            seen.add(package)
+            todo.extend(MAY_IMPORT[package])
+    if start != "report":
+        assert not seen & {"networks", "methods", "training", "model", "io"}
+    assert not seen & {"networks", "methods", "training", "model"}
 
 
 def test_nothing_unpickles() -> None:

@@ -11,11 +11,12 @@ import torch
 from made_bags import separable_bags
 
 import miue
-from miue import distance_scores, prediction
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.datasets.digits import digits_bags
 from miue.datasets.image_shifts import SHIFTS, shifted_copies
+from miue.model import feature_scores as distance_scores
+from miue.model import predict as prediction
 from miue.predictions.folder import read_predictions
 from miue.scores import DISTANCES
 from papers.mirel.distance_choice import ranking

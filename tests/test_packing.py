@@ -152,3 +152,24 @@ def test_a_packing_whose_remains_are_damaged_begins_anew(
     (tmp_path / ".store.packing" / name).write_bytes(content)
     assert pack(bags, tmp_path / "store").resumed == 0
     assert np.array_equal(np.asarray(miue.read_store(tmp_path / "store").instances), np.asarray(bags.instances))
+
+
+@pytest.mark.parametrize("shape", [(9, 1), (9, 2048), (9, 3, 3), (10**12, 10**9, 7)])
+def test_a_packing_with_the_header_of_other_bags_begins_anew(
+    slides: tuple[Path, Path], tmp_path: Path, shape: tuple[int, ...]
+) -> None:
+    bags = open_folder(slides[0]).bags
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            pack(bags, tmp_path / "store")
+    path = tmp_path / ".store.packing" / "instances.npy"
+    with path.open("rb") as file:
+        packing._pass_header(file)
+        rows = file.read()
+    with path.open("wb") as file:
+        header = {"descr": np.lib.format.dtype_to_descr(np.dtype(bags.instances.dtype)), "fortran_order": False}
+        np.lib.format.write_array_header_1_0(file, {**header, "shape": shape})
+        file.write(rows)
+    assert pack(bags, tmp_path / "store").resumed == 0
+    assert np.array_equal(np.asarray(miue.read_store(tmp_path / "store").instances), np.asarray(bags.instances))

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -184,7 +185,7 @@ def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
     try:
         if read_json(work / "pack.json", what="interrupted packing") == same:
             with (work / "instances.npy").open("rb") as file:
-                _pass_header(file)
+                _check_header(file, bags)
             with (work / CHECKSUMS).open(newline="", encoding="utf-8") as table:
                 rows = [row for row in csv.reader(table) if len(row) == 3 and len(row[2]) == 64]
             done = [(int(bag), int(size), digest) for bag, size, digest in rows]
@@ -194,7 +195,7 @@ def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     with (work / "instances.npy").open("wb") as file:
-        _write_header(file, bags, 0)
+        file.write(_header(bags, 0))
     (work / CHECKSUMS).touch()
     write_json(work / "pack.json", same)
     return []
@@ -224,6 +225,19 @@ def _verified(
         kept[bag] = (size, digest)
         end = file.tell()
     return kept, end
+
+
+def _check_header(file: BinaryIO, bags: BagDataset) -> None:
+    """Raise unless the array begins with a header of ours for these bags, whatever number of instances it states.
+
+    Raises:
+        ValueError: another type, shape or length of the header; ``UNREADABLE`` is what NumPy itself raises.
+    """
+    np.lib.format.read_magic(file)
+    shape, by_column, dtype = np.lib.format.read_array_header_1_0(file)
+    same_rows = (shape[1:], dtype) == (tuple(bags.instance_shape), np.dtype(bags.instances.dtype))
+    if not same_rows or by_column or file.tell() != len(_header(bags, 0)):
+        raise ValueError("the header of other bags")
 
 
 def _pass_header(file: BinaryIO) -> None:
@@ -275,14 +289,16 @@ def _bytes(rows: np.ndarray) -> memoryview:
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
 
 
-def _write_header(file: BinaryIO, bags: BagDataset, rows: int) -> None:
-    """Write the header of instances.npy; NumPy leaves room in it for more rows, so that its length stays."""
+def _header(bags: BagDataset, rows: int) -> bytes:
+    """Return the header of instances.npy; NumPy leaves room in it for more rows, so that its length stays."""
     header = {
         "descr": np.lib.format.dtype_to_descr(np.dtype(bags.instances.dtype)),
         "fortran_order": False,
         "shape": (rows, *bags.instance_shape),
     }
-    np.lib.format.write_array_header_1_0(file, header)
+    written = BytesIO()
+    np.lib.format.write_array_header_1_0(written, header)
+    return written.getvalue()
 
 
 def _finish(
@@ -299,7 +315,7 @@ def _finish(
     kept = bags.subset(list(written))
     instances = int(kept.sizes.sum())
     with (work / "instances.npy").open("r+b") as file:
-        _write_header(file, kept, instances)
+        file.write(_header(kept, instances))
     stored = np.load(work / "instances.npy", mmap_mode="r", allow_pickle=False)
     end = 0
     for name, (size, digest) in zip(kept.ids, written.values(), strict=True):

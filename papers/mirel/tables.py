@@ -8,11 +8,12 @@ from math import hypot
 import numpy as np
 
 from miue.evaluation import Metric
+from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
 from papers.mirel.published import PublishedRow, PublishedTable
 from papers.mirel.results import DEFAULT, Result, metric_of, read_results
-from papers.mirel.runner import Places
 
+COMMAND = "python -m papers.mirel"
 TASKS = {
     "Acc": "accuracy",
     "AUROC": "auroc",
@@ -28,15 +29,15 @@ LEVELS = ("bag", "instance")
 HEADINGS = {"bag": "Bag level", "instance": "Instance level"}
 
 
-def markdown_table(table: PublishedTable, places: Places, seeds: Sequence[int]) -> str:
+def markdown_table(table: PublishedTable, paths: Paths, seeds: Sequence[int]) -> str:
     """Return the table as Markdown, one part per level.
 
     A cell holds our mean ± standard deviation over seeds, the paper's, and the difference of the means
     in units of both standard deviations together, (ours − paper) / √(s² + s²). Numbers are in percent.
     """
     lines = [f"## {table.name}", "", f"{table.title}. Seeds: {', '.join(map(str, seeds))}.", ""]
-    lines += [f"`miue paper run {table.name}`, `miue paper table {table.name}`", ""]
-    found = {name: _results(name, places, seeds) for name in table.presets}
+    lines += [f"`{COMMAND} run {table.name}`, `{COMMAND} table {table.name}`", ""]
+    found = {name: _results(name, paths, seeds) for name in table.presets}
     if table.not_run and not any(found.values()):
         lines += [table.not_run, ""]
     for level in LEVELS:
@@ -57,15 +58,18 @@ def markdown_table(table: PublishedTable, places: Places, seeds: Sequence[int]) 
     return "\n".join(lines)
 
 
-def markdown_seeds(name: str, places: Places, seeds: Sequence[int]) -> str:
+def markdown_seeds(name: str, paths: Paths, seeds: Sequence[int]) -> str:
     """Return every seed of one preset as Markdown, with mean and standard deviation, in percent.
 
     Instances are predicted from the preset's first estimator.
     """
     estimator = preset(name).estimators[0]
-    found = {seed: read_results(places.result(name, seed)) for seed in seeds}
+    found = {seed: read_results(paths.result(name, seed)) for seed in seeds}
     runs = {seed: results for seed, results in found.items() if results is not None}
-    lines = [f"`miue paper run {name}`, `miue paper seeds {name}`; instances from: {estimator}.", ""]
+    lines = [
+        f"`{COMMAND} run {name}`, `{COMMAND} seeds {name}`; instances from: {estimator}.",
+        "",
+    ]
     if not runs:
         return "\n".join([*lines, "Not run.", ""])
     sets = sorted({r.task for results in runs.values() for r in results if r.task.startswith("ood ")})
@@ -90,8 +94,8 @@ def _percent(results: list[Result], estimator: str, level: str, task: str) -> fl
     return float("nan") if value is None else 100 * value
 
 
-def _results(name: str, places: Places, seeds: Sequence[int]) -> list[list[Result]]:
-    found = [read_results(places.result(name, seed)) for seed in seeds]
+def _results(name: str, paths: Paths, seeds: Sequence[int]) -> list[list[Result]]:
+    found = [read_results(paths.result(name, seed)) for seed in seeds]
     return [results for results in found if results is not None]
 
 

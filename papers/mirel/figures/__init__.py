@@ -11,12 +11,12 @@ from papers.mirel.figures.bag_examples import draw_bag_examples
 from papers.mirel.figures.confidence_by_digit import draw_confidence_by_digit
 from papers.mirel.figures.confidence_by_ratio import draw_confidence_by_ratio, draw_strength_by_ratio
 from papers.mirel.figures.detection_by_ratio import draw_detection_by_ratio
-from papers.mirel.figures.drawn import Drawn
 from papers.mirel.figures.estimator_surfaces import draw_estimator_surfaces
-from papers.mirel.runner import Places
+from papers.mirel.figures.figure_with_data import FigureWithData
+from papers.mirel.paths import Paths
 
-Draw = Callable[[Sequence[int], Places, str], Drawn]
-"""(seeds, places, device) → figure and its numbers."""
+Draw = Callable[[Sequence[int], Paths, str], FigureWithData]
+"""(seeds, paths, device) → figure and its numbers."""
 
 
 class PaperFigure(NamedTuple):
@@ -75,4 +75,4 @@ def paper_figure(name: str) -> PaperFigure:
     return FIGURES[name]
 
 
-__all__ = ["FIGURES", "Drawn", "PaperFigure", "paper_figure"]
+__all__ = ["FIGURES", "FigureWithData", "PaperFigure", "paper_figure"]

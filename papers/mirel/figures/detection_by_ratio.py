@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from miue.evaluation.metrics import separation
-from papers.mirel.figures.drawn import Cell, Drawn, plain
+from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
 from papers.mirel.figures.ood_sweep import RATIOS, SOURCES, OodSweep, sweep_of
+from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
-from papers.mirel.runner import Places
 
 COLUMNS = ("preset", "seed", "source", "ood_ratio", "score", "bag_auroc")
 CURVES = {
@@ -23,20 +23,20 @@ CURVES = {
 }
 
 
-def draw_detection_by_ratio(network: str, seeds: Sequence[int], places: Places, device: str) -> Drawn:
+def draw_detection_by_ratio(network: str, seeds: Sequence[int], paths: Paths, device: str) -> FigureWithData:
     """Draw the AUROC of foreign against other bags, mean and standard deviation over seeds.
 
     Args:
         network: "abmil" or "dsmil".
         seeds: all are used.
-        places: where images, models and results are.
+        paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
     """
     names = [f"mnist/{network}-deterministic", f"mnist/{network}-mirel"]
     rows: list[list[Cell]] = []
     for name in names:
         for seed in seeds:
-            rows += detection_rows(name, seed, sweep_of(name, seed, places, device))
+            rows += detection_rows(name, seed, sweep_of(name, seed, paths, device))
     figure = Figure(figsize=(10.4, 6.6), layout="constrained")
     grid = figure.subplots(2, 2, sharex=True, sharey=True)
     for row, name in zip(grid, names, strict=True):
@@ -67,7 +67,7 @@ def draw_detection_by_ratio(network: str, seeds: Sequence[int], places: Places, 
         axes.set_xlabel("share of foreign instances in a bag")
     for axes in grid[:, 0]:
         axes.set_ylabel("AUROC of foreign bags in %")
-    return Drawn(figure, COLUMNS, rows)
+    return FigureWithData(figure, COLUMNS, rows)
 
 
 def detection_rows(name: str, seed: int, sweep: OodSweep) -> list[list[Cell]]:

@@ -15,9 +15,11 @@ from matplotlib.figure import Figure
 from miue.bags.dataset import BagDataset
 from miue.distributions import Dirichlet
 from miue.predictions.table import PredictionTable
-from papers.mirel.figures.drawn import Cell, Drawn, plain
+from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
 from papers.mirel.figures.ood_sweep import CONFIDENCE, scores_of
-from papers.mirel.runner import Places, store_of, train_preset
+from papers.mirel.paths import Paths
+from papers.mirel.runner import train_preset
+from papers.mirel.stores import store_of
 
 PANELS = (
     ("synthetic/abmil-deterministic", "attention", "a_k of ABMIL"),
@@ -31,24 +33,24 @@ SIDE = 111
 EVERY = 10  # of the grid's points that the table holds
 
 
-def draw_estimator_surfaces(seeds: Sequence[int], places: Places, device: str) -> Drawn:
+def draw_estimator_surfaces(seeds: Sequence[int], paths: Paths, device: str) -> FigureWithData:
     """Draw the probability of the positive class, data uncertainty and vacuity over the plane.
 
     The attention proxy is min–max normalised over the plane, as over a bag; softmax has no vacuity.
 
     Args:
         seeds: the first is drawn; the table holds all.
-        places: where images, models and results are.
+        paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
     """
     plane = BagDataset.from_arrays([grid()])
-    test = store_of("gaussian-bags", places).split("test")
+    test = store_of("gaussian-bags", paths).split("test")
     figure = Figure(figsize=(14.2, 9.4), layout="constrained")
     axes = figure.subplots(3, len(PANELS), sharex=True, sharey=True)
     rows: list[list[Cell]] = []
     for column, (name, estimator, title) in enumerate(PANELS):
         for seed in seeds:
-            model = train_preset(name, [seed], places, device)[0]
+            model = train_preset(name, [seed], paths, device)[0]
             found = model.predict(plane, estimator=estimator, device=device)
             assert found.instances is not None
             rows += surface_rows(name, seed, estimator, found.instances)
@@ -58,7 +60,7 @@ def draw_estimator_surfaces(seeds: Sequence[int], places: Places, device: str) -
         axes, ("probability of positive", "expected entropy, nats", "vacuity C/α0"), strict=True
     ):
         row[0].set_ylabel(label)
-    return Drawn(figure, COLUMNS, rows)
+    return FigureWithData(figure, COLUMNS, rows)
 
 
 def grid() -> Float32[np.ndarray, "points 2"]:

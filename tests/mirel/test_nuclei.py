@@ -11,16 +11,22 @@ from test_cifar10_bags import write_strips
 from typer.testing import CliRunner
 
 from miue.bags.dataset import BagDataset
-from miue.cli.app import app
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets.image_shifts import shifted_copies
-from miue.io.store.store import read_store
+from miue.io.store.store import read_store, read_store_summary
 from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
+from papers.mirel.cli import app
 from papers.mirel.nuclei import experiment as nuclei
-from papers.mirel.nuclei import shift_detection as noticed_shifts
+from papers.mirel.nuclei import shift_detection
 from papers.mirel.nuclei.bags import ARCHIVE, nuclei_bags
-from papers.mirel.nuclei.experiment import CONTENDERS, FOLDS, Task, fold_of, missing, run_task, tasks_of
-from papers.mirel.nuclei.shift_detection import Noticed, noticed_file, parts_of, read_noticed, write_noticed
+from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Task, fold_of, missing, run_task, tasks_of
+from papers.mirel.nuclei.shift_detection import (
+    ShiftDetection,
+    detections_path,
+    parts_of,
+    read_detections,
+    write_detections,
+)
 from papers.mirel.nuclei.table import nuclei_page
 from papers.mirel.results import Result, metric_of, read_results, write_results
 
@@ -87,14 +93,26 @@ def test_absent_or_damaged_nuclei_are_named(source: Path, tmp_path: Path) -> Non
 
 
 def test_a_store_of_nuclei_is_made_by_command(source: Path, tmp_path: Path) -> None:
-    result = run("data", "make", "nuclei-bags", "--source", source, "--out", tmp_path / "store")
+    words = ("nuclei", "make", "--source", source, "--out", tmp_path / "store")
+    result = run(*words)
     assert result.exit_code == 0, result.output
+    assert "3 bags with 9 instances written to" in result.output
     assert read_store(tmp_path / "store").class_names == ("no tumour epithelium", "tumour epithelium")
-    for words in (("--ood", "svhn"), ("--split", "test")):
-        error = run(
-            "data", "make", "nuclei-bags", "--source", source, "--out", tmp_path / "other", *words
-        ).exception
-        assert isinstance(error, ConfigError)
+    made_by = read_store_summary(tmp_path / "store")["made_by"]
+    assert made_by["name"] == "nuclei-bags"
+    assert made_by["command"].startswith("python -m papers.mirel ")
+    assert isinstance(run(*words).exception, StorageError)
+    assert run(*words, "--overwrite").exit_code == 0
+
+
+def test_stored_shift_detections_keep_their_columns(tmp_path: Path) -> None:
+    detection = ShiftDetection("blur-light", 0.125, True, "vacuity knn_mean")
+    write_detections(tmp_path / "42.csv", [detection])
+    assert (tmp_path / "42.csv").read_text().splitlines() == [
+        "shift,called_out,noticed,differ",
+        "blur-light,0.1250,True,vacuity knn_mean",
+    ]
+    assert read_detections(tmp_path / "42.csv") == [detection]
 
 
 def test_the_real_nuclei_are_98_bags(shared_data: Path) -> None:
@@ -134,7 +152,9 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nuclei, "SETTINGS", {"max_epochs": 12, "learning_rate": 1e-3, "bags_per_update": 2})
     monkeypatch.setattr(nuclei, "OPTIONS", {"encoder.width": 64, "network.hidden": 16})
     monkeypatch.setattr(nuclei, "VALIDATION_BAGS", 6)
-    monkeypatch.setitem(nuclei.CONTENDERS, "deep-ensemble", nuclei.Contender("deep ensemble", {"method.size": 2}))
+    monkeypatch.setitem(
+        nuclei.METHOD_SETUPS, "deep-ensemble", nuclei.MethodSetup("deep ensemble", {"method.size": 2})
+    )
 
 
 @pytest.mark.usefixtures("quick")
@@ -143,7 +163,7 @@ def test_a_fold_is_learned_and_its_results_are_whole(method: str, tmp_path: Path
     task = Task(method, 42, 3)
     results = run_task(task, made_bags(), tmp_path, device="cpu")
     assert read_results(task.path(tmp_path)) is not None
-    estimator, other = CONTENDERS[method].estimators
+    estimator, other = METHOD_SETUPS[method].estimators
     assert (metric_of(results, estimator, "bag", "auroc").value or 0) > 0.9
     assert (metric_of(results, estimator, "instance", "auroc").value or 0) > 0.9
     assert metric_of(results, other, "bag", "auroc").reason == "not run"  # bags are the same, and written once
@@ -196,7 +216,7 @@ def test_the_table_is_mean_over_folds_then_mean_and_deviation_over_whole_repetit
 
 
 @pytest.mark.usefixtures("quick")
-def test_shifts_are_noticed_by_a_model_that_is_calibrated_on_bags_of_its_own(
+def test_shifts_are_detected_by_a_model_that_is_calibrated_on_bags_of_its_own(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bags = made_bags(98)
@@ -208,25 +228,25 @@ def test_shifts_are_noticed_by_a_model_that_is_calibrated_on_bags_of_its_own(
         "train": 38,
     }
     assert len({name for part in parts.values() for name in part.ids}) == 98
-    monkeypatch.setattr(noticed_shifts, "SETTINGS", {"max_epochs": 2})
-    monkeypatch.setattr(noticed_shifts, "OPTIONS", nuclei.OPTIONS)
+    monkeypatch.setattr(shift_detection, "SETTINGS", {"max_epochs": 2})
+    monkeypatch.setattr(shift_detection, "OPTIONS", nuclei.OPTIONS)
     monkeypatch.setattr("papers.mirel.nuclei.bags.nuclei_bags", lambda _: bags)
-    words = ("nuclei", "noticed", "--source", source, "--results", tmp_path, "--seeds", "42")
+    words = ("nuclei", "detect-shifts", "--source", source, "--results", tmp_path, "--seeds", "42")
     result = run(*words)
     assert "1 runs to do, 0 done before" in result.output, result.exception
-    found = read_noticed(noticed_file(tmp_path, "mirel", 42))
-    assert [one.shift for one in found] == ["none", *ALL_SHIFTS]
-    assert not found[0].noticed
-    assert all(bool(one.differ) == one.noticed and 0 <= one.called_out <= 1 for one in found)
+    detections = read_detections(detections_path(tmp_path, "mirel", 42))
+    assert [d.shift for d in detections] == ["none", *ALL_SHIFTS]
+    assert not detections[0].detected
+    assert all(bool(d.differing) == d.detected and 0 <= d.flagged_share <= 1 for d in detections)
     assert "0 runs to do, 1 done before" in run(*words).output
     assert isinstance(run(*words, "--method", "mirell").exception, ConfigError)
 
 
-def test_the_table_counts_the_runs_in_which_a_shift_was_noticed(tmp_path: Path) -> None:
+def test_the_table_counts_the_runs_in_which_a_shift_was_detected(tmp_path: Path) -> None:
     for seed, share in ((42, 0.1), (17, 0.3)):
-        rows = [Noticed(shift, share, seed == 42, "vacuity") for shift in ("none", *ALL_SHIFTS)]
-        write_noticed(noticed_file(tmp_path, "mirel", seed), rows)
-        assert read_noticed(noticed_file(tmp_path, "mirel", seed)) == rows
+        rows = [ShiftDetection(shift, share, seed == 42, "vacuity") for shift in ("none", *ALL_SHIFTS)]
+        write_detections(detections_path(tmp_path, "mirel", seed), rows)
+        assert read_detections(detections_path(tmp_path, "mirel", seed)) == rows
     page = nuclei_page(tmp_path, [42, 17, 26])
     (row,) = [line for line in page.splitlines() if line.startswith("| MIREL | 2 | 0.200; 1 |")]
     assert row.count("0.200; 1") == 1 + len(ALL_SHIFTS)

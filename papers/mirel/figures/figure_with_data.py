@@ -17,7 +17,7 @@ Cell = str | int | float
 
 
 @dataclass(frozen=True)
-class Drawn:
+class FigureWithData:
     """A figure and the numbers in it, as a tidy table.
 
     Attributes:

@@ -31,7 +31,7 @@ from miue.io.load import OpenedBags
 from papers.mirel.camelyon16.bags import camelyon16_bags, camelyon16_with_prad, camelyon16_with_shifts
 from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, camelyon16_slides
 from papers.mirel.camelyon16.slides import TRAINING as OFFICIAL
-from papers.mirel.paths import Places
+from papers.mirel.paths import Paths
 from papers.mirel.stores import store_of
 
 KINDS = ("trident", "clam")
@@ -177,8 +177,8 @@ def test_files_that_are_no_slide_of_the_experiment_are_left_out_and_listed(sourc
     write_slides(source / "camelyon16" / "features", ["test_049", "normal_008"])
     opened = camelyon16_bags(source)
     assert [one.bag for one in opened.left_out] == ["normal_008", "test_049"]
-    places = Places(source, source.parent / "work", source.parent / "results")
-    store_of("camelyon16", places)
+    paths = Paths(source, source.parent / "work", source.parent / "results")
+    store_of("camelyon16", paths)
     left_out = (source.parent / "work" / "stores" / "camelyon16" / "left_out.csv").read_text()
     assert [line.split(",")[0] for line in left_out.splitlines()] == ["bag_id", "normal_008", "test_049"]
     assert left_out.count("not a slide of the experiment") == 2

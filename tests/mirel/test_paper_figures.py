@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 import miue
 from miue.bags.dataset import BagDataset, Labels
 from miue.bags.ood_flags import OodFlags
-from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.datasets.gaussian import gaussian_bags
 from miue.datasets.mnist import digits_of_test_bags, mnist_bags
 from miue.distributions import Categorical, Dirichlet
 from miue.predictions.table import PredictionTable
-from papers.mirel.figures import FIGURES, Drawn, bag_examples, estimator_surfaces, ood_sweep, paper_figure
+from papers.mirel.cli import app
+from papers.mirel.figures import FIGURES, FigureWithData, bag_examples, estimator_surfaces, ood_sweep, paper_figure
 from papers.mirel.figures.confidence_by_digit import digit_rows
 from papers.mirel.figures.confidence_by_ratio import by_ratio, summary_rows
 from papers.mirel.figures.detection_by_ratio import detection_rows, draw_detection_by_ratio
@@ -36,12 +36,12 @@ from papers.mirel.figures.ood_sweep import (
     read_sweep,
     scores_of,
 )
-from papers.mirel.runner import Places
+from papers.mirel.paths import Paths
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(tmp_path / "data", tmp_path / "work", tmp_path / "results")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(tmp_path / "data", tmp_path / "work", tmp_path / "results")
 
 
 def made_sweep(seed: int = 0) -> OodSweep:
@@ -97,22 +97,22 @@ def test_quantiles_of_confidence_are_those_of_each_set() -> None:
 
 
 def test_figures_by_ratio_are_drawn_with_the_numbers_of_every_seed(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("confidence_by_ratio", "detection_by_ratio"):
         monkeypatch.setattr(f"papers.mirel.figures.{module}.sweep_of", lambda name, seed, *_: made_sweep(seed))
     names = ["mnist/dsmil-deterministic", "mnist/dsmil-mirel"]
     for drawn in (
-        by_ratio(names, CONFIDENCE, "kmnist", [1, 2], places, "cpu"),
-        by_ratio(names[1:], STRENGTH, "kmnist", [1, 2], places, "cpu"),
-        draw_detection_by_ratio("dsmil", [1, 2], places, "cpu"),
+        by_ratio(names, CONFIDENCE, "kmnist", [1, 2], paths, "cpu"),
+        by_ratio(names[1:], STRENGTH, "kmnist", [1, 2], paths, "cpu"),
+        draw_detection_by_ratio("dsmil", [1, 2], paths, "cpu"),
     ):
-        drawn.write(places.results, "figure")
-        with (places.results / "figure.csv").open(newline="") as file:
+        drawn.write(paths.results, "figure")
+        with (paths.results / "figure.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert {row["seed"] for row in rows} == {"1", "2"}
         assert {row["preset"] for row in rows} <= set(names)
-        assert (places.results / "figure.png").read_bytes().startswith(b"\x89PNG")
+        assert (paths.results / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_confidence_of_a_digit_is_that_of_its_instances() -> None:
@@ -139,7 +139,7 @@ def test_digits_of_test_bags_agree_with_their_labels(shared_data: Path) -> None:
     assert np.array_equal(digits == 9, bags.instance_labels.values == 1)
 
 
-def test_a_sweep_is_computed_once_and_read_back(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_is_computed_once_and_read_back(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     bags = separable_bags(30)
     model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu", distances=())
     calls = []
@@ -155,20 +155,18 @@ def test_a_sweep_is_computed_once_and_read_back(places: Places, monkeypatch: pyt
     monkeypatch.setattr(
         ood_sweep, "_sets", lambda _: [("", 0.0, bags), ("fmnist", 0.4, bags), ("fmnist", 1.0, bags)]
     )
-    first = ood_sweep.sweep_of("mnist/abmil-mirel", 1, places, "cpu")
-    again = ood_sweep.sweep_of("mnist/abmil-mirel", 1, places, "cpu")
+    first = ood_sweep.sweep_of("mnist/abmil-mirel", 1, paths, "cpu")
+    again = ood_sweep.sweep_of("mnist/abmil-mirel", 1, paths, "cpu")
     assert len(calls) == 1
     assert first.scores.keys() == again.scores.keys()
     for key, values in first.scores.items():
         assert np.array_equal(values, again.scores[key])
     assert "knn_mean" in again.names("bag")
     assert ("instance", "fmnist", 0.4, CONFIDENCE) not in again.scores
-    assert read_sweep(places.work / "sweeps" / "mnist" / "abmil-mirel" / "1.npz").names("bag") == first.names(
-        "bag"
-    )
+    assert read_sweep(paths.work / "sweeps" / "mnist" / "abmil-mirel" / "1.npz").names("bag") == first.names("bag")
 
 
-def test_surfaces_show_what_models_say_of_each_point(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_surfaces_show_what_models_say_of_each_point(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     bags = gaussian_bags(sizes={"train": 30, "validation": 10, "test": 10})
     models = {
         name: miue.train(
@@ -181,7 +179,7 @@ def test_surfaces_show_what_models_say_of_each_point(places: Places, monkeypatch
     monkeypatch.setattr(
         estimator_surfaces, "train_preset", lambda name, *_: [models[name.removeprefix("synthetic/abmil-")]]
     )
-    drawn = estimator_surfaces.draw_estimator_surfaces([42], places, "cpu")
+    drawn = estimator_surfaces.draw_estimator_surfaces([42], paths, "cpu")
     assert len(drawn.rows) == 4 * 3 * 3
     for name, estimator, row in (
         ("mirel", "residual", drawn.rows[-1]),
@@ -194,26 +192,26 @@ def test_surfaces_show_what_models_say_of_each_point(places: Places, monkeypatch
         assert (row[7] == "") == (name == "deterministic")
 
 
-def test_bag_examples_hold_every_instance_of_the_bags(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bag_examples_hold_every_instance_of_the_bags(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     images = [np.full((size, 28, 28, 1), 7, np.uint8) for size in (3, 14)]
     bags = BagDataset.from_arrays(images * 2, [0, 1, 0, 1])
     model = miue.train(
         bags, settings={"max_epochs": 1}, progress=False, device="cpu", validation=bags, distances=()
     )
     monkeypatch.setattr(bag_examples, "train_preset", lambda *_: [model])
-    drawn = bag_examples.drawn_bags(bags.subset([0, 1]), 42, places, "cpu")
+    drawn = bag_examples.draw_bags(bags.subset([0, 1]), 42, paths, "cpu")
     assert [row[1] for row in drawn.rows] == [*range(3), *range(14)]
 
 
 def test_figures_are_listed_and_an_unknown_one_is_named() -> None:
-    listed = CliRunner().invoke(app, ["paper", "figure", "list"]).output
+    listed = CliRunner().invoke(app, ["figure", "list"]).output
     assert all(name in listed for name in FIGURES)
     with pytest.raises(ConfigError, match="did you mean 'surfaces'"):
         paper_figure("surface")
 
 
 def test_a_figure_without_its_data_says_what_is_missing(tmp_path: Path) -> None:
-    arguments = ["paper", "figure", "digits-abmil", "--source", str(tmp_path / "none"), "--work", str(tmp_path)]
+    arguments = ["figure", "digits-abmil", "--source", str(tmp_path / "none"), "--work", str(tmp_path)]
     result = CliRunner().invoke(app, arguments)
     assert result.exception is not None
     assert "mnist" in str(result.exception)
@@ -229,5 +227,5 @@ def test_a_figure_that_cannot_be_drawn_leaves_nothing_behind(
 
     monkeypatch.setattr(figure, "savefig", broken)
     with pytest.raises(Exception, match="disk full"):
-        Drawn(figure, ("a",), [[1]]).write(tmp_path, "x")
+        FigureWithData(figure, ("a",), [[1]]).write(tmp_path, "x")
     assert [path.name for path in tmp_path.iterdir()] == ["x.csv"]

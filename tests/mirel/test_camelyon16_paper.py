@@ -12,12 +12,13 @@ from made_camelyon16 import OUTLINED, SHIFTS, STEP, made_camelyon16
 from typer.testing import CliRunner
 
 from miue.bags.dataset import BagDataset
-from miue.cli import app
+from miue.cli import app as miue_app
 from miue.common.errors import StorageError
 from miue.io.store.store import read_store
 from miue.pathology.tile_files import Tiles, read_tiles
 from papers.mirel import Preset, preset, preset_names, published_table, runner
-from papers.mirel.paths import Places
+from papers.mirel.cli import app
+from papers.mirel.paths import Paths
 from papers.mirel.results import read_results
 from papers.mirel.stores import store_of
 from papers.mirel.tables import markdown_table
@@ -32,11 +33,11 @@ def source(tmp_path: Path) -> Path:
 
 def test_what_is_missing_is_named_before_anything_is_packed(source: Path, tmp_path: Path) -> None:
     shutil.rmtree(source / "tcga-prad")
-    places = Places(source, tmp_path / "work", tmp_path / "results")
+    paths = Paths(source, tmp_path / "work", tmp_path / "results")
     with pytest.raises(StorageError, match="tcga-prad"):
-        runner.make_bags(["camelyon16-prad/abmil-mirel"], places)
+        runner.make_bags(["camelyon16-prad/abmil-mirel"], paths)
     assert not (tmp_path / "work").exists()
-    runner.make_bags(["camelyon16/abmil-mirel"], places)
+    runner.make_bags(["camelyon16/abmil-mirel"], paths)
     assert [path.name for path in (tmp_path / "work" / "stores").iterdir()] == ["camelyon16"]
 
 
@@ -60,10 +61,10 @@ def test_the_presets_say_what_the_paper_says() -> None:
 
 
 def test_a_store_of_another_split_is_refused(source: Path, tmp_path: Path) -> None:
-    places = Places(source, tmp_path / "work", tmp_path / "results")
-    store_of("camelyon16", places, {"validation_seed": 42})
+    paths = Paths(source, tmp_path / "work", tmp_path / "results")
+    store_of("camelyon16", paths, {"validation_seed": 42})
     with pytest.raises(StorageError, match="'validation_seed': 42.*remove it"):
-        store_of("camelyon16", places, {"validation_seed": 43})
+        store_of("camelyon16", paths, {"validation_seed": 43})
 
 
 def shortened(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +80,7 @@ def shortened(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def paper(*words: object) -> Any:
-    result = CliRunner().invoke(app, ["paper", *map(str, words)])
+    result = CliRunner().invoke(app, [*map(str, words)])
     assert result.exit_code == 0, f"{result.output}\n{result.exception}"
     return result
 
@@ -110,14 +111,14 @@ def test_the_commands_run_from_files_to_tables(tmp_path: Path, monkeypatch: pyte
 
 
 def test_tables_without_results_say_so_beside_the_papers_numbers(tmp_path: Path) -> None:
-    places = Places(tmp_path, tmp_path, tmp_path)
-    text = markdown_table(published_table("table-c16"), places, [42])
+    paths = Paths(tmp_path, tmp_path, tmp_path)
+    text = markdown_table(published_table("table-c16"), paths, [42])
     assert "Not run here: neither the slides of CAMELYON16 and TCGA-PRAD nor features" in text
     assert "| MIREL | not run<br>paper 87.09 ± 1.07 | not run<br>paper 61.62 ± 6.85 |" in text
-    instances = markdown_table(published_table("apx-table-c16-ins"), places, [42])
+    instances = markdown_table(published_table("apx-table-c16-ins"), paths, [42])
     assert "| | Acc | AUROC | Conf | OOD-PRAD | UE |" in instances
     assert "| I-EDL †, T | not run<br>paper 87.53 ± 5.61 | not run<br>paper 95.11 ± 0.26 |" in instances
-    shifts = markdown_table(published_table("apx-c16-shift"), places, [42])
+    shifts = markdown_table(published_table("apx-c16-shift"), paths, [42])
     assert "| | DS-lighter | DS-light | DS-strong | UE |" in shifts
     assert "| MIREL, blur | not run<br>paper 51.98 ± 0.89 |" in shifts
     assert "| MIREL, HED | not run<br>paper 51.98 ± 0.89 |" in shifts
@@ -162,7 +163,7 @@ def classes_of(bags: BagDataset, name: str) -> list[int]:
 
 
 def data(*words: object) -> None:
-    result = CliRunner().invoke(app, ["data", *map(str, words), "--quiet"])
+    result = CliRunner().invoke(miue_app, ["data", *map(str, words), "--quiet"])
     assert result.exit_code == 0, result.output
 
 

@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from miue.cli import app
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets.gaussian import gaussian_bags
 from miue.model.config import DataContract, build_method, model_config, training_config
 from papers.mirel import Preset, preset, preset_names, published_table, published_tables, runner
+from papers.mirel.cli import app
+from papers.mirel.distance_choice import ranking
+from papers.mirel.paths import Paths
 from papers.mirel.preset import parse_preset
 from papers.mirel.results import Result, metric_of, read_results, write_results
-from papers.mirel.runner import Places, missing, run_all
+from papers.mirel.runner import missing, run_all
+from papers.mirel.stores import store_of
 from papers.mirel.tables import markdown_seeds, markdown_table
 
 SHAPES = {"mnist-bags": (28, 28, 1), "cifar10-bags": (32, 32, 3), "gaussian-bags": (2,)}
@@ -22,8 +25,8 @@ SHAPES |= dict.fromkeys(("camelyon16", "camelyon16-prad", "camelyon16-blur", "ca
 
 
 @pytest.fixture
-def places(tmp_path: Path) -> Places:
-    return Places(tmp_path / "data", tmp_path / "work", tmp_path / "results")
+def paths(tmp_path: Path) -> Paths:
+    return Paths(tmp_path / "data", tmp_path / "work", tmp_path / "results")
 
 
 @pytest.mark.parametrize("name", preset_names())
@@ -84,15 +87,15 @@ def test_names_that_do_not_exist_are_answered_with_the_nearest() -> None:
         published_table("tabel-mnist")
 
 
-def test_results_come_back_and_half_written_ones_count_as_missing(places: Places) -> None:
+def test_results_come_back_and_half_written_ones_count_as_missing(paths: Paths) -> None:
     results = [Result("residual", "bag", "conf", "default", 0.5), Result("residual", "bag", "ue", "default", None)]
-    path = places.result("mnist/abmil-mirel", 42)
+    path = paths.result("mnist/abmil-mirel", 42)
     write_results(path, "mnist/abmil-mirel", 42, results)
     assert read_results(path) == results
-    assert missing(["mnist/abmil-mirel"], [42, 17], places) == [("mnist/abmil-mirel", 17)]
+    assert missing(["mnist/abmil-mirel"], [42, 17], paths) == [("mnist/abmil-mirel", 17)]
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
     assert read_results(path) is None
-    assert ("mnist/abmil-mirel", 42) in missing(["mnist/abmil-mirel"], [42], places)
+    assert ("mnist/abmil-mirel", 42) in missing(["mnist/abmil-mirel"], [42], paths)
 
 
 def test_a_task_with_a_star_is_the_one_that_begins_so() -> None:
@@ -101,15 +104,15 @@ def test_a_task_with_a_star_is_the_one_that_begins_so() -> None:
     assert metric_of(results, "residual", "bag", "ood fmnist*").reason == "not run"
 
 
-def test_a_table_shows_ours_the_papers_and_the_difference(places: Places) -> None:
+def test_a_table_shows_ours_the_papers_and_the_difference(paths: Paths) -> None:
     for seed, value in ((42, 0.80), (17, 0.84)):
         results = [
             Result("residual", level, task, "default", value)
             for level in ("bag", "instance")
             for task in ("accuracy", "conf", "ood fmnist", "ood kmnist-test", "ue")
         ]
-        write_results(places.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, results)
-    text = markdown_table(published_table("table-mnist"), places, [42, 17])
+        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, results)
+    text = markdown_table(published_table("table-mnist"), paths, [42, 17])
     row = next(line for line in text.splitlines() if line.startswith("| ABMIL + MIREL"))
     # OOD-F: ours 82 ± 2.83, paper 92.84 ± 0.60
     assert "**82.00 ± 2.83**<br>paper 92.84 ± 0.60 (-3.7)" in row
@@ -117,19 +120,19 @@ def test_a_table_shows_ours_the_papers_and_the_difference(places: Places) -> Non
     assert "drawn from the part" in text
     assert "| Mean | not run<br>paper 93.38 ± 0.90" in text
     assert "| MIREL + distance (ABMIL) | **82.00 ± 2.83** | **82.00 ± 2.83** | not run | not run" in text
-    partial = markdown_table(published_table("table-mnist"), places, [42, 17, 26])
+    partial = markdown_table(published_table("table-mnist"), paths, [42, 17, 26])
     assert "(2 of 3 seeds)" in partial
 
 
 def test_ue_is_the_mean_of_the_tables_own_columns_and_what_is_undefined_is_not_called_not_run(
-    places: Places,
+    paths: Paths,
 ) -> None:
     values = {"conf": 0.5, "ood blur-lighter": 0.51, "ood blur-light": 0.6, "ood blur-strong": 0.9, "ue": 0.1}
     results = [Result("residual", "bag", task, "default", value) for task, value in values.items()]
     results += [Result("residual", "instance", task, "default", None) for task in values]
     name = "camelyon16-blur/abmil-mirel"
-    write_results(places.result(name, 42), name, 42, results)
-    text = markdown_table(published_table("apx-c16-shift"), places, [42])
+    write_results(paths.result(name, 42), name, 42, results)
+    text = markdown_table(published_table("apx-c16-shift"), paths, [42])
     assert "Not run here" not in text
     bags, instances = (line for line in text.splitlines() if line.startswith("| MIREL, blur"))
     assert [cell.split("<")[0].strip() for cell in bags.split("|")[2:-1]] == [
@@ -143,12 +146,12 @@ def test_ue_is_the_mean_of_the_tables_own_columns_and_what_is_undefined_is_not_c
     assert "drawn from the part" not in text
 
 
-def test_ue_leaves_accuracy_and_the_auroc_of_classes_out(places: Places) -> None:
+def test_ue_leaves_accuracy_and_the_auroc_of_classes_out(paths: Paths) -> None:
     values = {"accuracy": 0.99, "auroc": 0.98, "conf": 0.5, "ood prad": 0.7}
     results = [Result("attention", "instance", task, "default", value) for task, value in values.items()]
     name = "camelyon16-prad/abmil-i-edl"
-    write_results(places.result(name, 42), name, 42, results)
-    text = markdown_table(published_table("apx-table-c16-ins"), places, [42])
+    write_results(paths.result(name, 42), name, 42, results)
+    text = markdown_table(published_table("apx-table-c16-ins"), paths, [42])
     row = next(line for line in text.splitlines() if line.startswith("| I-EDL, a_k"))
     shown = [cell.split("<")[0].strip(" *") for cell in row.split("|")[2:-1]]
     assert shown == ["99.00", "98.00", "50.00", "70.00", "60.00"]
@@ -164,30 +167,30 @@ def test_a_preset_may_take_the_models_of_another(tmp_path: Path) -> None:
         parse_preset("p", 'title = "x"\ntrained_as = "camelyon16/abmil-mirl"')
 
 
-def test_every_seed_is_shown_with_mean_and_deviation(places: Places) -> None:
-    assert "Not run." in markdown_seeds("mnist/abmil-mirel", places, [42])
+def test_every_seed_is_shown_with_mean_and_deviation(paths: Paths) -> None:
+    assert "Not run." in markdown_seeds("mnist/abmil-mirel", paths, [42])
     for seed, value in ((42, 0.80), (17, 0.84)):
         results = [
             Result("residual", level, task, "default", value)
             for level in ("bag", "instance")
             for task in ("accuracy", "conf", "ood fmnist", "ue")
         ]
-        write_results(places.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, results)
-    text = markdown_seeds("mnist/abmil-mirel", places, [42, 17, 26])
+        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, results)
+    text = markdown_seeds("mnist/abmil-mirel", paths, [42, 17, 26])
     assert "| 17 | 84.00 | 84.00 | 84.00 | 84.00 |" in text
     assert "| **mean ± std** | **82.00 ± 2.83** |" in text
     assert "| 26 |" not in text
 
 
 def test_a_run_trains_what_is_missing_and_skips_what_is_done(
-    places: Places, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = "synthetic/abmil-mirel"
     short = preset(name).model_copy(update={"settings": {"max_epochs": 1}})
     small = gaussian_bags(sizes={"train": 16, "validation": 8, "test": 8})
     calls: list[str] = []
 
-    def store(data: str, where: Places, arguments: object) -> object:
+    def store(data: str, where: Paths, arguments: object) -> object:
         calls.append(data)
         return small
 
@@ -197,35 +200,45 @@ def test_a_run_trains_what_is_missing_and_skips_what_is_done(
     monkeypatch.setattr(runner, "preset", short_preset)
     monkeypatch.setattr(runner, "store_of", store)
     monkeypatch.setattr(runner, "make_bags", lambda names, where: None)
-    tasks = missing([name], [1, 2], places)
-    assert list(run_all(tasks, places, device="cpu")) == [(name, 1), (name, 2)]
-    results = read_results(places.result(name, 1))
+    tasks = missing([name], [1, 2], paths)
+    assert list(run_all(tasks, paths, device="cpu")) == [(name, 1), (name, 2)]
+    results = read_results(paths.result(name, 1))
     assert results is not None
     assert {r.estimator for r in results} == {"residual", "bag-of-one", "attention"}
     assert {r.task for r in results} >= {"accuracy", "conf", "ood gaussian", "ue", "ece", "brier", "nll", "aurc"}
     assert any(r.measure == "mutual_information" for r in results)
-    assert missing([name], [1, 2], places) == []
-    model = places.work / "runs" / name / "1" / "model.safetensors"
+    assert missing([name], [1, 2], paths) == []
+    model = paths.work / "runs" / name / "1" / "model.safetensors"
     before = model.stat().st_mtime_ns
-    places.result(name, 1).unlink()
-    list(run_all(missing([name], [1, 2], places), places, device="cpu"))
+    paths.result(name, 1).unlink()
+    list(run_all(missing([name], [1, 2], paths), paths, device="cpu"))
     assert model.stat().st_mtime_ns == before, "only evaluation was done again"
 
 
-def test_data_files_that_are_absent_are_named_with_what_to_do(places: Places) -> None:
+def test_data_files_that_are_absent_are_named_with_what_to_do(paths: Paths) -> None:
     with pytest.raises(StorageError, match="pass the folder that holds them as --source"):
-        runner.store_of("mnist-bags", places)
+        store_of("mnist-bags", paths)
     with pytest.raises(ConfigError, match="--jobs"):
-        list(run_all([], places, jobs=0))
+        list(run_all([], paths, jobs=0))
 
 
-def test_the_commands_list_and_print(places: Places) -> None:
-    listed = CliRunner().invoke(app, ["paper", "list", "--results", str(places.results)])
+def test_the_commands_list_and_print(paths: Paths) -> None:
+    listed = CliRunner().invoke(app, ["list", "--results", str(paths.results)])
     assert listed.exit_code == 0
     assert "apx-table-mnist-red-loss" in listed.output
-    out = places.work / "table.md"
-    arguments = ["paper", "table", "apx-table-mnist-red-loss", "--results", str(places.results), "--out", str(out)]
+    out = paths.work / "table.md"
+    arguments = ["table", "apx-table-mnist-red-loss", "--results", str(paths.results), "--out", str(out)]
     printed = CliRunner().invoke(app, arguments)
     assert printed.exit_code == 0
     assert printed.output == out.read_text()
     assert "without RED" in printed.output
+
+
+def test_the_ranking_is_of_means_over_rows_of_its_level() -> None:
+    rows = [
+        ("p", "1", "bag", "a", "0", "0", "0", "0.5"),
+        ("p", "2", "bag", "a", "0", "0", "0", "0.7"),
+        ("p", "1", "bag", "b", "0", "0", "0", "0.9"),
+        ("p", "1", "instance", "c", "0", "0", "0", "1.0"),
+    ]
+    assert ranking(rows, "bag") == [("b", 0.9), ("a", pytest.approx(0.6))]

@@ -14,11 +14,11 @@ from papers.mirel import Preset, preset, preset_names, published_table, publishe
 from papers.mirel.cli import app
 from papers.mirel.distance_choice import ranking
 from papers.mirel.paths import Paths
-from papers.mirel.preset import parse_preset
+from papers.mirel.preset import build_preset, read_preset_table
 from papers.mirel.results import Result, metric_of, read_results, write_results
 from papers.mirel.runner import missing, run_all
 from papers.mirel.stores import store_of
-from papers.mirel.tables import markdown_seeds, markdown_table
+from papers.mirel.tables import TASKS, markdown_seeds, markdown_table
 
 SHAPES = {"mnist-bags": (28, 28, 1), "cifar10-bags": (32, 32, 3), "gaussian-bags": (2,)}
 SHAPES |= dict.fromkeys(("camelyon16", "camelyon16-prad", "camelyon16-blur", "camelyon16-hed"), (512,))
@@ -67,17 +67,56 @@ def test_some_published_numbers() -> None:
     }
 
 
+ROW = '{ title = "x", data = "d", encoder = "e", network = "n", method = "m", estimators = ["t"] }'
+
+
+def read(text: str) -> dict[str, Preset]:
+    """Return every preset of a table that is called "p"."""
+    contents = read_preset_table("p", text)
+    return {name: build_preset(name, contents) for name in contents}
+
+
+def test_a_row_adds_to_what_its_table_shares_and_replaces_the_rest() -> None:
+    shared = 'title = "shared"\ndistances = []\n[options]\n"network.hidden" = 3\n"method.red" = true\n'
+    own = ROW.replace('title = "x"', 'title = "own", options = { "method.red" = false, "encoder.width" = 5 }')
+    presets = read(f"{shared}[settings]\nmax_epochs = 7\n[presets]\na = {ROW}\nb = {own}\n")
+    assert list(presets) == ["p/a", "p/b"]
+    assert [presets[name].title for name in presets] == ["x", "own"]
+    assert presets["p/a"].options == {"network.hidden": 3, "method.red": True}
+    assert presets["p/b"].options == {"network.hidden": 3, "method.red": False, "encoder.width": 5}
+    assert all(one.settings == {"max_epochs": 7} and one.distances == () for one in presets.values())
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("title = ", "expected TOML"),
-        ('titel = "x"', "key in preset 'p' 'titel': .* did you mean 'title'"),
-        ('title = "x"', "preset 'p', key 'data'"),
+        ("title = ", "presets 'p': expected TOML"),
+        ('title = "x"', r"presets 'p': expected a table \[presets\].* got none"),
+        ('presets = "x"', r"presets 'p': expected a table \[presets\].* got 'x'"),
+        ("[presets]\na = 3", r"presets 'p': expected a table \[presets\]"),
+        ('titel = "x"\n[presets]', "key in presets 'p' 'titel': .* did you mean 'title'"),
+        ('[presets]\na = { titel = "x" }', "key in preset 'p/a' 'titel': .* did you mean 'title'"),
+        ('[presets]\na = { title = "x" }', "preset 'p/a', key 'data'"),
+        (f"options = 3\n[presets]\na = {ROW}", "presets 'p', key 'options': expected a table, got 3"),
+        (f"[settings]\n[presets]\na = {ROW.replace('{', '{ settings = 3,')}", "preset 'p/a', key 'settings'"),
+        ('[presets]\na = { trained_as = "p/b" }\nab = { title = "x" }', "is trained as, 'p/b'.*'p/ab'"),
     ],
 )
 def test_a_preset_that_cannot_be_used_says_why(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        parse_preset("p", text)
+        read(text)
+
+
+def test_no_table_has_two_rows_of_one_name_and_every_column_is_of_a_known_task() -> None:
+    numbers = 0
+    for table in published_tables().values():
+        assert len({row.label for row in table.rows}) == len(table.rows), table.name
+        for row in table.rows:
+            assert bool(row.paper) != bool(row.ood_score), row.label
+            for columns in row.paper.values():
+                assert all(column in {*TASKS, *row.tasks, "UE"} for column in columns), row.label
+                numbers += len(columns)
+    assert numbers == 819
 
 
 def test_names_that_do_not_exist_are_answered_with_the_nearest() -> None:
@@ -157,14 +196,12 @@ def test_ue_leaves_accuracy_and_the_auroc_of_classes_out(paths: Paths) -> None:
     assert shown == ["99.00", "98.00", "50.00", "70.00", "60.00"]
 
 
-def test_a_preset_may_take_the_models_of_another(tmp_path: Path) -> None:
+def test_a_preset_may_take_the_models_of_another() -> None:
     trained, derived = preset("camelyon16/abmil-mirel"), preset("camelyon16-hed/abmil-mirel")
     assert derived.trained_as == "camelyon16/abmil-mirel"
     for field in ("encoder", "network", "method", "options", "settings", "distances"):
         assert getattr(derived, field) == getattr(trained, field)
     assert (derived.data, derived.bags) == ("camelyon16-hed", {})
-    with pytest.raises(ConfigError, match="is trained as, 'camelyon16/abmil-mirl'.*'camelyon16/abmil-mirel'"):
-        parse_preset("p", 'title = "x"\ntrained_as = "camelyon16/abmil-mirl"')
 
 
 def test_every_seed_is_shown_with_mean_and_deviation(paths: Paths) -> None:

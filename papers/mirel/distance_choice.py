@@ -37,8 +37,8 @@ def distance_choice(names: Sequence[str], seeds: Sequence[int], paths: Paths) ->
             fitted = fit_distances(model.method, bags.split("train"), list(DISTANCES), seed=seed)
             evaluation = evaluate(replace(model, distances=fitted).predict(shifted))
             assert evaluation.instances is not None
-            for level, found in (("bag", evaluation.bags), ("instance", evaluation.instances)):
-                for score, separations in found.by_measure.items():
+            for level, results in (("bag", evaluation.bags), ("instance", evaluation.instances)):
+                for score, separations in results.by_measure.items():
                     values = [separations.ood[shift].auroc.value for shift in SHIFTS]
                     shares = [value if value is not None else float("nan") for value in values]
                     cells = [f"{value:.4f}" for value in (*shares, float(np.mean(shares)))]

@@ -34,8 +34,8 @@ def make_bags(names: Sequence[str], paths: Paths, *, progress: bool = False) -> 
     Raises:
         StorageError, DataError: files that are not in ``paths.source``, or that cannot be used.
     """
-    chosen = [one for name in names for one in (_trained(preset(name)), preset(name))]
-    make_stores({one.data: one.bags for one in chosen}, paths, progress=progress)
+    presets = [each for name in names for each in (_trained(preset(name)), preset(name))]
+    make_stores({each.data: each.bags for each in presets}, paths, progress=progress)
 
 
 def run_all(
@@ -57,7 +57,7 @@ def run_all(
     make_bags([name for name, _ in tasks], paths)
     if jobs == 1:
         for name in dict.fromkeys(name for name, _ in tasks):
-            seeds = [seed for one, seed in tasks if one == name]
+            seeds = [seed for task_name, seed in tasks if task_name == name]
             train_preset(name, seeds, paths, device)
             for seed in seeds:
                 run_one(name, seed, paths, device)

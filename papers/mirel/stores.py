@@ -63,8 +63,8 @@ def make_stores(wanted: Mapping[str, Mapping[str, Option]], paths: Paths, *, pro
     from miue.io.store.store import write_store
 
     lacking = [data for data in wanted if not (_path(data, paths) / "store.json").exists()]
-    found = {data: _opened(data, paths.source, wanted[data], progress) for data in lacking}
-    for data, opened in found.items():
+    sources = {data: _opened(data, paths.source, wanted[data], progress) for data in lacking}
+    for data, opened in sources.items():
         path, made_by = _path(data, paths), _made_by(data, wanted[data])
         if isinstance(opened.bags.instances, FileInstances):
             pack(opened.bags, path, made_by=made_by, left_out=opened.left_out, overwrite=True, progress=progress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import hypot
 
 import numpy as np
@@ -37,20 +37,21 @@ def markdown_table(table: PublishedTable, paths: Paths, seeds: Sequence[int]) ->
     """
     lines = [f"## {table.name}", "", f"{table.title}. Seeds: {', '.join(map(str, seeds))}.", ""]
     lines += [f"`{COMMAND} run {table.name}`, `{COMMAND} table {table.name}`", ""]
-    found = {name: _results(name, paths, seeds) for name in table.presets}
-    if table.not_run and not any(found.values()):
+    runs_of_presets = {name: _results(name, paths, seeds) for name in table.presets}
+    if table.not_run and not any(runs_of_presets.values()):
         lines += [table.not_run, ""]
     for level in LEVELS:
         rows = [row for row in table.rows if level in row.paper or level in row.ood_score]
         if not rows:
             continue
         columns = list(rows[0].paper[level])
-        notes = {column: _note(column, found.values()) for column in columns}
+        notes = {column: _note(column, runs_of_presets.values()) for column in columns}
         heading = [column + notes[column] for column in columns]
         lines += [f"### {HEADINGS[level]}", "", "| | " + " | ".join(heading) + " |"]
         lines.append("| --- |" + " ---: |" * len(columns))
         for row in rows:
-            cells = [_cell(row, level, column, columns, found[row.preset], len(seeds)) for column in columns]
+            runs = runs_of_presets[row.preset]
+            cells = [_cell(row, level, column, columns, runs, len(seeds)) for column in columns]
             lines.append(f"| {row.label} | " + " | ".join(cells) + " |")
         lines.append("")
     if any("\\*" in line for line in lines[4:]):
@@ -64,8 +65,8 @@ def markdown_seeds(name: str, paths: Paths, seeds: Sequence[int]) -> str:
     Instances are predicted from the preset's first estimator.
     """
     estimator = preset(name).estimators[0]
-    found = {seed: read_results(paths.result(name, seed)) for seed in seeds}
-    runs = {seed: results for seed, results in found.items() if results is not None}
+    every_run = {seed: read_results(paths.result(name, seed)) for seed in seeds}
+    runs = {seed: results for seed, results in every_run.items() if results is not None}
     lines = [
         f"`{COMMAND} run {name}`, `{COMMAND} seeds {name}`; instances from: {estimator}.",
         "",
@@ -95,16 +96,16 @@ def _percent(results: list[Result], estimator: str, level: str, task: str) -> fl
 
 
 def _results(name: str, paths: Paths, seeds: Sequence[int]) -> list[list[Result]]:
-    found = [read_results(paths.result(name, seed)) for seed in seeds]
-    return [results for results in found if results is not None]
+    every_run = [read_results(paths.result(name, seed)) for seed in seeds]
+    return [results for results in every_run if results is not None]
 
 
-def _note(column: str, found: object) -> str:
-    """Mark a column whose foreign source was not whole ("kmnist-test")."""
+def _note(column: str, runs_of_presets: Iterable[list[list[Result]]]) -> str:
+    """Mark a column whose out-of-distribution source was not whole ("kmnist-test")."""
     task = TASKS.get(column, "")
     if not task.endswith("*"):
         return ""
-    names = {r.task for runs in found for results in runs for r in results}  # type: ignore[attr-defined]
+    names = {r.task for runs in runs_of_presets for results in runs for r in results}
     return "\\*" if any(n.startswith(task[:-1]) and n != task[:-1] for n in names) else ""
 
 
@@ -135,11 +136,11 @@ def _cell(
 def _metric(row: PublishedRow, level: str, column: str, columns: Sequence[str], results: list[Result]) -> Metric:
     """Return one seed's number; UE is the mean of the table's other columns that are of uncertainty.
 
-    A row with a score of its own tells foreign items with that.
+    A row with a score of its own detects out-of-distribution items with that.
     """
     if column == "UE":
-        parts = [one for one in columns if one != column and one not in OF_CLASSES]
-        return Metric.mean_of([_metric(row, level, one, columns, results) for one in parts])
+        parts = [other for other in columns if other != column and other not in OF_CLASSES]
+        return Metric.mean_of([_metric(row, level, part, columns, results) for part in parts])
     task = row.tasks.get(column) or TASKS[column]
     measure = row.ood_score.get(level, DEFAULT) if task.startswith("ood ") else DEFAULT
     return metric_of(results, row.estimator, level, task, measure)

@@ -25,7 +25,7 @@ WIDTH = 12  # instances shown
 
 
 def draw_bag_examples(seeds: Sequence[int], paths: Paths, device: str) -> FigureWithData:
-    """Draw a positive and a negative bag, and two bags with foreign instances of each source.
+    """Draw a positive and a negative bag, and two bags with out-of-distribution instances of each source.
 
     Args:
         seeds: the first is used.
@@ -36,15 +36,15 @@ def draw_bag_examples(seeds: Sequence[int], paths: Paths, device: str) -> Figure
 
     bags = mnist_bags(paths.source, splits=["test"], ood=SOURCES, ood_ratio=RATIO)
     inside = np.flatnonzero(bags.is_ood.in_distribution)[:2]
-    foreign = [np.flatnonzero(np.array(bags.ood_sets) == name)[:2] for name in sorted(set(bags.ood_sets) - {""})]
-    return draw_bags(bags.subset(np.concatenate([inside, *foreign])), seeds[0], paths, device)
+    outside = [np.flatnonzero(np.array(bags.ood_sets) == name)[:2] for name in sorted(set(bags.ood_sets) - {""})]
+    return draw_bags(bags.subset(np.concatenate([inside, *outside])), seeds[0], paths, device)
 
 
 def draw_bags(bags: BagDataset, seed: int, paths: Paths, device: str) -> FigureWithData:
     """Draw each bag as a row of images with the probability of a 9 and the vacuity under R."""
     model = train_preset(PRESET, [seed], paths, device)[0]
-    found = model.predict(bags, device=device)
-    table = found.instances
+    predictions = model.predict(bags, device=device)
+    table = predictions.instances
     assert table is not None
     assert isinstance(table.distribution, Dirichlet)
     assert table.instance is not None
@@ -66,11 +66,11 @@ def draw_bags(bags: BagDataset, seed: int, paths: Paths, device: str) -> FigureW
                 colour = "#d1495b" if is_target else "#edae49"
                 axes.add_patch(Rectangle((-0.5, -0.5), 28, 28, fill=False, edgecolor=colour, linewidth=3))
         kind = bags.ood_sets[row] or "in distribution"
-        said = f"bag p {found.bags.probabilities[row, 1]:.2f}"
+        summary = f"bag p {predictions.bags.probabilities[row, 1]:.2f}"
         axes_of_bag[0].text(
             -0.15,
             0.5,
-            f"{kind}\n{said}",
+            f"{kind}\n{summary}",
             transform=axes_of_bag[0].transAxes,
             ha="right",
             va="center",

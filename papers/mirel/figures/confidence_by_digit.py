@@ -54,11 +54,11 @@ def draw_confidence_by_digit(network: str, seeds: Sequence[int], paths: Paths, d
     for axes, (name, estimator) in zip(figure.subplots(1, 3), panels, strict=True):
         for seed in seeds:
             model = train_preset(name, [seed], paths, device)[0]
-            found = model.predict(bags, estimator=estimator, device=device)
-            assert found.instances is not None
-            rows += digit_rows(name, seed, estimator, found.instances, digits)
+            predictions = model.predict(bags, estimator=estimator, device=device)
+            assert predictions.instances is not None
+            rows += digit_rows(name, seed, estimator, predictions.instances, digits)
             if seed == seeds[0]:
-                confidence = scores_of(found.instances)[CONFIDENCE]
+                confidence = scores_of(predictions.instances)[CONFIDENCE]
                 boxes = axes.boxplot(
                     [confidence[digits == d] for d in range(10)],
                     tick_labels=[str(d) for d in range(10)],

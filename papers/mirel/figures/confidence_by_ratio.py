@@ -1,4 +1,4 @@
-"""How confidence and α0 are distributed as bags take in foreign instances.
+"""How confidence and α0 are distributed as bags take in out-of-distribution instances.
 
 Reference: Liu & Ji 2024, figures of predictive confidence and of α0 (main text and appendix).
 """
@@ -84,10 +84,10 @@ def by_ratio(
 
 
 def summary_rows(name: str, seed: int, sweep: OodSweep, score: str, source: str) -> list[list[Cell]]:
-    """Return quantiles and mean of one score by level and share of foreign instances."""
+    """Return quantiles and mean of one score by level and share of out-of-distribution instances."""
     rows: list[list[Cell]] = []
     for level, ratios in (("bag", RATIOS), ("instance", (1.0,))):
-        for where, ratio in [("", 0.0), *((source, one) for one in ratios)]:
+        for where, ratio in [("", 0.0), *((source, share) for share in ratios)]:
             values = sweep.of(level, score, where, ratio).astype(np.float64)
             quantiles = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist()
             rows.append([name, seed, level, score, where, ratio, len(values), *quantiles, float(values.mean())])

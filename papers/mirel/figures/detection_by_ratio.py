@@ -1,4 +1,4 @@
-"""How well foreign bags are told apart as their share of foreign instances grows."""
+"""How well out-of-distribution bags are detected as their share of such instances grows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CURVES = {
 
 
 def draw_detection_by_ratio(network: str, seeds: Sequence[int], paths: Paths, device: str) -> FigureWithData:
-    """Draw the AUROC of foreign against other bags, mean and standard deviation over seeds.
+    """Draw the AUROC of out-of-distribution against other bags, mean and standard deviation over seeds.
 
     Args:
         network: "abmil" or "dsmil".
@@ -71,7 +71,7 @@ def draw_detection_by_ratio(network: str, seeds: Sequence[int], paths: Paths, de
 
 
 def detection_rows(name: str, seed: int, sweep: OodSweep) -> list[list[Cell]]:
-    """Return the AUROC of every score that the figure shows, by source and share of foreign instances."""
+    """Return the AUROC of every score in the figure, by source and share of out-of-distribution instances."""
     rows: list[list[Cell]] = []
     for source in SOURCES:
         for ratio in RATIOS:
@@ -79,7 +79,7 @@ def detection_rows(name: str, seed: int, sweep: OodSweep) -> list[list[Cell]]:
                 inside, outside = sweep.of("bag", score), sweep.of("bag", score, source, ratio)
                 uncertainty = np.concatenate([inside, outside]).astype(np.float64)
                 own = np.repeat([True, False], [len(inside), len(outside)])
-                found = separation(uncertainty, own, names=("in-distribution", "foreign"))
-                assert found.auroc.value is not None
-                rows.append([name, seed, source, ratio, score, found.auroc.value])
+                result = separation(uncertainty, own, names=("in-distribution", "out-of-distribution"))
+                assert result.auroc.value is not None
+                rows.append([name, seed, source, ratio, score, result.auroc.value])
     return rows

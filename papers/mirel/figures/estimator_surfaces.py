@@ -51,11 +51,13 @@ def draw_estimator_surfaces(seeds: Sequence[int], paths: Paths, device: str) -> 
     for column, (name, estimator, title) in enumerate(PANELS):
         for seed in seeds:
             model = train_preset(name, [seed], paths, device)[0]
-            found = model.predict(plane, estimator=estimator, device=device)
-            assert found.instances is not None
-            rows += surface_rows(name, seed, estimator, found.instances)
+            predictions = model.predict(plane, estimator=estimator, device=device)
+            assert predictions.instances is not None
+            rows += surface_rows(name, seed, estimator, predictions.instances)
             if seed == seeds[0]:
-                _panels(figure, axes[:, column], found.instances, test, title, last=column == len(PANELS) - 1)
+                _panels(
+                    figure, axes[:, column], predictions.instances, test, title, last=column == len(PANELS) - 1
+                )
     for row, label in zip(
         axes, ("probability of positive", "expected entropy, nats", "vacuity C/α0"), strict=True
     ):
@@ -104,11 +106,11 @@ def _panels(figure: Any, column: Any, table: PredictionTable, test: BagDataset, 
         positions = test.positions
         known, labels = test.instance_labels.known[positions], test.instance_labels.values[positions]
         points = np.asarray(test.instances[positions])
-        foreign = test.instance_is_ood.out_of_distribution[positions]
+        outside = test.instance_is_ood.out_of_distribution[positions]
         for chosen, colour in (
             (known & (labels == 1), "#c0392b"),
             (known & (labels == 0), "#2e8b57"),
-            (foreign, "#222222"),
+            (outside, "#222222"),
         ):
             shown = points[chosen][:200]
             axes.scatter(shown[:, 0], shown[:, 1], s=4, color=colour, edgecolors="white", linewidths=0.25)

@@ -1,4 +1,4 @@
-"""Scores of one trained preset on bags with a growing share of foreign instances, kept in the work folder."""
+"""Scores of a trained preset on bags with a growing share of out-of-distribution instances, kept in a file."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ CONFIDENCE, STRENGTH = "confidence", "strength"  # negative expected entropy in 
 
 @dataclass(frozen=True)
 class OodSweep:
-    """Scores of bags and instances by source and share of foreign instances.
+    """Scores of bags and instances by source and share of out-of-distribution instances.
 
     Attributes:
         scores: by (level, source, ratio, score); ("bag", "", 0.0, …) is in distribution. Instances are
-            those of in-distribution bags and the foreign ones of bags with a share of 1: what is
+            those of in-distribution bags and the others of bags with a share of 1: what is
             predicted of an instance does not depend on its bag.
     """
 
@@ -66,12 +66,12 @@ def sweep_of(name: str, seed: int, paths: Paths, device: str) -> OodSweep:
 
 def read_sweep(path: Path) -> OodSweep:
     """Return the scores at ``path``."""
-    found = {}
+    scores = {}
     with np.load(path, allow_pickle=False) as file:
         for key in file.files:
             level, source, ratio, score = key.split("|")
-            found[level, source, float(ratio), score] = file[key]
-    return OodSweep(found)
+            scores[level, source, float(ratio), score] = file[key]
+    return OodSweep(scores)
 
 
 def _scores(
@@ -82,14 +82,14 @@ def _scores(
     model = train_preset(name, [seed], paths, device)[0]
     training = store_of(preset(name).data, paths).split("train")
     model = replace(model, distances=fit_distances(model.method, training, ["knn"], seed=seed))
-    estimator = next(one for one in ("residual", "bag-of-one") if one in model.method.estimators)
+    estimator = next(name for name in ("residual", "bag-of-one") if name in model.method.estimators)
     for source, ratio, bags in _sets(paths.source):
-        found = model.predict(bags, estimator=estimator, device=device)
-        assert found.instances is not None
-        for score, values in scores_of(found.bags).items():
+        predictions = model.predict(bags, estimator=estimator, device=device)
+        assert predictions.instances is not None
+        for score, values in scores_of(predictions.bags).items():
             yield ("bag", source, ratio, score), values
         if ratio in (0.0, 1.0):
-            for score, values in scores_of(found.instances).items():
+            for score, values in scores_of(predictions.instances).items():
                 yield ("instance", source, ratio, score), values
 
 

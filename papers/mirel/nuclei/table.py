@@ -35,12 +35,12 @@ Folds = dict[str, dict[int, list[list[Result]]]]
 def nuclei_page(results: Path, seeds: Sequence[int]) -> str:
     """Return the page as Markdown: a number is the mean over the folds of a repetition, then mean ± standard
     deviation over repetitions; repetitions that lack a fold are left out and counted."""
-    found = {method: _whole_repetitions(results, method, seeds) for method in METHOD_SETUPS}
+    folds = {method: _whole_repetitions(results, method, seeds) for method in METHOD_SETUPS}
     parts = (
         _heading(results, seeds),
-        _bags(found),
-        _instances(found),
-        _shifts(found),
+        _bags(folds),
+        _instances(folds),
+        _shifts(folds),
         _shift_detections(results, seeds),
     )
     return "\n".join(line for part in parts for line in part)
@@ -76,16 +76,16 @@ def _whole_repetitions(results: Path, method: str, seeds: Sequence[int]) -> dict
     return whole
 
 
-def _run(found: Folds) -> Folds:
-    return {method: repetitions for method, repetitions in found.items() if repetitions}
+def _run(folds: Folds) -> Folds:
+    return {method: repetitions for method, repetitions in folds.items() if repetitions}
 
 
-def _bags(found: Folds) -> list[str]:
+def _bags(folds: Folds) -> list[str]:
     tasks = {"accuracy": "accuracy", "AUC": "auroc", "NLL": "nll", "ECE": "ece"}
     lines = ["## Bags", "", f"| | repetitions | {' | '.join(tasks)} |", "| --- |" + " ---: |" * (1 + len(tasks))]
     for title, accuracy, area in PUBLISHED:
         lines.append(f"| {title} | | {accuracy} | {area} | | |")
-    for method, repetitions in found.items():
+    for method, repetitions in folds.items():
         estimator = METHOD_SETUPS[method].estimators[0]
         cells = [_cell(repetitions, estimator, "bag", task) for task in tasks.values()]
         lines.append(f"| {METHOD_SETUPS[method].title} | {len(repetitions)} | {' | '.join(cells)} |")
@@ -93,22 +93,22 @@ def _bags(found: Folds) -> list[str]:
     return [*lines, "", note, ""]
 
 
-def _instances(found: Folds) -> list[str]:
+def _instances(folds: Folds) -> list[str]:
     tasks = {"AUROC of the class": "auroc", "accuracy": "accuracy", "Conf.": "conf"}
     lines = ["## Instances", "", f"| | from | {' | '.join(tasks)} |", "| --- | --- |" + " ---: |" * len(tasks)]
-    for method, repetitions in _run(found).items():
+    for method, repetitions in _run(folds).items():
         for estimator in METHOD_SETUPS[method].estimators:
             cells = [_cell(repetitions, estimator, "instance", task) for task in tasks.values()]
             lines.append(f"| {METHOD_SETUPS[method].title} | {estimator} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
-def _shifts(found: Folds) -> list[str]:
+def _shifts(folds: Folds) -> list[str]:
     lines: list[str] = []
     for level, distance in DISTANCES.items():
         lines += [f"## Shifted copies against the originals, {level}s: AUROC by score", ""]
         lines += [f"| | score | {' | '.join(ALL_SHIFTS)} |", "| --- | --- |" + " ---: |" * len(ALL_SHIFTS)]
-        for method, repetitions in _run(found).items():
+        for method, repetitions in _run(folds).items():
             estimator = METHOD_SETUPS[method].estimators[0]
             scores = {DEFAULT: "the paper's", **{m: m for m in MEASURES}, distance: f"distance ({distance})"}
             for score, shown in scores.items():
@@ -135,13 +135,13 @@ def _shift_detections(results: Path, seeds: Sequence[int]) -> list[str]:
         f"| | runs | {' | '.join((UNSHIFTED, *ALL_SHIFTS))} |",
         "| --- | ---: |" + " ---: |" * (1 + len(ALL_SHIFTS)),
     ]
-    for method, found in runs.items():
+    for method, detections in runs.items():
         cells = [
             f"{np.mean([d.flagged_share for d in column]):.3f}; {sum(d.detected for d in column)}"
-            for column in zip(*found, strict=True)
+            for column in zip(*detections, strict=True)
         ]
         if cells:
-            lines.append(f"| {METHOD_SETUPS[method].title} | {len(found)} | {' | '.join(cells)} |")
+            lines.append(f"| {METHOD_SETUPS[method].title} | {len(detections)} | {' | '.join(cells)} |")
     return [*lines, ""] if any(runs.values()) else []
 
 

@@ -35,18 +35,9 @@ COMMANDS = (
     ("export", "heatmap"),
     ("export", "arrays"),
     ("export", "worklist"),
-    ("nuclei", "run"),
-    ("nuclei", "noticed"),
-    ("nuclei", "table"),
     ("hub", "card"),
     ("hub", "push"),
     ("hub", "pull"),
-    ("paper", "list"),
-    ("paper", "run"),
-    ("paper", "figure"),
-    ("paper", "distances"),
-    ("paper", "table"),
-    ("paper", "seeds"),
 )
 
 

@@ -19,7 +19,6 @@ from miue.model import feature_scores as distance_scores
 from miue.model import predict as prediction
 from miue.predictions.folder import read_predictions
 from miue.scores import DISTANCES
-from papers.mirel.distance_choice import ranking
 
 SETTINGS = {"max_epochs": 2, "seed": 1}
 
@@ -139,13 +138,3 @@ def test_shifted_copies_keep_bags_and_mark_their_shift() -> None:
     assert np.array_equal(shifted.instances, again.instances)
     with pytest.raises(DataError, match="uint8 images"):
         shifted_copies(separable_bags(), seed=0)
-
-
-def test_the_ranking_is_of_means_over_rows_of_its_level() -> None:
-    rows = [
-        ("p", "1", "bag", "a", "0", "0", "0", "0.5"),
-        ("p", "2", "bag", "a", "0", "0", "0", "0.7"),
-        ("p", "1", "bag", "b", "0", "0", "0", "0.9"),
-        ("p", "1", "instance", "c", "0", "0", "0", "1.0"),
-    ]
-    assert ranking(rows, "bag") == [("b", 0.9), ("a", pytest.approx(0.6))]

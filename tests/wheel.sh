@@ -7,6 +7,7 @@ trap 'rm -rf "$place"' EXIT
 "$place/venv/bin/python" -m pip install --quiet --constraint "$2/constraints.txt" "$2"/dist/miue-*.whl
 cd "$place"
 venv/bin/python -c "import miue, pathlib; root = pathlib.Path(miue.__file__).parent; assert 'venv' in str(root) and (root / 'py.typed').exists()"
+venv/bin/python -c "import importlib.util; assert importlib.util.find_spec('papers') is None, 'papers are not for the wheel'"
 venv/bin/miue data make gaussian-bags --out store
 venv/bin/miue train store --out run --set max_epochs=1 --quiet
 venv/bin/miue predict run store --out predictions --quiet

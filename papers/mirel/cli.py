@@ -1,126 +1,106 @@
-"""``miue paper``: the experiments of the paper."""
+"""``python -m papers.mirel``: the experiments of the paper."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
+from miue.cli import run_commands
+from miue.cli.interrupt import Commands
+from miue.cli.options import Device
 from miue.common.terminal import TextTable, literal, say, show_table
-
-paper_app = typer.Typer(
-    help="Run the experiments of the paper and set ours beside the published numbers.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+from papers.mirel.nuclei.cli import nuclei_app
+from papers.mirel.options import (
+    ALL_SEEDS,
+    DATA,
+    RESULTS,
+    Results,
+    Seeds,
+    Source,
+    TablePath,
+    Work,
+    parse_seeds,
+    print_markdown,
 )
 
-Source = Annotated[Path, typer.Option(help="Folder with the files of the data.")]
-Work = Annotated[Path, typer.Option(help="Folder for stores and trained models.")]
-Results = Annotated[Path, typer.Option(help="Folder for results, one tidy CSV per preset and seed.")]
-Seeds = Annotated[str, typer.Option(help="Seeds, separated by commas.")]
-ALL_SEEDS = "42,17,26,50,82"
+app = typer.Typer(
+    name="papers.mirel",
+    cls=Commands,
+    help="Run the experiments of the paper and set ours beside the published numbers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(nuclei_app, name="nuclei")
+
+WORK = Path("paper-work")
 
 
-@paper_app.command("list")
-def paper_list(results: Results = Path("results"), seeds: Seeds = ALL_SEEDS) -> None:
+def main() -> None:
+    """Run the command line of the paper."""
+    run_commands(app, "papers.mirel")
+
+
+@app.command("list")
+def list_tables(results: Results = RESULTS, seeds: Seeds = ALL_SEEDS) -> None:
     """Show every table, its presets, and how many of its runs are done."""
-
     from papers.mirel import published_tables
-    from papers.mirel.runner import Places, missing
+    from papers.mirel.paths import Paths
+    from papers.mirel.runner import missing
 
-    places, chosen = Places(Path(), Path(), results), seeds_of(seeds)
-    shown = TextTable("table", "shows", "presets", "runs done")
+    paths, chosen_seeds = Paths(Path(), Path(), results), parse_seeds(seeds)
+    overview = TextTable("table", "shows", "presets", "runs done")
     for table in published_tables().values():
-        total = len(table.presets) * len(chosen)
-        done = total - len(missing(table.presets, chosen, places))
-        shown.add_row(table.name, table.title, str(len(table.presets)), f"{done} of {total}")
-    show_table(shown)
+        total = len(table.presets) * len(chosen_seeds)
+        done = total - len(missing(table.presets, chosen_seeds, paths))
+        overview.add_row(table.name, table.title, str(len(table.presets)), f"{done} of {total}")
+    show_table(overview)
 
 
-@paper_app.command("run")
-def paper_run(
+@app.command("run")
+def run(
     name: Annotated[str, typer.Argument(help="A table, or a preset such as mnist/abmil-mirel.")],
-    source: Source = Path("../shared/data"),
-    work: Work = Path("paper-work"),
-    results: Results = Path("results"),
+    source: Source = DATA,
+    work: Work = WORK,
+    results: Results = RESULTS,
     seeds: Seeds = ALL_SEEDS,
     jobs: Annotated[int, typer.Option(min=1, help="Processes side by side.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Train and evaluate what a table still lacks; may be killed and started again."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from papers.mirel import preset, preset_names, published_table
-    from papers.mirel.runner import Places, make_bags, missing, run_all
+    from papers.mirel.paths import Paths
+    from papers.mirel.runner import make_bags, missing, run_all
 
-    places = Places(source, work, results)
+    paths, chosen_seeds = Paths(source, work, results), parse_seeds(seeds)
     names = [name] if name in preset_names() else published_table(name).presets
-    for one in names:
-        preset(one)
-    tasks = missing(names, seeds_of(seeds), places)
-    say(f"{len(tasks)} runs to do, {len(names) * len(seeds_of(seeds)) - len(tasks)} done before")
-    make_bags([one for one, _ in tasks], places, progress=True)
+    for preset_name in names:
+        preset(preset_name)
+    tasks = missing(names, chosen_seeds, paths)
+    say(f"{len(tasks)} runs to do, {len(names) * len(chosen_seeds) - len(tasks)} done before")
+    make_bags([preset_name for preset_name, _ in tasks], paths, progress=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("time left"))
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        task = bar.add_task(name, total=len(tasks))
-        for done, seed in run_all(tasks, places, jobs=jobs, device=device):
+        bar_of_runs = bar.add_task(name, total=len(tasks))
+        for done, seed in run_all(tasks, paths, jobs=jobs, device=device):
             bar.console.print(literal(f"{done}, seed {seed}: done"))
-            bar.advance(task)
+            bar.advance(bar_of_runs)
 
 
-@paper_app.command("distances")
-def paper_distances(
-    names: Annotated[list[str], typer.Argument(help="Trained presets, such as mnist/abmil-mirel.")],
-    source: Source = Path("../shared/data"),
-    work: Work = Path("paper-work"),
-    results: Results = Path("results"),
-    seeds: Seeds = ALL_SEEDS,
-) -> None:
-    """Rank every score on validation bags against shifted copies of them, as the default distance was chosen."""
-
-    from papers.mirel.distance_choice import distance_choice, ranking, write_choice
-    from papers.mirel.runner import Places
-
-    rows = distance_choice(names, seeds_of(seeds), Places(source, work, results))
-    write_choice(results / "distance_choice.csv", rows)
-    for level in ("bag", "instance"):
-        shown = TextTable(f"score, {level} level", "mean AUROC over shifts, presets and seeds, %")
-        for score, value in ranking(rows, level):
-            shown.add_row(score, f"{100 * value:.2f}")
-        show_table(shown)
-
-
-@paper_app.command("table")
-def paper_table(
-    name: Annotated[str, typer.Argument(help="A table.")],
-    results: Results = Path("results"),
-    seeds: Seeds = ALL_SEEDS,
-    out: Annotated[Path | None, typer.Option(help="Also write the Markdown to this file.")] = None,
-) -> None:
-    """Print a table as Markdown: ours, the paper's, and the difference in standard deviations."""
-    from miue.common.files import atomic_file
-    from papers.mirel import published_table
-    from papers.mirel.runner import Places
-    from papers.mirel.tables import markdown_table
-
-    text = markdown_table(published_table(name), Places(Path(), Path(), results), seeds_of(seeds))
-    if out is not None:
-        with atomic_file(out) as temporary:
-            temporary.write_text(text, "utf-8")
-    sys.stdout.write(text)
-
-
-@paper_app.command("figure")
-def paper_figure(
+@app.command("figure")
+def figure(
     name: Annotated[str, typer.Argument(help="A figure, list for their names, or all.")],
-    source: Source = Path("../shared/data"),
-    work: Work = Path("paper-work"),
-    results: Results = Path("results"),
+    source: Source = DATA,
+    work: Work = WORK,
+    results: Results = RESULTS,
     seeds: Seeds = ALL_SEEDS,
-    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Draw a figure and write its numbers, RESULTS/figures/NAME.png and .csv; what is not trained yet is trained.
 
@@ -128,52 +108,72 @@ def paper_figure(
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    from papers.mirel.figures import FIGURES
-    from papers.mirel.figures import paper_figure as figure_of
-    from papers.mirel.runner import Places
+    from papers.mirel.figures import FIGURES, paper_figure
+    from papers.mirel.paths import Paths
 
     if name == "list":
-        shown = TextTable("figure", "shows")
-        for one, figure in FIGURES.items():
-            shown.add_row(one, figure.shows)
-        show_table(shown)
+        overview = TextTable("figure", "shows")
+        for figure_name, listed in FIGURES.items():
+            overview.add_row(figure_name, listed.shows)
+        show_table(overview)
         return
-    chosen = {one: figure_of(one) for one in (FIGURES if name == "all" else [name])}
-    places = Places(source, work, results)
+    figures = {figure_name: paper_figure(figure_name) for figure_name in (FIGURES if name == "all" else [name])}
+    paths = Paths(source, work, results)
     columns = (TextColumn("drawing {task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(name, total=len(chosen))
-        for one, figure in chosen.items():
-            bar.update(task, description=one)
-            figure.draw(seeds_of(seeds), places, device).write(results / "figures", one)
-            bar.advance(task)
-            bar.console.print(literal(f"{results / 'figures' / one}.png"))
+        bar_of_figures = bar.add_task(name, total=len(figures))
+        for figure_name, chosen in figures.items():
+            bar.update(bar_of_figures, description=figure_name)
+            chosen.draw(parse_seeds(seeds), paths, device).write(results / "figures", figure_name)
+            bar.advance(bar_of_figures)
+            bar.console.print(literal(f"{results / 'figures' / figure_name}.png"))
 
 
-@paper_app.command("seeds")
-def paper_seeds(
+@app.command("distances")
+def distances(
+    names: Annotated[list[str], typer.Argument(help="Trained presets, such as mnist/abmil-mirel.")],
+    source: Source = DATA,
+    work: Work = WORK,
+    results: Results = RESULTS,
+    seeds: Seeds = ALL_SEEDS,
+) -> None:
+    """Rank every score on validation bags against shifted copies of them, as the default distance was chosen."""
+    from papers.mirel.distance_choice import distance_choice, ranking, write_choice
+    from papers.mirel.paths import Paths
+
+    rows = distance_choice(names, parse_seeds(seeds), Paths(source, work, results))
+    write_choice(results / "distance_choice.csv", rows)
+    for level in ("bag", "instance"):
+        scores = TextTable(f"score, {level} level", "mean AUROC over shifts, presets and seeds, %")
+        for score, value in ranking(rows, level):
+            scores.add_row(score, f"{100 * value:.2f}")
+        show_table(scores)
+
+
+@app.command("table")
+def table(
+    name: Annotated[str, typer.Argument(help="A table.")],
+    results: Results = RESULTS,
+    seeds: Seeds = ALL_SEEDS,
+    out: TablePath = None,
+) -> None:
+    """Print a table as Markdown: ours, the paper's, and the difference in standard deviations."""
+    from papers.mirel import published_table
+    from papers.mirel.paths import Paths
+    from papers.mirel.tables import markdown_table
+
+    paths = Paths(Path(), Path(), results)
+    print_markdown(markdown_table(published_table(name), paths, parse_seeds(seeds)), out)
+
+
+@app.command("seeds")
+def every_seed(
     name: Annotated[str, typer.Argument(help="A preset, such as mnist/abmil-mirel.")],
-    results: Results = Path("results"),
+    results: Results = RESULTS,
     seeds: Seeds = ALL_SEEDS,
 ) -> None:
     """Print every seed of one preset as Markdown."""
-    from papers.mirel.runner import Places
+    from papers.mirel.paths import Paths
     from papers.mirel.tables import markdown_seeds
 
-    sys.stdout.write(markdown_seeds(name, Places(Path(), Path(), results), seeds_of(seeds)))
-
-
-def seeds_of(text: str) -> list[int]:
-    """Return the seeds that ``text`` lists.
-
-    Raises:
-        ConfigError: a seed is not a whole number.
-    """
-    from miue.common.errors import ConfigError
-
-    try:
-        return [int(seed) for seed in text.split(",")]
-    except ValueError as error:
-        raise ConfigError(
-            item="--seeds", wanted="whole numbers separated by commas", got=repr(text), fix="write 42,17, say"
-        ) from error
+    print_markdown(markdown_seeds(name, Paths(Path(), Path(), results), parse_seeds(seeds)), None)

@@ -15,13 +15,14 @@ from miue.evaluation import evaluate
 from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
 from miue.scores import DISTANCES
+from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
-from papers.mirel.runner import Places, store_of
+from papers.mirel.stores import store_of
 
 COLUMNS = ("preset", "seed", "level", "score", *SHIFTS, "mean")
 
 
-def distance_choice(names: Sequence[str], seeds: Sequence[int], places: Places) -> list[tuple[str, ...]]:
+def distance_choice(names: Sequence[str], seeds: Sequence[int], paths: Paths) -> list[tuple[str, ...]]:
     """Return, for trained presets, the AUROC of every score for validation bags against shifted copies of them.
 
     Raises:
@@ -29,15 +30,15 @@ def distance_choice(names: Sequence[str], seeds: Sequence[int], places: Places) 
     """
     rows = []
     for name in names:
-        bags = store_of(preset(name).data, places, preset(name).bags)
+        bags = store_of(preset(name).data, paths, preset(name).bags)
         shifted = shifted_copies(bags.split("validation"), seed=0)
         for seed in seeds:
-            model = Model.load(places.work / "runs" / name / str(seed))
+            model = Model.load(paths.work / "runs" / name / str(seed))
             fitted = fit_distances(model.method, bags.split("train"), list(DISTANCES), seed=seed)
             evaluation = evaluate(replace(model, distances=fitted).predict(shifted))
             assert evaluation.instances is not None
-            for level, found in (("bag", evaluation.bags), ("instance", evaluation.instances)):
-                for score, separations in found.by_measure.items():
+            for level, results in (("bag", evaluation.bags), ("instance", evaluation.instances)):
+                for score, separations in results.by_measure.items():
                     values = [separations.ood[shift].auroc.value for shift in SHIFTS]
                     shares = [value if value is not None else float("nan") for value in values]
                     cells = [f"{value:.4f}" for value in (*shares, float(np.mean(shares)))]

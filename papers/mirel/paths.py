@@ -9,7 +9,7 @@ SEEDS = (42, 17, 26, 50, 82)
 
 
 @dataclass(frozen=True)
-class Places:
+class Paths:
     """Where an experiment finds and leaves its files.
 
     Attributes:

@@ -1,10 +1,14 @@
-"""Presets: one readable file per network, method and dataset of the paper."""
+"""Presets: what is trained and evaluated for the paper, one table per data set.
+
+``presets/mnist.toml`` holds the presets "mnist/<name>": what they share, and under ``[presets]`` a row for each.
+"""
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
+from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -12,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from miue.common.errors import ConfigError, unknown_name
 from miue.model.config import Option
 from miue.scores import DISTANCES
+
+PRESETS = "presets"  # the key of a table's rows
+MERGED = ("options", "settings", "bags")  # a row adds to these; it replaces what else its table shares
 
 
 class Preset(BaseModel):
@@ -49,47 +56,74 @@ class Preset(BaseModel):
 
 def preset_names() -> list[str]:
     """Return the names of all presets, such as "mnist/abmil-mirel"."""
-    return sorted(
-        f"{folder.name}/{file.name.removesuffix('.toml')}"
-        for folder in _root().iterdir()
-        if folder.is_dir()
-        for file in folder.iterdir()
-        if file.name.endswith(".toml")
-    )
+    return sorted(_all_contents())
 
 
 def preset(name: str) -> Preset:
     """Return the preset of that name.
 
     Raises:
-        ConfigError: there is none, or it has a key that does not exist.
+        ConfigError: there is none, or it lacks a key or has one that does not exist.
     """
-    if name not in preset_names():
-        raise unknown_name("preset", name, preset_names())
-    return parse_preset(name, _text_of(name))
+    contents = _all_contents()
+    if name not in contents:
+        raise unknown_name("preset", name, contents)
+    return build_preset(name, contents)
 
 
-def parse_preset(name: str, text: str) -> Preset:
-    """Return the preset that ``text`` writes.
+def read_preset_table(data: str, text: str) -> dict[str, dict[str, Any]]:
+    """Return the content of each preset of a table, what the table shares included.
+
+    Args:
+        data: name of the table, which its presets' names begin with.
+        text: TOML; the rows are under ``[presets]``.
 
     Raises:
-        ConfigError: it is not TOML, lacks a key, or has one that does not exist.
+        ConfigError: it is not TOML, has no rows, or has a key that does not exist.
     """
+    item = f"presets {data!r}"
     try:
-        content = tomllib.loads(text)
+        shared = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
+        raise ConfigError(item=item, wanted="TOML", got=str(error), fix="correct the line") from error
+    rows = shared.pop(PRESETS, None)
+    if not isinstance(rows, dict) or not all(isinstance(row, dict) for row in rows.values()):
         raise ConfigError(
-            item=f"preset {name!r}", wanted="TOML", got=str(error), fix="correct the line"
-        ) from error
+            item=item,
+            wanted=f"a table [{PRESETS}] with a row {{ title = …, … }} for each preset",
+            got="none" if rows is None else repr(rows),
+            fix="correct the file",
+        )
+    _check_keys(item, shared)
+    for key in MERGED:
+        if not isinstance(shared.get(key, {}), dict):
+            got = repr(shared[key])
+            raise ConfigError(item=f"{item}, key {key!r}", wanted="a table", got=got, fix="correct the file")
+    contents = {}
+    for name, row in rows.items():
+        _check_keys(f"preset {f'{data}/{name}'!r}", row)
+        merged = {key: {**shared.get(key, {}), **row[key]} for key in MERGED if isinstance(row.get(key), dict)}
+        contents[f"{data}/{name}"] = {**shared, **row, **merged}
+    return contents
+
+
+def build_preset(name: str, contents: Mapping[str, Mapping[str, Any]]) -> Preset:
+    """Return a preset; one that is trained as another takes from it what it does not give itself, but for bags.
+
+    Args:
+        name: of the preset.
+        contents: of all presets, by name.
+
+    Raises:
+        ConfigError: it lacks a key, or has a value that the key cannot take.
+    """
+    content = contents[name]
     if trained_as := content.get("trained_as"):
-        if trained_as not in preset_names():
-            raise unknown_name(f"preset that {name!r} is trained as,", str(trained_as), preset_names())
-        content = {**tomllib.loads(_text_of(trained_as)), "bags": {}, **content}
-    for key in content:
-        if key not in Preset.model_fields:
-            raise unknown_name(f"key in preset {name!r}", key, Preset.model_fields)
+        if trained_as not in contents:
+            raise unknown_name(f"preset that {name!r} is trained as,", str(trained_as), contents)
+        content = {**contents[trained_as], "bags": {}, **content}
     try:
-        return Preset(**content)
+        return Preset.model_validate(dict(content))
     except ValidationError as error:
         first = error.errors()[0]
         raise ConfigError(
@@ -100,10 +134,16 @@ def parse_preset(name: str, text: str) -> Preset:
         ) from error
 
 
-def _text_of(name: str) -> str:
-    folder, file = name.split("/")
-    return (_root() / folder / f"{file}.toml").read_text("utf-8")
+@cache
+def _all_contents() -> dict[str, dict[str, Any]]:
+    contents: dict[str, dict[str, Any]] = {}
+    for file in (files("papers.mirel") / "presets").iterdir():
+        if file.name.endswith(".toml"):
+            contents |= read_preset_table(file.name.removesuffix(".toml"), file.read_text("utf-8"))
+    return contents
 
 
-def _root() -> Traversable:
-    return files("papers.mirel") / "presets"
+def _check_keys(item: str, content: Mapping[str, Any]) -> None:
+    for key in content:
+        if key not in Preset.model_fields:
+            raise unknown_name(f"key in {item}", key, Preset.model_fields)

@@ -1,8 +1,13 @@
-"""The published tables: rows, the presets that reproduce them, and the numbers they are compared with."""
+"""The published tables: rows, the presets that reproduce them, and the numbers they are compared with.
+
+``published_tables.csv`` has a line for each table, ``published_numbers.csv`` one for each number, in the order of
+the paper. A row of ours has no numbers: its lines, one for each level, name the score that detects what is out of
+distribution.
+"""
 
 from __future__ import annotations
 
-import json
+import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -61,28 +66,18 @@ def published_tables() -> dict[str, PublishedTable]:
 
     Reference: Liu & Ji 2024.
     """
-    content = json.loads((files("papers.mirel") / "tables.json").read_text("utf-8"))
+    rows_of_tables: dict[str, dict[tuple[str, str, str], list[dict[str, str]]]] = {}
+    for line in _read_csv("published_numbers.csv"):
+        rows = rows_of_tables.setdefault(line["table"], {})
+        rows.setdefault((line["row"], line["preset"], line["estimator"]), []).append(line)
     return {
-        name: PublishedTable(
-            name,
+        table["table"]: PublishedTable(
+            table["table"],
             table["title"],
-            tuple(
-                PublishedRow(
-                    row["label"],
-                    row["preset"],
-                    row["estimator"],
-                    {
-                        level: {column: (cell[0], cell[1]) for column, cell in columns.items()}
-                        for level, columns in row["paper"].items()
-                    },
-                    row.get("ood_score", {}),
-                    row.get("tasks", {}),
-                )
-                for row in table["rows"]
-            ),
-            table.get("not_run", ""),
+            tuple(_build_row(*row, lines) for row, lines in rows_of_tables[table["table"]].items()),
+            table["not_run"],
         )
-        for name, table in content.items()
+        for table in _read_csv("published_tables.csv")
     }
 
 
@@ -96,3 +91,18 @@ def published_table(name: str) -> PublishedTable:
     if name not in tables:
         raise unknown_name("table", name, tables)
     return tables[name]
+
+
+def _build_row(label: str, preset: str, estimator: str, lines: list[dict[str, str]]) -> PublishedRow:
+    paper: dict[str, dict[str, tuple[float, float | None]]] = {}
+    for line in lines:
+        if line["mean"]:
+            deviation = float(line["std"]) if line["std"] else None
+            paper.setdefault(line["level"], {})[line["column"]] = (float(line["mean"]), deviation)
+    ood_score = {line["level"]: line["ood_score"] for line in lines if line["ood_score"]}
+    tasks = {line["column"]: line["task"] for line in lines if line["task"]}
+    return PublishedRow(label, preset, estimator, paper, ood_score, tasks)
+
+
+def _read_csv(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((files("papers.mirel") / name).read_text("utf-8").splitlines()))

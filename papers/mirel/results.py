@@ -49,9 +49,9 @@ def results_of(evaluation: Evaluation, estimator: str) -> Iterator[Result]:
         yield Result(estimator, name, "conf", DEFAULT, level.confidence.auroc.value)
         for ood_set, separation in level.ood.items():
             yield Result(estimator, name, f"ood {ood_set}", DEFAULT, separation.auroc.value)
-        for measure, found in level.by_measure.items():
-            yield Result(estimator, name, "conf", measure, found.confidence.auroc.value)
-            for ood_set, separation in found.ood.items():
+        for measure, separations in level.by_measure.items():
+            yield Result(estimator, name, "conf", measure, separations.confidence.auroc.value)
+            for ood_set, separation in separations.ood.items():
                 yield Result(estimator, name, f"ood {ood_set}", measure, separation.auroc.value)
 
 
@@ -60,9 +60,9 @@ def write_results(path: Path, preset: str, seed: int, results: list[Result]) -> 
     with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        for one in results:
-            value = "" if one.value is None else f"{one.value:.6f}"
-            writer.writerow((preset, seed, one.estimator, one.level, one.task, one.measure, value))
+        for result in results:
+            value = "" if result.value is None else f"{result.value:.6f}"
+            writer.writerow((preset, seed, result.estimator, result.level, result.task, result.measure, value))
         writer.writerow((preset, seed, "", "", END, "", ""))
 
 
@@ -100,8 +100,10 @@ def read_results(path: Path) -> list[Result] | None:
 
 def metric_of(results: list[Result], estimator: str, level: str, task: str, measure: str = DEFAULT) -> Metric:
     """Return one number; a task that ends in "*" stands for the one task that begins so."""
-    for one in results:
-        matches = one.task.startswith(task[:-1]) if task.endswith("*") else one.task == task
-        if matches and (one.estimator, one.level, one.measure) == (estimator, level, measure):
-            return Metric(one.value) if one.value is not None else Metric.undefined("undefined for this seed")
+    for result in results:
+        matches = result.task.startswith(task[:-1]) if task.endswith("*") else result.task == task
+        if matches and (result.estimator, result.level, result.measure) == (estimator, level, measure):
+            if result.value is None:
+                return Metric.undefined("undefined for this seed")
+            return Metric(result.value)
     return Metric.undefined("not run")

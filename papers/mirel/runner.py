@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from miue.common.errors import ConfigError
 from miue.common.locks import locked
 from miue.evaluation import evaluate
-from papers.mirel.paths import SEEDS, Places
+from papers.mirel.paths import Paths
 from papers.mirel.preset import Preset, preset
 from papers.mirel.results import Result, read_results, results_of, write_results
 from papers.mirel.stores import make_stores, store_of
@@ -21,33 +21,31 @@ from papers.mirel.stores import make_stores, store_of
 if TYPE_CHECKING:
     from miue.model.model import Model
 
-__all__ = ["SEEDS", "Places", "make_bags", "missing", "run_all", "run_one", "store_of", "train_preset"]
 
-
-def missing(names: Sequence[str], seeds: Sequence[int], places: Places) -> list[tuple[str, int]]:
+def missing(names: Sequence[str], seeds: Sequence[int], paths: Paths) -> list[tuple[str, int]]:
     """Return every preset and seed without whole results."""
     tasks = [(name, seed) for name in names for seed in seeds]
-    return [(name, seed) for name, seed in tasks if read_results(places.result(name, seed)) is None]
+    return [(name, seed) for name, seed in tasks if read_results(paths.result(name, seed)) is None]
 
 
-def make_bags(names: Sequence[str], places: Places, *, progress: bool = False) -> None:
+def make_bags(names: Sequence[str], paths: Paths, *, progress: bool = False) -> None:
     """Make the bags that presets are trained and evaluated on, where that is not done.
 
     Raises:
-        StorageError, DataError: files that are not in ``places.source``, or that cannot be used.
+        StorageError, DataError: files that are not in ``paths.source``, or that cannot be used.
     """
-    chosen = [one for name in names for one in (_trained(preset(name)), preset(name))]
-    make_stores({one.data: one.bags for one in chosen}, places, progress=progress)
+    presets = [each for name in names for each in (_trained(preset(name)), preset(name))]
+    make_stores({each.data: each.bags for each in presets}, paths, progress=progress)
 
 
 def run_all(
-    tasks: Sequence[tuple[str, int]], places: Places, *, jobs: int = 1, device: str = "auto"
+    tasks: Sequence[tuple[str, int]], paths: Paths, *, jobs: int = 1, device: str = "auto"
 ) -> Iterator[tuple[str, int]]:
     """Run every task and yield it when it is done; the order is that of completion.
 
     Args:
         tasks: presets and seeds.
-        places: where files are.
+        paths: where files are.
         jobs: processes side by side; the cores are divided among them.
         device: "auto", "cpu", "gpu".
 
@@ -56,34 +54,34 @@ def run_all(
     """
     if jobs < 1:
         raise ConfigError(item="--jobs", wanted="at least 1", got=str(jobs), fix="raise it")
-    make_bags([name for name, _ in tasks], places)
+    make_bags([name for name, _ in tasks], paths)
     if jobs == 1:
         for name in dict.fromkeys(name for name, _ in tasks):
-            seeds = [seed for one, seed in tasks if one == name]
-            train_preset(name, seeds, places, device)
+            seeds = [seed for task_name, seed in tasks if task_name == name]
+            train_preset(name, seeds, paths, device)
             for seed in seeds:
-                run_one(name, seed, places, device)
+                run_one(name, seed, paths, device)
                 yield name, seed
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
     with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (threads,)) as pool:
-        futures = {pool.submit(run_one, name, seed, places, device): (name, seed) for name, seed in tasks}
+        futures = {pool.submit(run_one, name, seed, paths, device): (name, seed) for name, seed in tasks}
         for future in as_completed(futures):
             future.result()
             yield futures[future]
 
 
-def train_preset(name: str, seeds: Sequence[int], places: Places, device: str = "auto") -> list[Model]:
+def train_preset(name: str, seeds: Sequence[int], paths: Paths, device: str = "auto") -> list[Model]:
     """Train one preset with several seeds where that is not done, together where that is faster."""
     from miue.training.train import train_seeds
 
     chosen = _trained(preset(name))
-    out = places.work / "runs" / (preset(name).trained_as or name)
+    out = paths.work / "runs" / (preset(name).trained_as or name)
     with ExitStack() as locks:
         for seed in sorted(seeds):  # presets that take the same trained models wait for each other
             locks.enter_context(locked(out / str(seed), wait=True))
         return train_seeds(
-            store_of(chosen.data, places, chosen.bags),
+            store_of(chosen.data, paths, chosen.bags),
             seeds,
             network=chosen.network,
             method=chosen.method,
@@ -98,21 +96,21 @@ def train_preset(name: str, seeds: Sequence[int], places: Places, device: str = 
         )
 
 
-def run_one(name: str, seed: int, places: Places, device: str = "auto") -> list[Result]:
+def run_one(name: str, seed: int, paths: Paths, device: str = "auto") -> list[Result]:
     """Train one preset with one seed where that is not done, predict, evaluate, and write the results."""
     from miue.model.feature_scores import fit_distances
 
     chosen = preset(name)
     trained = _trained(chosen)
-    model = train_preset(name, [seed], places, device)[0]
-    training = store_of(trained.data, places, trained.bags).split("train")
+    model = train_preset(name, [seed], paths, device)[0]
+    training = store_of(trained.data, paths, trained.bags).split("train")
     model = replace(model, distances=fit_distances(model.method, training, chosen.distances, seed=seed))
-    test = store_of(chosen.data, places, chosen.bags).split("test")
+    test = store_of(chosen.data, paths, chosen.bags).split("test")
     results: list[Result] = []
     for estimator in chosen.estimators:
         predictions = model.predict(test, estimator=estimator, device=device)
         results.extend(results_of(evaluate(predictions), estimator))
-    write_results(places.result(name, seed), name, seed, results)
+    write_results(paths.result(name, seed), name, seed, results)
     return results
 
 

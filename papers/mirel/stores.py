@@ -13,29 +13,29 @@ from typing import TYPE_CHECKING, Any
 from miue.bags.dataset import BagDataset
 from miue.common.errors import StorageError, unknown_name
 from miue.model.config import Option
-from papers.mirel.paths import Places
+from papers.mirel.paths import Paths
 
 if TYPE_CHECKING:
     from miue.io.load import OpenedBags
 
 
-def store_of(data: str, places: Places, arguments: Mapping[str, Option] | None = None) -> BagDataset:
+def store_of(data: str, paths: Paths, arguments: Mapping[str, Option] | None = None) -> BagDataset:
     """Return the bags of an experiment, made on first use.
 
     Args:
         data: its name, such as "mnist-bags" or "camelyon16".
-        places: where files are.
+        paths: where files are.
         arguments: of the source of bags.
 
     Raises:
         ConfigError: no such bags.
-        StorageError: files that are not in ``places.source``, or a store that was made with other arguments.
+        StorageError: files that are not in ``paths.source``, or a store that was made with other arguments.
         DataError: files that cannot be used.
     """
     from miue.io.store.store import read_store, read_store_summary
 
-    make_stores({data: arguments or {}}, places)
-    path, made_by = _path(data, places), _made_by(data, arguments or {})
+    make_stores({data: arguments or {}}, paths)
+    path, made_by = _path(data, paths), _made_by(data, arguments or {})
     said = read_store_summary(path)["made_by"]
     if said != made_by:
         raise StorageError(
@@ -47,12 +47,12 @@ def store_of(data: str, places: Places, arguments: Mapping[str, Option] | None =
     return read_store(path)
 
 
-def make_stores(wanted: Mapping[str, Mapping[str, Option]], places: Places, *, progress: bool = False) -> None:
+def make_stores(wanted: Mapping[str, Mapping[str, Option]], paths: Paths, *, progress: bool = False) -> None:
     """Make the stores that are not there; all files are looked at before the first is packed.
 
     Args:
         wanted: names of bags, and the arguments of their sources.
-        places: where files are.
+        paths: where files are.
         progress: show bars while slides are opened and packed.
 
     Raises:
@@ -62,18 +62,18 @@ def make_stores(wanted: Mapping[str, Mapping[str, Option]], places: Places, *, p
     from miue.io.store.pack import pack
     from miue.io.store.store import write_store
 
-    lacking = [data for data in wanted if not (_path(data, places) / "store.json").exists()]
-    found = {data: _opened(data, places.source, wanted[data], progress) for data in lacking}
-    for data, opened in found.items():
-        path, made_by = _path(data, places), _made_by(data, wanted[data])
+    lacking = [data for data in wanted if not (_path(data, paths) / "store.json").exists()]
+    sources = {data: _opened(data, paths.source, wanted[data], progress) for data in lacking}
+    for data, opened in sources.items():
+        path, made_by = _path(data, paths), _made_by(data, wanted[data])
         if isinstance(opened.bags.instances, FileInstances):
             pack(opened.bags, path, made_by=made_by, left_out=opened.left_out, overwrite=True, progress=progress)
         else:
             write_store(path, opened.bags, made_by=made_by, overwrite=True)
 
 
-def _path(data: str, places: Places) -> Path:
-    return places.work / "stores" / data
+def _path(data: str, paths: Paths) -> Path:
+    return paths.work / "stores" / data
 
 
 def _made_by(data: str, arguments: Mapping[str, Option]) -> dict[str, Option]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import hypot
 
 import numpy as np
 
 from miue.evaluation import Metric
+from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
 from papers.mirel.published import PublishedRow, PublishedTable
 from papers.mirel.results import DEFAULT, Result, metric_of, read_results
-from papers.mirel.runner import Places
 
+COMMAND = "python -m papers.mirel"
 TASKS = {
     "Acc": "accuracy",
     "AUROC": "auroc",
@@ -28,28 +29,29 @@ LEVELS = ("bag", "instance")
 HEADINGS = {"bag": "Bag level", "instance": "Instance level"}
 
 
-def markdown_table(table: PublishedTable, places: Places, seeds: Sequence[int]) -> str:
+def markdown_table(table: PublishedTable, paths: Paths, seeds: Sequence[int]) -> str:
     """Return the table as Markdown, one part per level.
 
     A cell holds our mean ± standard deviation over seeds, the paper's, and the difference of the means
     in units of both standard deviations together, (ours − paper) / √(s² + s²). Numbers are in percent.
     """
     lines = [f"## {table.name}", "", f"{table.title}. Seeds: {', '.join(map(str, seeds))}.", ""]
-    lines += [f"`miue paper run {table.name}`, `miue paper table {table.name}`", ""]
-    found = {name: _results(name, places, seeds) for name in table.presets}
-    if table.not_run and not any(found.values()):
+    lines += [f"`{COMMAND} run {table.name}`, `{COMMAND} table {table.name}`", ""]
+    runs_of_presets = {name: _results(name, paths, seeds) for name in table.presets}
+    if table.not_run and not any(runs_of_presets.values()):
         lines += [table.not_run, ""]
     for level in LEVELS:
         rows = [row for row in table.rows if level in row.paper or level in row.ood_score]
         if not rows:
             continue
         columns = list(rows[0].paper[level])
-        notes = {column: _note(column, found.values()) for column in columns}
+        notes = {column: _note(column, runs_of_presets.values()) for column in columns}
         heading = [column + notes[column] for column in columns]
         lines += [f"### {HEADINGS[level]}", "", "| | " + " | ".join(heading) + " |"]
         lines.append("| --- |" + " ---: |" * len(columns))
         for row in rows:
-            cells = [_cell(row, level, column, columns, found[row.preset], len(seeds)) for column in columns]
+            runs = runs_of_presets[row.preset]
+            cells = [_cell(row, level, column, columns, runs, len(seeds)) for column in columns]
             lines.append(f"| {row.label} | " + " | ".join(cells) + " |")
         lines.append("")
     if any("\\*" in line for line in lines[4:]):
@@ -57,15 +59,18 @@ def markdown_table(table: PublishedTable, places: Places, seeds: Sequence[int]) 
     return "\n".join(lines)
 
 
-def markdown_seeds(name: str, places: Places, seeds: Sequence[int]) -> str:
+def markdown_seeds(name: str, paths: Paths, seeds: Sequence[int]) -> str:
     """Return every seed of one preset as Markdown, with mean and standard deviation, in percent.
 
     Instances are predicted from the preset's first estimator.
     """
     estimator = preset(name).estimators[0]
-    found = {seed: read_results(places.result(name, seed)) for seed in seeds}
-    runs = {seed: results for seed, results in found.items() if results is not None}
-    lines = [f"`miue paper run {name}`, `miue paper seeds {name}`; instances from: {estimator}.", ""]
+    every_run = {seed: read_results(paths.result(name, seed)) for seed in seeds}
+    runs = {seed: results for seed, results in every_run.items() if results is not None}
+    lines = [
+        f"`{COMMAND} run {name}`, `{COMMAND} seeds {name}`; instances from: {estimator}.",
+        "",
+    ]
     if not runs:
         return "\n".join([*lines, "Not run.", ""])
     sets = sorted({r.task for results in runs.values() for r in results if r.task.startswith("ood ")})
@@ -90,17 +95,17 @@ def _percent(results: list[Result], estimator: str, level: str, task: str) -> fl
     return float("nan") if value is None else 100 * value
 
 
-def _results(name: str, places: Places, seeds: Sequence[int]) -> list[list[Result]]:
-    found = [read_results(places.result(name, seed)) for seed in seeds]
-    return [results for results in found if results is not None]
+def _results(name: str, paths: Paths, seeds: Sequence[int]) -> list[list[Result]]:
+    every_run = [read_results(paths.result(name, seed)) for seed in seeds]
+    return [results for results in every_run if results is not None]
 
 
-def _note(column: str, found: object) -> str:
-    """Mark a column whose foreign source was not whole ("kmnist-test")."""
+def _note(column: str, runs_of_presets: Iterable[list[list[Result]]]) -> str:
+    """Mark a column whose out-of-distribution source was not whole ("kmnist-test")."""
     task = TASKS.get(column, "")
     if not task.endswith("*"):
         return ""
-    names = {r.task for runs in found for results in runs for r in results}  # type: ignore[attr-defined]
+    names = {r.task for runs in runs_of_presets for results in runs for r in results}
     return "\\*" if any(n.startswith(task[:-1]) and n != task[:-1] for n in names) else ""
 
 
@@ -131,11 +136,11 @@ def _cell(
 def _metric(row: PublishedRow, level: str, column: str, columns: Sequence[str], results: list[Result]) -> Metric:
     """Return one seed's number; UE is the mean of the table's other columns that are of uncertainty.
 
-    A row with a score of its own tells foreign items with that.
+    A row with a score of its own detects out-of-distribution items with that.
     """
     if column == "UE":
-        parts = [one for one in columns if one != column and one not in OF_CLASSES]
-        return Metric.mean_of([_metric(row, level, one, columns, results) for one in parts])
+        parts = [other for other in columns if other != column and other not in OF_CLASSES]
+        return Metric.mean_of([_metric(row, level, part, columns, results) for part in parts])
     task = row.tasks.get(column) or TASKS[column]
     measure = row.ood_score.get(level, DEFAULT) if task.startswith("ood ") else DEFAULT
     return metric_of(results, row.estimator, level, task, measure)

@@ -1,1 +1,1 @@
-"""CAMELYON16 as the paper uses it: slides, labels of patches, and bags with shifted and foreign slides."""
+"""CAMELYON16 as the paper uses it: slides, labels of patches, and bags in and out of distribution."""

@@ -1,4 +1,4 @@
-"""CAMELYON16 as the paper uses it: features of slides, classes of patches, foreign slides beside the test.
+"""CAMELYON16 as the paper uses it: features of slides, classes of patches, out-of-distribution slides.
 
 Reads a folder with ``camelyon16/`` (features/, reference.csv, annotations/ or patch-labels.csv, slides.csv where
 not all slides are used, shifted/<kind>-<strength>/) and ``tcga-prad/``. Features stay in their files.
@@ -47,33 +47,33 @@ def camelyon16_bags(
         progress: show bars while files are opened and outlines laid over.
 
     Raises:
-        StorageError: a file or folder that is not there; it says which, and whence to have it.
+        StorageError: a file or folder that is not there; it says which, and where to get it.
         DataError: a slide without features or class, or files that do not fit together.
     """
     home = _home(source)
     slides = camelyon16_slides(home)
     classes = {**slides.training, **slides.test}
-    found, left_out = _features(home / FEATURES, list(classes), progress=progress)
+    features, left_out = _features(home / FEATURES, list(classes), progress=progress)
     held_out = _held_out(slides.training, validation_share, validation_seed)
     split_of = {name: "validation" if name in held_out else "train" for name in slides.training}
-    bags = _labelled(found, classes, tuple(split_of.get(name, "test") for name in classes))
+    bags = _labelled(features, classes, tuple(split_of.get(name, "test") for name in classes))
     return OpenedBags(with_patch_labels(bags, classes, home, progress=progress), tuple(left_out))
 
 
 def camelyon16_with_prad(source: Path, *, progress: bool = False) -> OpenedBags:
-    """Return the test slides, and those of TCGA-PRAD as the foreign set "prad".
+    """Return the test slides, and those of TCGA-PRAD as the out-of-distribution set "prad".
 
     Raises:
         StorageError, DataError: as ``camelyon16_bags`` does; features of another width or encoder.
     """
-    own, found = _test_slides(source, progress)
+    own, features = _test_slides(source, progress)
     prad, left_out = _features(source / PRAD, None, progress=progress)
-    _check_alike(found, prad, source / PRAD, same_encoder=True)
-    return OpenedBags(_with_foreign(own, found, {"prad": prad}), tuple(left_out))
+    _check_alike(features, prad, source / PRAD, same_encoder=True)
+    return OpenedBags(_with_ood_sets(own, features, {"prad": prad}), tuple(left_out))
 
 
 def camelyon16_with_shifts(source: Path, kind: str, *, progress: bool = False) -> OpenedBags:
-    """Return the test slides and their shifted copies, three foreign sets, such as "blur-lighter".
+    """Return the test slides and their shifted copies, three out-of-distribution sets, such as "blur-lighter".
 
     Args:
         source: folder with ``camelyon16``.
@@ -86,16 +86,16 @@ def camelyon16_with_shifts(source: Path, kind: str, *, progress: bool = False) -
     """
     if kind not in KINDS:
         raise unknown_name("shift", kind, KINDS)
-    own, found = _test_slides(source, progress)
-    foreign = {}
+    own, features = _test_slides(source, progress)
+    ood_sets = {}
     for name in [f"{kind}-{strength}" for strength in STRENGTHS]:
         folder = source / HOME / SHIFTED / name
-        shifted, _ = _features(folder, list(found), progress=progress, made_by=_shift_command(source, name))
-        _check_alike(found, shifted, folder, same_encoder=False)
-        for slide, one in shifted.items():
-            _check_shift(found[slide], one, name)
-        foreign[name] = {f"{slide}-{name}": one for slide, one in shifted.items()}
-    return OpenedBags(_with_foreign(own, found, foreign))
+        shifted, _ = _features(folder, list(features), progress=progress, made_by=_shift_command(source, name))
+        _check_alike(features, shifted, folder, same_encoder=False)
+        for slide, content in shifted.items():
+            _check_shift(features[slide], content, name)
+        ood_sets[name] = {f"{slide}-{name}": content for slide, content in shifted.items()}
+    return OpenedBags(_with_ood_sets(own, features, ood_sets))
 
 
 def _shift_command(source: Path, name: str) -> str:
@@ -122,9 +122,9 @@ def _home(source: Path) -> Path:
 def _test_slides(source: Path, progress: bool) -> tuple[BagDataset, dict[str, Contents]]:
     home = _home(source)
     classes = camelyon16_slides(home).test
-    found, _ = _features(home / FEATURES, list(classes), progress=progress)
-    bags = _labelled(found, classes, ("test",) * len(classes))
-    return with_patch_labels(bags, classes, home, progress=progress), found
+    features, _ = _features(home / FEATURES, list(classes), progress=progress)
+    bags = _labelled(features, classes, ("test",) * len(classes))
+    return with_patch_labels(bags, classes, home, progress=progress), features
 
 
 def _features(
@@ -165,12 +165,12 @@ def _features(
     return {name: by_name[name] for name in names}, left_out
 
 
-def _labelled(found: Mapping[str, Contents], classes: Mapping[str, int], splits: tuple[str, ...]) -> BagDataset:
-    bags = dataset_of(list(found.values()))
-    labels = Labels.of([classes[name] for name in found])
+def _labelled(features: Mapping[str, Contents], classes: Mapping[str, int], splits: tuple[str, ...]) -> BagDataset:
+    bags = dataset_of(list(features.values()))
+    labels = Labels.of([classes[name] for name in features])
     return replace(
         bags,
-        ids=tuple(found),
+        ids=tuple(features),
         labels=labels,
         is_ood=OodFlags.all_in(len(bags)),
         splits=splits,
@@ -197,12 +197,12 @@ def _held_out(classes: Mapping[str, int], share: float, seed: int) -> set[str]:
     return set(held)
 
 
-def _with_foreign(
-    own: BagDataset, found: Mapping[str, Contents], foreign: Mapping[str, Mapping[str, Contents]]
+def _with_ood_sets(
+    own: BagDataset, features: Mapping[str, Contents], ood_sets: Mapping[str, Mapping[str, Contents]]
 ) -> BagDataset:
-    """Return the slides of our own, then those of each foreign set; a foreign slide has no label."""
-    others = [(name, one, ood_set) for ood_set, slides in foreign.items() for name, one in slides.items()]
-    bags = dataset_of([*found.values(), *(one for _, one, _ in others)])
+    """Return the test slides, then those of each out-of-distribution set, which have no labels."""
+    others = [(name, slide, ood_set) for ood_set, slides in ood_sets.items() for name, slide in slides.items()]
+    bags = dataset_of([*features.values(), *(slide for _, slide, _ in others)])
     is_ood = OodFlags.of(np.arange(len(bags)) >= len(own))
     further = len(bags.instances) - len(own.instances)
     return replace(
@@ -224,10 +224,10 @@ def _extended(labels: Labels, further: int) -> Labels:
 
 
 def _check_alike(
-    own: Mapping[str, Contents], foreign: Mapping[str, Contents], folder: Path, *, same_encoder: bool
+    own: Mapping[str, Contents], other: Mapping[str, Contents], folder: Path, *, same_encoder: bool
 ) -> None:
-    """Raise where foreign features could not have come from the encoder of our own."""
-    ours, theirs = next(iter(own.values())), next(iter(foreign.values()))
+    """Raise where the other features could not have come from the encoder of our own."""
+    ours, theirs = next(iter(own.values())), next(iter(other.values()))
     if ours.instance_shape != theirs.instance_shape:
         raise DataError(
             item=f"features of {str(folder)!r}",

@@ -89,7 +89,7 @@ def _outlines(folder: Path, classes: Mapping[str, int]) -> dict[str, Path]:
     Raises:
         DataError: one of no slide, of a slide without tumour, or a second one of a slide.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for path in sorted(folder.iterdir()):
         name = path.stem.lower()
         if path.suffix.lower() not in SUFFIXES or path.name.startswith("."):
@@ -101,17 +101,17 @@ def _outlines(folder: Path, classes: Mapping[str, int]) -> dict[str, Path]:
                 got=repr(path.stem),
                 fix="name it as its slide, or take it out of the folder",
             )
-        if name in found:
+        if name in paths:
             raise DataError(
                 item=f"slide {name!r}",
                 wanted="one annotation",
-                got=f"{found[name].name} and {path.name}",
+                got=f"{paths[name].name} and {path.name}",
                 fix="remove one of them",
             )
         if classes.get(name) == 0:
             raise _tumour_in_normal(name, path)
-        found[name] = path
-    return found
+        paths[name] = path
+    return paths
 
 
 def _check_some(bags: BagDataset, labels: Labels, classes: Mapping[str, int], folder: Path) -> None:

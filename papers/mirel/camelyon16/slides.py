@@ -48,8 +48,8 @@ class Slides:
 def camelyon16_slides(folder: Path) -> Slides:
     """Return which slides are used and their classes.
 
-    Names tell the classes of training slides, ``reference.csv`` those of test slides: the challenge's own file
-    (name, class, type and size of the tumour, without a header) or any label table. ``slides.csv`` (a column
+    The classes of training slides are in their names, those of test slides in ``reference.csv``: the file of the
+    challenge (name, class, type and size of the tumour, without a header) or any label table. ``slides.csv`` (a column
     slide_id), where it is there, lists the slides to use; without it these are all 270 and 129.
 
     Raises:
@@ -89,12 +89,12 @@ def _reference(path: Path) -> dict[str, int]:
             item=f"{str(path)!r}", wanted="a readable CSV file", got=str(error), fix="copy the file again"
         ) from error
     if rows and re.fullmatch(r"test_\d{3}(\.tif)?", rows[0][0].strip().lower()):
-        told = [(row[0], row[1] if len(row) > 1 else "") for row in rows]
+        classes_by_name = [(row[0], row[1] if len(row) > 1 else "") for row in rows]
     else:
         table = read_label_table(path)
-        told = list(zip(table.ids, table.labels, strict=True))
+        classes_by_name = list(zip(table.ids, table.labels, strict=True))
     classes = {}
-    for name, word in told:
+    for name, word in classes_by_name:
         if word.strip().lower() not in WORDS:
             raise DataError(
                 item=f"slide {name!r} of {str(path)!r}",

@@ -11,12 +11,12 @@ from papers.mirel.figures.bag_examples import draw_bag_examples
 from papers.mirel.figures.confidence_by_digit import draw_confidence_by_digit
 from papers.mirel.figures.confidence_by_ratio import draw_confidence_by_ratio, draw_strength_by_ratio
 from papers.mirel.figures.detection_by_ratio import draw_detection_by_ratio
-from papers.mirel.figures.drawn import Drawn
 from papers.mirel.figures.estimator_surfaces import draw_estimator_surfaces
-from papers.mirel.runner import Places
+from papers.mirel.figures.figure_with_data import FigureWithData
+from papers.mirel.paths import Paths
 
-Draw = Callable[[Sequence[int], Places, str], Drawn]
-"""(seeds, places, device) → figure and its numbers."""
+Draw = Callable[[Sequence[int], Paths, str], FigureWithData]
+"""(seeds, paths, device) → figure and its numbers."""
 
 
 class PaperFigure(NamedTuple):
@@ -32,33 +32,33 @@ class PaperFigure(NamedTuple):
 
 
 def _figures() -> dict[str, PaperFigure]:
-    found = {}
+    figures = {}
     for network, title in (("abmil", "ABMIL"), ("dsmil", "DSMIL")):
         for source in ("fmnist", "kmnist"):
-            found[f"confidence-{network}-{source}"] = PaperFigure(
+            figures[f"confidence-{network}-{source}"] = PaperFigure(
                 f"confidence of bags and instances by share of {source} instances, {title} with and without MIREL",
                 partial(draw_confidence_by_ratio, network, source),
             )
-            found[f"strength-{network}-{source}"] = PaperFigure(
+            figures[f"strength-{network}-{source}"] = PaperFigure(
                 f"α0 of bags and instances by share of {source} instances, {title} + MIREL",
                 partial(draw_strength_by_ratio, network, source),
             )
-        found[f"ood-ratio-{network}"] = PaperFigure(
-            f"AUROC of foreign bags by share of foreign instances, {title} with and without MIREL, and distance",
+        figures[f"ood-ratio-{network}"] = PaperFigure(
+            f"AUROC of OOD bags against others by share of OOD instances, {title}, {title} + MIREL, and distance",
             partial(draw_detection_by_ratio, network),
         )
-        found[f"digits-{network}"] = PaperFigure(
+        figures[f"digits-{network}"] = PaperFigure(
             f"confidence of instances by digit, {title} with and without MIREL",
             partial(draw_confidence_by_digit, network),
         )
-    found["surfaces"] = PaperFigure(
+    figures["surfaces"] = PaperFigure(
         "probability and uncertainty over the plane of the synthetic bags: a_k, T, T of I-EDL, R",
         draw_estimator_surfaces,
     )
-    found["bag-examples"] = PaperFigure(
+    figures["bag-examples"] = PaperFigure(
         "bags of MNIST-bags, instance by instance, under ABMIL + MIREL", draw_bag_examples
     )
-    return found
+    return figures
 
 
 FIGURES = _figures()
@@ -75,4 +75,4 @@ def paper_figure(name: str) -> PaperFigure:
     return FIGURES[name]
 
 
-__all__ = ["FIGURES", "Drawn", "PaperFigure", "paper_figure"]
+__all__ = ["FIGURES", "FigureWithData", "PaperFigure", "paper_figure"]

@@ -13,9 +13,10 @@ from matplotlib.patches import Rectangle
 
 from miue.bags.dataset import BagDataset
 from miue.distributions import Dirichlet
-from papers.mirel.figures.drawn import Cell, Drawn
+from papers.mirel.figures.figure_with_data import Cell, FigureWithData
 from papers.mirel.figures.ood_sweep import SOURCES
-from papers.mirel.runner import Places, train_preset
+from papers.mirel.paths import Paths
+from papers.mirel.runner import train_preset
 
 COLUMNS = ("bag_id", "instance", "label", "is_ood", "probability", "vacuity")
 PRESET = "mnist/abmil-mirel"
@@ -23,27 +24,27 @@ RATIO = 0.4
 WIDTH = 12  # instances shown
 
 
-def draw_bag_examples(seeds: Sequence[int], places: Places, device: str) -> Drawn:
-    """Draw a positive and a negative bag, and two bags with foreign instances of each source.
+def draw_bag_examples(seeds: Sequence[int], paths: Paths, device: str) -> FigureWithData:
+    """Draw a positive and a negative bag, and two bags with out-of-distribution instances of each source.
 
     Args:
         seeds: the first is used.
-        places: where images, models and results are.
+        paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
     """
     from miue.datasets.mnist import mnist_bags
 
-    bags = mnist_bags(places.source, splits=["test"], ood=SOURCES, ood_ratio=RATIO)
+    bags = mnist_bags(paths.source, splits=["test"], ood=SOURCES, ood_ratio=RATIO)
     inside = np.flatnonzero(bags.is_ood.in_distribution)[:2]
-    foreign = [np.flatnonzero(np.array(bags.ood_sets) == name)[:2] for name in sorted(set(bags.ood_sets) - {""})]
-    return drawn_bags(bags.subset(np.concatenate([inside, *foreign])), seeds[0], places, device)
+    outside = [np.flatnonzero(np.array(bags.ood_sets) == name)[:2] for name in sorted(set(bags.ood_sets) - {""})]
+    return draw_bags(bags.subset(np.concatenate([inside, *outside])), seeds[0], paths, device)
 
 
-def drawn_bags(bags: BagDataset, seed: int, places: Places, device: str) -> Drawn:
+def draw_bags(bags: BagDataset, seed: int, paths: Paths, device: str) -> FigureWithData:
     """Draw each bag as a row of images with the probability of a 9 and the vacuity under R."""
-    model = train_preset(PRESET, [seed], places, device)[0]
-    found = model.predict(bags, device=device)
-    table = found.instances
+    model = train_preset(PRESET, [seed], paths, device)[0]
+    predictions = model.predict(bags, device=device)
+    table = predictions.instances
     assert table is not None
     assert isinstance(table.distribution, Dirichlet)
     assert table.instance is not None
@@ -65,11 +66,11 @@ def drawn_bags(bags: BagDataset, seed: int, places: Places, device: str) -> Draw
                 colour = "#d1495b" if is_target else "#edae49"
                 axes.add_patch(Rectangle((-0.5, -0.5), 28, 28, fill=False, edgecolor=colour, linewidth=3))
         kind = bags.ood_sets[row] or "in distribution"
-        said = f"bag p {found.bags.probabilities[row, 1]:.2f}"
+        summary = f"bag p {predictions.bags.probabilities[row, 1]:.2f}"
         axes_of_bag[0].text(
             -0.15,
             0.5,
-            f"{kind}\n{said}",
+            f"{kind}\n{summary}",
             transform=axes_of_bag[0].transAxes,
             ha="right",
             va="center",
@@ -90,4 +91,4 @@ def drawn_bags(bags: BagDataset, seed: int, places: Places, device: str) -> Draw
                 float(vacuity[member]),
             ]
         )
-    return Drawn(figure, COLUMNS, rows)
+    return FigureWithData(figure, COLUMNS, rows)

@@ -13,10 +13,11 @@ from matplotlib.figure import Figure
 
 from miue.datasets.mnist import TARGET, digits_of_test_bags, mnist_bags
 from miue.predictions.table import PredictionTable
-from papers.mirel.figures.drawn import Cell, Drawn, plain
+from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
 from papers.mirel.figures.ood_sweep import CONFIDENCE, scores_of
+from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
-from papers.mirel.runner import Places, train_preset
+from papers.mirel.runner import train_preset
 
 COLUMNS = (
     "preset",
@@ -33,13 +34,13 @@ COLUMNS = (
 TITLES = {"attention": "a_k", "bag-of-one": "T", "residual": "R"}
 
 
-def draw_confidence_by_digit(network: str, seeds: Sequence[int], places: Places, device: str) -> Drawn:
+def draw_confidence_by_digit(network: str, seeds: Sequence[int], paths: Paths, device: str) -> FigureWithData:
     """Draw the negative expected entropy of instances of each digit, for a_k and T without and R with MIREL.
 
     Args:
         network: "abmil" or "dsmil".
         seeds: the first is drawn; the table holds all.
-        places: where images, models and results are.
+        paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
     """
     panels = [
@@ -47,17 +48,17 @@ def draw_confidence_by_digit(network: str, seeds: Sequence[int], places: Places,
         (f"mnist/{network}-deterministic", "bag-of-one"),
         (f"mnist/{network}-mirel", "residual"),
     ]
-    bags, digits = mnist_bags(places.source, splits=["test"]), digits_of_test_bags(places.source)
+    bags, digits = mnist_bags(paths.source, splits=["test"]), digits_of_test_bags(paths.source)
     rows: list[list[Cell]] = []
     figure = Figure(figsize=(12.5, 3.6), layout="constrained")
     for axes, (name, estimator) in zip(figure.subplots(1, 3), panels, strict=True):
         for seed in seeds:
-            model = train_preset(name, [seed], places, device)[0]
-            found = model.predict(bags, estimator=estimator, device=device)
-            assert found.instances is not None
-            rows += digit_rows(name, seed, estimator, found.instances, digits)
+            model = train_preset(name, [seed], paths, device)[0]
+            predictions = model.predict(bags, estimator=estimator, device=device)
+            assert predictions.instances is not None
+            rows += digit_rows(name, seed, estimator, predictions.instances, digits)
             if seed == seeds[0]:
-                confidence = scores_of(found.instances)[CONFIDENCE]
+                confidence = scores_of(predictions.instances)[CONFIDENCE]
                 boxes = axes.boxplot(
                     [confidence[digits == d] for d in range(10)],
                     tick_labels=[str(d) for d in range(10)],
@@ -74,7 +75,7 @@ def draw_confidence_by_digit(network: str, seeds: Sequence[int], places: Places,
         axes.set_xlabel("digit   (blue: the positive one, yellow: 4 and 7)")
         plain(axes)
     figure.axes[0].set_ylabel("negative expected entropy, nats")
-    return Drawn(figure, COLUMNS, rows)
+    return FigureWithData(figure, COLUMNS, rows)
 
 
 def digit_rows(

@@ -1,4 +1,4 @@
-"""How confidence and α0 are distributed as bags take in foreign instances.
+"""How confidence and α0 are distributed as bags take in out-of-distribution instances.
 
 Reference: Liu & Ji 2024, figures of predictive confidence and of α0 (main text and appendix).
 """
@@ -13,10 +13,10 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
-from papers.mirel.figures.drawn import Cell, Drawn, plain
+from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
 from papers.mirel.figures.ood_sweep import CONFIDENCE, RATIOS, STRENGTH, OodSweep, sweep_of
+from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
-from papers.mirel.runner import Places
 
 COLUMNS = (
     "preset",
@@ -40,31 +40,33 @@ LABELS = {
 
 
 def draw_confidence_by_ratio(
-    network: str, source: str, seeds: Sequence[int], places: Places, device: str
-) -> Drawn:
+    network: str, source: str, seeds: Sequence[int], paths: Paths, device: str
+) -> FigureWithData:
     """Draw the negative expected entropy of bags and instances, without and with MIREL.
 
     Args:
         network: "abmil" or "dsmil".
         source: "fmnist" or "kmnist".
         seeds: the first is drawn; the table holds all.
-        places: where images, models and results are.
+        paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
     """
     names = [f"mnist/{network}-deterministic", f"mnist/{network}-mirel"]
-    return by_ratio(names, CONFIDENCE, source, seeds, places, device)
+    return by_ratio(names, CONFIDENCE, source, seeds, paths, device)
 
 
-def draw_strength_by_ratio(network: str, source: str, seeds: Sequence[int], places: Places, device: str) -> Drawn:
+def draw_strength_by_ratio(
+    network: str, source: str, seeds: Sequence[int], paths: Paths, device: str
+) -> FigureWithData:
     """Draw α0 of bags and instances, with MIREL; arguments as for ``draw_confidence_by_ratio``."""
-    return by_ratio([f"mnist/{network}-mirel"], STRENGTH, source, seeds, places, device)
+    return by_ratio([f"mnist/{network}-mirel"], STRENGTH, source, seeds, paths, device)
 
 
 def by_ratio(
-    names: Sequence[str], score: str, source: str, seeds: Sequence[int], places: Places, device: str
-) -> Drawn:
+    names: Sequence[str], score: str, source: str, seeds: Sequence[int], paths: Paths, device: str
+) -> FigureWithData:
     """Draw one score of bags and instances, a row for each preset."""
-    sweeps = {(name, seed): sweep_of(name, seed, places, device) for name in names for seed in seeds}
+    sweeps = {(name, seed): sweep_of(name, seed, paths, device) for name in names for seed in seeds}
     figure = Figure(figsize=(10.4, 3.3 * len(names)), layout="constrained")
     grid = figure.subplots(len(names), 2, squeeze=False, sharex="col")
     for row, name in zip(grid, names, strict=True):
@@ -78,14 +80,14 @@ def by_ratio(
     rows = [
         row for (name, seed), sweep in sweeps.items() for row in summary_rows(name, seed, sweep, score, source)
     ]
-    return Drawn(figure, COLUMNS, rows)
+    return FigureWithData(figure, COLUMNS, rows)
 
 
 def summary_rows(name: str, seed: int, sweep: OodSweep, score: str, source: str) -> list[list[Cell]]:
-    """Return quantiles and mean of one score by level and share of foreign instances."""
+    """Return quantiles and mean of one score by level and share of out-of-distribution instances."""
     rows: list[list[Cell]] = []
     for level, ratios in (("bag", RATIOS), ("instance", (1.0,))):
-        for where, ratio in [("", 0.0), *((source, one) for one in ratios)]:
+        for where, ratio in [("", 0.0), *((source, share) for share in ratios)]:
             values = sweep.of(level, score, where, ratio).astype(np.float64)
             quantiles = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95]).tolist()
             rows.append([name, seed, level, score, where, ratio, len(values), *quantiles, float(values.mean())])

@@ -1,4 +1,4 @@
-"""How well foreign bags are told apart as their share of foreign instances grows."""
+"""How well out-of-distribution bags are detected as their share of such instances grows."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from miue.evaluation.metrics import separation
-from papers.mirel.figures.drawn import Cell, Drawn, plain
+from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
 from papers.mirel.figures.ood_sweep import RATIOS, SOURCES, OodSweep, sweep_of
+from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
-from papers.mirel.runner import Places
 
 COLUMNS = ("preset", "seed", "source", "ood_ratio", "score", "bag_auroc")
 CURVES = {
@@ -23,20 +23,20 @@ CURVES = {
 }
 
 
-def draw_detection_by_ratio(network: str, seeds: Sequence[int], places: Places, device: str) -> Drawn:
-    """Draw the AUROC of foreign against other bags, mean and standard deviation over seeds.
+def draw_detection_by_ratio(network: str, seeds: Sequence[int], paths: Paths, device: str) -> FigureWithData:
+    """Draw the AUROC of out-of-distribution against other bags, mean and standard deviation over seeds.
 
     Args:
         network: "abmil" or "dsmil".
         seeds: all are used.
-        places: where images, models and results are.
+        paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
     """
     names = [f"mnist/{network}-deterministic", f"mnist/{network}-mirel"]
     rows: list[list[Cell]] = []
     for name in names:
         for seed in seeds:
-            rows += detection_rows(name, seed, sweep_of(name, seed, places, device))
+            rows += detection_rows(name, seed, sweep_of(name, seed, paths, device))
     figure = Figure(figsize=(10.4, 6.6), layout="constrained")
     grid = figure.subplots(2, 2, sharex=True, sharey=True)
     for row, name in zip(grid, names, strict=True):
@@ -67,11 +67,11 @@ def draw_detection_by_ratio(network: str, seeds: Sequence[int], places: Places, 
         axes.set_xlabel("share of foreign instances in a bag")
     for axes in grid[:, 0]:
         axes.set_ylabel("AUROC of foreign bags in %")
-    return Drawn(figure, COLUMNS, rows)
+    return FigureWithData(figure, COLUMNS, rows)
 
 
 def detection_rows(name: str, seed: int, sweep: OodSweep) -> list[list[Cell]]:
-    """Return the AUROC of every score that the figure shows, by source and share of foreign instances."""
+    """Return the AUROC of every score in the figure, by source and share of out-of-distribution instances."""
     rows: list[list[Cell]] = []
     for source in SOURCES:
         for ratio in RATIOS:
@@ -79,7 +79,7 @@ def detection_rows(name: str, seed: int, sweep: OodSweep) -> list[list[Cell]]:
                 inside, outside = sweep.of("bag", score), sweep.of("bag", score, source, ratio)
                 uncertainty = np.concatenate([inside, outside]).astype(np.float64)
                 own = np.repeat([True, False], [len(inside), len(outside)])
-                found = separation(uncertainty, own, names=("in-distribution", "foreign"))
-                assert found.auroc.value is not None
-                rows.append([name, seed, source, ratio, score, found.auroc.value])
+                result = separation(uncertainty, own, names=("in-distribution", "out-of-distribution"))
+                assert result.auroc.value is not None
+                rows.append([name, seed, source, ratio, score, result.auroc.value])
     return rows

@@ -15,9 +15,11 @@ from matplotlib.figure import Figure
 from miue.bags.dataset import BagDataset
 from miue.distributions import Dirichlet
 from miue.predictions.table import PredictionTable
-from papers.mirel.figures.drawn import Cell, Drawn, plain
+from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
 from papers.mirel.figures.ood_sweep import CONFIDENCE, scores_of
-from papers.mirel.runner import Places, store_of, train_preset
+from papers.mirel.paths import Paths
+from papers.mirel.runner import train_preset
+from papers.mirel.stores import store_of
 
 PANELS = (
     ("synthetic/abmil-deterministic", "attention", "a_k of ABMIL"),
@@ -31,34 +33,36 @@ SIDE = 111
 EVERY = 10  # of the grid's points that the table holds
 
 
-def draw_estimator_surfaces(seeds: Sequence[int], places: Places, device: str) -> Drawn:
+def draw_estimator_surfaces(seeds: Sequence[int], paths: Paths, device: str) -> FigureWithData:
     """Draw the probability of the positive class, data uncertainty and vacuity over the plane.
 
     The attention proxy is min–max normalised over the plane, as over a bag; softmax has no vacuity.
 
     Args:
         seeds: the first is drawn; the table holds all.
-        places: where images, models and results are.
+        paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
     """
     plane = BagDataset.from_arrays([grid()])
-    test = store_of("gaussian-bags", places).split("test")
+    test = store_of("gaussian-bags", paths).split("test")
     figure = Figure(figsize=(14.2, 9.4), layout="constrained")
     axes = figure.subplots(3, len(PANELS), sharex=True, sharey=True)
     rows: list[list[Cell]] = []
     for column, (name, estimator, title) in enumerate(PANELS):
         for seed in seeds:
-            model = train_preset(name, [seed], places, device)[0]
-            found = model.predict(plane, estimator=estimator, device=device)
-            assert found.instances is not None
-            rows += surface_rows(name, seed, estimator, found.instances)
+            model = train_preset(name, [seed], paths, device)[0]
+            predictions = model.predict(plane, estimator=estimator, device=device)
+            assert predictions.instances is not None
+            rows += surface_rows(name, seed, estimator, predictions.instances)
             if seed == seeds[0]:
-                _panels(figure, axes[:, column], found.instances, test, title, last=column == len(PANELS) - 1)
+                _panels(
+                    figure, axes[:, column], predictions.instances, test, title, last=column == len(PANELS) - 1
+                )
     for row, label in zip(
         axes, ("probability of positive", "expected entropy, nats", "vacuity C/α0"), strict=True
     ):
         row[0].set_ylabel(label)
-    return Drawn(figure, COLUMNS, rows)
+    return FigureWithData(figure, COLUMNS, rows)
 
 
 def grid() -> Float32[np.ndarray, "points 2"]:
@@ -102,11 +106,11 @@ def _panels(figure: Any, column: Any, table: PredictionTable, test: BagDataset, 
         positions = test.positions
         known, labels = test.instance_labels.known[positions], test.instance_labels.values[positions]
         points = np.asarray(test.instances[positions])
-        foreign = test.instance_is_ood.out_of_distribution[positions]
+        outside = test.instance_is_ood.out_of_distribution[positions]
         for chosen, colour in (
             (known & (labels == 1), "#c0392b"),
             (known & (labels == 0), "#2e8b57"),
-            (foreign, "#222222"),
+            (outside, "#222222"),
         ):
             shown = points[chosen][:200]
             axes.scatter(shown[:, 0], shown[:, 1], s=4, color=colour, edgecolors="white", linewidths=0.25)

@@ -1,4 +1,4 @@
-"""Scores of one trained preset on bags with a growing share of foreign instances, kept in the work folder."""
+"""Scores of a trained preset on bags with a growing share of out-of-distribution instances, kept in a file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from miue.bags.dataset import BagDataset
 from miue.common.files import atomic_file
 from miue.distributions import Dirichlet
 from miue.predictions.table import PredictionTable
+from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
-from papers.mirel.runner import Places, store_of, train_preset
+from papers.mirel.runner import train_preset
+from papers.mirel.stores import store_of
 
 RATIOS = (0.2, 0.4, 0.6, 0.8, 1.0)
 SOURCES = ("fmnist", "kmnist")
@@ -24,11 +26,11 @@ CONFIDENCE, STRENGTH = "confidence", "strength"  # negative expected entropy in 
 
 @dataclass(frozen=True)
 class OodSweep:
-    """Scores of bags and instances by source and share of foreign instances.
+    """Scores of bags and instances by source and share of out-of-distribution instances.
 
     Attributes:
         scores: by (level, source, ratio, score); ("bag", "", 0.0, …) is in distribution. Instances are
-            those of in-distribution bags and the foreign ones of bags with a share of 1: what is
+            those of in-distribution bags and the others of bags with a share of 1: what is
             predicted of an instance does not depend on its bag.
     """
 
@@ -43,19 +45,19 @@ class OodSweep:
         return [name for kind, source, _, name in self.scores if kind == level and not source]
 
 
-def sweep_of(name: str, seed: int, places: Places, device: str) -> OodSweep:
+def sweep_of(name: str, seed: int, paths: Paths, device: str) -> OodSweep:
     """Return the scores of a preset on MNIST-bags; computed once, then read from the work folder.
 
     Args:
         name: a preset on MNIST-bags.
         seed: of its training, which is done or continued where needed.
-        places: where images, models and results are.
+        paths: where images, models and results are.
         device: "auto", "cpu", "gpu".
     """
-    path = places.work / "sweeps" / name / f"{seed}.npz"
+    path = paths.work / "sweeps" / name / f"{seed}.npz"
     if path.exists():
         return read_sweep(path)
-    scores = dict(_scores(name, seed, places, device))
+    scores = dict(_scores(name, seed, paths, device))
     with atomic_file(path) as temporary, temporary.open("wb") as file:
         arrays: dict[str, Any] = {"|".join(map(str, key)): values for key, values in scores.items()}
         np.savez(file, allow_pickle=False, **arrays)
@@ -64,30 +66,30 @@ def sweep_of(name: str, seed: int, places: Places, device: str) -> OodSweep:
 
 def read_sweep(path: Path) -> OodSweep:
     """Return the scores at ``path``."""
-    found = {}
+    scores = {}
     with np.load(path, allow_pickle=False) as file:
         for key in file.files:
             level, source, ratio, score = key.split("|")
-            found[level, source, float(ratio), score] = file[key]
-    return OodSweep(found)
+            scores[level, source, float(ratio), score] = file[key]
+    return OodSweep(scores)
 
 
 def _scores(
-    name: str, seed: int, places: Places, device: str
+    name: str, seed: int, paths: Paths, device: str
 ) -> Iterator[tuple[tuple[str, str, float, str], np.ndarray]]:
     from miue.model.feature_scores import fit_distances
 
-    model = train_preset(name, [seed], places, device)[0]
-    training = store_of(preset(name).data, places).split("train")
+    model = train_preset(name, [seed], paths, device)[0]
+    training = store_of(preset(name).data, paths).split("train")
     model = replace(model, distances=fit_distances(model.method, training, ["knn"], seed=seed))
-    estimator = next(one for one in ("residual", "bag-of-one") if one in model.method.estimators)
-    for source, ratio, bags in _sets(places.source):
-        found = model.predict(bags, estimator=estimator, device=device)
-        assert found.instances is not None
-        for score, values in scores_of(found.bags).items():
+    estimator = next(name for name in ("residual", "bag-of-one") if name in model.method.estimators)
+    for source, ratio, bags in _sets(paths.source):
+        predictions = model.predict(bags, estimator=estimator, device=device)
+        assert predictions.instances is not None
+        for score, values in scores_of(predictions.bags).items():
             yield ("bag", source, ratio, score), values
         if ratio in (0.0, 1.0):
-            for score, values in scores_of(found.instances).items():
+            for score, values in scores_of(predictions.instances).items():
                 yield ("instance", source, ratio, score), values
 
 

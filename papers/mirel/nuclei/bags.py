@@ -48,11 +48,11 @@ def nuclei_bags(source: Path) -> BagDataset:
         if not np.isin(cancerous, (0, 1)).all():
             raise ValueError("is_cancerous is neither 0 nor 1")
     ids = np.unique(patients)
-    members = [np.flatnonzero(patients == one) for one in ids]
+    members = [np.flatnonzero(patients == patient) for patient in ids]
     return BagDataset.from_arrays(
         [images[chosen] for chosen in members],
         [int(cancerous[chosen].max()) for chosen in members],
-        ids=[str(one) for one in ids],
+        ids=[str(patient) for patient in ids],
         instance_labels=[cancerous[chosen].astype(np.int64) for chosen in members],
         class_names=CLASS_NAMES,
     )

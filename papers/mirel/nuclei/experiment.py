@@ -27,7 +27,6 @@ from papers.mirel.results import Result, read_results, results_of, write_results
 
 FOLDS = 10
 VALIDATION_BAGS = 15
-SEEDS = (42, 17, 26, 50, 82)
 NETWORK = "attention"
 ENCODER = "lenet"
 OPTIONS: dict[str, Option] = {"encoder.width": 512, "network.hidden": 128}
@@ -42,8 +41,8 @@ SETTINGS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Contender:
-    """A method as it takes part.
+class MethodSetup:
+    """How a method takes part in the comparison.
 
     Attributes:
         title: its name in tables.
@@ -56,12 +55,12 @@ class Contender:
     estimators: tuple[str, ...] = (BAG_OF_ONE, ATTENTION)
 
 
-CONTENDERS = {
-    "deterministic": Contender("softmax", {}),
-    "mirel": Contender("MIREL", {}, (RESIDUAL, BAG_OF_ONE)),
-    "i-edl": Contender("I-EDL", {}),
-    "mc-dropout": Contender("MC dropout, 10 draws", {}),
-    "deep-ensemble": Contender("deep ensemble of 5", {"method.size": 5}),
+METHOD_SETUPS = {
+    "deterministic": MethodSetup("softmax", {}),
+    "mirel": MethodSetup("MIREL", {}, (RESIDUAL, BAG_OF_ONE)),
+    "i-edl": MethodSetup("I-EDL", {}),
+    "mc-dropout": MethodSetup("MC dropout, 10 draws", {}),
+    "deep-ensemble": MethodSetup("deep ensemble of 5", {"method.size": 5}),
 }
 
 
@@ -85,8 +84,8 @@ def tasks_of(methods: Sequence[str], seeds: Sequence[int]) -> list[Task]:
         ConfigError: a method that takes no part.
     """
     for method in methods:
-        if method not in CONTENDERS:
-            raise unknown_name("method", method, CONTENDERS)
+        if method not in METHOD_SETUPS:
+            raise unknown_name("method", method, METHOD_SETUPS)
     return [Task(method, seed, fold) for seed in seeds for method in methods for fold in range(FOLDS)]
 
 
@@ -116,7 +115,7 @@ def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") 
     """Train on a fold, predict its test bags and their shifted copies, evaluate, and write the results."""
     from miue.training.train import train
 
-    contender = CONTENDERS[task.method]
+    setup = METHOD_SETUPS[task.method]
     training, validation, test = fold_of(bags, task.seed, task.fold)
     model = train(
         training,
@@ -124,16 +123,18 @@ def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") 
         network=NETWORK,
         method=task.method,
         encoder=ENCODER,
-        options={**OPTIONS, **contender.options},
+        options={**OPTIONS, **setup.options},
         settings={**SETTINGS, "seed": seed_of(task.seed, task.fold)},
         progress=False,
         device=device,
     )
     shifted = shifted_copies(test, seed=seed_of(task.seed, task.fold), shifts=ALL_SHIFTS)
-    found: list[Result] = []
-    for estimator in contender.estimators:
+    results_of_fold: list[Result] = []
+    for estimator in setup.estimators:
         predictions = model.predict(shifted, estimator=estimator, device=device)
         new = results_of(evaluate(predictions), estimator)
-        found += [one for one in new if one.level == "instance" or estimator == contender.estimators[0]]
-    write_results(task.path(results), f"nuclei/{task.method}/fold-{task.fold}", task.seed, found)
-    return found
+        results_of_fold += [
+            result for result in new if result.level == "instance" or estimator == setup.estimators[0]
+        ]
+    write_results(task.path(results), f"nuclei/{task.method}/fold-{task.fold}", task.seed, results_of_fold)
+    return results_of_fold

@@ -1,4 +1,4 @@
-"""Are shifted nuclei-bags noticed, one by one and all together, by models that were calibrated as users do it?
+"""Do models that were calibrated as users do it detect shifted nuclei-bags, one by one and all together?
 
 A repetition is a seed: of the 98 bags 30 are tested, 20 calibrate, 10 stop the training and choose its epoch. The
 test bags and each of their shifted copies are then decided on as if they were new.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,28 +22,31 @@ from miue.common.errors import unknown_name
 from miue.common.files import atomic_file
 from miue.datasets.image_shifts import shifted_copies
 from miue.pathology.stain_shifts import ALL_SHIFTS
-from papers.mirel.nuclei.experiment import CONTENDERS, ENCODER, NETWORK, OPTIONS, SETTINGS
+from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, NETWORK, OPTIONS, SETTINGS
 
 TEST_BAGS, CALIBRATION_BAGS, VALIDATION_BAGS = 30, 20, 10
 FALSE_ALARMS = 0.1
 UNSHIFTED = "none"
 
 
+COLUMNS = ("shift", "called_out", "noticed", "differ")  # of the stored files, in the order of the attributes
+
+
 @dataclass(frozen=True)
-class Noticed:
-    """What came of one set of test bags.
+class ShiftDetection:
+    """How a set of test bags was judged.
 
     Attributes:
         shift: its name.
-        called_out: share of the bags that were called out of distribution, one by one.
-        noticed: whether all together were found different from the calibration bags.
-        differ: the uncertainties by which they were.
+        flagged_share: share of the bags that were flagged as out of distribution, one by one.
+        detected: whether all together differ from the calibration bags.
+        differing: the uncertainties in which they differ.
     """
 
     shift: str
-    called_out: float
-    noticed: bool
-    differ: str
+    flagged_share: float
+    detected: bool
+    differing: str
 
 
 def parts_of(bags: BagDataset, seed: int) -> dict[str, BagDataset]:
@@ -61,16 +64,16 @@ def parts_of(bags: BagDataset, seed: int) -> dict[str, BagDataset]:
     return {**parts, "train": bags.subset(np.sort(rest))}
 
 
-def noticed_shifts(bags: BagDataset, method: str, seed: int, device: str = "auto") -> list[Noticed]:
-    """Train and calibrate once; return what came of the test bags and of each of their shifted copies.
+def detect_shifts(bags: BagDataset, method: str, seed: int, device: str = "auto") -> list[ShiftDetection]:
+    """Train and calibrate once; return how the test bags and each set of their shifted copies were judged.
 
     Raises:
         ConfigError: a method that takes no part.
     """
     from miue.training.train import train
 
-    if method not in CONTENDERS:
-        raise unknown_name("method", method, CONTENDERS)
+    if method not in METHOD_SETUPS:
+        raise unknown_name("method", method, METHOD_SETUPS)
     parts = parts_of(bags, seed)
     model = train(
         parts["train"],
@@ -78,45 +81,49 @@ def noticed_shifts(bags: BagDataset, method: str, seed: int, device: str = "auto
         network=NETWORK,
         method=method,
         encoder=ENCODER,
-        options={**OPTIONS, **CONTENDERS[method].options},
+        options={**OPTIONS, **METHOD_SETUPS[method].options},
         settings={**SETTINGS, "seed": seed},
         progress=False,
         device=device,
     )
     goal = FalseAlarmGoal(FALSE_ALARMS)
     held_out = model.predict(parts["calibration"], device=device)
-    made = calibrate(held_out, scaling=False, referral=None, label_sets=None, false_alarms=goal)
+    calibration = calibrate(held_out, scaling=False, referral=None, label_sets=None, false_alarms=goal)
     predictions = model.predict(shifted_copies(parts["test"], seed=seed, shifts=ALL_SHIFTS), device=device)
-    found = []
+    detections = []
     for shift in ("", *ALL_SHIFTS):
         table = predictions.bags.subset(np.flatnonzero(predictions.bags.ood_sets == shift))
         as_new = replace(table, is_ood=OodFlags.unknown(len(table)))
-        decided = decide(replace(predictions, bags=as_new), made)
+        decided = decide(replace(predictions, bags=as_new), calibration)
         together, decisions = shift_of(decided), decided.bags.decisions
         assert together is not None
         assert decisions is not None
-        differ = " ".join((*together.higher, *together.lower))
-        found.append(Noticed(shift or UNSHIFTED, float(decisions.flagged.mean()), bool(together), differ))
-    return found
+        differing = " ".join((*together.higher, *together.lower))
+        flagged_share = float(decisions.flagged.mean())
+        detections.append(ShiftDetection(shift or UNSHIFTED, flagged_share, bool(together), differing))
+    return detections
 
 
-def noticed_file(results: Path, method: str, seed: int) -> Path:
+def detections_path(results: Path, method: str, seed: int) -> Path:
     """Return the file of one method and seed."""
     return results / "nuclei" / "noticed-shifts" / f"{method}-{seed}.csv"
 
 
-def write_noticed(path: Path, found: Sequence[Noticed]) -> None:
+def write_detections(path: Path, detections: Sequence[ShiftDetection]) -> None:
     """Write a line for each shift, whole or not at all."""
     with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow([field.name for field in fields(Noticed)])
-        writer.writerows((one.shift, f"{one.called_out:.4f}", one.noticed, one.differ) for one in found)
+        writer.writerow(COLUMNS)
+        writer.writerows((d.shift, f"{d.flagged_share:.4f}", d.detected, d.differing) for d in detections)
 
 
-def read_noticed(path: Path) -> list[Noticed]:
-    """Return what ``write_noticed`` wrote; nothing where there is no such file."""
+def read_detections(path: Path) -> list[ShiftDetection]:
+    """Return what ``write_detections`` wrote; nothing where there is no such file."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    return [Noticed(r["shift"], float(r["called_out"]), r["noticed"] == "True", r["differ"]) for r in rows]
+    return [
+        ShiftDetection(row["shift"], float(row["called_out"]), row["noticed"] == "True", row["differ"])
+        for row in rows
+    ]

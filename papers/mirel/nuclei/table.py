@@ -8,17 +8,18 @@ from pathlib import Path
 import numpy as np
 
 from miue.pathology.stain_shifts import ALL_SHIFTS
-from papers.mirel.nuclei.experiment import CONTENDERS, FOLDS, Task
+from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Task
 from papers.mirel.nuclei.shift_detection import (
     CALIBRATION_BAGS,
     FALSE_ALARMS,
     TEST_BAGS,
     UNSHIFTED,
-    noticed_file,
-    read_noticed,
+    detections_path,
+    read_detections,
 )
 from papers.mirel.results import DEFAULT, Result, metric_of, read_results
 
+COMMAND = "python -m papers.mirel nuclei"
 PUBLISHED = (
     ("attention pooling, published", "0.900 ± 0.009", "0.959 ± 0.008"),
     ("best of those published", "0.927", "0.983"),
@@ -34,17 +35,23 @@ Folds = dict[str, dict[int, list[list[Result]]]]
 def nuclei_page(results: Path, seeds: Sequence[int]) -> str:
     """Return the page as Markdown: a number is the mean over the folds of a repetition, then mean ± standard
     deviation over repetitions; repetitions that lack a fold are left out and counted."""
-    found = {method: _whole_repetitions(results, method, seeds) for method in CONTENDERS}
-    parts = (_heading(results, seeds), _bags(found), _instances(found), _shifts(found), _noticed(results, seeds))
+    folds = {method: _whole_repetitions(results, method, seeds) for method in METHOD_SETUPS}
+    parts = (
+        _heading(results, seeds),
+        _bags(folds),
+        _instances(folds),
+        _shifts(folds),
+        _shift_detections(results, seeds),
+    )
     return "\n".join(line for part in parts for line in part)
 
 
 def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
     done = {
         method: [sum(Task(method, seed, fold).path(results).exists() for fold in range(FOLDS)) for seed in seeds]
-        for method in CONTENDERS
+        for method in METHOD_SETUPS
     }
-    folds = "; ".join(f"{CONTENDERS[m].title} {' '.join(map(str, counts))}" for m, counts in done.items())
+    folds = "; ".join(f"{METHOD_SETUPS[m].title} {' '.join(map(str, counts))}" for m, counts in done.items())
     return [
         "# Nuclei-bags",
         "",
@@ -52,7 +59,7 @@ def _heading(results: Path, seeds: Sequence[int]) -> list[str]:
         "A number is the mean over folds, then mean ± standard deviation over whole repetitions. A fold in which",
         "it is undefined (Conf. where no bag was wrong) is left out.",
         "",
-        "`miue nuclei run`, `miue nuclei table --out results/nuclei/README.md`",
+        f"`{COMMAND} run`, `{COMMAND} table --out results/nuclei/README.md`",
         "",
         f"Folds done with seeds {', '.join(map(str, seeds))}: {folds}.",
         "",
@@ -69,72 +76,72 @@ def _whole_repetitions(results: Path, method: str, seeds: Sequence[int]) -> dict
     return whole
 
 
-def _run(found: Folds) -> Folds:
-    return {method: repetitions for method, repetitions in found.items() if repetitions}
+def _run(folds: Folds) -> Folds:
+    return {method: repetitions for method, repetitions in folds.items() if repetitions}
 
 
-def _bags(found: Folds) -> list[str]:
+def _bags(folds: Folds) -> list[str]:
     tasks = {"accuracy": "accuracy", "AUC": "auroc", "NLL": "nll", "ECE": "ece"}
     lines = ["## Bags", "", f"| | repetitions | {' | '.join(tasks)} |", "| --- |" + " ---: |" * (1 + len(tasks))]
     for title, accuracy, area in PUBLISHED:
         lines.append(f"| {title} | | {accuracy} | {area} | | |")
-    for method, repetitions in found.items():
-        estimator = CONTENDERS[method].estimators[0]
+    for method, repetitions in folds.items():
+        estimator = METHOD_SETUPS[method].estimators[0]
         cells = [_cell(repetitions, estimator, "bag", task) for task in tasks.values()]
-        lines.append(f"| {CONTENDERS[method].title} | {len(repetitions)} | {' | '.join(cells)} |")
+        lines.append(f"| {METHOD_SETUPS[method].title} | {len(repetitions)} | {' | '.join(cells)} |")
     note = "Published: PMC10072016, Table 6, on 100 images of the same source, cut otherwise: near, not the same."
     return [*lines, "", note, ""]
 
 
-def _instances(found: Folds) -> list[str]:
+def _instances(folds: Folds) -> list[str]:
     tasks = {"AUROC of the class": "auroc", "accuracy": "accuracy", "Conf.": "conf"}
     lines = ["## Instances", "", f"| | from | {' | '.join(tasks)} |", "| --- | --- |" + " ---: |" * len(tasks)]
-    for method, repetitions in _run(found).items():
-        for estimator in CONTENDERS[method].estimators:
+    for method, repetitions in _run(folds).items():
+        for estimator in METHOD_SETUPS[method].estimators:
             cells = [_cell(repetitions, estimator, "instance", task) for task in tasks.values()]
-            lines.append(f"| {CONTENDERS[method].title} | {estimator} | {' | '.join(cells)} |")
+            lines.append(f"| {METHOD_SETUPS[method].title} | {estimator} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
-def _shifts(found: Folds) -> list[str]:
+def _shifts(folds: Folds) -> list[str]:
     lines: list[str] = []
     for level, distance in DISTANCES.items():
         lines += [f"## Shifted copies against the originals, {level}s: AUROC by score", ""]
         lines += [f"| | score | {' | '.join(ALL_SHIFTS)} |", "| --- | --- |" + " ---: |" * len(ALL_SHIFTS)]
-        for method, repetitions in _run(found).items():
-            estimator = CONTENDERS[method].estimators[0]
+        for method, repetitions in _run(folds).items():
+            estimator = METHOD_SETUPS[method].estimators[0]
             scores = {DEFAULT: "the paper's", **{m: m for m in MEASURES}, distance: f"distance ({distance})"}
             for score, shown in scores.items():
                 cells = [_cell(repetitions, estimator, level, f"ood {s}", score) for s in ALL_SHIFTS]
                 if any(cell != "—" for cell in cells):
-                    lines.append(f"| {CONTENDERS[method].title} | {shown} | {' | '.join(cells)} |")
+                    lines.append(f"| {METHOD_SETUPS[method].title} | {shown} | {' | '.join(cells)} |")
         lines.append("")
     return lines
 
 
-def _noticed(results: Path, seeds: Sequence[int]) -> list[str]:
-    """Return how often calibrated models noticed a shift: bags called out one by one, and all bags together."""
+def _shift_detections(results: Path, seeds: Sequence[int]) -> list[str]:
+    """Return how often calibrated models detect a shift: bags flagged one by one, and all bags together."""
     runs = {
-        method: [run for seed in seeds if (run := read_noticed(noticed_file(results, method, seed)))]
-        for method in CONTENDERS
+        method: [run for seed in seeds if (run := read_detections(detections_path(results, method, seed)))]
+        for method in METHOD_SETUPS
     }
     lines = [
         "## Shifts noticed by a calibrated model",
         "",
         f"{TEST_BAGS} test bags, {CALIBRATION_BAGS} to calibrate, at most {FALSE_ALARMS:g} false alarms.",
         "In each cell: share of the bags called out of distribution; in how many runs all together were unlike",
-        "the calibration bags. `miue nuclei noticed`",
+        f"the calibration bags. `{COMMAND} detect-shifts`",
         "",
         f"| | runs | {' | '.join((UNSHIFTED, *ALL_SHIFTS))} |",
         "| --- | ---: |" + " ---: |" * (1 + len(ALL_SHIFTS)),
     ]
-    for method, found in runs.items():
+    for method, detections in runs.items():
         cells = [
-            f"{np.mean([one.called_out for one in column]):.3f}; {sum(one.noticed for one in column)}"
-            for column in zip(*found, strict=True)
+            f"{np.mean([d.flagged_share for d in column]):.3f}; {sum(d.detected for d in column)}"
+            for column in zip(*detections, strict=True)
         ]
         if cells:
-            lines.append(f"| {CONTENDERS[method].title} | {len(found)} | {' | '.join(cells)} |")
+            lines.append(f"| {METHOD_SETUPS[method].title} | {len(detections)} | {' | '.join(cells)} |")
     return [*lines, ""] if any(runs.values()) else []
 
 

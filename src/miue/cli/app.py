@@ -21,8 +21,6 @@ from miue.cli.report import report
 from miue.cli.shift import data_shift
 from miue.cli.tile import data_tile
 from miue.cli.train import train
-from papers.mirel.cli import paper_app
-from papers.mirel.nuclei.cli import nuclei_app
 
 app = typer.Typer(
     name="miue",
@@ -55,7 +53,5 @@ app.command()(calibrate)
 app.command()(decide)
 app.command()(report)
 app.add_typer(data_app, name="data")
-app.add_typer(paper_app, name="paper")
-app.add_typer(nuclei_app, name="nuclei")
 app.add_typer(export_app, name="export")
 app.add_typer(hub_app, name="hub")

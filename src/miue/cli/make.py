@@ -14,13 +14,12 @@ from miue.cli.outputs import locks_out
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.terminal import say
 
-SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags", "nuclei-bags")
+SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags")
 NEED_FILES = {
     "mnist-bags": "mnist.npz or MNIST's idx files",
     "cifar10-bags": "cifar10.npz or CIFAR-10's binary files",
     "musk1-bags": "musk.npz",
     "musk2-bags": "musk.npz",
-    "nuclei-bags": "crchisto_nuclei27.npz",
 }
 
 
@@ -72,10 +71,6 @@ def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, spl
             from miue.datasets.musk import musk_bags
 
             return musk_bags(source, int(name[4]))
-        if name == "nuclei-bags":
-            from papers.mirel.nuclei.cli import make_nuclei_bags
-
-            return make_nuclei_bags(source, ood, split)
         if name == "mnist-bags":
             from miue.datasets.mnist import mnist_bags
 

@@ -1,0 +1,5 @@
+"""``python -m papers.mirel``."""
+
+from papers.mirel.cli import main
+
+main()

@@ -1,0 +1,281 @@
+"""The paper's experiments: presets, runs, tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from miue.common.errors import ConfigError, StorageError
+from miue.datasets.gaussian import gaussian_bags
+from miue.model.config import DataContract, build_method, model_config, training_config
+from papers.mirel import Preset, preset, preset_names, published_table, published_tables, runner
+from papers.mirel.cli import app
+from papers.mirel.distance_choice import ranking
+from papers.mirel.paths import Paths
+from papers.mirel.preset import build_preset, read_preset_table
+from papers.mirel.results import Result, metric_of, read_results, write_results
+from papers.mirel.runner import missing, run_all
+from papers.mirel.stores import store_of
+from papers.mirel.tables import TASKS, markdown_seeds, markdown_table
+
+SHAPES = {"mnist-bags": (28, 28, 1), "cifar10-bags": (32, 32, 3), "gaussian-bags": (2,)}
+SHAPES |= dict.fromkeys(("camelyon16", "camelyon16-prad", "camelyon16-blur", "camelyon16-hed"), (512,))
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    return Paths(tmp_path / "data", tmp_path / "work", tmp_path / "results")
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_every_preset_can_be_built_and_predicts_as_it_says(name: str) -> None:
+    chosen = preset(name)
+    shape = SHAPES[chosen.data]
+    config = model_config(
+        network=chosen.network,
+        method=chosen.method,
+        encoder=chosen.encoder,
+        instance_shape=shape,
+        options={**chosen.options, **({"method.size": 2} if chosen.method == "deep-ensemble" else {})},
+    )
+    training_config(chosen.settings)
+    method = build_method(config, DataContract(instance_shape=shape, class_names=("0", "1")), seed=0)
+    for estimator in chosen.estimators:
+        method.check_estimator(estimator)
+
+
+def test_every_row_of_every_table_has_a_preset_with_its_estimator() -> None:
+    assert len(published_tables()) == 17
+    for table in published_tables().values():
+        for row in table.rows:
+            assert row.estimator in preset(row.preset).estimators, row.label
+
+
+def test_some_published_numbers() -> None:
+    row = published_table("table-mnist").rows[7]
+    assert row.label == "ABMIL + MIREL"
+    assert row.paper["bag"]["OOD-F"] == (92.84, 0.60)
+    assert row.paper["instance"]["UE"] == (78.63, None)
+    assert published_table("apx-table-cifar").rows[0].paper["bag"].keys() == {
+        "Acc",
+        "Conf",
+        "OOD-S",
+        "OOD-T",
+        "UE",
+    }
+
+
+ROW = '{ title = "x", data = "d", encoder = "e", network = "n", method = "m", estimators = ["t"] }'
+
+
+def read(text: str) -> dict[str, Preset]:
+    """Return every preset of a table that is called "p"."""
+    contents = read_preset_table("p", text)
+    return {name: build_preset(name, contents) for name in contents}
+
+
+def test_a_row_adds_to_what_its_table_shares_and_replaces_the_rest() -> None:
+    shared = 'title = "shared"\ndistances = []\n[options]\n"network.hidden" = 3\n"method.red" = true\n'
+    own = ROW.replace('title = "x"', 'title = "own", options = { "method.red" = false, "encoder.width" = 5 }')
+    presets = read(f"{shared}[settings]\nmax_epochs = 7\n[presets]\na = {ROW}\nb = {own}\n")
+    assert list(presets) == ["p/a", "p/b"]
+    assert [presets[name].title for name in presets] == ["x", "own"]
+    assert presets["p/a"].options == {"network.hidden": 3, "method.red": True}
+    assert presets["p/b"].options == {"network.hidden": 3, "method.red": False, "encoder.width": 5}
+    assert all(one.settings == {"max_epochs": 7} and one.distances == () for one in presets.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("title = ", "presets 'p': expected TOML"),
+        ('title = "x"', r"presets 'p': expected a table \[presets\].* got none"),
+        ('presets = "x"', r"presets 'p': expected a table \[presets\].* got 'x'"),
+        ("[presets]\na = 3", r"presets 'p': expected a table \[presets\]"),
+        ('titel = "x"\n[presets]', "key in presets 'p' 'titel': .* did you mean 'title'"),
+        ('[presets]\na = { titel = "x" }', "key in preset 'p/a' 'titel': .* did you mean 'title'"),
+        ('[presets]\na = { title = "x" }', "preset 'p/a', key 'data'"),
+        (f"options = 3\n[presets]\na = {ROW}", "presets 'p', key 'options': expected a table, got 3"),
+        (f"[settings]\n[presets]\na = {ROW.replace('{', '{ settings = 3,')}", "preset 'p/a', key 'settings'"),
+        ('[presets]\na = { trained_as = "p/b" }\nab = { title = "x" }', "is trained as, 'p/b'.*'p/ab'"),
+    ],
+)
+def test_a_preset_that_cannot_be_used_says_why(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(text)
+
+
+def test_no_table_has_two_rows_of_one_name_and_every_column_is_of_a_known_task() -> None:
+    numbers = 0
+    for table in published_tables().values():
+        assert len({row.label for row in table.rows}) == len(table.rows), table.name
+        for row in table.rows:
+            assert bool(row.paper) != bool(row.ood_score), row.label
+            for columns in row.paper.values():
+                assert all(column in {*TASKS, *row.tasks, "UE"} for column in columns), row.label
+                numbers += len(columns)
+    assert numbers == 819
+
+
+def test_names_that_do_not_exist_are_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'mnist/abmil-mirel'"):
+        preset("mnist/abmil-mirl")
+    with pytest.raises(ConfigError, match="did you mean 'table-mnist'"):
+        published_table("tabel-mnist")
+
+
+def test_results_come_back_and_half_written_ones_count_as_missing(paths: Paths) -> None:
+    results = [Result("residual", "bag", "conf", "default", 0.5), Result("residual", "bag", "ue", "default", None)]
+    path = paths.result("mnist/abmil-mirel", 42)
+    write_results(path, "mnist/abmil-mirel", 42, results)
+    assert read_results(path) == results
+    assert missing(["mnist/abmil-mirel"], [42, 17], paths) == [("mnist/abmil-mirel", 17)]
+    path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
+    assert read_results(path) is None
+    assert ("mnist/abmil-mirel", 42) in missing(["mnist/abmil-mirel"], [42], paths)
+
+
+def test_a_task_with_a_star_is_the_one_that_begins_so() -> None:
+    results = [Result("residual", "bag", "ood kmnist-test", "default", 0.75)]
+    assert metric_of(results, "residual", "bag", "ood kmnist*").value == 0.75
+    assert metric_of(results, "residual", "bag", "ood fmnist*").reason == "not run"
+
+
+def test_a_table_shows_ours_the_papers_and_the_difference(paths: Paths) -> None:
+    for seed, value in ((42, 0.80), (17, 0.84)):
+        results = [
+            Result("residual", level, task, "default", value)
+            for level in ("bag", "instance")
+            for task in ("accuracy", "conf", "ood fmnist", "ood kmnist-test", "ue")
+        ]
+        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, results)
+    text = markdown_table(published_table("table-mnist"), paths, [42, 17])
+    row = next(line for line in text.splitlines() if line.startswith("| ABMIL + MIREL"))
+    # OOD-F: ours 82 ± 2.83, paper 92.84 ± 0.60
+    assert "**82.00 ± 2.83**<br>paper 92.84 ± 0.60 (-3.7)" in row
+    assert "OOD-K\\*" in text
+    assert "drawn from the part" in text
+    assert "| Mean | not run<br>paper 93.38 ± 0.90" in text
+    assert "| MIREL + distance (ABMIL) | **82.00 ± 2.83** | **82.00 ± 2.83** | not run | not run" in text
+    partial = markdown_table(published_table("table-mnist"), paths, [42, 17, 26])
+    assert "(2 of 3 seeds)" in partial
+
+
+def test_ue_is_the_mean_of_the_tables_own_columns_and_what_is_undefined_is_not_called_not_run(
+    paths: Paths,
+) -> None:
+    values = {"conf": 0.5, "ood blur-lighter": 0.51, "ood blur-light": 0.6, "ood blur-strong": 0.9, "ue": 0.1}
+    results = [Result("residual", "bag", task, "default", value) for task, value in values.items()]
+    results += [Result("residual", "instance", task, "default", None) for task in values]
+    name = "camelyon16-blur/abmil-mirel"
+    write_results(paths.result(name, 42), name, 42, results)
+    text = markdown_table(published_table("apx-c16-shift"), paths, [42])
+    assert "Not run here" not in text
+    bags, instances = (line for line in text.splitlines() if line.startswith("| MIREL, blur"))
+    assert [cell.split("<")[0].strip() for cell in bags.split("|")[2:-1]] == [
+        "**51.00**",
+        "**60.00**",
+        "**90.00**",
+        "**67.00**",
+    ]
+    assert "not run" not in instances
+    assert instances.count("undefined for this seed<br>paper") == 4
+    assert "drawn from the part" not in text
+
+
+def test_ue_leaves_accuracy_and_the_auroc_of_classes_out(paths: Paths) -> None:
+    values = {"accuracy": 0.99, "auroc": 0.98, "conf": 0.5, "ood prad": 0.7}
+    results = [Result("attention", "instance", task, "default", value) for task, value in values.items()]
+    name = "camelyon16-prad/abmil-i-edl"
+    write_results(paths.result(name, 42), name, 42, results)
+    text = markdown_table(published_table("apx-table-c16-ins"), paths, [42])
+    row = next(line for line in text.splitlines() if line.startswith("| I-EDL, a_k"))
+    shown = [cell.split("<")[0].strip(" *") for cell in row.split("|")[2:-1]]
+    assert shown == ["99.00", "98.00", "50.00", "70.00", "60.00"]
+
+
+def test_a_preset_may_take_the_models_of_another() -> None:
+    trained, derived = preset("camelyon16/abmil-mirel"), preset("camelyon16-hed/abmil-mirel")
+    assert derived.trained_as == "camelyon16/abmil-mirel"
+    for field in ("encoder", "network", "method", "options", "settings", "distances"):
+        assert getattr(derived, field) == getattr(trained, field)
+    assert (derived.data, derived.bags) == ("camelyon16-hed", {})
+
+
+def test_every_seed_is_shown_with_mean_and_deviation(paths: Paths) -> None:
+    assert "Not run." in markdown_seeds("mnist/abmil-mirel", paths, [42])
+    for seed, value in ((42, 0.80), (17, 0.84)):
+        results = [
+            Result("residual", level, task, "default", value)
+            for level in ("bag", "instance")
+            for task in ("accuracy", "conf", "ood fmnist", "ue")
+        ]
+        write_results(paths.result("mnist/abmil-mirel", seed), "mnist/abmil-mirel", seed, results)
+    text = markdown_seeds("mnist/abmil-mirel", paths, [42, 17, 26])
+    assert "| 17 | 84.00 | 84.00 | 84.00 | 84.00 |" in text
+    assert "| **mean ± std** | **82.00 ± 2.83** |" in text
+    assert "| 26 |" not in text
+
+
+def test_a_run_trains_what_is_missing_and_skips_what_is_done(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "synthetic/abmil-mirel"
+    short = preset(name).model_copy(update={"settings": {"max_epochs": 1}})
+    small = gaussian_bags(sizes={"train": 16, "validation": 8, "test": 8})
+    calls: list[str] = []
+
+    def store(data: str, where: Paths, arguments: object) -> object:
+        calls.append(data)
+        return small
+
+    def short_preset(wanted: str) -> Preset:
+        return short
+
+    monkeypatch.setattr(runner, "preset", short_preset)
+    monkeypatch.setattr(runner, "store_of", store)
+    monkeypatch.setattr(runner, "make_bags", lambda names, where: None)
+    tasks = missing([name], [1, 2], paths)
+    assert list(run_all(tasks, paths, device="cpu")) == [(name, 1), (name, 2)]
+    results = read_results(paths.result(name, 1))
+    assert results is not None
+    assert {r.estimator for r in results} == {"residual", "bag-of-one", "attention"}
+    assert {r.task for r in results} >= {"accuracy", "conf", "ood gaussian", "ue", "ece", "brier", "nll", "aurc"}
+    assert any(r.measure == "mutual_information" for r in results)
+    assert missing([name], [1, 2], paths) == []
+    model = paths.work / "runs" / name / "1" / "model.safetensors"
+    before = model.stat().st_mtime_ns
+    paths.result(name, 1).unlink()
+    list(run_all(missing([name], [1, 2], paths), paths, device="cpu"))
+    assert model.stat().st_mtime_ns == before, "only evaluation was done again"
+
+
+def test_data_files_that_are_absent_are_named_with_what_to_do(paths: Paths) -> None:
+    with pytest.raises(StorageError, match="pass the folder that holds them as --source"):
+        store_of("mnist-bags", paths)
+    with pytest.raises(ConfigError, match="--jobs"):
+        list(run_all([], paths, jobs=0))
+
+
+def test_the_commands_list_and_print(paths: Paths) -> None:
+    listed = CliRunner().invoke(app, ["list", "--results", str(paths.results)])
+    assert listed.exit_code == 0
+    assert "apx-table-mnist-red-loss" in listed.output
+    out = paths.work / "table.md"
+    arguments = ["table", "apx-table-mnist-red-loss", "--results", str(paths.results), "--out", str(out)]
+    printed = CliRunner().invoke(app, arguments)
+    assert printed.exit_code == 0
+    assert printed.output == out.read_text()
+    assert "without RED" in printed.output
+
+
+def test_the_ranking_is_of_means_over_rows_of_its_level() -> None:
+    rows = [
+        ("p", "1", "bag", "a", "0", "0", "0", "0.5"),
+        ("p", "2", "bag", "a", "0", "0", "0", "0.7"),
+        ("p", "1", "bag", "b", "0", "0", "0", "0.9"),
+        ("p", "1", "instance", "c", "0", "0", "0", "1.0"),
+    ]
+    assert ranking(rows, "bag") == [("b", 0.9), ("a", pytest.approx(0.6))]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from made_bags import separable_bags
 
 import miue
 from miue.io.store import write_store
@@ -27,13 +29,9 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from made_bags import separable_bags
-
     folder = tmp_path_factory.mktemp("inference")
     bags = separable_bags(60)
     splits = tuple(np.resize(["train", "train", "validation"], 60).tolist())
-    from dataclasses import replace
-
     bags = replace(bags, splits=splits)
     write_store(folder / "store", bags)
     settings = {"max_epochs": 1}
@@ -55,21 +53,26 @@ def loaded_by(code: str, folder: Path) -> str:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_that_trains_nothing_loads_no_trainer(command: str, folder: Path, tmp_path: Path) -> None:
     words = [str(tmp_path / word) if word.startswith("out") else word for word in COMMANDS[command].split()]
-    code = (
-        f"sys.argv = {['miue', *words]}\nfrom miue.cli import main\ntry:\n    main()\nexcept SystemExit as end:\n"
-    )
-    code += "    assert not end.code, end.code"
+    code = f"""
+sys.argv = {["miue", *words]}
+from miue.cli import main
+try:
+    main()
+except SystemExit as end:
+    assert not end.code, end.code
+"""
     assert loaded_by(code, folder).endswith("TRAINERS []\n")
 
 
 def test_a_model_predicts_and_is_calibrated_without_a_trainer(folder: Path) -> None:
     code = """
+from pathlib import Path
 import miue
 from miue.model import Model
-bags = miue.read_store(__import__("pathlib").Path("store"))
+bags = miue.read_store(Path("store"))
 predictions = Model.load("run").predict(bags, device="cpu")
 miue.evaluate(predictions)
-miue.calibrate(predictions, [miue.ReferralGoal(0.4)])
+miue.calibrate(predictions, referral=miue.ReferralGoal(0.4))
 """
     assert loaded_by(code, folder).endswith("TRAINERS []\n")
 

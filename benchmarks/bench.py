@@ -16,9 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -39,10 +37,8 @@ from miue.datasets.mnist import mnist_bags
 from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import measures_of
 from miue.methods import Method
-from miue.model.config import DataContract, build_method, model_config, training_config
+from miue.model.config import DataContract, build_method, model_config
 from miue.model.predict import predict
-from miue.training.fit import Run, fit
-from miue.training.together import fit_together, is_faster_together
 
 REPETITIONS = 5
 Side = Callable[[BagDataset], Callable[[], None]]
@@ -156,41 +152,6 @@ def looped_scores(
     return run
 
 
-def ten_members(bags: BagDataset, encoder: str, options: dict[str, Any]) -> list[Method]:
-    """Return ten members of different seeds."""
-    shape = bags.instance_shape
-    config = model_config(
-        network="attention", method="deterministic", encoder=encoder, instance_shape=shape, options=options
-    )
-    contract = DataContract(instance_shape=shape, class_names=("0", "1"))
-    return [build_method(config, contract, seed) for seed in range(10)]
-
-
-def in_turn_and_together(members: Callable[[], list[Method]], bags: BagDataset, *, epochs: int) -> list[float]:
-    """Return the seconds of training members one after another, and together in one vectorised program."""
-    settings = {"max_epochs": epochs, "stop_patience": epochs}
-    how = [training_config({**settings, "seed": seed}) for seed in range(10)]
-    quiet = Run(progress=False, accelerator="cpu")
-
-    def in_turn() -> None:
-        for member, one in zip(members(), how, strict=True):
-            fit(member, bags, bags, one, quiet)
-
-    def together() -> None:
-        fit_together(members(), bags, bags, how, [quiet] * len(how))
-
-    return medians(in_turn, together, repetitions=3)
-
-
-def narrow_features() -> BagDataset:
-    """Return 100 bags of 16 features."""
-    random = np.random.default_rng(0)
-    sizes = random.integers(1, 20, 100)
-    return BagDataset.from_arrays(
-        [random.normal(size=(size, 16)).astype(np.float32) for size in sizes], [i % 2 for i in range(100)]
-    )
-
-
 def encoder_share() -> dict[str, float]:
     """Return the FLOP/s of the encoder's training pass on a packed batch, and of a plain matrix product."""
     method = build().train()
@@ -247,21 +208,6 @@ def main() -> None:
         for side, found in memory.items():
             print(f"  {side}: {found['peak']:.0f} MiB at its peak, {found['loaded']:.0f} before it ran")
         results[name] = {"packed": ours, "looped": theirs, "ratio": theirs / ours, "MiB": memory}
-    small = mnist_like(arguments.source, "train").subset(np.arange(100))
-    for name, bags, encoder, options, epochs in (
-        ("16 features", narrow_features(), "mlp", {"encoder.width": 64}, 4),
-        ("16 features", narrow_features(), "mlp", {"encoder.width": 128}, 4),
-        ("16 features", narrow_features(), "mlp", {}, 4),
-        ("MNIST", small, "lenet", {}, 1),
-    ):
-        members = partial(ten_members, bags, encoder, options)
-        made = members()
-        default = "together" if is_faster_together(made, bags, torch.device("cpu")) else "in turn"
-        in_turn, at_once = in_turn_and_together(members, bags, epochs=epochs)
-        title = f"10 members of {made[0].num_parameters:,} parameters on {name}"
-        print(f"{title}: in turn {in_turn:.2f} s, together {at_once:.2f} s, ", end="")
-        print(f"ratio {in_turn / at_once:.2f} ({default} is the default)")
-        results[title] = {"in turn": in_turn, "together": at_once}
     rates = encoder_share()
     share = rates["encoder"] / rates["matrix product"]
     print(

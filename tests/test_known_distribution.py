@@ -35,7 +35,7 @@ from miue.predictions.folder import Predictions, read_predictions, read_table
 from miue.predictions.patients import by_patient
 from miue.predictions.table import PredictionTable
 from miue.report.figures import confidence_figure
-from miue.training.fit import check_labels
+from miue.training.plan import check_labels
 
 THREE: list[bool | None] = [False, True, None]
 VALUES, KNOWN = [False, True, False], [True, True, False]

@@ -63,9 +63,6 @@ def predictions() -> miue.Predictions:
 
 WRITERS: dict[str, Callable[[Path], object]] = {
     "train": lambda out: miue.train(separable_bags(), settings=QUICK, out=out, progress=False, device="cpu"),
-    "train_seeds": lambda out: miue.train_seeds(
-        separable_bags(), [int(out.name)], settings=QUICK, out=out.parent, progress=False, device="cpu"
-    ),
     "cross_validate": lambda out: cross_validate(
         separable_bags(), make_folds(separable_bags(), 2), [1], out, Recipe(settings=QUICK), progress=False
     ),

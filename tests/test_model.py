@@ -202,7 +202,9 @@ def test_the_digest_of_the_weights_is_that_of_their_file(tmp_path: Path, bags: B
 
 
 def test_a_calibration_is_of_its_weights_alone(tmp_path: Path, bags: BagDataset) -> None:
-    first, second = miue.train_seeds(bags, [1, 2], settings=ONE_EPOCH, progress=False, device="cpu")
+    first, second = (
+        miue.train(bags, settings={**ONE_EPOCH, "seed": seed}, progress=False, device="cpu") for seed in (1, 2)
+    )
     calibrated(first, bags).save(tmp_path / "first")
     decided = miue.Model.load(tmp_path / "first").predict(bags)
     assert decided.bags.decisions is not None

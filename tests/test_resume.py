@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Trainer
 from made_bags import separable_bags
 from made_images import bright_bags
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from miue.bags.dataset import BagDataset
 from miue.io.splits.draw import make_folds
 from miue.model.config import TrainingConfig
 from miue.selection.cross_validation import Recipe, cross_validate
-from miue.training import checkpoint, together
 from miue.training.callbacks import BestWeights
 from miue.training.module import optimizer_and_schedule
 
@@ -31,14 +30,7 @@ KINDS: dict[str, tuple[BagDataset, dict[str, Any]]] = {
     "mlp": (separable_bags(24), {"encoder": "mlp", "options": {"encoder.standardise": True}}),
     "torchmil-transmil": (bright_bags(), {"network": "torchmil-transmil", "method": "deterministic"}),
     "bayes-mil": (bright_bags(), {"method": "bayes-mil"}),
-    "ensemble in turn": (
-        bright_bags(),
-        {"method": "deep-ensemble", "members": "in-turn", "options": {"method.size": 2}},
-    ),
-    "ensemble together": (
-        bright_bags(),
-        {"method": "deep-ensemble", "members": "together", "options": {"method.size": 2}},
-    ),
+    "ensemble": (bright_bags(), {"method": "deep-ensemble", "options": {"method.size": 2}}),
 }
 
 
@@ -71,7 +63,20 @@ def kill_after(epochs: int, monkeypatch: pytest.MonkeyPatch) -> None:
         return write_and_count
 
     monkeypatch.setattr(BestWeights, "on_train_epoch_end", counted(BestWeights.on_train_epoch_end))
-    monkeypatch.setattr(together, "write_nested", counted(checkpoint.write_nested))
+
+
+def kill_between_checkpoints(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let what is trained die when it is to write its last.safetensors for this number of times."""
+    written = []
+    save = Trainer.save_checkpoint
+
+    def save_or_die(*given: Any) -> None:
+        written.append(1)
+        if len(written) == number:
+            raise Killed
+        save(*given)
+
+    monkeypatch.setattr(Trainer, "save_checkpoint", save_or_die)
 
 
 def assert_same_files(first: Path, second: Path) -> None:
@@ -89,10 +94,24 @@ def test_what_is_resumed_ends_in_the_same_files(
 ) -> None:
     train(kind, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        kill_after(3 if kind != "ensemble in turn" else 6, patch)
+        kill_after(3 if kind != "ensemble" else 6, patch)
         with pytest.raises(Killed):
             train(kind, tmp_path / "killed")
     assert not (tmp_path / "killed" / "config.json").exists()
+    train(kind, tmp_path / "killed", if_exists="resume")
+    assert_same_files(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("kind", ["compact", "mlp", "ensemble"])
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_a_run_killed_between_best_and_last_weights_is_resumed(
+    kind: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(kind, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        kill_between_checkpoints(number, patch)
+        with pytest.raises(Killed):
+            train(kind, tmp_path / "killed")
     train(kind, tmp_path / "killed", if_exists="resume")
     assert_same_files(tmp_path / "whole", tmp_path / "killed")
 
@@ -130,7 +149,7 @@ def test_more_epochs_end_where_a_training_of_that_length_ends(
     assert_same_files(tmp_path / "whole", tmp_path / "longer")
 
 
-@pytest.mark.parametrize("kind", ["mlp", "ensemble in turn", "ensemble together"])
+@pytest.mark.parametrize("kind", ["mlp", "ensemble"])
 def test_fewer_epochs_end_a_training_where_it_is(kind: str, tmp_path: Path) -> None:
     longer = train(kind, tmp_path / "run")
     (tmp_path / "run" / "calibration.json").write_text("{}")  # of the weights that there were
@@ -138,43 +157,6 @@ def test_fewer_epochs_end_a_training_where_it_is(kind: str, tmp_path: Path) -> N
     assert shorter.weights_sha256 == longer.weights_sha256
     assert shorter.about["epochs"] == longer.about["epochs"]
     assert not (tmp_path / "run" / "calibration.json").exists()
-
-
-def test_seeds_of_which_one_was_finished_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bags = separable_bags(24)
-    bags = replace(bags, splits=("train", "train", "train", "validation") * 6)
-
-    def train_three(out: Path) -> list[str]:
-        settings = {"max_epochs": 3, "learning_rate": 3e-3}
-        options = {"encoder.width": 8}
-        models = miue.train_seeds(
-            bags,
-            [1, 2, 3],
-            settings=settings,
-            options=options,
-            out=out,
-            if_exists="resume",
-            members="together",
-            progress=False,
-            device="cpu",
-        )
-        return [model.weights_sha256 for model in models]
-
-    wanted = train_three(tmp_path / "whole")
-    with monkeypatch.context() as patch:
-        written: list[Path] = []
-        really_write = miue.Model.write_into
-
-        def write_one(model: miue.Model, folder: Path) -> None:
-            if written:
-                raise Killed
-            written.append(folder)
-            really_write(model, folder)
-
-        patch.setattr(miue.Model, "write_into", write_one)
-        with pytest.raises(Killed):
-            train_three(tmp_path / "killed")
-    assert train_three(tmp_path / "killed") == wanted
 
 
 class Filters(nn.Module):

@@ -81,7 +81,6 @@ def test_a_member_of_an_ensemble_is_the_network_trained_alone(bags: BagDataset) 
         options={"method.size": 2},
         settings=SETTINGS,
         progress=False,
-        members="in-turn",
     )
     for member, seed in zip(ensemble.method.members(), member_seeds(ensemble.method, 3), strict=True):
         settings = {**SETTINGS, "seed": seed}
@@ -104,7 +103,7 @@ def test_an_interrupted_ensemble_resumes_to_the_same_weights(tmp_path: Path, bag
     def run(folder: Path, if_exists: str) -> miue.Model:
         return miue.train(
             bags, method="deep-ensemble", options={"method.size": 2}, settings=SETTINGS, out=folder,
-            if_exists=if_exists, progress=False, device="cpu", members="in-turn",
+            if_exists=if_exists, progress=False, device="cpu",
         )  # fmt: skip
 
     whole = run(tmp_path / "whole", "refuse").method.state_dict()

@@ -232,19 +232,6 @@ def test_bayes_mil_says_that_it_takes_no_torchmil_network() -> None:
         METHODS["bayes-mil"](build("torchmil-abmil", classes=2))
 
 
-def test_networks_that_pad_are_not_trained_in_one_program() -> None:
-    bags = separable_bags(20)
-    with pytest.raises(ConfigError, match="train them one after another"):
-        miue.train(
-            bags,
-            network="torchmil-abmil",
-            method="deep-ensemble",
-            options={"method.size": 2},
-            progress=False,
-            members="together",
-        )
-
-
 def test_heads_that_do_not_divide_the_width_are_answered() -> None:
     with pytest.raises(ConfigError, match="a width that the heads divide, got n_layers=2, hidden=8, n_heads=3"):
         build("torchmil-transmil", n_heads=3)

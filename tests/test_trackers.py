@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lightning.pytorch import LightningModule, Trainer
 from typer.testing import CliRunner
 
 import miue
@@ -18,7 +19,7 @@ from miue.bags.dataset import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.io.store import write_store
-from miue.training import trackers
+from miue.training.callbacks import EpochLog
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the trackers' own code
 COLUMNS = ("train_loss", "validation_nll", "validation_error", "criterion", "learning_rate")
@@ -67,9 +68,8 @@ def test_a_tracked_training_learns_what_an_untracked_one_learns(tmp_path: Path, 
     assert not (tmp_path / "plain" / "tensorboard").exists()
 
 
-@pytest.mark.parametrize("members", ["together", "in-turn"])
-def test_each_member_of_an_ensemble_is_tracked(members: str, tmp_path: Path, bags: BagDataset) -> None:
-    train(bags, tmp_path / "run", members=members, trackers=["tensorboard"], **ENSEMBLE)
+def test_each_member_of_an_ensemble_is_tracked(tmp_path: Path, bags: BagDataset) -> None:
+    train(bags, tmp_path / "run", trackers=["tensorboard"], **ENSEMBLE)
     for member in ("0", "1"):
         folder = tmp_path / "run" / "members" / member
         assert_same(tensorboard_values(folder), logged(folder))
@@ -77,39 +77,21 @@ def test_each_member_of_an_ensemble_is_tracked(members: str, tmp_path: Path, bag
     assert first != second
 
 
-@pytest.mark.parametrize("members", ["together", "in-turn"])
-def test_each_seed_is_tracked(members: str, tmp_path: Path, bags: BagDataset) -> None:
-    miue.train_seeds(
-        bags,
-        [3, 5],
-        validation=bags,
-        out=tmp_path / "runs",
-        settings={"max_epochs": 2},
-        members=members,
-        trackers=["tensorboard"],
-        progress=False,
-        device="cpu",
-    )
-    for seed in ("3", "5"):
-        assert_same(tensorboard_values(tmp_path / "runs" / seed), logged(tmp_path / "runs" / seed))
-
-
-@pytest.mark.parametrize("members", ["together", "in-turn"])
 def test_a_resumed_training_tracks_each_epoch_once(
-    members: str, tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    how: dict[str, Any] = {"members": members, "trackers": ["tensorboard"], **ENSEMBLE}
-    add = trackers.TrackedEpochs.add
+    how: dict[str, Any] = {"trackers": ["tensorboard"], **ENSEMBLE}
+    add = EpochLog.on_train_epoch_end
 
-    def stop_after_two(self: trackers.TrackedEpochs, epoch: int, *given: Any) -> None:
-        add(self, epoch, *given)
-        if epoch == 2:
+    def stop_after_two(self: EpochLog, trainer: Trainer, module: LightningModule) -> None:
+        add(self, trainer, module)
+        if trainer.current_epoch == 1:
             raise RuntimeError("the machine went down")
 
-    monkeypatch.setattr(trackers.TrackedEpochs, "add", stop_after_two)
+    monkeypatch.setattr(EpochLog, "on_train_epoch_end", stop_after_two)
     with pytest.raises(RuntimeError, match="went down"):
         train(bags, tmp_path / "run", epochs=4, **how)
-    monkeypatch.setattr(trackers.TrackedEpochs, "add", add)
+    monkeypatch.setattr(EpochLog, "on_train_epoch_end", add)
     train(bags, tmp_path / "run", epochs=4, if_exists="resume", **how)
     folder = tmp_path / "run" / "members" / "0"
     assert [step for step, _ in tensorboard_values(folder)["criterion"]] == [1, 2, 3, 4]
@@ -118,7 +100,7 @@ def test_a_resumed_training_tracks_each_epoch_once(
 
 def test_mlflow_holds_what_the_log_holds(tmp_path: Path, bags: BagDataset) -> None:
     client = pytest.importorskip("mlflow").MlflowClient
-    train(bags, tmp_path / "run", members="together", trackers=["mlflow"], **ENSEMBLE)
+    train(bags, tmp_path / "run", trackers=["mlflow"], **ENSEMBLE)
     store = client(f"sqlite:///{tmp_path / 'run' / 'mlflow' / 'mlflow.db'}")
     runs = store.search_runs([store.get_experiment_by_name("miue").experiment_id])
     assert sorted(run.info.run_name for run in runs) == ["run/members/0", "run/members/1"]
@@ -132,7 +114,7 @@ def test_mlflow_holds_what_the_log_holds(tmp_path: Path, bags: BagDataset) -> No
 
 def test_wandb_writes_offline_files_for_each_member(tmp_path: Path, bags: BagDataset) -> None:
     pytest.importorskip("wandb")
-    train(bags, tmp_path / "run", members="together", trackers=["wandb"], **ENSEMBLE)
+    train(bags, tmp_path / "run", trackers=["wandb"], **ENSEMBLE)
     files = list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(files) == 2
     assert all(b"validation_nll" in file.read_bytes() for file in files)

@@ -24,8 +24,8 @@ from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
 from miue.cli.held_out import parts_of_run
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.nested import read_nested, write_nested
 from miue.model.config import TrainingConfig
-from miue.training.checkpoint import read_nested, write_nested
 from miue.training.module import TrainingModule
 
 QUICK = {"seed": 7, "max_epochs": 4, "learning_rate": 1e-3}

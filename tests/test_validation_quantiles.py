@@ -80,16 +80,6 @@ def test_quantiles_do_not_change_what_is_learned_nor_what_is_drawn_next(
     assert ours[2] == theirs[2]
 
 
-def test_seeds_trained_together_keep_what_each_keeps_alone(bags: BagDataset) -> None:
-    together = miue.train_seeds(bags, (1, 2), settings={"max_epochs": 1}, progress=False, members="together")
-    for seed, model in zip((1, 2), together, strict=True):
-        alone = miue.train(bags, settings={"max_epochs": 1, "seed": seed}, progress=False)
-        assert model.validation is not None
-        assert alone.validation is not None
-        for name, values in alone.validation.uncertainties.items():
-            assert model.validation.uncertainties[name] == pytest.approx(values, rel=1e-3, abs=1e-5)
-
-
 def test_a_model_without_validation_bags_of_its_own_keeps_none(tmp_path: Path) -> None:
     settings = {"max_epochs": 1, "validation_fraction": 0.0}
     model = miue.train(separable_bags(20), settings=settings, progress=False, out=tmp_path / "run")

@@ -72,28 +72,31 @@ def run_all(
 
 
 def train_preset(name: str, seeds: Sequence[int], paths: Paths, device: str = "auto") -> list[Model]:
-    """Train one preset with several seeds where that is not done, together where that is faster."""
-    from miue.training.train import train_seeds
+    """Train one preset with several seeds where that is not done."""
+    from miue.training.train import train
 
     chosen = _trained(preset(name))
     out = paths.work / "runs" / (preset(name).trained_as or name)
     with ExitStack() as locks:
         for seed in sorted(seeds):  # presets that take the same trained models wait for each other
             locks.enter_context(locked(out / str(seed), wait=True))
-        return train_seeds(
-            store_of(chosen.data, paths, chosen.bags),
-            seeds,
-            network=chosen.network,
-            method=chosen.method,
-            encoder=chosen.encoder,
-            options=chosen.options,
-            distances=(),
-            settings=chosen.settings,
-            out=out,
-            if_exists="resume",
-            progress=False,
-            device=device,
-        )
+        bags = store_of(chosen.data, paths, chosen.bags)
+        return [
+            train(
+                bags,
+                network=chosen.network,
+                method=chosen.method,
+                encoder=chosen.encoder,
+                options=chosen.options,
+                distances=(),
+                settings={**chosen.settings, "seed": seed},
+                out=out / str(seed),
+                if_exists="resume",
+                progress=False,
+                device=device,
+            )
+            for seed in seeds
+        ]
 
 
 def run_one(name: str, seed: int, paths: Paths, device: str = "auto") -> list[Result]:

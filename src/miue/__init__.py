@@ -38,7 +38,6 @@ _PUBLIC = {
     "read_predictions": "miue.predictions.folder",
     "read_store": "miue.io.store",
     "train": "miue.training.train",
-    "train_seeds": "miue.training.train",
     "write_store": "miue.io.store",
 }
 

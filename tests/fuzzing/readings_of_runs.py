@@ -68,11 +68,7 @@ def resume(case: Case) -> dict[str, Any]:
     from miue.model.model import Model
 
     ensemble = ["--method", "deep-ensemble", "--set", "method.size=2"]
-    more = {
-        "half_ensemble": [*ensemble, "--members", "in-turn"],
-        "half_together": [*ensemble, "--members", "together"],
-    }
-    words = next((more[name] for name in more if (case.folder / name).exists()), [])
+    words = ensemble if (case.folder / "half_ensemble").exists() else []
     bags, labels = case.base / "train/features_uni_v1", case.base / "train/labels.csv"
     run("train", bags, "--labels", labels, "--out", case.folder / "run", "--resume", *words,
         "--set", "encoder.width=4", "--set", "max_epochs=3", "--quiet")  # fmt: skip

@@ -46,21 +46,6 @@ class Segments:
         """Return segments of the given sizes."""
         return cls(torch.tensor(sizes, dtype=torch.int64))
 
-    @classmethod
-    def indexed(cls, sizes: Int64[Tensor, "B"], index: Int64[Tensor, "N"]) -> Segments:
-        """Return segments of which the bag of each instance is given, their values left unread.
-
-        This is what a vectorising transform needs, inside which no value can be looked at.
-
-        Args:
-            sizes: instances per bag, each at least one.
-            index: the bag of each instance, in order.
-        """
-        segments = cls.__new__(cls)
-        segments.sizes = sizes
-        segments.__dict__.update(index=index, num_instances=len(index))
-        return segments
-
     @property
     def num_bags(self) -> int:
         """B."""

@@ -27,8 +27,8 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     Raises:
         DataError: bags or patients that the model was trained on, or no bags that are known not to be.
     """
+    from miue.bags.fingerprint import fingerprint
     from miue.common.files import read_json
-    from miue.training.plan import fingerprint
 
     known = parts_of_run(run, bags)
     held_out = known.within("validation")

@@ -49,9 +49,6 @@ def train(
             "(the default), mahalanobis, class-mahalanobis, reconstruction, or none; may be repeated."
         ),
     ] = None,
-    members: Annotated[
-        str, typer.Option(help="Train the networks of an ensemble together, in-turn, or auto, as is faster.")
-    ] = "auto",
     tracker: Annotated[
         list[str] | None,
         typer.Option(
@@ -103,7 +100,6 @@ def train(
             if_exists="resume" if resume else "overwrite" if overwrite else "refuse",
             progress=not quiet,
             device=device,
-            members=members,
             trackers=tracker or [],
         )
     about = model.about

@@ -125,8 +125,6 @@ class _DifferentialEntropy(torch.autograd.Function):
     With log Γ and ψ split into leading terms and remainders, all terms of size α log α cancel by hand.
     """
 
-    generate_vmap_rule = True
-
     @staticmethod
     def forward(alpha: Tensor) -> Tensor:
         num_classes = alpha.shape[-1]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from miue.bags.segments import Segments, per_instance, segment_logsumexp, segment_sum
@@ -105,9 +105,6 @@ def supervise(
 ) -> Supervision:
     """Return every instance of background bags with its label, and what ``strategy`` makes of the others.
 
-    Items of either kind that a bag does not take have weight zero: how many items there are depends on
-    the sizes of the bags and not on their labels, so that batches can be vectorised.
-
     Args:
         log_evidence: of R.
         weights: w̄, each bag's summing to one.
@@ -116,13 +113,14 @@ def supervise(
         strategy: what to make of bags that hold an instance of their class somewhere.
         background: the class whose bags hold nothing else; None where there is no such class.
     """
-    guessed = strategy(log_evidence, weights, target, segments)
+    weak = strategy(log_evidence, weights, target, segments)
     if background is None:
-        return guessed
+        return weak
     known = every_instance(log_evidence, weights, target, segments)
     is_background = target == background
-    parts = [
-        known._replace(weight=known.weight * is_background[known.bag]),
-        guessed._replace(weight=guessed.weight * ~is_background[guessed.bag]),
-    ]
+    parts = [_only(known, is_background[known.bag]), _only(weak, ~is_background[weak.bag])]
     return Supervision(*(torch.cat(fields) for fields in zip(*parts, strict=True)))
+
+
+def _only(items: Supervision, chosen: Bool[Tensor, "n"]) -> Supervision:
+    return Supervision(*(field[chosen] for field in items))

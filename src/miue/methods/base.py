@@ -40,13 +40,11 @@ class Method(nn.Module, ABC):
         estimators: what instances can be predicted from, the default first: "residual" (R), "bag-of-one"
             (T), "attention" (a_k, where the network has attention).
         encodes_at_random: whether the features of a pass are a draw.
-        learns_at_random: whether the loss is a draw even where no layer drops out.
         encoder_defaults: encoder options that differ from the encoder's own defaults under this method.
     """
 
     estimators: ClassVar[tuple[str, ...]] = (BAG_OF_ONE, ATTENTION)
     encodes_at_random: ClassVar[bool] = False
-    learns_at_random: ClassVar[bool] = False
     encoder_defaults: ClassVar[dict[str, float]] = {}
 
     def __init__(self, network: MILNetwork) -> None:
@@ -59,12 +57,8 @@ class Method(nn.Module, ABC):
         return sum(parameter.numel() for parameter in self.parameters())
 
     @abstractmethod
-    def bag_losses(self, batch: BagBatch, epoch: int) -> Float[Tensor, "B"]:
-        """Return the training loss of each labelled bag; the first epoch is 1."""
-
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
-        """Return the training loss of a batch of labelled bags, the mean of theirs; the first epoch is 1."""
-        return self.bag_losses(batch, epoch).mean()
+        """Return the training loss of a batch of labelled bags, the mean over its bags; the first epoch is 1."""
 
     @abstractmethod
     def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:

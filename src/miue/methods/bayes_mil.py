@@ -71,7 +71,6 @@ class BayesMIL(Deterministic):
     """
 
     estimators: ClassVar[tuple[str, ...]] = (ATTENTION, BAG_OF_ONE)
-    learns_at_random: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -106,15 +105,15 @@ class BayesMIL(Deterministic):
         assert isinstance(self.network.head, VariationalLinear)
         return self.network.head
 
-    def bag_losses(self, batch: BagBatch, epoch: int) -> Float[Tensor, "B"]:
-        """Return cross-entropy plus both divergences; that of the weights is the same for every bag."""
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
+        """Return the mean over bags of cross-entropy and both divergences; that of the weights is one for all."""
         features = self.encode(batch.instances)
         logits, _, mean, log_variance = self._forward(features, batch.segments, sampling=True)
         of_scores = self._score_divergence(mean, log_variance, per_instance(batch.labels, batch.segments))
         layers = (self.content, self.gate, self.score, self.head)
         of_weights = torch.stack([layer.divergence() for layer in layers]).sum()
         losses = cross_entropy(logits, batch.labels, reduction="none") + self.weight_divergence * of_weights
-        return losses + self.attention_divergence * segment_sum(of_scores, batch.segments)
+        return (losses + self.attention_divergence * segment_sum(of_scores, batch.segments)).mean()
 
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log-softmax with all means in place of draws."""

@@ -42,9 +42,9 @@ class DeepEnsemble(Deterministic):
         """Yield each member."""
         yield from self.members()
 
-    def bag_losses(self, batch: BagBatch, epoch: int) -> Float[Tensor, "B"]:
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the sum of the members' losses, which trains all on the same batches."""
-        return torch.stack([member.bag_losses(batch, epoch) for member in self.members()]).sum(0)
+        return torch.stack([member.loss(batch, epoch) for member in self.members()]).sum()
 
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log of the members' mean probabilities."""

@@ -17,9 +17,9 @@ class Deterministic(Method):
     Reference: the deep MIL networks of Liu & Ji 2024, trained with their L_BCE on two logits.
     """
 
-    def bag_losses(self, batch: BagBatch, epoch: int) -> Float[Tensor, "B"]:
-        """Return the cross-entropy of each bag."""
-        return cross_entropy(self.scores(batch)[2].logits, batch.labels, reduction="none")
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
+        """Return the mean cross-entropy of the bags."""
+        return cross_entropy(self.scores(batch)[2].logits, batch.labels, reduction="none").mean()
 
     def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
         """Return the log-softmax."""

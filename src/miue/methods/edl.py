@@ -46,10 +46,10 @@ class FisherEDL(Method):
         self.log_evidence = ACTIVATIONS[activation]
         self.evidential_loss = EvidentialLoss(self.fisher_weighted, fisher_coefficient, annealing_epochs, red)
 
-    def bag_losses(self, batch: BagBatch, epoch: int) -> Float[Tensor, "B"]:
-        """Return the evidential loss of each bag."""
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
+        """Return the mean evidential loss of the bags."""
         logits = self.scores(batch)[2].logits
-        return self.evidential_loss(self.log_evidence(logits), batch.labels, epoch)
+        return self.evidential_loss(self.log_evidence(logits), batch.labels, epoch).mean()
 
     def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
         """Return log alpha − log α0."""

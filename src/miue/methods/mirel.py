@@ -71,8 +71,8 @@ class MIREL(FisherEDL):
         self.instance_coefficient = instance_coefficient
         self.background = background
 
-    def bag_losses(self, batch: BagBatch, epoch: int) -> Float[Tensor, "B"]:
-        """Return bag loss + instance loss of each bag."""
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
+        """Return the mean over bags of bag loss + instance loss."""
         features, projection, scores = self.scores(batch)
         bag_evidence = self.log_evidence(scores.logits)
         estimate = self._instance_estimate(features, projection, batch.segments)
@@ -90,7 +90,7 @@ class MIREL(FisherEDL):
         )
         bags = batch.segments.num_bags
         instance_losses = torch.zeros_like(losses[:bags]).index_add(0, lesson.bag, lesson.weight * losses[bags:])
-        return losses[:bags] + self.instance_coefficient * instance_losses
+        return (losses[:bags] + self.instance_coefficient * instance_losses).mean()
 
     def instance_distribution(
         self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"], estimator: str

@@ -60,7 +60,6 @@ class MILNetwork(nn.Module, ABC):
 
     Attributes:
         has_attention: whether ``score`` gives attention.
-        reads_sizes: whether ``score`` looks at the values of bag sizes, which no vectorising transform allows.
 
     Args:
         encoder: f.
@@ -70,7 +69,6 @@ class MILNetwork(nn.Module, ABC):
 
     encoder: Encoder
     has_attention: ClassVar[bool] = False
-    reads_sizes: ClassVar[bool] = False
 
     def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
         super().__init__()

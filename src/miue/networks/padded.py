@@ -27,7 +27,6 @@ class PaddedNetwork(MILNetwork):
         takes_mask: whether padding can be masked; else only bags of equal size are scored together.
     """
 
-    reads_sizes: ClassVar[bool] = True
     takes_mask: ClassVar[bool] = True
 
     @abstractmethod

@@ -15,6 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from miue.bags.dataset import BagDataset
+from miue.bags.fingerprint import fingerprint
 from miue.common.devices import torch_device
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file, make_folder, read_json, remove_temporaries, write_json
@@ -25,7 +26,6 @@ from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
 from miue.model.config import Option
 from miue.predictions.folder import read_predictions
-from miue.training.plan import fingerprint
 from miue.training.run_folder import changed_setting, changes
 from miue.training.train import DEFAULT_DISTANCES, train
 

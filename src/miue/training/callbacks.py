@@ -1,8 +1,9 @@
-"""What happens at the end of each epoch: a checkpoint, a line of the log, a step of the progress bar."""
+"""Lightning callbacks at the end of each epoch: a checkpoint, a line of the log, a step of the progress bar."""
 
 from __future__ import annotations
 
 import csv
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,8 @@ MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this
 class BestWeights(Checkpoint):
     """Keep the weights of the best epoch, and, where there is a folder, the state to resume from.
 
-    ``best.safetensors`` is written before ``last.safetensors``: a kill between the two repeats the
-    epoch, which gives the same weights again.
+    ``best.safetensors`` is written before ``last.safetensors``, and until both are, what it replaces is kept as
+    ``previous.safetensors``: a training that is killed between the two resumes from the epoch before.
 
     Args:
         folder: where checkpoints go; None keeps the best weights in memory alone.
@@ -54,6 +55,12 @@ class BestWeights(Checkpoint):
         assert self.folder is not None
         return self.folder / "best.safetensors"
 
+    @property
+    def previous(self) -> Path:
+        """File of the best weights before, while ``last`` still says that they are the best."""
+        assert self.folder is not None
+        return self.folder / "previous.safetensors"
+
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Do not train on where the run that is resumed had already stopped."""
         trainer.should_stop = self.stopped
@@ -61,19 +68,19 @@ class BestWeights(Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Keep the weights if they are the best so far, then write the state to resume from."""
         assert isinstance(pl_module, TrainingModule)
-        self.consider(pl_module.method, float(trainer.callback_metrics["criterion"]), trainer.current_epoch + 1)
+        criterion = float(trainer.callback_metrics["criterion"])
+        if criterion < self.best_criterion - MIN_DELTA:
+            self.best_criterion, self.best_epoch = criterion, trainer.current_epoch + 1
+            self._weights = weights_of(pl_module.method)
+            self._sha256 = digest(self._weights)
+            if self.folder is not None:
+                if self.best.exists():
+                    self.best.replace(self.previous)
+                write_tensors(self.best, self._weights)
         self.stopped = trainer.should_stop
         if self.folder is not None:
             trainer.save_checkpoint(self.last)
-
-    def consider(self, method: Method, criterion: float, epoch: int) -> None:
-        """Keep the weights of ``method`` if they are the best so far."""
-        if criterion < self.best_criterion - MIN_DELTA:
-            self.best_criterion, self.best_epoch = criterion, epoch
-            self._weights = weights_of(method)
-            self._sha256 = digest(self._weights)
-            if self.folder is not None:
-                write_tensors(self.best, self._weights)
+            self.previous.unlink(missing_ok=True)
 
     def best_weights(self) -> dict[str, Tensor]:
         """Return the weights of the best epoch.
@@ -102,6 +109,13 @@ class BestWeights(Checkpoint):
         except RuntimeError as error:
             raise self._damaged(error) from error
 
+    def _take_back(self) -> None:
+        """Give up the best weights of an epoch that has to be trained again."""
+        with suppress(OSError, SafetensorError):
+            if digest(load_file(self.previous)) == self._sha256:
+                self.previous.replace(self.best)
+        self.previous.unlink(missing_ok=True)
+
     def _damaged(self, error: Exception) -> StorageError:
         return StorageError(
             item=f"weights {str(self.best)!r}",
@@ -126,54 +140,33 @@ class BestWeights(Checkpoint):
         self.stopped = state_dict["stopped"]
         self._sha256 = state_dict["best_sha256"]
         if self.folder is not None:
+            self._take_back()
             self._weights = self.best_weights()  # a file that is damaged is named before hours of training
 
 
-class EpochRecord(Callback):
-    """What is written down of each epoch, whether Lightning trains or members are trained together."""
-
-    columns = ("epoch", "train_loss", "validation_nll", "validation_error", "criterion", "learning_rate")
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Keep the lines of the epochs that are not trained again."""
-        self.keep_until(trainer.current_epoch)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Add the line of this epoch."""
-        metrics = {key: float(trainer.callback_metrics[key]) for key in self.columns[1:-1]}
-        self.add(trainer.current_epoch + 1, metrics, trainer.optimizers[0].param_groups[0]["lr"])
-
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """End the record."""
-        self.close(whole=True)
-
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """End the record of a training that was interrupted."""
-        self.close(whole=False)
-
-    def keep_until(self, epoch: int) -> None:
-        """Begin, after the epochs up to ``epoch`` that a resumed run does not train again."""
-
-    def add(self, epoch: int, metrics: dict[str, float], rate: float) -> None:
-        """Write down one epoch: the values of ``EpochSums`` and the learning rate."""
-
-    def close(self, *, whole: bool) -> None:
-        """End, after a training that was ``whole`` or interrupted."""
-
-
-class EpochLog(EpochRecord):
+class EpochLog(Callback):
     """One CSV line per epoch, whole after every epoch, continued by a resumed run.
 
     Args:
         path: the CSV file.
     """
 
+    columns = ("epoch", "train_loss", "validation_nll", "validation_error", "criterion", "learning_rate")
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self.rows: list[dict[str, Any]] = []
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Keep the lines of the epochs that a resumed run does not train again."""
+        self.keep_until(trainer.current_epoch)
+
     def keep_until(self, epoch: int) -> None:
-        """Take over the lines of a run that is resumed after ``epoch``."""
+        """Take over the lines of a run that is resumed after ``epoch``.
+
+        Raises:
+            StorageError: the file holds something else.
+        """
         if epoch and self.path.exists():
             columns = read_text_columns(self.path)
             if tuple(columns) != self.columns or not all(text.isdecimal() for text in columns["epoch"]):
@@ -186,27 +179,15 @@ class EpochLog(EpochRecord):
             rows = zip(*columns.values(), strict=True)
             self.rows = [dict(zip(columns, row, strict=True)) for row in rows if int(row[0]) <= epoch]
 
-    def add(self, epoch: int, metrics: dict[str, float], rate: float) -> None:
-        """Add the line of one epoch and write the file."""
-        self.rows.append({"epoch": epoch, **metrics, "learning_rate": rate})
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Add the line of this epoch and write the file."""
+        metrics = {key: float(trainer.callback_metrics[key]) for key in self.columns[1:-1]}
+        rate = trainer.optimizers[0].param_groups[0]["lr"]
+        self.rows.append({"epoch": trainer.current_epoch + 1, **metrics, "learning_rate": rate})
         with atomic_file(self.path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self.columns)
             writer.writeheader()
             writer.writerows(self.rows)
-
-
-def epoch_bar(*, shown: bool) -> Progress:
-    """Return a bar over epochs, with a note and the most time that can be left."""
-    return Progress(
-        TextColumn("[bold]training[/]"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("epochs at most, {task.fields[note]}"),
-        TextColumn("ends within"),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        disable=not shown,
-    )
 
 
 class EpochProgress(Callback):
@@ -214,7 +195,15 @@ class EpochProgress(Callback):
 
     def __init__(self, best: BestWeights) -> None:
         self.best = best
-        self.bar = epoch_bar(shown=True)
+        self.bar = Progress(
+            TextColumn("[bold]training[/]"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("epochs at most, {task.fields[note]}"),
+            TextColumn("ends within"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Show the bar."""

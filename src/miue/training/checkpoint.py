@@ -1,32 +1,37 @@
-"""Checkpoints as safetensors: tensors as tensors, all else as JSON, no pickle."""
+"""Checkpoints of Lightning as safetensors, without pickle."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from lightning.pytorch.plugins.io import CheckpointIO
-from safetensors import SafetensorError, safe_open
-from torch import Tensor
 
-from miue.common.errors import StorageError
-from miue.common.weights import digest, write_tensors
+from miue.common.errors import ConfigError
+from miue.common.nested import damaged_checkpoint, encode_nested, read_nested, write_nested
 
 PARTS = ("epoch", "state_dict", "optimizer_states", "lr_schedulers", "loops", "callbacks")
 """What Lightning reads of a checkpoint."""
 
 
 class SafetensorsCheckpointIO(CheckpointIO):
-    """Write and read Lightning's nested checkpoint as one safetensors file.
-
-    Tensors are stored under numbered names; the nest around them is JSON in the file's metadata, with
-    tuples, keys that are not strings and non-finite numbers marked so that they come back as they were.
-    """
+    """Write and read Lightning's nested checkpoint as one safetensors file."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Write ``checkpoint`` to ``path`` atomically."""
-        write_nested(Path(path), checkpoint)
+        """Write ``checkpoint`` to ``path`` atomically.
+
+        Raises:
+            ConfigError: a callback's state cannot be written without pickle.
+        """
+        try:
+            write_nested(Path(path), checkpoint)
+        except TypeError as error:
+            raise ConfigError(
+                item=_unwritable(checkpoint),
+                wanted="dicts, lists, numbers, strings and tensors to store in a checkpoint",
+                got=str(error),
+                fix="let the callback keep such a state, or none",
+            ) from error
 
     def load_checkpoint(
         self, path: Any, map_location: Any = None, weights_only: bool | None = None
@@ -38,7 +43,7 @@ class SafetensorsCheckpointIO(CheckpointIO):
         """
         content = read_nested(Path(path))
         if not isinstance(content, dict) or not set(PARTS) <= set(content):
-            raise _damaged(Path(path), f"one without {', '.join(PARTS)}")
+            raise damaged_checkpoint(Path(path), f"one without {', '.join(PARTS)}")
         return content
 
     def remove_checkpoint(self, path: Any) -> None:
@@ -46,38 +51,16 @@ class SafetensorsCheckpointIO(CheckpointIO):
         Path(path).unlink(missing_ok=True)
 
 
-def write_nested(path: Path, content: Any) -> None:
-    """Write nested dicts, lists, tuples, numbers, strings and tensors to ``path``, atomically."""
-    tensors: dict[str, Tensor] = {}
-    structure = json.dumps(_encode(content, tensors))
-    # one key of metadata: safetensors writes several in any order
-    write_tensors(path, tensors, {"structure": f"{digest(tensors, structure)} {structure}"})
-
-
-def read_nested(path: Path) -> Any:
-    """Return what ``write_nested`` wrote.
-
-    Raises:
-        StorageError: the file is missing, or not byte for byte what was written.
-    """
-    try:
-        with safe_open(path, "pt") as file:
-            sha256, _, structure = (file.metadata() or {})["structure"].partition(" ")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if sha256 != digest(tensors, structure):
-            raise ValueError("another content than its checksum says")
-        return _decode(json.loads(structure), tensors)
-    except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as error:
-        raise _damaged(path, str(error)) from error
-
-
-def _damaged(path: Path, got: str) -> StorageError:
-    return StorageError(
-        item=f"checkpoint {str(path)!r}",
-        wanted="a checkpoint written by miue",
-        got=got,
-        fix="start the run again without --resume",
-    )
+def _unwritable(checkpoint: dict[str, Any]) -> str:
+    """Return the name of the callback whose state cannot be written, or of the part that one has added."""
+    callbacks = {f"callback {name!r}": state for name, state in checkpoint["callbacks"].items()}
+    added = {f"part {name!r} that a callback adds": part for name, part in checkpoint.items()}
+    for name, part in {**callbacks, **added}.items():
+        try:
+            encode_nested(part)
+        except TypeError:
+            return name
+    return "the checkpoint"
 
 
 def epochs_in(path: Path) -> int:
@@ -87,35 +70,3 @@ def epochs_in(path: Path) -> int:
         StorageError: the file is missing or damaged.
     """
     return int(read_nested(path)["epoch"]) + 1
-
-
-def _encode(value: Any, tensors: dict[str, Tensor]) -> Any:
-    if isinstance(value, Tensor):
-        name = f"t{len(tensors)}"
-        tensors[name] = value.detach().cpu().contiguous().clone()
-        return {"tensor": name}
-    if isinstance(value, dict):
-        return {"dict": [[_encode(k, tensors), _encode(v, tensors)] for k, v in value.items()]}
-    if isinstance(value, tuple):
-        return {"tuple": [_encode(item, tensors) for item in value]}
-    if isinstance(value, list):
-        return {"list": [_encode(item, tensors) for item in value]}
-    if isinstance(value, float) and not abs(value) < float("inf"):
-        return {"float": str(value)}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise TypeError(f"cannot store a {type(value).__name__} in a checkpoint")
-
-
-def _decode(value: Any, tensors: dict[str, Tensor]) -> Any:
-    if not isinstance(value, dict):
-        return value
-    ((kind, content),) = value.items()
-    if kind == "tensor":
-        return tensors[content]
-    if kind == "dict":
-        return {_decode(k, tensors): _decode(v, tensors) for k, v in content}
-    if kind == "float":
-        return float(content)
-    items = [_decode(item, tensors) for item in content]
-    return tuple(items) if kind == "tuple" else items

@@ -6,23 +6,41 @@ import logging
 import signal
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, EarlyStopping
+from lightning.pytorch.loggers import Logger
 
 from miue.bags.dataset import BagDataset
 from miue.common.devices import lightning_device
-from miue.common.errors import DataError
+from miue.common.errors import ConfigError, unknown_name
 from miue.methods import Method
 from miue.model.config import TrainingConfig
-from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress, EpochRecord
+from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.module import TrainingData, TrainingModule
-from miue.training.trackers import TrackedEpochs, Tracking
+from miue.training.plan import check_labels
+from miue.training.trackers import Tracking, opened_loggers
+
+TrainerOption = bool | int | float | str | None
+TRAINER_OPTIONS = (
+    "accumulate_grad_batches",
+    "benchmark",
+    "detect_anomaly",
+    "deterministic",
+    "gradient_clip_algorithm",
+    "gradient_clip_val",
+    "limit_train_batches",
+    "log_every_n_steps",
+)
+"""Arguments of Lightning's Trainer that may be given; all others decide what miue decides itself: epochs, devices,
+validation, checkpoints, and the precision of float32 that evidence needs."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,9 @@ class Run:
         progress: show a bar with the time left.
         accelerator: name of a device, as ``torch_device`` takes it.
         tracking: trackers that are told of each epoch; they need a folder.
+        callbacks: of Lightning, called beside those of the training.
+        loggers: of Lightning, beside those of the trackers.
+        trainer_options: of ``TRAINER_OPTIONS``.
     """
 
     folder: Path | None = None
@@ -59,13 +80,28 @@ class Run:
     progress: bool = True
     accelerator: str = "auto"
     tracking: Tracking = field(default_factory=Tracking)
+    callbacks: tuple[Callback, ...] = ()
+    loggers: tuple[Logger, ...] = ()
+    trainer_options: Mapping[str, TrainerOption] = field(default_factory=dict)
 
-    def records(self, config: TrainingConfig) -> list[EpochRecord]:
-        """Return what is written down of each epoch; nothing without a folder."""
-        if self.folder is None:
-            return []
-        log = EpochLog(self.folder / "log.csv")
-        return [log, TrackedEpochs(self.tracking, self.folder, config)] if self.tracking.names else [log]
+    def __post_init__(self) -> None:
+        """Raise unless callbacks, loggers and options are Lightning's."""
+        for name in self.trainer_options:
+            if name not in TRAINER_OPTIONS:
+                raise unknown_name("trainer option", name, TRAINER_OPTIONS)
+        wanted: tuple[tuple[str, type, tuple[object, ...]], ...] = (
+            ("callbacks", Callback, self.callbacks),
+            ("logger", Logger, self.loggers),
+        )
+        for argument, kind, given in wanted:
+            for one in given:
+                if not isinstance(one, kind):
+                    raise ConfigError(
+                        item=argument,
+                        wanted=f"objects of lightning.pytorch's {kind.__name__}",
+                        got=type(one).__name__,
+                        fix=f"derive its class from {kind.__name__}, or leave it out",
+                    )
 
 
 def fit(
@@ -87,25 +123,11 @@ def fit(
     check_labels(train, "training", classes_wanted=2)
     check_labels(validation, "validation", classes_wanted=1)
     best = BestWeights(run.folder / "checkpoints" if run.folder is not None else None)
-    stopping = EarlyStopping("criterion", min_delta=MIN_DELTA, patience=config.stop_patience)
-    callbacks: list[Callback] = [stopping, best, *run.records(config)]
-    if run.progress:
-        callbacks.append(EpochProgress(best))
     started = time.perf_counter()
     checkpoint = best.last if run.resume and run.folder is not None and best.last.exists() else None
     trained = epochs_in(checkpoint) if checkpoint is not None else 0
-    with quiet_lightning():
-        trainer = pl.Trainer(
-            **lightning_device(run.accelerator),
-            max_epochs=max(config.max_epochs, trained),
-            callbacks=callbacks,
-            plugins=[SafetensorsCheckpointIO()],
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            reload_dataloaders_every_n_epochs=1,
-        )
+    with quiet_lightning(), opened_loggers(run.tracking, run.folder, config, trained) as loggers:
+        trainer = _trainer(config, run, best, loggers, max_epochs=max(config.max_epochs, trained))
         module = TrainingModule(method, config)
         try:
             trainer.fit(module, TrainingData(train, validation, config), ckpt_path=checkpoint)
@@ -119,32 +141,46 @@ def fit(
     )
 
 
-def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
-    """Raise unless every bag is labelled, in distribution, and enough classes are there."""
-    missing = [name for name, known in zip(bags.ids, bags.labels.known, strict=True) if not known]
-    if missing:
-        raise DataError(
-            item=f"bag {missing[0]!r} of the {what} set",
-            wanted="a label for every bag",
-            got=f"none for {len(missing)} of {len(bags)} bags",
-            fix="give a table of labels with --labels, or leave these bags out",
+def _trainer(
+    config: TrainingConfig, run: Run, best: BestWeights, loggers: list[Logger], max_epochs: int
+) -> pl.Trainer:
+    """Return Lightning's trainer; the user's callbacks come before those that write log and checkpoint.
+
+    Raises:
+        ConfigError: callbacks, loggers or options that Lightning does not take.
+    """
+    callbacks = [
+        *run.callbacks,
+        EarlyStopping("criterion", min_delta=MIN_DELTA, patience=config.stop_patience),
+        best,
+    ]
+    if run.folder is not None:
+        callbacks.append(EpochLog(run.folder / "log.csv"))
+    if run.progress:
+        callbacks.append(EpochProgress(best))
+    options: dict[str, Any] = {**lightning_device(run.accelerator), **run.trainer_options}
+    try:
+        return pl.Trainer(
+            **options,
+            default_root_dir=run.folder,
+            max_epochs=max_epochs,
+            callbacks=callbacks,
+            plugins=[SafetensorsCheckpointIO()],
+            logger=[*loggers, *run.loggers],
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            num_sanity_val_steps=0,
+            reload_dataloaders_every_n_epochs=1,
         )
-    foreign = [name for name, is_out in zip(bags.ids, bags.is_ood.out_of_distribution, strict=True) if is_out]
-    if foreign:
-        raise DataError(
-            item=f"bag {foreign[0]!r} of the {what} set",
-            wanted="bags in distribution",
-            got=f"{len(foreign)} of {len(bags)} bags marked as out of distribution",
-            fix="leave them out of training; foreign bags are for testing",
-        )
-    classes = sorted(set(bags.labels.values.tolist()))
-    if len(classes) < classes_wanted:
-        raise DataError(
-            item=f"the {what} set of {len(bags)} bags",
-            wanted=f"bags of at least {classes_wanted} classes",
-            got=f"class {classes} only",
-            fix="add bags of another class, or check the label column",
-        )
+    except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
+        if not (run.trainer_options or run.callbacks or run.loggers):
+            raise
+        raise ConfigError(
+            item="callbacks, logger or trainer_options",
+            wanted="what Lightning's Trainer takes beside the callbacks of miue",
+            got=str(error).split("\n")[0],
+            fix="change or leave out what this names",
+        ) from error
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -56,9 +55,7 @@ class EpochSums:
                 fix="lower the learning rate, or scale the features",
             )
         losses = {"train_loss": train_loss, "validation_nll": nll, "validation_error": error}
-        return {
-            name: float(np.float32(value)) for name, value in {**losses, "criterion": nll + error}.items()
-        }  # as Lightning keeps what is logged, so that every way of training stops alike
+        return {**losses, "criterion": nll + error}
 
 
 def optimizer_and_schedule(method: nn.Module, config: TrainingConfig) -> tuple[Adam, ReduceLROnPlateau]:
@@ -132,8 +129,10 @@ class TrainingModule(pl.LightningModule):
         self._sums.add_validation(self.method.bag_log_probabilities(batch), batch.labels)
 
     def on_validation_epoch_end(self) -> None:
-        """Log the criterion that early stopping and the schedule watch."""
-        self.log_dict(self._sums.values(self.current_epoch + 1), batch_size=1)
+        """Log the values of the epoch under its number; early stopping and the schedule watch the criterion."""
+        epoch, rate = self.current_epoch + 1, self.trainer.optimizers[0].param_groups[0]["lr"]
+        values = {**self._sums.values(epoch), "learning_rate": rate, "step": float(epoch)}
+        self.log_dict(values, batch_size=1)
 
     def on_train_epoch_end(self) -> None:
         """Step the learning-rate schedule; Lightning writes the checkpoint after this."""

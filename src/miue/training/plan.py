@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,13 +10,11 @@ from typing import Any
 import numpy as np
 
 from miue.bags.dataset import BagDataset
+from miue.bags.fingerprint import fingerprint
 from miue.common.errors import DataError
 from miue.io.splits.draw import held_out as hold_out
 from miue.io.splits.splits import Splits, check_patients
 from miue.model.config import DataContract, ModelConfig, Option, TrainingConfig, model_config, training_config
-from miue.training.fit import check_labels
-
-SAMPLED_BAGS = 100
 
 
 @dataclass(frozen=True)
@@ -30,6 +27,7 @@ class Plan:
     how: TrainingConfig
     contract: DataContract
     distances: tuple[str, ...]
+    trainer_options: Mapping[str, Option]
 
     @classmethod
     def of(
@@ -42,6 +40,7 @@ class Plan:
         options: Mapping[str, Option],
         distances: Sequence[str],
         settings: Mapping[str, Any],
+        trainer_options: Mapping[str, Option],
     ) -> Plan:
         """Return the plan that names, options and settings describe."""
         how = training_config(settings)
@@ -50,7 +49,7 @@ class Plan:
         what = model_config(network=network, method=method, encoder=encoder, instance_shape=shape, options=options)
         names = dataset.class_names or tuple(str(c) for c in range(dataset.num_classes))
         contract = DataContract(instance_shape=shape, class_names=names)
-        return cls(training_bags, validation_bags, what, how, contract, tuple(distances))
+        return cls(training_bags, validation_bags, what, how, contract, tuple(distances), trainer_options)
 
     def description(self) -> dict[str, Any]:
         """Return all that must be the same for a run to be resumed."""
@@ -58,6 +57,7 @@ class Plan:
         return {
             "model": self.what.model_dump(mode="json"),
             "training": self.how.model_dump(mode="json"),
+            "trainer": dict(self.trainer_options),
             "contract": self.contract.model_dump(mode="json"),
             "distances": list(self.distances),
             "training_bags": training_bags,
@@ -126,6 +126,34 @@ def training_sets(
     return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
 
 
+def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
+    """Raise unless every bag is labelled, in distribution, and enough classes are there."""
+    missing = [name for name, known in zip(bags.ids, bags.labels.known, strict=True) if not known]
+    if missing:
+        raise DataError(
+            item=f"bag {missing[0]!r} of the {what} set",
+            wanted="a label for every bag",
+            got=f"none for {len(missing)} of {len(bags)} bags",
+            fix="give a table of labels with --labels, or leave these bags out",
+        )
+    foreign = [name for name, is_out in zip(bags.ids, bags.is_ood.out_of_distribution, strict=True) if is_out]
+    if foreign:
+        raise DataError(
+            item=f"bag {foreign[0]!r} of the {what} set",
+            wanted="bags in distribution",
+            got=f"{len(foreign)} of {len(bags)} bags marked as out of distribution",
+            fix="leave them out of training; foreign bags are for testing",
+        )
+    classes = sorted(set(bags.labels.values.tolist()))
+    if len(classes) < classes_wanted:
+        raise DataError(
+            item=f"the {what} set of {len(bags)} bags",
+            wanted=f"bags of at least {classes_wanted} classes",
+            got=f"class {classes} only",
+            fix="add bags of another class, or check the label column",
+        )
+
+
 def _check_validation(validation: BagDataset, dataset: BagDataset) -> None:
     """Raise unless validation bags have the instances and the classes of the others."""
     check_labels(validation, "validation", classes_wanted=1)
@@ -143,19 +171,3 @@ def _check_validation(validation: BagDataset, dataset: BagDataset) -> None:
             got=f"class {validation.num_classes - 1}",
             fix="name all classes (class_names), or leave these bags out",
         )
-
-
-def fingerprint(bags: BagDataset) -> str:
-    """Return what tells one set of bags from another: a digest of ids, sizes, labels and a sample of instances.
-
-    The sample is the first instance of up to `SAMPLED_BAGS` bags, so that features of another encoder are
-    noticed and little is read.
-    """
-    digest = hashlib.sha256("\0".join(bags.ids).encode())
-    digest.update(bags.sizes.tobytes())
-    digest.update(bags.labels.values.tobytes())
-    digest.update(str(bags.instance_shape).encode())
-    for bag in np.linspace(0, len(bags) - 1, min(len(bags), SAMPLED_BAGS)).astype(int):
-        first = bags.instances[bags.starts[bag] : bags.starts[bag] + 1]
-        digest.update(np.asarray(first, np.float32).tobytes())
-    return digest.hexdigest()[:16]

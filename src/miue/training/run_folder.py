@@ -16,12 +16,10 @@ MAY_CHANGE = "training.max_epochs"
 MODEL = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json", "validation.json")
 FILES = (*MODEL, "log.csv", "run.json", "splits.csv", "trackers.json")
 LAST = "last.safetensors"
-FOLDERS = ("checkpoints", "members", "together", "tensorboard", "mlflow", "wandb")
+FOLDERS = ("checkpoints", "members", "tensorboard", "mlflow", "wandb")
 
 
-def open_run(
-    folder: Path, if_exists: IfExists, description: dict[str, Any], *, shared: Path | None = None
-) -> None:
+def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> None:
     """Make the run's folder, or check that the one to resume is the same run; the caller holds its lock.
 
     A run without a finished epoch is begun anew. One that is to be trained for another number of epochs at most
@@ -31,7 +29,6 @@ def open_run(
         folder: of the run.
         if_exists: what to do with what is there.
         description: all that must be the same for a run to be resumed, but ``max_epochs``.
-        shared: folder of the state of several runs that are trained together.
 
     Raises:
         ConfigError: the run to resume is another.
@@ -39,8 +36,7 @@ def open_run(
     """
     path = folder / "run.json"
     _remove_left(folder)
-    learned = (*folder.rglob(LAST), *(shared.glob(LAST) if shared is not None else ()))
-    if not learned and _was_begun(folder):
+    if not any(folder.rglob(LAST)) and _was_begun(folder):
         _clear(folder)
     elif if_exists == "resume" and path.exists():
         changed = changes(read_json(path, what="run"), description)
@@ -106,8 +102,8 @@ def _was_begun(folder: Path) -> bool:
 def _remove_left(folder: Path) -> None:
     """Remove temporary files of a process that was killed."""
     members = sorted((folder / "members").glob("*"))
-    places = (folder, folder / "together", *members)
-    remove_temporaries(*places, *(place / "checkpoints" for place in (folder, *members)))
+    trainings = (folder, *members)
+    remove_temporaries(*trainings, *(training / "checkpoints" for training in trainings))
 
 
 def _clear(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Experiment trackers, written to by choice: TensorBoard, MLflow, Weights & Biases, through Lightning's loggers.
+"""Lightning's loggers by name: TensorBoard, MLflow, Weights & Biases.
 
 Each epoch's values are those of log.csv. By default all stays in the run's folder and nothing is sent anywhere.
 """
@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.files import make_folder, read_json, write_json
 from miue.model.config import TrainingConfig
-from miue.training.callbacks import EpochRecord
 
 IDS = "trackers.json"  # in the folder of a run: which MLflow and W&B runs are continued on resume
 
@@ -81,7 +81,7 @@ def wandb(place: Place) -> Logger:
         name=place.name,
         id=place.run_id or secrets.token_hex(4),
         resume="allow",
-        reinit="create_new",  # members that train together are runs side by side
+        reinit="create_new",  # each member of an ensemble is a run of its own
         dir=place.home,
         mode=os.environ.get("WANDB_MODE", "offline"),
         settings=weights_and_biases.Settings(silent=True),
@@ -134,48 +134,37 @@ def check_trackers(names: Sequence[str], folder: Path | None) -> None:
             )
 
 
-class TrackedEpochs(EpochRecord):
-    """The values of each epoch, written to trackers; they are opened when training starts.
+@contextmanager
+def opened_loggers(
+    tracking: Tracking, folder: Path | None, config: TrainingConfig, epoch: int
+) -> Iterator[list[Logger]]:
+    """Open a logger for each tracker, those of a resumed run where they were; Lightning ends all but W&B's runs.
 
     Args:
         tracking: which trackers.
-        folder: of this training.
+        folder: of this training; None where nothing is tracked.
         config: how it learns; its seed may be a member's own.
+        epoch: how many epochs were trained before.
     """
-
-    def __init__(self, tracking: Tracking, folder: Path, config: TrainingConfig) -> None:
-        self.tracking, self.folder = tracking, folder
-        self.parameters = {**tracking.parameters, "training": config.model_dump(mode="json")}
-        self.loggers: list[Logger] = []
-
-    def keep_until(self, epoch: int) -> None:
-        """Open the trackers, those of a run that is resumed after ``epoch`` where they were."""
-        before = read_json(self.folder / IDS, what="tracked runs") if self._resumes(epoch) else {}
+    loggers: list[Logger] = []
+    if folder is not None:
+        resumes = bool(epoch) and (folder / IDS).exists()
+        before = read_json(folder / IDS, what="tracked runs") if resumes else {}
         ids = {}
-        for name in self.tracking.names:
-            place = Place(self.tracking.home, self.folder, epoch + 1, before.get(name))
-            logger = TRACKERS[name](place)
+        for name in tracking.names:
+            logger = TRACKERS[name](Place(tracking.home, folder, epoch + 1, before.get(name)))
             if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
-                logger.log_hyperparams(dict(self.parameters))
+                logger.log_hyperparams({**tracking.parameters, "training": config.model_dump(mode="json")})
             if name != "tensorboard":
                 ids[name] = str(logger.version)
-            self.loggers.append(logger)
+            loggers.append(logger)
         if ids:
-            write_json(self.folder / IDS, ids)
-
-    def add(self, epoch: int, metrics: dict[str, float], rate: float) -> None:
-        """Write the values of one epoch."""
-        for logger in self.loggers:
-            logger.log_metrics({**metrics, "learning_rate": rate}, step=epoch)
-            logger.save()
-
-    def close(self, *, whole: bool) -> None:
-        """End the trackers' runs."""
-        for logger in self.loggers:
-            logger.finalize("success" if whole else "failed")
+            write_json(folder / IDS, ids)
+    exit_code = 1
+    try:
+        yield loggers
+        exit_code = 0
+    finally:
+        for logger in loggers:
             if isinstance(logger, WandbLogger):
-                logger.experiment.finish(exit_code=0 if whole else 1)
-        self.loggers = []
-
-    def _resumes(self, epoch: int) -> bool:
-        return bool(epoch) and (self.folder / IDS).exists()
+                logger.experiment.finish(exit_code=exit_code)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
 from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset, LabelSequence
 from miue.common.devices import torch_device
-from miue.common.errors import DataError, unknown_name
+from miue.common.errors import ConfigError, DataError
 from miue.common.locks import locked
 from miue.io.splits.files import write_splits
 from miue.methods import Method
@@ -25,13 +26,11 @@ from miue.model.model import Model
 from miue.model.predict import BATCH_INSTANCES
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
-from miue.training.fit import Run, TrainingSummary, fit
+from miue.training.fit import Run, TrainerOption, TrainingSummary, fit
 from miue.training.plan import Plan
 from miue.training.run_folder import IfExists, open_run
-from miue.training.together import can_train_together, fit_together, is_faster_together
 from miue.training.trackers import Tracking, check_trackers
 
-MEMBERS = ("auto", "together", "in-turn")
 DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md
 
 
@@ -50,8 +49,10 @@ def train(
     if_exists: IfExists = "refuse",
     progress: bool = True,
     device: str = "auto",
-    members: str = "auto",
     trackers: Sequence[str] = (),
+    callbacks: Sequence[Callback] = (),
+    logger: Logger | Sequence[Logger] | None = None,
+    trainer_options: Mapping[str, TrainerOption] | None = None,
 ) -> Model:
     """Train a model on labelled bags.
 
@@ -70,99 +71,52 @@ def train(
             max_epochs: a larger one trains on, to what it would have become, a smaller one ends it where it is.
         progress: show a bar with the time left.
         device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
-        members: train the networks of an ensemble "together", "in-turn", or as is faster on the device.
-        trackers: "tensorboard", "mlflow", "wandb": also told of each epoch; by default they write into ``out``.
+        trackers: "tensorboard", "mlflow", "wandb": loggers of Lightning by name, which write into ``out``.
+        callbacks: Lightning's, called in the training of each network; their state is part of its checkpoints.
+        logger: one of Lightning's loggers or several, which get the values of each epoch.
+        trainer_options: arguments of Lightning's Trainer, such as gradient_clip_val; see ``TRAINER_OPTIONS``.
 
     Raises:
-        ConfigError: a name, option or setting that does not exist, or a tracker that is not installed.
+        ConfigError: a name, option or setting that does not exist, a tracker that is not installed, or a callback,
+            logger or trainer option that Lightning does not take.
         DataError: bags or labels that cannot be trained on.
         StorageError: ``out`` is taken, in use by another process, or cannot be written.
     """
     dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
-    plan = Plan.of(dataset, validation, network, method, encoder, options or {}, distances, settings or {})
+    plan = Plan.of(
+        dataset,
+        validation,
+        network,
+        method,
+        encoder,
+        options or {},
+        distances,
+        settings or {},
+        trainer_options or {},
+    )
     trained = build_method(plan.what, plan.contract, plan.how.seed)
     folder = None if out is None else Path(out)
-    tracking = _tracking(trackers, folder, plan)
     torch_device(device)
-    run = Run(folder, resume=if_exists == "resume", progress=progress, accelerator=device, tracking=tracking)
+    loggers = () if logger is None else (logger,) if isinstance(logger, Logger) else tuple(logger)
+    _check_loggers(loggers, trained)
+    run = Run(
+        folder,
+        resume=if_exists == "resume",
+        progress=progress,
+        accelerator=device,
+        tracking=_tracking(trackers, folder, plan),
+        callbacks=tuple(callbacks),
+        loggers=loggers,
+        trainer_options=plan.trainer_options,
+    )
     with nullcontext() if folder is None else locked(folder):
         if folder is not None:
             open_run(folder, if_exists, plan.description())
             if (folder / "config.json").exists():
                 return Model.load(folder)
         _prepare(trained, plan, dataset, folder)
-        summaries = _fit_members(trained, plan, run, members)
+        summaries = _fit_members(trained, plan, run)
         return _finished(trained, plan, summaries, folder, device)
-
-
-def train_seeds(
-    bags: BagDataset,
-    seeds: Sequence[int],
-    *,
-    validation: BagDataset | None = None,
-    network: str = "attention",
-    method: str = "mirel",
-    encoder: str = "auto",
-    options: Mapping[str, Option] | None = None,
-    distances: Sequence[str] = DEFAULT_DISTANCES,
-    settings: Mapping[str, Any] | None = None,
-    out: Path | str | None = None,
-    if_exists: IfExists = "refuse",
-    progress: bool = True,
-    device: str = "auto",
-    members: str = "auto",
-    trackers: Sequence[str] = (),
-) -> list[Model]:
-    """Train the same model with several seeds, in one vectorised program where that is faster.
-
-    Seeds go in turn where each holds out validation bags of its own.
-
-    Args:
-        bags: a dataset; if it has splits, its train split.
-        seeds: one model each, in this order.
-        validation: as for ``train``, like all further arguments.
-        network: a name of ``miue.NETWORKS``.
-        method: a name of ``miue.METHODS``.
-        encoder: a name of ``miue.ENCODERS``, or "auto".
-        options: of network, encoder and method.
-        distances: names of ``miue.DISTANCES``.
-        settings: fields of ``TrainingConfig`` but the seed.
-        out: folder in which each seed has a run of its name.
-        if_exists: what to do where it holds one.
-        progress: show a bar with the time left.
-        device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
-        members: "together", "in-turn", or as is faster on the device.
-        trackers: as for ``train``; each seed is a tracked run of its own.
-
-    Raises:
-        ConfigError, DataError, StorageError: as ``train`` does; members cannot be trained together.
-    """
-    given = (validation, network, method, encoder, options or {}, distances)
-    plans = [Plan.of(bags, *given, {**(settings or {}), "seed": seed}) for seed in seeds]
-    methods = [build_method(plan.what, plan.contract, plan.how.seed) for plan in plans]
-    folders = [None if out is None else Path(out) / str(seed) for seed in seeds]
-    tracked = [_tracking(trackers, None if out is None else Path(out), plan) for plan in plans]
-    torch_device(device)
-    with ExitStack() as locks:
-        for folder in folders:
-            locks.enter_context(nullcontext() if folder is None else locked(folder))
-        opened = enumerate(_open_runs(plans, folders, if_exists))
-        done = {number: model for number, model in opened if model is not None}
-        left = [number for number in range(len(plans)) if number not in done]
-        for number in left:
-            _prepare(methods[number], plans[number], bags, folders[number])
-        runs = {n: Run(folders[n], if_exists == "resume", progress, device, tracked[n]) for n in left}
-        shared = None if out is None else Path(out) / "together"
-        summaries = _fit_seeds(
-            [methods[n] for n in left], [plans[n] for n in left], list(runs.values()), members, shared
-        )
-        for number in left:
-            trained, plan = methods[number], plans[number]
-            how_it_went = summaries.pop(0) if summaries else _fit_members(trained, plan, runs[number], members)
-            done[number] = _finished(trained, plan, how_it_went, folders[number], device)
-        if shared is not None:
-            shutil.rmtree(shared, ignore_errors=True)
-    return [done[number] for number in range(len(plans))]
 
 
 def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None) -> None:
@@ -181,64 +135,30 @@ def _tracking(names: Sequence[str], home: Path | None, plan: Plan) -> Tracking:
     return Tracking(tuple(dict.fromkeys(names)), home or Path(), plan.description())
 
 
-def _open_runs(
-    plans: Sequence[Plan], folders: Sequence[Path | None], if_exists: IfExists
-) -> Iterator[Model | None]:
-    """Open the folder of each run and yield the model that it holds already."""
-    for plan, folder in zip(plans, folders, strict=True):
-        if folder is not None:
-            open_run(folder, if_exists, plan.description(), shared=folder.parent / "together")
-        finished = folder is not None and (folder / "config.json").exists()
-        yield Model.load(folder) if finished and folder is not None else None
+def _check_loggers(loggers: Sequence[Logger], method: Method) -> None:
+    """Raise where the curves of several networks would be written over each other."""
+    if loggers and len(method.members()) > 1:
+        raise ConfigError(
+            item="logger",
+            wanted="one network, whose curves it holds",
+            got=f"an ensemble of {len(method.members())}",
+            fix="pass trackers=['tensorboard'], which opens a logger for each network",
+        )
 
 
-def _fit_seeds(
-    methods: Sequence[Method], plans: Sequence[Plan], runs: Sequence[Run], members: str, shared: Path | None
-) -> list[list[TrainingSummary]]:
-    """Train all in one program where that goes and is wanted; return nothing where each goes by itself."""
-    same_bags = len({plan.fingerprints for plan in plans}) == 1  # not where a share is held out by seed
-    single = all(len(method.members()) == 1 for method in methods)
-    if not (same_bags and single and _goes_together(methods, plans[0].train, runs, members, shared)):
-        return []
-    configs = [plan.how for plan in plans]
-    found = fit_together(methods, plans[0].train, plans[0].validation, configs, runs, shared)
-    return [[summary] for summary in found]
-
-
-def _fit_members(method: Method, plan: Plan, run: Run, how_members: str) -> list[TrainingSummary]:
-    """Train each member; an ensemble's have folders of their own."""
+def _fit_members(method: Method, plan: Plan, run: Run) -> list[TrainingSummary]:
+    """Train each member, one after another; those of an ensemble have folders of their own."""
     members = method.members()
     seeds = member_seeds(method, plan.how.seed)
-    configs = [plan.how.model_copy(update={"seed": seed}) for seed in seeds]
-    places = [run]
-    shared = None if run.folder is None else run.folder / "together"
-    if len(members) > 1 and run.folder is not None:
-        places = [replace(run, folder=run.folder / "members" / str(i)) for i in range(len(members))]
-    elif len(members) > 1:
-        places = [run] * len(members)
-    if _goes_together(members, plan.train, places, how_members, shared):
-        return fit_together(members, plan.train, plan.validation, configs, places, shared)
-    trained = zip(members, configs, places, strict=True)
-    return [fit(member, plan.train, plan.validation, config, place) for member, config, place in trained]
-
-
-def _goes_together(
-    members: Sequence[Method], bags: BagDataset, runs: Sequence[Run], how_members: str, shared: Path | None
-) -> bool:
-    """Return whether to train in one program: as begun where a run is resumed, as asked, or as is faster."""
-    if how_members not in MEMBERS:
-        raise unknown_name("way to train members", how_members, MEMBERS)
-    if len(members) < 2 or how_members == "in-turn":
-        return False
-    resumed = [run.folder for run in runs if run.resume and run.folder is not None]
-    if resumed and shared is not None and shared.exists():
-        return True
-    if any((folder / "checkpoints" / "last.safetensors").exists() for folder in resumed):
-        return False
-    if how_members == "together":
-        return True
-    device = torch_device(runs[0].accelerator)
-    return can_train_together(members, bags) and is_faster_together(members, bags, device)
+    summaries = []
+    for number, (member, seed) in enumerate(zip(members, seeds, strict=True)):
+        if run.folder is None or len(members) == 1:
+            place = run
+        else:
+            place = replace(run, folder=run.folder / "members" / str(number))
+        config = plan.how.model_copy(update={"seed": seed})
+        summaries.append(fit(member, plan.train, plan.validation, config, place))
+    return summaries
 
 
 def _finished(

@@ -155,8 +155,9 @@ class Model:
         with atomic_folder(Path(path), overwrite=overwrite) as folder:
             self.write_into(folder)
 
-    def write_into(self, folder: Path) -> None:
+    def write_into(self, folder: Path | str) -> None:
         """Write the model's files beside whatever ``folder`` holds; config.json comes last."""
+        folder = Path(folder)
         write_tensors(folder / "model.safetensors", weights_of(self.method))
         if self.distances:
             state = {f"{name}.{k}": v for name, d in self.distances.items() for k, v in weights_of(d).items()}

@@ -39,7 +39,7 @@ COLUMNS = ("bag_id", "size", "label", "is_ood", "split", "ood_set")
 
 
 def write_store(
-    path: Path, dataset: BagDataset, *, made_by: dict[str, Any] | None = None, overwrite: bool = False
+    path: Path | str, dataset: BagDataset, *, made_by: dict[str, Any] | None = None, overwrite: bool = False
 ) -> None:
     """Write ``dataset`` to the folder ``path``, whole or not at all.
 
@@ -54,6 +54,7 @@ def write_store(
         ConfigError: a split of another name than splits have.
         StorageError: ``path`` is taken, or the disk is full.
     """
+    path = Path(path)
     for name, start, size in zip(dataset.ids, dataset.starts, dataset.sizes, strict=True):
         check_bag(name, dataset.instances[start : start + size], dataset.instance_shape)
     positions = dataset.positions
@@ -94,13 +95,14 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
     write_json(folder / "store.json", summary)
 
 
-def read_store(path: Path) -> BagDataset:
+def read_store(path: Path | str) -> BagDataset:
     """Return the bags of the store at ``path``; instances stay on disk until they are asked for.
 
     Raises:
         StorageError: not a store, a newer one, or one whose parts do not fit together.
         DataError: a line of bags.csv that cannot be used.
     """
+    path = Path(path)
     summary = read_store_summary(path)
     instances = _instances(path / "instances.npy")
     table = _read_bag_table(path / "bags.csv")

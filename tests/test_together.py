@@ -15,7 +15,8 @@ from made_bags import separable_bags
 from made_images import bright_bags
 
 import miue
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.common.errors import ConfigError
 from miue.methods import Method
 from miue.model.config import DataContract, TrainingConfig, build_method, model_config, training_config

@@ -75,7 +75,7 @@ _PUBLIC = {
     "write_store": "miue.io.store",
 }
 
-__all__ = sorted(_PUBLIC)  # type: ignore[misc]
+__all__ = sorted(_PUBLIC)
 
 
 def __getattr__(name: str) -> Any:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError, StorageError, unknown_name
 from miue.io.folders.bag_folder import dataset_of, open_folder

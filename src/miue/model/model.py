@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from miue.bags.dataset import BagDataset, LabelSequence
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
 from miue.common.errors import ConfigError, ModelError, StorageError, unknown_name

@@ -13,7 +13,8 @@ import numpy as np
 from torch import Tensor
 
 from miue.bags.batches import ordered_batches
-from miue.bags.dataset import BagDataset, LabelSequence
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import LabelSequence
 from miue.common.devices import torch_device
 from miue.common.errors import DataError, unknown_name
 from miue.common.locks import locked

@@ -11,8 +11,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset, Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, first_few
 from miue.common.progress import tracked
 from miue.io.folders.discovery import bag_files
@@ -99,21 +98,13 @@ def open_folder(
 def dataset_of(found: Sequence[Contents]) -> BagDataset:
     """Return the bags of files that are alike, one each, without labels; features stay in the files."""
     sizes = np.array([one.size for one in found], np.int64)
-    total = int(sizes.sum())
     dtypes = {one.dtype for one in found}
     dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
     coords = _coords(found, sizes)
-    return BagDataset(
-        instances=FileInstances([one.path for one in found], sizes, found[0].instance_shape, dtype),
-        starts=sizes.cumsum() - sizes,
-        sizes=sizes,
-        ids=tuple(one.id for one in found),
-        labels=Labels.unknown(len(found)),
-        is_ood=OodFlags.unknown(len(found)),
-        splits=("",) * len(found),
-        ood_sets=("",) * len(found),
-        instance_labels=Labels.unknown(total),
-        instance_is_ood=OodFlags.unknown(total),
+    return BagDataset.packed(
+        FileInstances([one.path for one in found], sizes, found[0].instance_shape, dtype),
+        sizes,
+        [one.id for one in found],
         coords=coords,
         patch_sizes=None if coords is None else np.array([one.patch_size or 0 for one in found], np.int64),
     )

@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from miue.bags.arrays import check_bag
 from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset, Labels, check_bag
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags, with_named_sets
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.escapes import shortened
@@ -123,9 +125,8 @@ def read_store(path: Path | str) -> BagDataset:
     names = tuple(summary["class_names"])
     for file, labels in (("bags.csv", table["labels"]), ("instance_labels.npy", instance_labels)):
         _check_labels(path / file, labels, names)
-    return BagDataset(
-        instances=instances,
-        starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
+    return BagDataset.packed(
+        instances,
         instance_labels=instance_labels,
         instance_is_ood=_read_instance_flags(path, table["is_ood"].repeat(sizes)),
         coords=_coords(path, total),

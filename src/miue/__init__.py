@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.distributions.measures import MEASURES as MEASURES
     from miue.evaluation import evaluate as evaluate
     from miue.evidence import ACTIVATIONS as ACTIVATIONS
+    from miue.io.load import load_bags as load_bags
     from miue.io.store import read_store as read_store
     from miue.io.store import write_store as write_store
     from miue.methods import METHODS as METHODS
@@ -68,6 +69,7 @@ _PUBLIC = {
     "calibrate": "miue.calibration",
     "decide": "miue.calibration",
     "evaluate": "miue.evaluation",
+    "load_bags": "miue.io.load",
     "read_predictions": "miue.predictions.folder",
     "read_store": "miue.io.store",
     "train": "miue.training.train",

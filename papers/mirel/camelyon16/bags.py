@@ -19,7 +19,7 @@ from miue.common.errors import DataError, StorageError, unknown_name
 from miue.io.folders.bag_folder import dataset_of, open_folder
 from miue.io.formats import Contents
 from miue.io.labels.join import LeftOut
-from miue.io.load import OpenedBags
+from miue.io.load import LoadedBags
 from miue.pathology.stain_shifts import KINDS, STRENGTHS
 from miue.pathology.tile_files import read_about
 from papers.mirel.camelyon16.patches import with_patch_labels
@@ -36,7 +36,7 @@ def camelyon16_bags(
     validation_share: float = VALIDATION_SHARE,
     validation_seed: int = VALIDATION_SEED,
     progress: bool = False,
-) -> OpenedBags:
+) -> LoadedBags:
     """Return the training, validation and test slides, by the official split.
 
     Reference: Liu & Ji 2024, Appendix apx-dataset.
@@ -58,10 +58,10 @@ def camelyon16_bags(
     held_out = _held_out(slides.training, validation_share, validation_seed)
     split_of = {name: "validation" if name in held_out else "train" for name in slides.training}
     bags = _labelled(found, classes, tuple(split_of.get(name, "test") for name in classes))
-    return OpenedBags(with_patch_labels(bags, classes, home, progress=progress), tuple(left_out))
+    return LoadedBags(with_patch_labels(bags, classes, home, progress=progress), tuple(left_out))
 
 
-def camelyon16_with_prad(source: Path, *, progress: bool = False) -> OpenedBags:
+def camelyon16_with_prad(source: Path, *, progress: bool = False) -> LoadedBags:
     """Return the test slides, and those of TCGA-PRAD as the foreign set "prad".
 
     Raises:
@@ -70,10 +70,10 @@ def camelyon16_with_prad(source: Path, *, progress: bool = False) -> OpenedBags:
     own, found = _test_slides(source, progress)
     prad, left_out = _features(source / PRAD, None, progress=progress)
     _check_alike(found, prad, source / PRAD, same_encoder=True)
-    return OpenedBags(_with_foreign(own, found, {"prad": prad}), tuple(left_out))
+    return LoadedBags(_with_foreign(own, found, {"prad": prad}), tuple(left_out))
 
 
-def camelyon16_with_shifts(source: Path, kind: str, *, progress: bool = False) -> OpenedBags:
+def camelyon16_with_shifts(source: Path, kind: str, *, progress: bool = False) -> LoadedBags:
     """Return the test slides and their shifted copies, three foreign sets, such as "blur-lighter".
 
     Args:
@@ -96,7 +96,7 @@ def camelyon16_with_shifts(source: Path, kind: str, *, progress: bool = False) -
         for slide, one in shifted.items():
             _check_shift(found[slide], one, name)
         foreign[name] = {f"{slide}-{name}": one for slide, one in shifted.items()}
-    return OpenedBags(_with_foreign(own, found, foreign))
+    return LoadedBags(_with_foreign(own, found, foreign))
 
 
 def _shift_command(source: Path, name: str) -> str:

@@ -28,7 +28,8 @@ from measure import PRODUCT_FLOPS, in_own_process, matrix_product, medians, pack
 from numpy.lib.format import open_memmap
 
 import miue
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.io.store.store import write_tables
 from miue.methods import Method

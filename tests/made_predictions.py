@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from miue.bags.coords import Coords
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet
 from miue.predictions.folder import Predictions

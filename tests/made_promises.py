@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import binom
 
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import PredictiveDistribution
 from miue.predictions.folder import Predictions

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from miue.bags.coords import Coords
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.cli.app import app
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution

@@ -15,9 +15,8 @@ from commands import run
 import miue
 from miue.common.errors import DataError
 from miue.io.folders import bag_folder
-from miue.io.folders.bag_folder import open_folder
 from miue.io.labels.label_table import read_label_table
-from miue.io.load import open_source
+from miue.io.load import load_bags
 from miue.io.store.pack import pack
 
 
@@ -29,7 +28,7 @@ def slides(tmp_path: Path) -> tuple[Path, Path]:
 def test_a_folder_and_a_table_become_bags(slides: tuple[Path, Path]) -> None:
     folder, labels = slides
     table = read_label_table(labels)
-    opened = open_folder(folder, table)
+    opened = load_bags(folder, labels=table)
     bags = opened.bags
     assert bags.ids == table.ids and bags.patients == table.patients
     assert bags.class_names == ("normal", "tumor")
@@ -39,25 +38,25 @@ def test_a_folder_and_a_table_become_bags(slides: tuple[Path, Path]) -> None:
         path = folder / f"{bags.ids[row]}.h5"
         batch = bags.batch([row])
         assert np.array_equal(batch.instances.numpy(), miue.io.formats.read_rows(path, 0, 99))
-    swapped = open_folder(folder, table, classes=["tumor", "normal"]).bags
+    swapped = load_bags(folder, labels=table, classes=["tumor", "normal"]).bags
     assert np.array_equal(swapped.labels.values, 1 - bags.labels.values)
 
 
 def test_what_a_table_does_not_list_is_left_out_and_said(slides: tuple[Path, Path]) -> None:
     folder, labels = slides
     made_files.trident(folder, "extra", made_files.features_of(3))
-    opened = open_folder(folder, read_label_table(labels))
+    opened = load_bags(folder, labels=labels)
     assert "extra" not in opened.bags.ids
     assert [(one.bag, one.is_bad) for one in opened.left_out] == [("extra", False)]
-    assert "extra" in open_folder(folder).bags.ids
+    assert "extra" in load_bags(folder).bags.ids
 
 
 def test_an_id_that_lost_its_zeros_is_recognised(slides: tuple[Path, Path]) -> None:
     folder, labels = slides
     labels.write_text(labels.read_text().replace("02,0020,", "02,20.0,"))
     with pytest.raises(DataError, match=r"there is '0020': did the id lose its zeros or gain a '\.0'"):
-        open_folder(folder, read_label_table(labels))
-    left = open_folder(folder, read_label_table(labels), skip_bad=True).left_out
+        load_bags(folder, labels=labels)
+    left = load_bags(folder, labels=labels, skip_bad=True).left_out
     assert [one.bag for one in left] == ["20.0", "0020"]
 
 
@@ -70,11 +69,11 @@ def bad_files(folder: Path) -> None:
 
 def test_one_bad_slide_does_not_stop_the_others(slides: tuple[Path, Path]) -> None:
     folder, _ = slides
-    count = len(open_folder(folder).bags)
+    count = len(load_bags(folder).bags)
     bad_files(folder)
     with pytest.raises(DataError, match="got 4 that cannot .*pass --skip-bad"):
-        open_folder(folder)
-    opened = open_folder(folder, skip_bad=True)
+        load_bags(folder)
+    opened = load_bags(folder, skip_bad=True)
     assert len(opened.bags) == count
     reasons = {one.bag: one.reason for one in opened.left_out}
     assert "without tissue" in reasons["empty"] and "(8,)" in reasons["wide"]
@@ -118,8 +117,8 @@ def test_a_slide_whose_rows_were_not_all_written_is_left_out_by_name(slides: tup
         file.create_dataset("features", (400, 6), "f4", chunks=(100, 6))[:150] = 1
         file["coords"] = made_files.grid(400, 1024)
     with pytest.raises(DataError, match=r"0000: .*every row of 'features' to be written, got 2 of 4 chunks"):
-        open_folder(folder, read_label_table(labels))
-    opened = open_folder(folder, read_label_table(labels), skip_bad=True)
+        load_bags(folder, labels=labels)
+    opened = load_bags(folder, labels=labels, skip_bad=True)
     assert [one.bag for one in opened.left_out] == ["0000"] and "0000" not in opened.bags.ids
     listed = {one["bag"]: one for one in json.loads(run("inspect", folder, "--json", "--quiet"))["bag"]}
     assert "got 2 of 4 chunks of 100 rows" in listed["0000"]["problems"][0]
@@ -131,20 +130,20 @@ def test_a_patch_size_that_is_not_the_step_of_the_grid_is_said_once_with_the_num
     for name in "abc":
         features = made_files.features_of(20)
         made_files.trident(tmp_path, name, features, step=512, patch_size_level0=512 if name == "c" else 256)
-    assert [note.split(":")[0] for note in open_source(tmp_path).notes] == [
+    assert [note.split(":")[0] for note in load_bags(tmp_path).notes] == [
         "patch size 256, but neighbors lie 512 level-0 pixels apart"
     ]
-    assert open_source(tmp_path).notes[0].endswith("(2 of 3 files)")
+    assert load_bags(tmp_path).notes[0].endswith("(2 of 3 files)")
 
 
 def test_one_id_in_two_files_is_a_problem_of_that_bag_alone(slides: tuple[Path, Path]) -> None:
     folder, labels = slides
-    whole = open_folder(folder).bags
+    whole = load_bags(folder).bags
     for name in ("0000", "0010"):
         np.save(folder / f"{name}.npy", made_files.features_of(5))
     with pytest.raises(DataError, match=r"got 2 that cannot .*one file of this name, got 0000\.h5 and 0000\.npy"):
-        open_folder(folder)
-    opened = open_folder(folder, read_label_table(labels), skip_bad=True)
+        load_bags(folder)
+    opened = load_bags(folder, labels=labels, skip_bad=True)
     assert set(whole.ids) - set(opened.bags.ids) == {"0000", "0010"} == {one.bag for one in opened.left_out}
     listed = json.loads(run("inspect", folder, "--json", "--quiet"))
     problems = {one["file"]: one["problems"] for one in listed["bag"] if one["problems"]}
@@ -157,29 +156,29 @@ def test_two_files_of_one_id_that_the_table_does_not_list_do_no_harm(slides: tup
     folder, labels = slides
     made_files.trident(folder, "extra", made_files.features_of(3))
     np.save(folder / "extra.npy", made_files.features_of(5))
-    left = open_folder(folder, read_label_table(labels)).left_out
+    left = load_bags(folder, labels=labels).left_out
     assert [(one.bag, one.is_bad) for one in left] == [("extra", False)]
 
 
 def test_the_width_asked_for_decides_and_not_that_of_most_files(tmp_path: Path) -> None:
     for name, width in (("a", 5), ("b", 5), ("c", 3)):
         np.save(tmp_path / f"{name}.npy", made_files.features_of(4, width=width))
-    opened = open_source(tmp_path, skip_bad=True, instance_shape=(3,))
+    opened = load_bags(tmp_path, skip_bad=True, instance_shape=(3,))
     assert opened.bags.ids == ("c",) and opened.bags.instance_shape == (3,)
     assert (
         "a.npy': expected features of shape (3,), as the model takes them, got (5,)" in opened.left_out[0].reason
     )
     with pytest.raises(DataError, match="got 2 that cannot"):
-        open_folder(tmp_path, instance_shape=(3,))
+        load_bags(tmp_path, instance_shape=(3,))
     with pytest.raises(DataError, match=r"none of 3 .*expected features of shape \(7,\)"):
-        open_folder(tmp_path, skip_bad=True, instance_shape=(7,))
+        load_bags(tmp_path, skip_bad=True, instance_shape=(7,))
 
 
 def test_files_without_coords_are_named_where_others_have_them(tmp_path: Path) -> None:
     made_files.clam(tmp_path, "a", made_files.features_of(4))
     folder = tmp_path / "h5_files"
     np.save(folder / "bare.npy", made_files.features_of(5))
-    opened = open_source(folder)
+    opened = load_bags(folder)
     assert opened.bags.coords is not None and opened.bags.ids == ("a", "bare")
     assert opened.bags.coords.known.tolist() == [True] * 4 + [False] * 5
     assert opened.bags.without_coords == ("bare",)
@@ -187,28 +186,28 @@ def test_files_without_coords_are_named_where_others_have_them(tmp_path: Path) -
     note = "1 of 2 files without coords (bare): their instances have no place on a slide"
     assert opened.notes == (note,)
     with pytest.raises(DataError, match=r"coords, which --export needs, got 1 of 2 bags without \(bare\)"):
-        open_source(folder, coords_for="--export")
-    kept = open_source(folder, coords_for="--export", skip_bad=True)
+        load_bags(folder, coords_for="--export")
+    kept = load_bags(folder, coords_for="--export", skip_bad=True)
     assert kept.bags.ids == ("a", "bare") and kept.left_out == () and kept.notes == (note,)
     (folder / "a.h5").unlink()
-    bare = open_source(folder)
+    bare = load_bags(folder)
     assert bare.notes == () and bare.bags.coords is None and bare.bags.without_coords == ("bare",)
     with pytest.raises(DataError, match="got 1 of 1 bags without"):
-        open_source(folder, coords_for="--export", skip_bad=True)
+        load_bags(folder, coords_for="--export", skip_bad=True)
 
 
 def test_a_store_without_coords_is_refused_where_they_are_needed(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", made_files.features_of(5))
-    pack(open_folder(tmp_path).bags, tmp_path / "store")
+    pack(load_bags(tmp_path).bags, tmp_path / "store")
     with pytest.raises(DataError, match="store': expected coords, which --export needs, got 1 of 1 bags without"):
-        open_source(tmp_path / "store", coords_for="--export")
+        load_bags(tmp_path / "store", coords_for="--export")
 
 
 def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
     slides: tuple[Path, Path], tmp_path: Path
 ) -> None:
     folder, labels = slides
-    bags = open_folder(folder, read_label_table(labels)).bags
+    bags = load_bags(folder, labels=labels).bags
     miue.train(
         bags,
         settings={"max_epochs": 1},
@@ -245,7 +244,7 @@ def test_slides_that_only_the_folder_beside_holds_are_said(tmp_path: Path) -> No
         if name > "b":
             (tmp_path / "h5_files" / f"{name}.h5").unlink()
     beside = "'pt_files' was not read; 5 of its bags are not in 'h5_files': c, d, e, …"
-    assert open_source(tmp_path).notes == (beside,)
+    assert load_bags(tmp_path).notes == (beside,)
     assert json.loads(run("inspect", tmp_path, "--json", "--quiet"))["note"] == beside
     assert "note" not in json.loads(run("inspect", tmp_path / "pt_files", "--json", "--quiet"))
 
@@ -273,7 +272,7 @@ def test_a_folder_is_trained_on_and_predicted_directly(slides: tuple[Path, Path]
     made_files.trident(folder, "new", made_files.features_of(4))
     run("predict", tmp_path / "run", folder, "--out", tmp_path / "p", "--quiet")
     predicted = miue.read_predictions(tmp_path / "p").bags
-    every = open_folder(folder).bags
+    every = load_bags(folder).bags
     assert set(predicted.bag_ids) == set(every.ids) - learned and "new" in predicted.bag_ids
     assert kept == set(predicted.bag_ids) - {"new"}
     tested = set(predicted.bag_ids) - {"new"}
@@ -287,7 +286,7 @@ def test_a_prediction_writes_exports_of_each_slide_beside_its_tables(
 ) -> None:
     folder, labels = slides
     miue.train(
-        open_folder(folder, read_label_table(labels)).bags,
+        load_bags(folder, labels=labels).bags,
         settings={"max_epochs": 1},
         options={"encoder.width": 8},
         progress=False,
@@ -309,13 +308,13 @@ def test_a_prediction_writes_exports_of_each_slide_beside_its_tables(
 def test_a_slide_that_cannot_be_read_does_not_stop_a_prediction(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
     model = miue.train(
-        open_folder(folder, read_label_table(labels)).bags,
+        load_bags(folder, labels=labels).bags,
         settings={"max_epochs": 1},
         options={"encoder.width": 8},
         progress=False,
         out=tmp_path / "run",
     )
-    wanted = model.predict(open_folder(folder).bags)
+    wanted = model.predict(load_bags(folder).bags)
     broken = made_files.features_of(5)
     broken[2, 1] = np.nan
     made_files.trident(folder, "0020", broken)
@@ -335,7 +334,7 @@ def test_a_slide_that_cannot_be_read_does_not_stop_a_prediction(slides: tuple[Pa
 
 def test_patients_get_the_mean_of_their_slides(slides: tuple[Path, Path], tmp_path: Path) -> None:
     folder, labels = slides
-    bags = open_folder(folder, read_label_table(labels)).bags
+    bags = load_bags(folder, labels=labels).bags
     model = miue.train(
         bags, settings={"max_epochs": 1}, options={"encoder.width": 8}, progress=False, distances=["knn"]
     )
@@ -361,7 +360,7 @@ def test_patients_get_the_mean_of_their_slides(slides: tuple[Path, Path], tmp_pa
         assert patients.labels.values[row] == bags.labels.values[mine][0]
     evaluation = miue.evaluate(predictions)
     assert evaluation.patients is not None and evaluation.patients.count == 20
-    assert model.predict(open_folder(folder).bags).by_patient() is None
+    assert model.predict(load_bags(folder).bags).by_patient() is None
 
 
 def test_bags_of_unknown_patients_are_not_one_patient(tmp_path: Path) -> None:
@@ -380,8 +379,8 @@ def test_folds_of_the_label_table_are_used(slides: tuple[Path, Path]) -> None:
     other = {p: {"train": "test", "val": "val", "test": "train"}[part] for p, part in parts.items()}
     rows = [f"{line},{parts[line[: line.index(',')]]},{other[line[: line.index(',')]]}" for line in lines[1:]]
     labels.write_text("\n".join([lines[0] + ",fold_0,fold_1", *rows]) + "\n")
-    first = open_source(folder, labels=labels).bags
-    second = open_source(folder, labels=labels, fold=1).bags
+    first = load_bags(folder, labels=labels).bags
+    second = load_bags(folder, labels=labels, fold=1).bags
     swap = {"train": "test", "validation": "validation", "test": "train"}
     assert first.splits.count("train") > first.splits.count("test") > 0
     assert second.splits == tuple(swap[split] for split in first.splits)

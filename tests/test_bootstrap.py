@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.evaluation import bootstrap

@@ -19,10 +19,12 @@ from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import _num_samples
 
 import miue
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
+from miue.bags.rows import GroupedRows
 from miue.common.errors import ConfigError, DataError
 from miue.sklearn.classifier import MILUncertaintyClassifier
-from miue.sklearn.grouping import GroupedRows, held_out_groups
+from miue.sklearn.grouping import held_out_groups
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-2}
 SMALL = {"encoder.width": 16, "network.hidden": 8}

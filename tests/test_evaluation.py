@@ -13,7 +13,7 @@ from rich.console import Console
 from sklearn.calibration import calibration_curve
 from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
 
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate

@@ -12,7 +12,8 @@ from commands import fail, run
 from made_bags import separable_bags
 
 import miue
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.cli.held_out import parts_of_run
 from miue.common.errors import StorageError
 from miue.io.splits.files import read_parts

@@ -17,7 +17,8 @@ from made_promises import predictions_of
 from made_reports import reported, unpacked
 
 import miue
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags, with_named_sets
 from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
 from miue.calibration.dataset_shift import find_shift, usual_values

@@ -14,9 +14,8 @@ import pytest
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.labels.bag_names import key_of
-from miue.io.labels.join import label_bags
 from miue.io.labels.label_table import LabelTable, read_label_table
-from miue.io.load import open_source
+from miue.io.load import LoadedBags, load_bags
 from miue.io.store.store import write_store
 from miue.predictions.csv import read_text_columns
 
@@ -118,25 +117,26 @@ def test_names_with_several_endings_are_joined(names: tuple[str, str], tmp_path:
     for name in ("a.svs", "b.svs"):
         made_files.trident(tmp_path / "features", name, made_files.features_of(3))
     labels = table(tmp_path, f"slide_id,label,fold_0,fold_1\n{names[0]},x,train,\n{names[1]},y,train,train\n")
-    bags = open_source(tmp_path / "features", labels=labels).bags
+    bags = load_bags(tmp_path / "features", labels=labels).bags
     assert bags.ids == ("a.svs", "b.svs") and bags.labels.values.tolist() == [0, 1]
 
 
 def test_a_bag_is_not_lost_to_one_that_differs_in_the_ending_alone(tmp_path: Path) -> None:
-    bags = named("a.png", "a.jpg", "b.png")
+    write_store(tmp_path / "store", named("a.png", "a.jpg", "b.png"))
+
+    def labelled(text: str, **options: Any) -> LoadedBags:
+        return load_bags(tmp_path / "store", labels=table(tmp_path, text), **options)
+
     with pytest.raises(DataError, match=r"'a' of .*: expected the name of one bag, got 'a.png' and 'a.jpg'"):
-        label_bags(bags, read_label_table(table(tmp_path, "id,label\na,x\nb,y\n")), "here")
-    joined, left = label_bags(bags, read_label_table(table(tmp_path, "id,label\na.jpg,x\nb,y\na.png,y\n")), "here")
-    assert joined.ids == ("a.jpg", "b.png", "a.png") and joined.labels.values.tolist() == [0, 1, 1] and not left
+        labelled("id,label\na,x\nb,y\n")
+    joined = labelled("id,label\na.jpg,x\nb,y\na.png,y\n")
+    assert joined.bags.ids == ("a.jpg", "b.png", "a.png") and not joined.left_out
+    assert joined.bags.labels.values.tolist() == [0, 1, 1]
     with pytest.raises(DataError, match=r"'b.png' of .*: expected one name of this bag, got 'b.h5' and 'b.svs'"):
-        label_bags(bags, read_label_table(table(tmp_path, "id,label\nb.h5,x\nb.svs,y\n")), "here")
-    one, left = label_bags(
-        named("a.png", "b"),
-        read_label_table(table(tmp_path, "id,label\na.png,x\na.jpg,y\nb,y\n")),
-        "here",
-        skip_bad=True,
-    )
-    assert one.ids == ("a.png", "b") and [name.bag for name in left] == ["a.jpg"]
+        labelled("id,label\nb.h5,x\nb.svs,y\n")
+    write_store(tmp_path / "store", named("a.png", "b"), overwrite=True)
+    one = labelled("id,label\na.png,x\na.jpg,y\nb,y\n", skip_bad=True)
+    assert one.bags.ids == ("a.png", "b") and [name.bag for name in one.left_out] == ["a.jpg"]
 
 
 @pytest.mark.parametrize("text", ["", "NA", "nan", "None", "unknown"])
@@ -199,22 +199,22 @@ def test_a_label_table_is_joined_to_a_table_of_instances_and_to_a_store(tmp_path
     (tmp_path / "rows.csv").write_text("bag_id,f\n007,1\nb,2\n007,3\nc,4\n")
     (tmp_path / "labels.csv").write_text("bag_id,patient,label\nb,p,yes\n007.svs,q,no\n")
     labels: dict[str, Any] = {"labels": tmp_path / "labels.csv", "classes": ["no", "yes"]}
-    opened = open_source(tmp_path / "rows.csv", **labels)
+    opened = load_bags(tmp_path / "rows.csv", **labels)
     assert opened.bags.ids == ("b", "007")
     assert opened.bags.labels.values.tolist() == [1, 0]
     assert opened.bags.patients == ("p", "q")
     assert opened.bags.batch([1]).instances.tolist() == [[1], [3]]
     assert [(one.bag, one.is_bad) for one in opened.left_out] == [("c", False)]
-    write_store(tmp_path / "store", open_source(tmp_path / "rows.csv").bags)
-    stored = open_source(tmp_path / "store", **labels).bags
+    write_store(tmp_path / "store", load_bags(tmp_path / "rows.csv").bags)
+    stored = load_bags(tmp_path / "store", **labels).bags
     assert (stored.ids, stored.labels.values.tolist()) == (("b", "007"), [1, 0])
     write_store(tmp_path / "labelled", stored)
     with pytest.raises(ConfigError, match="labelled', which tells its labels itself"):
-        open_source(tmp_path / "labelled", **labels)
+        load_bags(tmp_path / "labelled", **labels)
     (tmp_path / "labels.csv").write_text("bag_id,label\nb,yes\n7,no\nd,no\n")
     with pytest.raises(DataError, match=r"2 that cannot \(7: listed in .* there is '007'"):
-        open_source(tmp_path / "rows.csv", **labels)
-    left = open_source(tmp_path / "rows.csv", **labels, skip_bad=True)
+        load_bags(tmp_path / "rows.csv", **labels)
+    left = load_bags(tmp_path / "rows.csv", **labels, skip_bad=True)
     assert (left.bags.ids, [one.bag for one in left.left_out if one.is_bad]) == (("b",), ["7", "d"])
 
 

@@ -182,9 +182,9 @@ def test_training_on_a_folder_is_training_on_arrays(tmp_path: Path) -> None:
     (tmp_path / "f").mkdir()
     for row, name in enumerate(bags.ids):
         np.save(tmp_path / "f" / f"{name}.npy", bags.batch([row]).instances.numpy())
-    from miue.io.folders.bag_folder import open_folder
+    from miue.io.load import load_bags
 
-    opened = open_folder(tmp_path / "f").bags
+    opened = load_bags(tmp_path / "f").bags
     order = [opened.ids.index(name) for name in bags.ids]
     in_files: BagDataset = replace(opened.subset(order), labels=bags.labels)
     models = [

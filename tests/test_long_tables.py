@@ -12,7 +12,7 @@ from commands import run
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, StorageError
-from miue.io.load import open_source
+from miue.io.load import load_bags
 from miue.io.tables.bag_table import open_table, with_instance_labels
 from miue.io.tables.long_table import read_long_table
 
@@ -142,7 +142,7 @@ def test_instance_labels_come_from_a_table_of_their_own(slides: tuple[Path, Path
     (tmp_path / "patches.csv").write_text(
         "bag_id,instance,instance_label\n0000,0,tumor\n0000,2,normal\n9999,0,tumor\n"
     )
-    bags = open_source(folder, labels=labels, instance_labels=tmp_path / "patches.csv").bags
+    bags = load_bags(folder, labels=labels, instance_labels=tmp_path / "patches.csv").bags
     first = slice(int(bags.starts[0]), int(bags.starts[0] + bags.sizes[0]))
     assert bags.ids[0] == "0000"
     assert bags.instance_labels.values[first][[0, 2]].tolist() == [1, 0]
@@ -150,7 +150,7 @@ def test_instance_labels_come_from_a_table_of_their_own(slides: tuple[Path, Path
     assert bags.instance_labels.known.sum() == 2
     (tmp_path / "patches.csv").write_text("bag_id,instance,instance_label\n0000,3,tumor\n")
     with pytest.raises(DataError, match="bag '0000' of .*: expected instances from 0 to 2, got 3"):
-        open_source(folder, labels=labels, instance_labels=tmp_path / "patches.csv")
+        load_bags(folder, labels=labels, instance_labels=tmp_path / "patches.csv")
 
 
 def two_bags() -> BagDataset:

@@ -15,7 +15,8 @@ import torch
 from made_bags import FITTING, separable_bags
 
 import miue
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.common.errors import ConfigError, DataError, ModelError, StorageError
 from miue.model import predict as prediction
 
@@ -59,6 +60,7 @@ def test_chunks_and_batches_do_not_change_the_prediction(
     monkeypatch.setattr(prediction, "CHUNK_FEATURES", 2)
     chunked = model.predict(bags)
     for ours, theirs in ((whole.bags, chunked.bags), (whole.instances, chunked.instances)):
+        assert ours is not None and theirs is not None
         np.testing.assert_allclose(ours.probabilities, theirs.probabilities, rtol=1e-5)
 
 

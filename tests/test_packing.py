@@ -13,8 +13,7 @@ from commands import run
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, StorageError
-from miue.io.folders.bag_folder import open_folder
-from miue.io.labels.label_table import read_label_table
+from miue.io.load import load_bags
 from miue.io.store import pack as packing
 from miue.io.store.pack import pack, verify
 
@@ -28,7 +27,7 @@ def test_packing_keeps_every_number(slides: tuple[Path, Path], tmp_path: Path) -
     folder, labels = slides
     said = run("data", "pack", folder, "--labels", labels, "--out", tmp_path / "store", "--quiet")
     stored = miue.read_store(tmp_path / "store")
-    bags = open_folder(folder, read_label_table(labels)).bags
+    bags = load_bags(folder, labels=labels).bags
     assert f"{len(bags)} bags with {bags.sizes.sum()} instances packed" in said and "split by patient" in said
     assert stored.ids == bags.ids and stored.patients == bags.patients and stored.class_names == bags.class_names
     assert np.array_equal(np.asarray(stored.instances), np.asarray(bags.instances))
@@ -51,13 +50,13 @@ def test_float16_stays_float16(tmp_path: Path) -> None:
     assert miue.read_store(tmp_path / "store").instances.dtype == np.float16
     made_files.trident(tmp_path / "features", "c", made_files.features_of(4), patch_size_level0="None")
     with pytest.raises(DataError, match="of 'ctranspath' as in 2 files"):
-        open_folder(tmp_path / "features")
+        load_bags(tmp_path / "features")
 
 
 def test_a_killed_packing_goes_on_where_it_stopped(
     slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bags = open_folder(slides[0]).bags
+    bags = load_bags(slides[0]).bags
     read, seen = packing._read, []
 
     def stops(dataset: BagDataset, bag: int) -> Any:
@@ -83,7 +82,7 @@ def test_a_killed_packing_goes_on_where_it_stopped(
 
 
 def test_what_was_damaged_meanwhile_is_packed_again(slides: tuple[Path, Path], tmp_path: Path) -> None:
-    bags = open_folder(slides[0]).bags
+    bags = load_bags(slides[0]).bags
     pack(bags, tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
@@ -101,14 +100,14 @@ def test_what_was_damaged_meanwhile_is_packed_again(slides: tuple[Path, Path], t
 
 
 def test_a_packing_of_other_files_begins_anew(slides: tuple[Path, Path], tmp_path: Path) -> None:
-    bags = open_folder(slides[0]).bags
+    bags = load_bags(slides[0]).bags
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             pack(bags, tmp_path / "store")
     changed = made_files.features_of(int(bags.sizes[0]), seed=99)
     made_files.trident(slides[0], bags.ids[0], changed)
-    packed = pack(open_folder(slides[0]).bags, tmp_path / "store")
+    packed = pack(load_bags(slides[0]).bags, tmp_path / "store")
     assert packed.resumed == 0
     assert np.array_equal(miue.read_store(tmp_path / "store").instances[: len(changed)], changed)
 
@@ -119,21 +118,21 @@ def test_a_bag_with_nan_is_left_out_of_the_store_where_asked(slides: tuple[Path,
     broken[2, 1] = np.nan
     made_files.trident(folder, "0020", broken)
     with pytest.raises(DataError, match="bag '0020', row 2: expected finite features"):
-        pack(open_folder(folder).bags, tmp_path / "store")
+        pack(load_bags(folder).bags, tmp_path / "store")
     said = run("data", "pack", folder, "--labels", labels, "--out", tmp_path / "store", "--skip-bad", "--quiet")
     stored = miue.read_store(tmp_path / "store")
     counts = ", ".join(f"{name} {stored.splits.count(name)}" for name in ("train", "validation", "test"))
     assert f"with seed 42: {counts} bags" in said and said.count("left out: 0020: ") == 1
-    assert "0020" not in stored.ids and len(stored) == len(open_folder(folder).bags) - 1
+    assert "0020" not in stored.ids and len(stored) == len(load_bags(folder).bags) - 1
     assert "0020" in (tmp_path / "store" / "left_out.csv").read_text()
-    whole = open_folder(folder).bags
+    whole = load_bags(folder).bags
     row = whole.ids.index(stored.ids[-1])
     assert np.array_equal(stored.batch([len(stored) - 1]).instances, whole.batch([row]).instances)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe damaged", b"name,sum\na,b\n", b"bag_id\n0000\n"])
 def test_damaged_checksums_are_named(slides: tuple[Path, Path], tmp_path: Path, content: bytes) -> None:
-    pack(open_folder(slides[0]).bags, tmp_path / "store")
+    pack(load_bags(slides[0]).bags, tmp_path / "store")
     (tmp_path / "store" / "checksums.csv").write_bytes(content)
     with pytest.raises(StorageError, match=r"checksums\.csv': expected"):
         verify(tmp_path / "store")
@@ -144,7 +143,7 @@ def test_damaged_checksums_are_named(slides: tuple[Path, Path], tmp_path: Path, 
 def test_a_packing_whose_remains_are_damaged_begins_anew(
     slides: tuple[Path, Path], tmp_path: Path, name: str, content: bytes
 ) -> None:
-    bags = open_folder(slides[0]).bags
+    bags = load_bags(slides[0]).bags
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
@@ -158,7 +157,7 @@ def test_a_packing_whose_remains_are_damaged_begins_anew(
 def test_a_packing_with_the_header_of_other_bags_begins_anew(
     slides: tuple[Path, Path], tmp_path: Path, shape: tuple[int, ...]
 ) -> None:
-    bags = open_folder(slides[0]).bags
+    bags = load_bags(slides[0]).bags
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(packing, "_finish", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):

@@ -21,10 +21,9 @@ from commands import run
 
 import miue
 from miue.common.errors import DataError, StorageError
-from miue.io.folders.bag_folder import open_folder
 from miue.io.formats import contents_of, isolated, read_rows
 from miue.io.formats import process as reading
-from miue.io.labels.label_table import read_label_table
+from miue.io.load import load_bags
 from miue.pathology.tile_files import read_about, read_tiles
 
 FEATURES = made_files.features_of(7)
@@ -309,7 +308,7 @@ def test_memory_that_a_file_asks_for_beyond_all_measure_is_refused(tmp_path: Pat
 
 def test_rows_of_a_folder_are_those_of_its_files(tmp_path: Path) -> None:
     folder, labels = made_files.slides(tmp_path, patients=6)
-    bags = open_folder(folder, read_label_table(labels)).bags
+    bags = load_bags(folder, labels=labels).bags
     with h5py.File(folder / f"{bags.ids[2]}.h5") as file:
         assert np.array_equal(bags.batch([2]).instances, file["features"][()])
     assert isinstance(bags, miue.BagDataset)

@@ -14,7 +14,7 @@ from made_reports import Page, reported, store_of, unpacked
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.calibration import FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
 from miue.cli import app
 from miue.common.errors import DataError, MiueError

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from miue.bags.coords import Coords
 from miue.cli import app
 from miue.common.errors import ConfigError, DataError
-from miue.io.load import open_source
+from miue.io.load import load_bags
 from miue.predictions.folder import Predictions
 from miue.report.details import all_instances
 from miue.report.runs import compare, named_runs
@@ -70,7 +70,7 @@ def test_two_thousand_bags_of_two_hundred_thousand_instances_stay_small(
 
 def test_positions_come_from_a_folder_of_feature_files(tmp_path: Path) -> None:
     features, _ = slides(tmp_path, patients=6)
-    bags = open_source(features).bags
+    bags = load_bags(features).bags
     count = int(bags.sizes.sum())
     bag_ids = np.repeat(np.array(bags.ids, object), bags.sizes)
     of_bags = made_predictions(len(bags), 1).bags

@@ -20,6 +20,7 @@ from miue.methods.attention_proxy import attention_proxy
 from miue.methods.bayes_mil import BayesMIL, VariationalLinear
 from miue.model.config import member_seeds
 from miue.predictions.folder import read_predictions
+from miue.training.run_folder import IfExists
 
 SETTINGS = {"seed": 3, "max_epochs": 2, "learning_rate": 1e-3}
 DRAWING = [
@@ -100,7 +101,7 @@ def test_an_ensemble_predicts_the_mean_of_its_members(bags: BagDataset) -> None:
 
 
 def test_an_interrupted_ensemble_resumes_to_the_same_weights(tmp_path: Path, bags: BagDataset) -> None:
-    def run(folder: Path, if_exists: str) -> miue.Model:
+    def run(folder: Path, if_exists: IfExists) -> miue.Model:
         return miue.train(
             bags, method="deep-ensemble", options={"method.size": 2}, settings=SETTINGS, out=folder,
             if_exists=if_exists, progress=False, device="cpu",

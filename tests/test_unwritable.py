@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -39,8 +40,8 @@ def full_disk(allowed: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def train(out: Path, **more: str) -> miue.Model:
-    given = {"if_exists": "refuse", **more}
+def train(out: Path, **more: Any) -> miue.Model:
+    given: dict[str, Any] = {"if_exists": "refuse", **more}
     return miue.train(separable_bags(), settings=QUICK, out=out, progress=False, device="cpu", **given)
 
 

@@ -7,6 +7,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -175,7 +176,7 @@ def test_a_worklist_never_puts_more_first_than_the_calibration_does(tmp_path: Pa
     bags = replace(bags, splits=tuple(splits))
     model = miue.train(bags, settings={"max_epochs": 3, "learning_rate": 1e-3}, progress=False)
     held = model.predict(bags.split("validation"))
-    goals = {"referral": miue.calibration.ReferralGoal(0.4), "label_sets": None}
+    goals: dict[str, Any] = {"referral": miue.calibration.ReferralGoal(0.4), "label_sets": None}
     made = miue.calibrate(held, scaling=False, class_names=model.contract.class_names, **goals)
     decided_bags = replace(model, calibration=made).predict(bags.split("test"))
     assert decided_bags.bags.decisions is not None

@@ -16,7 +16,7 @@ from miue.model.config import Option
 from papers.mirel.paths import Paths
 
 if TYPE_CHECKING:
-    from miue.io.load import OpenedBags
+    from miue.io.load import LoadedBags
 
 
 def store_of(data: str, paths: Paths, arguments: Mapping[str, Option] | None = None) -> BagDataset:
@@ -80,18 +80,18 @@ def _made_by(data: str, arguments: Mapping[str, Option]) -> dict[str, Option]:
     return {"experiment": data, **arguments}
 
 
-def _opened(data: str, source: Path, arguments: Mapping[str, Any], progress: bool) -> OpenedBags:
+def _opened(data: str, source: Path, arguments: Mapping[str, Any], progress: bool) -> LoadedBags:
     """Return the bags as their source gives them: drawn anew, or slides whose features lie in files."""
     from miue.datasets import cifar10 as cifar10
     from miue.datasets import mnist as mnist
     from miue.datasets.gaussian import gaussian_bags
-    from miue.io.load import OpenedBags
+    from miue.io.load import LoadedBags
     from papers.mirel.camelyon16 import bags as slides
 
-    make: dict[str, Callable[[], OpenedBags]] = {
-        "mnist-bags": lambda: OpenedBags(mnist.mnist_bags(source, ood=mnist.OOD_SOURCES, **arguments)),
-        "cifar10-bags": lambda: OpenedBags(cifar10.cifar10_bags(source, ood=cifar10.OOD_SOURCES, **arguments)),
-        "gaussian-bags": lambda: OpenedBags(gaussian_bags(**arguments)),
+    make: dict[str, Callable[[], LoadedBags]] = {
+        "mnist-bags": lambda: LoadedBags(mnist.mnist_bags(source, ood=mnist.OOD_SOURCES, **arguments)),
+        "cifar10-bags": lambda: LoadedBags(cifar10.cifar10_bags(source, ood=cifar10.OOD_SOURCES, **arguments)),
+        "gaussian-bags": lambda: LoadedBags(gaussian_bags(**arguments)),
         "camelyon16": lambda: slides.camelyon16_bags(source, **arguments, progress=progress),
         "camelyon16-prad": lambda: slides.camelyon16_with_prad(source, progress=progress),
         "camelyon16-blur": lambda: slides.camelyon16_with_shifts(source, "blur", progress=progress),

@@ -8,7 +8,40 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what editors and type checkers read; the same names as below, which a test compares
+    from miue.bags.dataset import BagDataset as BagDataset
+    from miue.bags.segments import Segments as Segments
+    from miue.calibration import Calibration as Calibration
+    from miue.calibration import FalseAlarmGoal as FalseAlarmGoal
+    from miue.calibration import LabelSetGoal as LabelSetGoal
+    from miue.calibration import ReferralGoal as ReferralGoal
+    from miue.calibration import calibrate as calibrate
+    from miue.calibration import decide as decide
+    from miue.common.errors import MiueError as MiueError
+    from miue.distributions import Categorical as Categorical
+    from miue.distributions import Dirichlet as Dirichlet
+    from miue.distributions import Draws as Draws
+    from miue.distributions.measures import MEASURES as MEASURES
+    from miue.evaluation import evaluate as evaluate
+    from miue.evidence import ACTIVATIONS as ACTIVATIONS
+    from miue.io.load import load_bags as load_bags
+    from miue.io.store import read_store as read_store
+    from miue.io.store import write_store as write_store
+    from miue.methods import METHODS as METHODS
+    from miue.model.config import TrainingConfig as TrainingConfig
+    from miue.model.model import Model as Model
+    from miue.networks import NETWORKS as NETWORKS
+    from miue.networks import TORCHMIL_NETWORKS as TORCHMIL_NETWORKS
+    from miue.networks.encoders import ENCODERS as ENCODERS
+    from miue.predictions.folder import Predictions as Predictions
+    from miue.predictions.folder import read_predictions as read_predictions
+    from miue.scores import DISTANCES as DISTANCES
+    from miue.sklearn.classifier import MILUncertaintyClassifier as MILUncertaintyClassifier
+    from miue.training.train import train as train
+
+    __version__: str
 
 _PUBLIC = {
     "ACTIVATIONS": "miue.evidence",
@@ -35,6 +68,7 @@ _PUBLIC = {
     "calibrate": "miue.calibration",
     "decide": "miue.calibration",
     "evaluate": "miue.evaluation",
+    "load_bags": "miue.io.load",
     "read_predictions": "miue.predictions.folder",
     "read_store": "miue.io.store",
     "train": "miue.training.train",
@@ -48,8 +82,10 @@ def __getattr__(name: str) -> Any:
     """Import a public name where it is first used, so that ``miue --help`` need not load PyTorch."""
     if name in _PUBLIC:
         return getattr(importlib.import_module(_PUBLIC[name]), name)
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("miue")
     raise AttributeError(f"module 'miue' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__doc__"]
+    return [*__all__, "__doc__", "__version__"]

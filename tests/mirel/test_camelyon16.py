@@ -27,7 +27,7 @@ from miue.cli import app
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.io.folders import file_instances
 from miue.io.folders.file_instances import FileInstances
-from miue.io.load import OpenedBags
+from miue.io.load import LoadedBags
 from papers.mirel.camelyon16.bags import camelyon16_bags, camelyon16_with_prad, camelyon16_with_shifts
 from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, camelyon16_slides
 from papers.mirel.camelyon16.slides import TRAINING as OFFICIAL
@@ -184,7 +184,7 @@ def test_files_that_are_no_slide_of_the_experiment_are_left_out_and_listed(sourc
     assert left_out.count("not a slide of the experiment") == 2
 
 
-def with_blur(source: Path) -> OpenedBags:
+def with_blur(source: Path) -> LoadedBags:
     return camelyon16_with_shifts(source, "blur")
 
 

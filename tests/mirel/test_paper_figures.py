@@ -15,7 +15,8 @@ from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError
 from miue.datasets.gaussian import gaussian_bags

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError, StorageError, unknown_name
 from miue.io.folders.bag_folder import dataset_of, open_folder
 from miue.io.formats import Contents
 from miue.io.labels.join import LeftOut
-from miue.io.load import OpenedBags
+from miue.io.load import LoadedBags
 from miue.pathology.stain_shifts import KINDS, STRENGTHS
 from miue.pathology.tile_files import read_about
 from papers.mirel.camelyon16.patches import with_patch_labels
@@ -35,7 +36,7 @@ def camelyon16_bags(
     validation_share: float = VALIDATION_SHARE,
     validation_seed: int = VALIDATION_SEED,
     progress: bool = False,
-) -> OpenedBags:
+) -> LoadedBags:
     """Return the training, validation and test slides, by the official split.
 
     Reference: Liu & Ji 2024, Appendix apx-dataset.
@@ -57,10 +58,10 @@ def camelyon16_bags(
     held_out = _held_out(slides.training, validation_share, validation_seed)
     split_of = {name: "validation" if name in held_out else "train" for name in slides.training}
     bags = _labelled(features, classes, tuple(split_of.get(name, "test") for name in classes))
-    return OpenedBags(with_patch_labels(bags, classes, home, progress=progress), tuple(left_out))
+    return LoadedBags(with_patch_labels(bags, classes, home, progress=progress), tuple(left_out))
 
 
-def camelyon16_with_prad(source: Path, *, progress: bool = False) -> OpenedBags:
+def camelyon16_with_prad(source: Path, *, progress: bool = False) -> LoadedBags:
     """Return the test slides, and those of TCGA-PRAD as the out-of-distribution set "prad".
 
     Raises:
@@ -69,10 +70,10 @@ def camelyon16_with_prad(source: Path, *, progress: bool = False) -> OpenedBags:
     own, features = _test_slides(source, progress)
     prad, left_out = _features(source / PRAD, None, progress=progress)
     _check_alike(features, prad, source / PRAD, same_encoder=True)
-    return OpenedBags(_with_ood_sets(own, features, {"prad": prad}), tuple(left_out))
+    return LoadedBags(_with_ood_sets(own, features, {"prad": prad}), tuple(left_out))
 
 
-def camelyon16_with_shifts(source: Path, kind: str, *, progress: bool = False) -> OpenedBags:
+def camelyon16_with_shifts(source: Path, kind: str, *, progress: bool = False) -> LoadedBags:
     """Return the test slides and their shifted copies, three out-of-distribution sets, such as "blur-lighter".
 
     Args:
@@ -95,7 +96,7 @@ def camelyon16_with_shifts(source: Path, kind: str, *, progress: bool = False) -
         for slide, content in shifted.items():
             _check_shift(features[slide], content, name)
         ood_sets[name] = {f"{slide}-{name}": content for slide, content in shifted.items()}
-    return OpenedBags(_with_ood_sets(own, features, ood_sets))
+    return LoadedBags(_with_ood_sets(own, features, ood_sets))
 
 
 def _shift_command(source: Path, name: str) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.common.errors import DataError, StorageError
 from miue.common.progress import tracked
 from miue.io.tables.bag_table import with_instance_labels

@@ -49,8 +49,8 @@ def camelyon16_slides(folder: Path) -> Slides:
     """Return which slides are used and their classes.
 
     The classes of training slides are in their names, those of test slides in ``reference.csv``: the file of the
-    challenge (name, class, type and size of the tumour, without a header) or any label table. ``slides.csv`` (a column
-    slide_id), where it is there, lists the slides to use; without it these are all 270 and 129.
+    challenge (name, class, type and size of the tumour, without a header) or any label table. ``slides.csv``
+    (a column slide_id), where it is there, lists the slides to use; without it these are all 270 and 129.
 
     Raises:
         StorageError: no reference.csv.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,6 +30,16 @@ class Coords:
     def of(cls, values: Int64[np.ndarray, "n 2"]) -> Coords:
         """Return positions all of which are known."""
         return cls(values, np.ones(len(values), bool))
+
+    @classmethod
+    def unknown(cls, count: int) -> Coords:
+        """Return ``count`` positions of which none is known."""
+        return cls(np.zeros((count, 2), np.int64), np.zeros(count, bool))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Coords]) -> Coords:
+        """Return the positions of all parts, one after the other."""
+        return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.known for part in parts]))
 
     @classmethod
     def of_columns(cls, x: Float64[np.ndarray, "n"], y: Float64[np.ndarray, "n"], table: str) -> Coords | None:

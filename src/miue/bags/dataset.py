@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
+from miue.bags.arrays import InstanceArray, chain, check_bag
+from miue.bags.columns import ItemColumns
+from miue.bags.construct import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
 from miue.bags.coords import Coords
+from miue.bags.labels import Labels, LabelSequence
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import Segments
 from miue.common.errors import DataError
@@ -49,74 +53,6 @@ def as_float(instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N *shape"]
     if instances.dtype == torch.uint8 and instances.dim() == 4:
         return instances.to(torch.float32).div_(255)
     return instances if instances.dtype in (torch.float32, torch.float64) else instances.to(torch.float32)
-
-
-LabelSequence = Sequence[int | np.integer | None] | np.ndarray
-"""Class indices from 0, None where unknown."""
-
-
-@dataclass(frozen=True)
-class Labels:
-    """Class indices of which some may be unknown.
-
-    Attributes:
-        values: class index from 0; zero and without meaning where ``known`` is false.
-        known: whether the label is known.
-    """
-
-    values: Int64[np.ndarray, "n"]
-    known: Bool[np.ndarray, "n"]
-
-    @classmethod
-    def unknown(cls, count: int) -> Labels:
-        """Return ``count`` unknown labels."""
-        return cls(np.zeros(count, np.int64), np.zeros(count, bool))
-
-    @classmethod
-    def of(cls, labels: LabelSequence) -> Labels:
-        """Return labels from class indices, None standing for an unknown one.
-
-        Raises:
-            DataError: a label is negative or not a whole number.
-        """
-        known = np.array([label is not None for label in labels], bool)
-        filled = [0 if label is None else label for label in labels]
-        numbers = np.array([one if isinstance(one, int | float | np.number | np.bool_) else -1 for one in filled])
-        values = np.nan_to_num(numbers, nan=-1, posinf=-1, neginf=-1).astype(np.int64)
-        wrong: np.ndarray = np.flatnonzero((values != numbers) | (values < 0))
-        if len(wrong):
-            raise DataError(
-                item=f"label {wrong[0]}",
-                wanted="a class index 0, 1, …, or None where unknown",
-                got=repr(labels[int(wrong[0])]),
-                fix="number the classes from 0; mark out-of-distribution bags with is_ood, not with a label",
-            )
-        return cls(values, known)
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def __getitem__(self, index: Any) -> Labels:
-        return Labels(self.values[index], self.known[index])
-
-
-@runtime_checkable
-class InstanceArray(Protocol):
-    """What all instances of a dataset are read from, a span at a time: an array, or files behind one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(M, D) or (M, H, W, channels)."""
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of the instances."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, span: Any) -> Any: ...
-
-    def __array__(self, dtype: Any = None) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -164,17 +100,22 @@ class BagDataset:
         ids: Sequence[str] | None = None,
         instance_labels: Sequence[LabelSequence] | None = None,
         is_ood: Sequence[bool | None] | np.ndarray | None = None,
+        patients: Collection[Any] | None = None,
+        coords: Sequence[np.ndarray] | None = None,
         class_names: Sequence[str] = (),
     ) -> BagDataset:
         """Return a dataset of the given bags, each an array (n, D), (n, H, W) or (n, H, W, channels).
 
         Args:
             bags: instances of each bag.
-            labels: class index of each, None where unknown.
+            labels: class index of each, or the name of its class; None where unknown.
             ids: name of each.
-            instance_labels: class index of each instance of each bag.
+            instance_labels: class of each instance of each bag, likewise.
             is_ood: whether each bag, with all its instances, is out of distribution; None where unknown.
-            class_names: name of each class.
+            patients: the patient of each bag, None where unknown.
+            coords: positions (n, 2) of each bag's instances, in level-0 pixels.
+            class_names: name of each class, the negative one first; sorted if labels are names and these are
+                not specified.
 
         Raises:
             DataError: no bags, an empty bag, bags of different width, bytes beside other numbers, a feature that
@@ -184,41 +125,190 @@ class BagDataset:
         >>> len(data), data.instance_shape
         (2, (2,))
         """
-        arrays = [_bag_array(bag) for bag in bags]
-        names = tuple(map(str, ids)) if ids is not None else tuple(f"bag_{i}" for i in range(len(arrays)))
-        _check_bags(arrays, names)
-        for what, given in (("label", labels), ("id", ids), ("is_ood", is_ood)):
-            if given is not None and len(given) != len(arrays):
-                raise _count_mismatch(what, len(arrays), len(given))
-        sizes = np.array([len(array) for array in arrays], np.int64)
-        total = int(sizes.sum())
-        known = Labels.unknown(len(arrays)) if labels is None else Labels.of(labels)
-        per_instance = Labels.unknown(total)
-        if instance_labels is not None:
-            given_sizes = [len(bag) for bag in instance_labels]
-            if given_sizes != sizes.tolist():
-                raise _count_mismatch("list of instance labels", total, sum(given_sizes))
-            per_instance = Labels.of([label for bag in instance_labels for label in bag])
-        if class_names and known.values.max(initial=0) >= len(class_names):
-            raise DataError(
-                item="the class names",
-                wanted=f"at least {known.values.max() + 1}, one for each class",
-                got=str(len(class_names)),
-                fix="name all classes, from that of label 0 on",
+        fields = fields_of_arrays(
+            bags,
+            labels,
+            ids=ids,
+            instance_labels=instance_labels,
+            is_ood=is_ood,
+            patients=patients,
+            coords=coords,
+            class_names=class_names,
+        )
+        return cls.packed(**fields)
+
+    @classmethod
+    def from_tensors(
+        cls,
+        instances: Collection[Any],
+        labels: LabelSequence | None = None,
+        *,
+        bag_ids: Collection[Any] | None = None,
+        patients: Collection[Any] | None = None,
+        coords: Any = None,
+        class_names: Sequence[str] = (),
+    ) -> BagDataset:
+        """Return bags from a list of tensors, one for each bag, or from one tensor and the bag of each row.
+
+        These are the two forms that ``MILUncertaintyClassifier`` takes. Bags that ``bag_ids`` names are in the
+        order of their first appearance; their rows need not be adjacent.
+
+        Args:
+            instances: a list of tensors or arrays (n, D) or (n, H, W[, channels]); with ``bag_ids`` one (M, …).
+            labels: class index or name of each bag, None where unknown; with ``bag_ids`` one for each row.
+            bag_ids: the bag of each row.
+            patients: of each bag, None where unknown; with ``bag_ids`` one for each row.
+            coords: positions in level-0 pixels, as the instances: a list, or one array (M, 2).
+            class_names: name of each class, the negative one first; sorted if not specified.
+
+        Raises:
+            DataError: as ``from_arrays`` does; rows of one bag that differ in label or patient.
+
+        >>> rows = torch.arange(6.0).reshape(3, 2)
+        >>> BagDataset.from_tensors(rows, ["yes", "no", "yes"], bag_ids=["b", "a", "b"]).class_names
+        ('no', 'yes')
+        """
+        if bag_ids is None:
+            return cls.from_arrays(
+                list(instances), labels, patients=patients, coords=coords, class_names=class_names
             )
-        ood = OodFlags.unknown(len(arrays)) if is_ood is None else OodFlags.of(is_ood)
+        fields = fields_of_rows(instances, bag_ids, labels, patients=patients, coords=coords)
+        return cls.from_arrays(**fields, class_names=class_names)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        bag: str,
+        label: str | None = None,
+        patient: str | None = None,
+        features: Sequence[str] | None = None,
+        coords: tuple[str, str] | None = None,
+        class_names: Sequence[str] = (),
+    ) -> BagDataset:
+        """Return bags from a data frame with one row per instance (pandas, polars, or a dictionary of columns).
+
+        Args:
+            frame: columns of one length each.
+            bag: the column that names each row's bag.
+            label: the column of the bag's class, the same in all rows of a bag.
+            patient: the column of the bag's patient, likewise.
+            features: the columns to learn from; all others that hold numbers if None.
+            coords: the columns of x and y, in level-0 pixels.
+            class_names: name of each class, the negative one first; sorted if not specified.
+
+        Raises:
+            DataError: a column that is not there, no columns of features, features that are no numbers, or rows of
+                one bag that differ in label or patient.
+
+        >>> frame = {"slide": ["a", "a", "b"], "tumor": ["no", "no", "yes"], "area": [1.0, 2.0, 3.0]}
+        >>> BagDataset.from_frame(frame, bag="slide", label="tumor").class_names
+        ('no', 'yes')
+        """
+        fields = fields_of_frame(frame, bag, label, patient, features, coords)
+        return cls.from_arrays(**fields, class_names=class_names)
+
+    @classmethod
+    def from_anndata(
+        cls,
+        data: Any,
+        *,
+        bag: str,
+        label: str | None = None,
+        patient: str | None = None,
+        layer: str | None = None,
+        obsm: str | None = None,
+        spatial: str | None = None,
+        class_names: Sequence[str] = (),
+    ) -> BagDataset:
+        """Return bags from an AnnData object: its observations (cells, spots, tiles) are the instances.
+
+        Args:
+            data: an ``anndata.AnnData``; X, a layer or an entry of obsm may be sparse, and is made dense.
+            bag: the column of ``obs`` that names each observation's bag, such as the sample.
+            label: the column of ``obs`` with the bag's class, the same in all of a bag.
+            patient: the column of ``obs`` with the bag's patient, likewise.
+            layer: features from ``data.layers`` in place of X.
+            obsm: features from ``data.obsm`` in place of X, such as "X_pca".
+            spatial: the entry of ``data.obsm`` with x and y of each observation, such as "spatial".
+            class_names: name of each class, the negative one first; sorted if not specified.
+
+        Raises:
+            DataError: no AnnData, a column or an entry that is not there, or features that are no numbers.
+            ConfigError: a layer and an entry of obsm both.
+        """
+        fields = fields_of_anndata(data, bag, label, patient, layer, obsm, spatial)
+        return cls.from_arrays(**fields, class_names=class_names)
+
+    @classmethod
+    def packed(
+        cls, instances: InstanceArray, sizes: Int64[np.ndarray, "B"], ids: Sequence[str], **columns: Any
+    ) -> BagDataset:
+        """Return bags whose instances follow each other in one array; what is not specified is unknown.
+
+        Args:
+            instances: of all bags, bag after bag.
+            sizes: instances per bag.
+            ids: name of each bag, unique.
+            columns: further fields of a dataset. Instances are out of distribution as their bags are, where
+                ``instance_is_ood`` says nothing else.
+        """
+        count, total = len(ids), int(sizes.sum())
+        is_ood = columns.pop("is_ood", None) or OodFlags.unknown(count)
+        unknown = {
+            "labels": Labels.unknown(count),
+            "splits": ("",) * count,
+            "ood_sets": ("",) * count,
+            "instance_labels": Labels.unknown(total),
+            "instance_is_ood": is_ood.repeat(sizes),
+        }
         return cls(
-            instances=np.concatenate(arrays),
-            starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
+            instances=instances,
+            starts=(sizes.cumsum() - sizes).astype(np.int64),
             sizes=sizes,
-            ids=names,
-            labels=known,
-            is_ood=ood,
-            splits=("",) * len(arrays),
-            ood_sets=tuple("ood" if flag else "" for flag in ood.out_of_distribution),
-            instance_labels=per_instance,
-            instance_is_ood=ood.repeat(sizes),
-            class_names=tuple(class_names),
+            ids=tuple(ids),
+            is_ood=is_ood,
+            **{**unknown, **columns},
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[BagDataset]) -> BagDataset:
+        """Return the bags of all parts as one dataset, with all that is known of them.
+
+        Instances in memory are copied; those in files and stores stay there. Labels are matched by the names of
+        the classes. What is known of one part alone, such as its patients, is unknown for the bags of the others.
+
+        Args:
+            parts: at least one, of different bags.
+
+        Raises:
+            DataError: no parts, a bag in two of them, instances of different shapes or kinds, or other classes.
+
+        >>> parts = [BagDataset.from_arrays([np.ones((3, 2))], ids=[name]) for name in "ab"]
+        >>> BagDataset.concatenate(parts).ids
+        ('a', 'b')
+        """
+        if not parts:
+            raise DataError(item="the parts", wanted="at least one dataset", got="none", fix="pass some bags")
+        names = max((part.class_names for part in parts), key=len)
+        parts = [part.with_classes(names) for part in parts]
+        _check_parts(parts)
+        lengths = np.array([len(part.instances) for part in parts], np.int64)
+        offsets = lengths.cumsum() - lengths
+        of_bags = ItemColumns.concatenate([part.columns for part in parts])
+        of_instances = ItemColumns.concatenate([part._all_instance_columns() for part in parts])
+        return cls(
+            instances=chain([part.instances for part in parts]),
+            starts=np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=True)]),
+            sizes=np.concatenate([part.sizes for part in parts]),
+            ids=tuple(name for part in parts for name in part.ids),
+            splits=tuple(split for part in parts for split in part.splits),
+            instance_labels=of_instances.labels,
+            instance_is_ood=of_instances.is_ood,
+            coords=of_instances.coords,
+            class_names=names,
+            **_bag_fields(of_bags),
         )
 
     def __len__(self) -> int:
@@ -234,6 +324,29 @@ class BagDataset:
         """Position in ``instances`` of every instance of these bags, in order."""
         within = np.arange(int(self.sizes.sum())) - np.repeat(self.sizes.cumsum() - self.sizes, self.sizes)
         return np.repeat(self.starts, self.sizes) + within
+
+    @property
+    def columns(self) -> ItemColumns:
+        """What is known of each bag."""
+        return ItemColumns(
+            labels=self.labels,
+            is_ood=self.is_ood,
+            ood_sets=np.array(self.ood_sets, object),
+            patients=None if self.patients is None else np.array(self.patients, object),
+            patch_sizes=self.patch_sizes,
+        )
+
+    @property
+    def instance_columns(self) -> ItemColumns:
+        """What is known of each instance of these bags, in their order."""
+        known = self._all_instance_columns().subset(self.positions)
+        sets = np.repeat(np.array(self.ood_sets, object), self.sizes)
+        return replace(known, ood_sets=np.where(known.is_ood.out_of_distribution, sets, ""))
+
+    def _all_instance_columns(self) -> ItemColumns:
+        """Return what is known of each of the M instances, of bags or not; sets are those of bags."""
+        nothing = np.full(len(self.instance_labels), "", object)
+        return ItemColumns(self.instance_labels, self.instance_is_ood, nothing, coords=self.coords)
 
     @property
     def num_classes(self) -> int:
@@ -257,12 +370,8 @@ class BagDataset:
             starts=self.starts[chosen],
             sizes=self.sizes[chosen],
             ids=tuple(self.ids[i] for i in chosen),
-            labels=self.labels[chosen],
-            is_ood=self.is_ood[chosen],
             splits=tuple(self.splits[i] for i in chosen),
-            ood_sets=tuple(self.ood_sets[i] for i in chosen),
-            patients=None if self.patients is None else tuple(self.patients[i] for i in chosen),
-            patch_sizes=None if self.patch_sizes is None else self.patch_sizes[chosen],
+            **_bag_fields(self.columns.subset(chosen)),
         )
 
     def split(self, name: str) -> BagDataset:
@@ -330,82 +439,43 @@ class BagDataset:
         )
 
 
-def _bag_array(bag: np.ndarray | Tensor) -> np.ndarray:
-    if isinstance(bag, Tensor):
-        bag = bag.detach().cpu()
-        array = (bag.float() if bag.dtype == torch.bfloat16 else bag).numpy()
-    else:
-        array = np.asarray(bag)
-    if array.dtype != np.uint8 and array.dtype != np.float16:
-        array = array.astype(np.float32, copy=False)
-    return array[..., None] if array.ndim == 3 else array
+def _bag_fields(columns: ItemColumns) -> dict[str, Any]:
+    """Return the fields of a dataset that hold the columns of its bags."""
+    return {
+        "labels": columns.labels,
+        "is_ood": columns.is_ood,
+        "ood_sets": tuple(columns.ood_sets.tolist()),
+        "patients": None if columns.patients is None else tuple(columns.patients.tolist()),
+        "patch_sizes": columns.patch_sizes,
+    }
 
 
-def _check_bags(arrays: list[np.ndarray], ids: tuple[str, ...]) -> None:
-    if not arrays:
-        raise DataError(item="the list of bags", wanted="at least one bag", got="none", fix="pass some bags")
-    if len(set(ids)) < len(ids):
-        repeated = next(name for name in ids if ids.count(name) > 1)
-        raise DataError(
-            item=f"bag {repeated!r}",
-            wanted="a unique id",
-            got="the same id twice",
-            fix="rename one of the two",
-        )
-    for name, array in zip(ids, arrays, strict=True):
-        check_bag(name, array, arrays[0].shape[1:])
-        if (array.dtype == np.uint8) != (arrays[0].dtype == np.uint8):
-            raise DataError(
-                item=f"bag {name!r}",
-                wanted=f"{arrays[0].dtype} as in the bags before it",
-                got=str(array.dtype),
-                fix="give all images as bytes from 0 to 255, or all as numbers on one scale",
-            )
-
-
-def check_bag(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
-    """Raise unless ``array`` is a usable bag whose instances have the given shape.
+def _check_parts(parts: Sequence[BagDataset]) -> None:
+    """Raise unless the parts can be one dataset.
 
     Raises:
-        DataError: not (n, D) or (n, H, W, channels), empty, another shape, or a value that is not finite.
+        DataError: a bag in two of them, or instances of different shapes or kinds.
     """
-    if array.ndim not in (2, 4):
+    ids = [name for part in parts for name in part.ids]
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        repeated = next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
         raise DataError(
-            item=f"bag {name!r}",
-            wanted="an array (n, D) of features or (n, H, W[, channels]) of images",
-            got=f"shape {array.shape}",
-            fix="reshape it, one row per instance",
+            item=f"bag {repeated!r}",
+            wanted="each bag in one part",
+            got="the same id in two",
+            fix="rename one of the two, or leave it out",
         )
-    if not len(array):
-        raise DataError(
-            item=f"bag {name!r}",
-            wanted="at least one instance",
-            got="none",
-            fix="drop it or give it instances",
+    first = parts[0].instances
+    for part in parts:
+        kind, wanted = (
+            f"{'bytes' if array.dtype == np.uint8 else 'numbers'} of shape {tuple(array.shape[1:])}"
+            for array in (part.instances, first)
         )
-    if array.shape[1:] != shape:
-        raise DataError(
-            item=f"bag {name!r}",
-            wanted=f"instances of shape {shape} as in the bags before it",
-            got=str(array.shape[1:]),
-            fix="use one feature extractor for all bags",
-        )
-    if array.dtype != np.uint8:
-        finite = np.isfinite(array).reshape(len(array), -1).all(1)
-        if not finite.all():
-            rows = np.flatnonzero(~finite)
+        if kind != wanted:
             raise DataError(
-                item=f"bag {name!r}, row {rows[0]}",
-                wanted="finite features",
-                got=f"NaN or infinity in {len(rows)} of {len(array)} rows",
-                fix="extract these features again, or drop the rows",
+                item=f"the bags of {part.ids[0]!r}" if part.ids else "an empty part",
+                wanted=f"instances that are {wanted}, as in the first part",
+                got=kind,
+                fix="use one feature extractor for all bags",
             )
-
-
-def _count_mismatch(what: str, wanted: int, got: int) -> DataError:
-    return DataError(
-        item=f"the given {what}s",
-        wanted=f"{wanted}, one for each",
-        got=str(got),
-        fix="pass as many as there are, None where unknown",
-    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.calibration.false_alarms import FalseAlarmGoal, needed_for_false_alarms, rank_of_threshold
 from miue.calibration.label_sets import LabelSetGoal

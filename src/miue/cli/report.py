@@ -54,7 +54,7 @@ def report(
     each figure.
     """
     from miue.common.files import refuse_existing
-    from miue.io.load import open_source
+    from miue.io.load import load_bags
     from miue.predictions.folder import read_predictions, read_tables
     from miue.report.report import Resampling, write_report
 
@@ -67,7 +67,7 @@ def report(
             fix="give one of the two",
         )
     refuse_existing(out, overwrite=overwrite)
-    shown = None if store is None else open_source(store, skip_bad=True, progress=not quiet)
+    shown = None if store is None else load_bags(store, skip_bad=True, progress=not quiet)
     if shown is not None:
         say_left_out(shown)
     with _Bars(quiet) as track:

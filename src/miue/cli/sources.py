@@ -7,12 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from miue.common.errors import ConfigError, first_few
+from miue.common.errors import first_few
 from miue.common.terminal import say
+
+if TYPE_CHECKING:
+    from miue.io.load import LoadedBags
 
 BAGS_HELP = "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays), or long table (CSV, Parquet)."
 
@@ -88,8 +91,8 @@ def open_bags(
     check_values: bool = False,
     instance_shape: tuple[int, ...] | None = None,
     coords_for: str = "",
-) -> Any:
-    """Return the bags at ``path`` and what was left out, as an ``OpenedBags``.
+) -> LoadedBags:
+    """Return the bags at ``path`` and what was left out.
 
     Args:
         path: store, folder or table.
@@ -105,43 +108,30 @@ def open_bags(
         ConfigError: an option that does not fit what lies at ``path``.
         DataError, StorageError: bags that cannot be used.
     """
-    from miue.io.load import open_source
-    from miue.io.splits.files import read_splits
+    from miue.io.load import load_bags
 
-    if source.mpp is not None and not (path.is_dir() and not (path / "store.json").exists()):
-        raise ConfigError(
-            item="--mpp",
-            wanted="a folder of feature files beside it",
-            got=f"{str(path)!r}" if path.exists() else f"{str(path)!r}, which is not there",
-            fix="leave it out, or give the folder",
-        )
-    opened = open_source(
+    return load_bags(
         path,
         labels=source.labels,
-        columns={
-            "id_column": source.id_column,
-            "label_column": source.label_column,
-            "patient_column": source.patient_column,
-            "slide_table": source.slide_table,
-        },
-        classes=[name.strip() for name in source.classes.split(",")] if source.classes else (),
-        splits=None if source.splits in (None, "none") else read_splits(Path(source.splits)),
-        fold=source.fold,
+        splits=None if source.splits == "none" else source.splits,
         instance_labels=source.instance_labels,
+        fold=source.fold,
+        classes=[name.strip() for name in source.classes.split(",")] if source.classes else (),
+        id_column=source.id_column,
+        label_column=source.label_column,
+        patient_column=source.patient_column,
+        slide_table=source.slide_table,
         microns_per_pixel=source.mpp,
         instance_shape=instance_shape,
+        validation_share=validation_share if source.splits is None else None,
+        check_values=check_values,
         coords_for=coords_for,
         skip_bad=source.skip_bad,
         progress=progress,
     )
-    if check_values:
-        opened = opened.with_values_checked(skip_bad=source.skip_bad, progress=progress)
-    if validation_share is None or source.splits is not None:
-        return opened
-    return opened.with_default_split(validation_share)
 
 
-def say_left_out(opened: Any) -> None:
+def say_left_out(opened: LoadedBags) -> None:
     """Write what told the labels, what to know of the files, and what was left out and why, to standard error."""
     if opened.labels:
         say(opened.labels, err=True)

@@ -18,7 +18,7 @@ OOD_SOURCES = ("svhn", "dtd")
 
 
 def cifar10_bags(
-    source: Path,
+    source: Path | str,
     *,
     splits: Sequence[str] = tuple(SIZES),
     ood: Sequence[str] = (),
@@ -48,8 +48,8 @@ def cifar10_bags(
         if name not in OOD_SOURCES:
             raise unknown_name("OOD source", name, OOD_SOURCES)
     return splits_with_foreign(
-        partial(read_cifar10, source),
-        partial(read_foreign, source),
+        partial(read_cifar10, Path(source)),
+        partial(read_foreign, Path(source)),
         target=TARGET,
         seeds=SEEDS,
         sizes=sizes,

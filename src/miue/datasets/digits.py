@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, joined, with_foreign_instances
+from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_foreign_instances
 
 TARGET = 9
 SIZES = {"train": 300, "validation": 80, "test": 200}
@@ -42,7 +42,7 @@ def digits_bags(
             parts.append(
                 drawn_dataset(replaced, pool, TARGET, split=split, ood_set="photographs", foreign=foreign)
             )
-    return joined(parts)
+    return BagDataset.concatenate(parts)
 
 
 def _digit_pools() -> dict[str, Pool]:

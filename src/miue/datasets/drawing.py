@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Int64, Shaped
 
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
 
 
@@ -143,31 +143,4 @@ def drawn_dataset(
         ood_sets=tuple(ood_set if flag else "" for flag in is_ood),
         instance_is_ood=OodFlags(of_instances, np.ones_like(of_instances)),
         class_names=("negative", "positive"),
-    )
-
-
-def joined(parts: Sequence[BagDataset]) -> BagDataset:
-    """Return the bags of all parts as one dataset; each part must be whole, not a subset."""
-    arrays = [part.instances for part in parts]
-    sizes = np.concatenate([part.sizes for part in parts])
-
-    def labels(field: str) -> Labels:
-        of_parts: list[Labels] = [getattr(part, field) for part in parts]
-        return Labels(
-            np.concatenate([part.values for part in of_parts]),
-            np.concatenate([part.known for part in of_parts]),
-        )
-
-    return BagDataset(
-        instances=np.concatenate(arrays),
-        starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
-        sizes=sizes,
-        ids=tuple(name for part in parts for name in part.ids),
-        labels=labels("labels"),
-        is_ood=OodFlags.concatenate([part.is_ood for part in parts]),
-        splits=tuple(split for part in parts for split in part.splits),
-        ood_sets=tuple(name for part in parts for name in part.ood_sets),
-        instance_labels=labels("instance_labels"),
-        instance_is_ood=OodFlags.concatenate([part.instance_is_ood for part in parts]),
-        class_names=parts[0].class_names,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, joined, with_foreign_instances
+from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_foreign_instances
 
 CENTRES = ((0.0, 1.5), (-1.5, -0.5), (1.5, -0.5))
 FOREIGN_CENTRE = (5.0, -5.0)
@@ -47,7 +47,7 @@ def gaussian_bags(
             )
             replaced = with_foreign_instances(random, drawn[count:], POINTS_PER_CLUSTER, ood_ratio)
             parts.append(drawn_dataset(replaced, pool, TARGET, split=split, ood_set="gaussian", foreign=foreign))
-    return joined(parts)
+    return BagDataset.concatenate(parts)
 
 
 def _cluster(random: np.random.RandomState, centre: tuple[float, float]) -> np.ndarray:

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.common.errors import DataError
 
 NOISE_DEVIATION = 60.0  # grey levels of 255

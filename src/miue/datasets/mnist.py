@@ -22,7 +22,7 @@ OOD_SOURCES = ("fmnist", "kmnist")
 
 
 def mnist_bags(
-    source: Path,
+    source: Path | str,
     *,
     splits: Sequence[str] = tuple(SIZES),
     ood: Sequence[str] = (),
@@ -53,8 +53,8 @@ def mnist_bags(
         if name not in OOD_SOURCES:
             raise unknown_name("OOD source", name, OOD_SOURCES)
     return splits_with_foreign(
-        partial(read_images, source, "mnist"),
-        partial(_foreign_images, source),
+        partial(read_images, Path(source), "mnist"),
+        partial(_foreign_images, Path(source)),
         target=TARGET,
         seeds=SEEDS,
         sizes=sizes,
@@ -64,14 +64,14 @@ def mnist_bags(
     )
 
 
-def digits_of_test_bags(source: Path, *, count: int = SIZES["test"]) -> Int64[np.ndarray, "M"]:
+def digits_of_test_bags(source: Path | str, *, count: int = SIZES["test"]) -> Int64[np.ndarray, "M"]:
     """Return the digit of every instance of the in-distribution test bags, in their order.
 
     Args:
         source: folder with the image files.
         count: number of bags.
     """
-    pool = read_images(source, "mnist", "test")
+    pool = read_images(Path(source), "mnist", "test")
     bags = draw_bags(np.random.RandomState(SEEDS["test"]), pool.labels == TARGET, count)
     return pool.labels[np.concatenate([bag.members for bag in bags])]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import unknown_name
-from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, joined, with_foreign_instances
+from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_foreign_instances
 
 
 def splits_with_foreign(
@@ -53,7 +53,7 @@ def splits_with_foreign(
         parts["test"] = _test_bags(
             read("test"), sizes["test"], target, seeds["test"], ood, ood_ratio, read_foreign
         )
-    return joined([part for split in splits for part in parts[split]])
+    return BagDataset.concatenate([part for split in splits for part in parts[split]])
 
 
 def _training_bags(

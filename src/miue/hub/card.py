@@ -76,9 +76,9 @@ miue predict model STORE --out predictions
 
 
 def write_card(
-    folder: Path,
+    folder: Path | str,
     *,
-    evaluation: Path | None = None,
+    evaluation: Path | str | None = None,
     title: str | None = None,
     licence: str | None = None,
     overwrite: bool = False,
@@ -97,8 +97,9 @@ def write_card(
         ModelError: an evaluation of other weights.
         ConfigError: a file that is no evaluation.
     """
+    folder = Path(folder)
     refuse_existing(folder / CARD, overwrite=overwrite)
-    measured = None if evaluation is None else read_json(evaluation, what="evaluation")
+    measured = None if evaluation is None else read_json(Path(evaluation), what="evaluation")
     model, title = Model.load(folder), title or folder.resolve().name
     files = [file.name for file in folder.iterdir()]
     run = read_json(folder / "run.json", what="run") if "run.json" in files else {}

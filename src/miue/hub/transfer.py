@@ -16,7 +16,7 @@ FILES = ("config.json", "model.safetensors", "distances.safetensors", "calibrati
 """What travels: JSON, tensors and the card. Nothing else is sent or fetched, and none of it holds code."""
 
 
-def push(folder: Path, repository: str, *, private: bool = True) -> str:
+def push(folder: Path | str, repository: str, *, private: bool = True) -> str:
     """Upload a model's folder and return where it lies; checkpoints, logs and trackers stay.
 
     Args:
@@ -28,7 +28,7 @@ def push(folder: Path, repository: str, *, private: bool = True) -> str:
         ConfigError: huggingface_hub is not installed.
         StorageError: no model, no card of these weights, or a refusal of the Hub.
     """
-    hub = _hub()
+    folder, hub = Path(folder), _hub()
     model = Model.load(folder)
     if not (folder / CARD).exists() or model.weights_sha256 not in (folder / CARD).read_text("utf-8", "replace"):
         raise StorageError(
@@ -50,7 +50,7 @@ def push(folder: Path, repository: str, *, private: bool = True) -> str:
     return f"https://huggingface.co/{repository}"
 
 
-def pull(repository: str, out: Path, *, revision: str | None = None, overwrite: bool = False) -> Model:
+def pull(repository: str, out: Path | str, *, revision: str | None = None, overwrite: bool = False) -> Model:
     """Download a model to the folder ``out``, see that it loads, and return it.
 
     Args:
@@ -64,7 +64,7 @@ def pull(repository: str, out: Path, *, revision: str | None = None, overwrite: 
         StorageError: no such repository, no model in it, or ``out`` is taken.
         ModelError: weights that do not fit the config.
     """
-    hub = _hub()
+    out, hub = Path(out), _hub()
     with atomic_folder(out, overwrite=overwrite) as folder, tempfile.TemporaryDirectory() as fetched:
         try:
             hub.snapshot_download(repository, revision=revision, local_dir=fetched, allow_patterns=list(FILES))

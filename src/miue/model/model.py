@@ -15,7 +15,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
 
-from miue.bags.dataset import BagDataset, LabelSequence
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
 from miue.common.errors import ConfigError, ModelError, StorageError, unknown_name
@@ -155,8 +156,9 @@ class Model:
         with atomic_folder(Path(path), overwrite=overwrite) as folder:
             self.write_into(folder)
 
-    def write_into(self, folder: Path) -> None:
+    def write_into(self, folder: Path | str) -> None:
         """Write the model's files beside whatever ``folder`` holds; config.json comes last."""
+        folder = Path(folder)
         write_tensors(folder / "model.safetensors", weights_of(self.method))
         if self.distances:
             state = {f"{name}.{k}": v for name, d in self.distances.items() for k, v in weights_of(d).items()}

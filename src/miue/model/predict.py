@@ -217,28 +217,18 @@ def _bag_table(
     return PredictionTable(
         distribution=distribution,
         bag_ids=np.array(bags.ids, object),
-        labels=bags.labels,
-        is_ood=bags.is_ood,
-        ood_sets=np.array(bags.ood_sets, object),
         scores=scores,
-        patients=None if bags.patients is None else np.array(bags.patients, object),
-        patch_sizes=bags.patch_sizes,
+        **bags.columns.columns(),
     )
 
 
 def _instance_table(
     bags: BagDataset, distribution: PredictiveDistribution, scores: dict[str, np.ndarray]
 ) -> PredictionTable:
-    positions = bags.positions
-    is_ood = bags.instance_is_ood[positions]
-    sets = np.repeat(np.array(bags.ood_sets, object), bags.sizes)
     return PredictionTable(
         distribution=distribution,
         bag_ids=np.repeat(np.array(bags.ids, object), bags.sizes),
-        labels=bags.instance_labels[positions],
-        is_ood=is_ood,
-        ood_sets=np.where(is_ood.out_of_distribution, sets, ""),
-        instance=positions - np.repeat(bags.starts, bags.sizes),
+        instance=bags.positions - np.repeat(bags.starts, bags.sizes),
         scores=scores,
-        coords=None if bags.coords is None else bags.coords[positions],
+        **bags.instance_columns.columns(),
     )

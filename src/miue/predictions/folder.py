@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Float64
 
 from miue.bags.coords import Coords
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags, with_named_sets
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file, atomic_folder, check_format, read_json, write_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Draws
 from miue.predictions.table import PredictionTable

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64, Int64
 
+from miue.bags.columns import ItemColumns
 from miue.bags.coords import Coords
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, measures_of
@@ -68,6 +69,11 @@ class PredictionTable:
         """The items whose class can be judged: labelled, and not known to be out of distribution."""
         return self.labels.known & ~self.is_ood.out_of_distribution
 
+    @property
+    def columns(self) -> ItemColumns:
+        """What is known of each item beside its prediction."""
+        return ItemColumns(self.labels, self.is_ood, self.ood_sets, self.patients, self.coords, self.patch_sizes)
+
     def uncertainties(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return every measure and extra score by name, higher where less certain."""
         measures = {name: values.numpy() for name, values in measures_of(self.distribution).items()}
@@ -78,15 +84,10 @@ class PredictionTable:
         return PredictionTable(
             distribution=self.distribution.subset(torch.from_numpy(rows)),
             bag_ids=self.bag_ids[rows],
-            labels=self.labels[rows],
-            is_ood=self.is_ood[rows],
-            ood_sets=self.ood_sets[rows],
             instance=None if self.instance is None else self.instance[rows],
             scores={name: values[rows] for name, values in self.scores.items()},
-            coords=None if self.coords is None else self.coords[rows],
             decisions=None if self.decisions is None else self.decisions.subset(rows),
-            patients=None if self.patients is None else self.patients[rows],
-            patch_sizes=None if self.patch_sizes is None else self.patch_sizes[rows],
+            **self.columns.subset(rows).columns(),
         )
 
     def to_arrow(self) -> Any:

@@ -179,7 +179,7 @@ def _plain(axes: Any) -> None:
     axes.tick_params(colors=INK, labelsize=8)
 
 
-def save_figure(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path | str) -> None:
     """Write ``figure`` as a PNG, atomically."""
-    with atomic_file(path) as temporary:
+    with atomic_file(Path(path)) as temporary:
         FigureCanvasAgg(figure).figure.savefig(temporary, format="png", dpi=130)

@@ -60,7 +60,7 @@ def no_track(what: str, total: int) -> Step:
 
 
 def write_report(
-    out: Path,
+    out: Path | str,
     found: Sequence[tuple[str, Predictions]],
     *,
     names: Sequence[str] = (),
@@ -107,7 +107,7 @@ def write_report(
         "made": _made_by(),
     }
     html, notes = fitted_page(page, page_content(comparison, levels), inside, max_mb=max_mb, track=track)
-    with atomic_file(out) as temporary:
+    with atomic_file(Path(out)) as temporary:
         temporary.write_bytes(html)
     return ReportFile(len(html), notes)
 

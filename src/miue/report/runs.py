@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.dataset import Labels
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.calibration.dataset_shift import KEY
 from miue.common.errors import DataError

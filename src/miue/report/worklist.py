@@ -147,13 +147,14 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     return Worklist(rows, judged, not_judged, f"within a reason the highest {name} first")
 
 
-def write_worklist(path: Path, given: Worklist) -> None:
+def write_worklist(path: Path | str, given: Worklist) -> None:
     """Write the worklist as CSV, whole or not at all, and its limits beside it as .json.
 
     It is meant for a spreadsheet: text that one would take for a formula gets an apostrophe before it.
     """
     import csv
 
+    path = Path(path)
     with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(given.rows[0]))
         writer.writeheader()

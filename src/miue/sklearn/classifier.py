@@ -14,12 +14,13 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from miue.bags.dataset import BagDataset
+from miue.bags.rows import GroupedRows
 from miue.common.errors import ConfigError, DataError
 from miue.model.config import Option, training_config
 from miue.model.model import Model
 from miue.predictions.folder import Predictions
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
-from miue.sklearn.grouping import GroupedRows, held_out_groups
+from miue.sklearn.grouping import held_out_groups
 from miue.training.train import DEFAULT_DISTANCES, train
 
 NESTED = ("options", "settings")

@@ -14,7 +14,8 @@ from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
 from miue.bags.batches import ordered_batches
-from miue.bags.dataset import BagDataset, LabelSequence
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import LabelSequence
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError
 from miue.common.locks import locked

@@ -1,4 +1,4 @@
-"""A folder of bag files and a label table become a dataset; features stay in their files until they are used."""
+"""A folder of bag files becomes a dataset; features stay in their files until they are used."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset, Labels
-from miue.bags.ood_flags import OodFlags
+from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, first_few
 from miue.common.progress import tracked
-from miue.io.folders.discovery import bag_files
+from miue.io.folders.discovery import BagFiles, bag_files
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats import Contents, contents_of
-from miue.io.labels.join import LeftOut, match, refuse_or_skip, with_labels
-from miue.io.labels.label_table import LabelTable
+from miue.io.labels.join import LeftOut, refuse_or_skip
 
 
 @dataclass(frozen=True)
@@ -53,67 +52,61 @@ class OpenedFolder:
 
 
 def open_folder(
+    folder: Path, *, microns_per_pixel: float | None = None, skip_bad: bool = False, progress: bool = False
+) -> OpenedFolder:
+    """Return all bags of ``folder``, without labels; see ``open_files``."""
+    files = bag_files(folder)
+    how: dict[str, Any] = {"microns_per_pixel": microns_per_pixel, "skip_bad": skip_bad, "progress": progress}
+    return open_files(folder, files, tuple(files.by_id), **how)
+
+
+def open_files(
     folder: Path,
-    labels: LabelTable | None = None,
+    files: BagFiles,
+    names: Sequence[str],
+    left_out: Sequence[LeftOut] = (),
     *,
-    classes: Sequence[str] = (),
     microns_per_pixel: float | None = None,
     instance_shape: tuple[int, ...] | None = None,
     skip_bad: bool = False,
     progress: bool = False,
 ) -> OpenedFolder:
-    """Return the bags of ``folder``, with the labels, patients and splits of the table.
+    """Return the bags of the files of some names, in their order.
 
     Args:
-        folder: files of CLAM, TRIDENT, STAMP or arrays.
-        labels: bags that it does not list are left out.
-        classes: their order; the first is the negative one. Sorted by name if not given.
+        folder: where they are.
+        files: files of CLAM, TRIDENT, STAMP or arrays.
+        names: of the bags to open.
+        left_out: bags that were left out before.
         microns_per_pixel: of level 0, for coords in µm.
         instance_shape: that a model takes; None for that of most files.
         skip_bad: leave out files that cannot be used, slides without tissue and bags without a file.
         progress: show a bar while many files are opened.
 
     Raises:
-        DataError: a file that cannot be used, two of one name, a bag of the table without a file, or no bag left.
+        DataError: a file that cannot be used, two of one name, a bag without a file, or no bag left.
     """
-    files = bag_files(folder)
-    named = list(files.by_id.values())
-    left_out: list[LeftOut] = []
-    if labels is not None:
-        listed, left_out = match(labels, [paths[0].stem for paths in named], str(folder))
-        named = [named[place] for place in listed]
-    found = []
-    for paths in tracked(named, "opening", shown=progress):
+    bad, found = list(left_out), []
+    for name in tracked(names, "opening", shown=progress):
         try:
-            found.append(_usable(_only(paths), microns_per_pixel))
+            found.append(_usable(_only(files.by_id[name]), microns_per_pixel))
         except MiueError as error:
-            left_out.append(LeftOut(paths[0].stem, str(error)))
-    found = _alike(_fitting(found, instance_shape, left_out), left_out)
-    refuse_or_skip(str(folder), len(found), left_out, skip_bad=skip_bad)
-    bags = dataset_of(found)
-    if labels is not None:
-        bags = with_labels(bags, labels, classes)
-    return OpenedFolder(bags, tuple(found), tuple(left_out), files.not_read)
+            bad.append(LeftOut(name, str(error)))
+    found = _alike(_fitting(found, instance_shape, bad), bad)
+    refuse_or_skip(str(folder), len(found), bad, skip_bad=skip_bad)
+    return OpenedFolder(dataset_of(found), tuple(found), tuple(bad), files.not_read)
 
 
 def dataset_of(found: Sequence[Contents]) -> BagDataset:
     """Return the bags of files that are alike, one each, without labels; features stay in the files."""
     sizes = np.array([one.size for one in found], np.int64)
-    total = int(sizes.sum())
     dtypes = {one.dtype for one in found}
     dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
     coords = _coords(found, sizes)
-    return BagDataset(
-        instances=FileInstances([one.path for one in found], sizes, found[0].instance_shape, dtype),
-        starts=sizes.cumsum() - sizes,
-        sizes=sizes,
-        ids=tuple(one.id for one in found),
-        labels=Labels.unknown(len(found)),
-        is_ood=OodFlags.unknown(len(found)),
-        splits=("",) * len(found),
-        ood_sets=("",) * len(found),
-        instance_labels=Labels.unknown(total),
-        instance_is_ood=OodFlags.unknown(total),
+    return BagDataset.packed(
+        FileInstances([one.path for one in found], sizes, found[0].instance_shape, dtype),
+        sizes,
+        [one.id for one in found],
         coords=coords,
         patch_sizes=None if coords is None else np.array([one.patch_size or 0 for one in found], np.int64),
     )

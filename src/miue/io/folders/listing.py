@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.dataset import check_bag
+from miue.bags.arrays import check_bag
 from miue.common.errors import MiueError
 from miue.common.progress import tracked
 from miue.io.folders.discovery import bag_files

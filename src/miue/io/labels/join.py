@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from miue.bags.dataset import BagDataset, Labels
-from miue.common.errors import ConfigError, DataError
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
+from miue.common.errors import DataError
 from miue.io.labels.bag_names import key_of, places_of
 from miue.io.labels.label_table import LabelTable
 from miue.io.splits.splits import Splits, check_splits
@@ -27,48 +28,20 @@ class LeftOut:
     is_bad: bool = True
 
 
-def label_bags(
-    bags: BagDataset, labels: LabelTable, where: str, *, classes: Sequence[str] = (), skip_bad: bool = False
-) -> tuple[BagDataset, list[LeftOut]]:
-    """Return the bags that a table lists, in its order, with its classes, patients and first fold.
-
-    Args:
-        bags: without labels of their own.
-        labels: the table.
-        where: where the bags lie, for messages.
-        classes: their order; the first is the negative one. Sorted by name if not given.
-        skip_bad: go on without the bags that the table lists and that are not there.
-
-    Raises:
-        ConfigError: bags that have labels already.
-        DataError: a listed bag that is not there, or no bag left.
-    """
-    if bags.labels.known.any():
-        raise ConfigError(
-            item=f"label table {labels.source!r}",
-            wanted="bags without labels",
-            got=f"{where!r}, which tells its labels itself",
-            fix="leave out --labels, or remove the labels from the bags",
-        )
-    listed, left_out = match(labels, bags.ids, where)
-    refuse_or_skip(where, len(listed), left_out, skip_bad=skip_bad)
-    return with_labels(bags.subset(listed), labels, classes), left_out
-
-
-def match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[list[int], list[LeftOut]]:
-    """Return positions in ``names`` of the bags that the table lists, in its order, and what is in one alone.
+def match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut]]:
+    """Return the row of each bag that the table lists, in its order, and what is in one of the two alone.
 
     Args:
         labels: the table.
         names: of the bags.
-        where: where they lie, for messages.
+        where: where they are, for messages.
 
     Raises:
         DataError: a name of the table that may be that of two bags, or two of one bag.
     """
     places = places_of(labels.ids, names, labels.source)
-    listed = [place for place in places if place is not None]
-    unlisted = sorted(set(names) - {names[place] for place in listed})
+    rows = {names[place]: row for row, place in enumerate(places) if place is not None}
+    unlisted = sorted(set(names) - set(rows))
     left_out = []
     for name, place in zip(labels.ids, places, strict=True):
         if place is None:
@@ -76,18 +49,25 @@ def match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[list[in
             hint = f"; there is {near!r}: did the id lose its zeros or gain a '.0'?" if near else ""
             left_out.append(LeftOut(name, f"listed in {labels.source!r}, but {where!r} has no such bag{hint}"))
     left_out += [LeftOut(name, f"a bag that {labels.source!r} does not list", is_bad=False) for name in unlisted]
-    return listed, left_out
+    return rows, left_out
 
 
-def with_labels(bags: BagDataset, labels: LabelTable, classes: Sequence[str] = ()) -> BagDataset:
-    """Return ``bags`` with the classes, the patients and the first fold of a table that lists them all.
+def with_labels(
+    bags: BagDataset, labels: LabelTable, row_of: Mapping[str, int], classes: Sequence[str] = ()
+) -> BagDataset:
+    """Return ``bags`` with the classes, the patients and the first fold of a table.
+
+    Args:
+        bags: each of which the table lists.
+        labels: the table.
+        row_of: the row of each bag, as ``match`` returns them.
+        classes: their order; the first is the negative one. Sorted by name if not specified.
 
     Raises:
-        DataError: a class that is not among those given, or splits that cannot be used.
+        DataError: a class that is not among those specified, or splits that cannot be used.
     """
     names = labels.class_names(classes)
-    places = places_of(bags.ids, labels.ids, labels.source)
-    rows = [place for place in places if place is not None]
+    rows = [row_of[name] for name in bags.ids]
     index = {name: number for number, name in enumerate(names)}
     texts = [labels.labels[row] for row in rows]
     labelled = replace(

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.common.errors import StorageError
 from miue.io.labels.bag_names import key_of
 from miue.io.labels.join import counts_of_classes

@@ -15,7 +15,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset, check_bag
+from miue.bags.arrays import check_bag
+from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.common.files import (
     atomic_file,

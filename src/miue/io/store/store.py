@@ -23,8 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
+from miue.bags.arrays import check_bag
 from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset, Labels, check_bag
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags, with_named_sets
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.escapes import shortened
@@ -39,7 +41,7 @@ COLUMNS = ("bag_id", "size", "label", "is_ood", "split", "ood_set")
 
 
 def write_store(
-    path: Path, dataset: BagDataset, *, made_by: dict[str, Any] | None = None, overwrite: bool = False
+    path: Path | str, dataset: BagDataset, *, made_by: dict[str, Any] | None = None, overwrite: bool = False
 ) -> None:
     """Write ``dataset`` to the folder ``path``, whole or not at all.
 
@@ -54,6 +56,7 @@ def write_store(
         ConfigError: a split of another name than splits have.
         StorageError: ``path`` is taken, or the disk is full.
     """
+    path = Path(path)
     for name, start, size in zip(dataset.ids, dataset.starts, dataset.sizes, strict=True):
         check_bag(name, dataset.instances[start : start + size], dataset.instance_shape)
     positions = dataset.positions
@@ -94,13 +97,14 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
     write_json(folder / "store.json", summary)
 
 
-def read_store(path: Path) -> BagDataset:
+def read_store(path: Path | str) -> BagDataset:
     """Return the bags of the store at ``path``; instances stay on disk until they are asked for.
 
     Raises:
         StorageError: not a store, a newer one, or one whose parts do not fit together.
         DataError: a line of bags.csv that cannot be used.
     """
+    path = Path(path)
     summary = read_store_summary(path)
     instances = _instances(path / "instances.npy")
     table = _read_bag_table(path / "bags.csv")
@@ -121,9 +125,8 @@ def read_store(path: Path) -> BagDataset:
     names = tuple(summary["class_names"])
     for file, labels in (("bags.csv", table["labels"]), ("instance_labels.npy", instance_labels)):
         _check_labels(path / file, labels, names)
-    return BagDataset(
-        instances=instances,
-        starts=np.concatenate([[0], sizes.cumsum()[:-1]]).astype(np.int64),
+    return BagDataset.packed(
+        instances,
         instance_labels=instance_labels,
         instance_is_ood=_read_instance_flags(path, table["is_ood"].repeat(sizes)),
         coords=_coords(path, total),

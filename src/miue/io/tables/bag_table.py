@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from miue.bags.dataset import BagDataset, Labels
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import with_named_sets
 from miue.common.errors import DataError
 from miue.io.labels.bag_names import places_of
@@ -76,17 +77,15 @@ def open_table(
     splits = tuple(map(split_name, table.of_bags.get("split", nothing)))
     flags = flags_of(np.array(table.of_bags.get("is_ood", nothing), object), str(path))
     is_ood, ood_sets = with_named_sets(flags, table.of_bags.get("ood_set", nothing), str(path))
-    bags = BagDataset(
-        instances=table.features,
-        starts=table.sizes.cumsum() - table.sizes,
-        sizes=table.sizes,
-        ids=table.ids,
+    bags = BagDataset.packed(
+        table.features,
+        table.sizes,
+        table.ids,
         labels=labels,
         is_ood=is_ood,
         splits=splits,
         ood_sets=tuple(ood_sets.tolist()),
         instance_labels=_instance_labels(path, table.instance_labels, names, total),
-        instance_is_ood=is_ood.repeat(table.sizes),
         coords=table.coords,
         class_names=names,
         patients=known_patients(table.of_bags.get("patient", nothing), table.ids),

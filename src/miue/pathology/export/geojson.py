@@ -92,7 +92,7 @@ def regions(patches: Patches, selection: Selection, origin: tuple[int, int] = (0
             yield _feature("annotation", _rings(polygon), number, selection.class_names, values)
 
 
-def write_geojson(path: Path, features: Iterable[dict[str, Any]], about: Mapping[str, Any]) -> int:
+def write_geojson(path: Path | str, features: Iterable[dict[str, Any]], about: Mapping[str, Any]) -> int:
     """Write a FeatureCollection, one feature per line as they come, whole or not at all; return their number.
 
     Args:
@@ -104,7 +104,7 @@ def write_geojson(path: Path, features: Iterable[dict[str, Any]], about: Mapping
         StorageError: the file cannot be written.
     """
     count = 0
-    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+    with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
         head = json.dumps(dict(about), ensure_ascii=False, allow_nan=False)
         file.write(f'{{"type": "FeatureCollection", "miue": {head}, "features": [')
         for feature in features:

@@ -156,10 +156,10 @@ def heatmap_figure(patches: Patches, layers: list[Layer], number: int, slide: Sl
     return figure
 
 
-def save_heatmap(figure: Figure, path: Path) -> None:
+def save_heatmap(figure: Figure, path: Path | str) -> None:
     """Write the figure as PNG, whole or not at all."""
     FigureCanvasAgg(figure)
-    with atomic_file(path) as temporary:
+    with atomic_file(Path(path)) as temporary:
         figure.savefig(temporary, format="png")
 
 

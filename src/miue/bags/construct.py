@@ -1,0 +1,265 @@
+"""Bags from what other libraries hold: lists of arrays or tensors, rows, data frames, AnnData.
+
+Each function returns the arguments from which ``BagDataset`` is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+from torch import Tensor
+
+from miue.bags.arrays import bag_array, check_bags
+from miue.bags.coords import Coords
+from miue.bags.labels import Labels, LabelSequence, is_missing, plain_values, read_labels
+from miue.bags.ood_flags import OodFlags
+from miue.bags.rows import GroupedRows
+from miue.common.errors import ConfigError, DataError, unknown_name
+
+
+def fields_of_arrays(
+    bags: Sequence[np.ndarray | Tensor],
+    labels: LabelSequence | None = None,
+    *,
+    ids: Sequence[str] | None = None,
+    instance_labels: Sequence[LabelSequence] | None = None,
+    is_ood: Sequence[bool | None] | np.ndarray | None = None,
+    patients: Collection[Any] | None = None,
+    coords: Sequence[np.ndarray] | None = None,
+    class_names: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return the arguments of ``BagDataset.packed`` for bags in memory; see ``BagDataset.from_arrays``."""
+    names = tuple(map(str, ids)) if ids is not None else tuple(f"bag_{i}" for i in range(len(bags)))
+    if len(names) != len(bags):
+        raise _count_mismatch("id", len(bags), len(names))
+    arrays = [bag_array(bag, name) for bag, name in zip(bags, names, strict=True)]
+    check_bags(arrays, names)
+    for what, given in (("label", labels), ("is_ood", is_ood), ("patient", patients)):
+        if given is not None and len(given) != len(arrays):
+            raise _count_mismatch(what, len(arrays), len(given))
+    sizes = np.array([len(array) for array in arrays], np.int64)
+    known, classes = read_labels([None] * len(arrays) if labels is None else labels, class_names)
+    if classes and known.values.max(initial=0) >= len(classes):
+        raise DataError(
+            item="the class names",
+            wanted=f"at least {known.values.max() + 1}, one for each class",
+            got=str(len(classes)),
+            fix="name all classes, from that of label 0 on",
+        )
+    ood = OodFlags.unknown(len(arrays)) if is_ood is None else OodFlags.of(is_ood)
+    return {
+        "instances": np.concatenate(arrays),
+        "sizes": sizes,
+        "ids": names,
+        "labels": known,
+        "is_ood": ood,
+        "ood_sets": tuple("ood" if flag else "" for flag in ood.out_of_distribution),
+        "instance_labels": _instance_labels(instance_labels, sizes, classes),
+        "coords": None if coords is None else _coords_of(coords, sizes),
+        "class_names": classes,
+        "patients": _patients_of(patients),
+    }
+
+
+def fields_of_rows(
+    instances: Any, bag_ids: Any, labels: Any = None, *, patients: Any = None, coords: Any = None
+) -> dict[str, Any]:
+    """Return the arguments of ``from_arrays`` for one array of all instances and the bag of each row."""
+    rows = GroupedRows.of(bag_ids.detach().cpu().numpy() if isinstance(bag_ids, Tensor) else bag_ids)
+    of_bags = {
+        what: None if given is None else rows.one_of_each(_texts_or_numbers(given), what).tolist()
+        for what, given in (("labels", labels), ("patients", patients))
+    }
+    return {
+        "bags": rows.split(bag_array(instances, "all instances")),
+        "ids": rows.names,
+        "coords": None if coords is None else rows.split(np.asarray(coords)),
+        **of_bags,
+    }
+
+
+def fields_of_frame(
+    frame: Any,
+    bag: str,
+    label: str | None,
+    patient: str | None,
+    features: Sequence[str] | None,
+    coords: tuple[str, str] | None,
+) -> dict[str, Any]:
+    """Return the arguments of ``from_arrays`` for a data frame; see ``BagDataset.from_frame``."""
+    names = list(_columns_of(frame))
+    for what, column in (
+        ("bag", bag),
+        ("label", label),
+        ("patient", patient),
+        *(("coords", c) for c in coords or ()),
+    ):
+        if column is not None and column not in names:
+            raise unknown_name(f"{what} column", column, list(map(str, names)))
+    taken = {bag, label, patient, *(coords or ())}
+    chosen = features if features is not None else [n for n in names if n not in taken and _is_numeric(frame[n])]
+    missing = next((name for name in chosen if name not in names), None)
+    if missing is not None:
+        raise unknown_name("features column", missing, list(map(str, names)))
+    if not len(chosen):
+        raise DataError(
+            item="the data frame",
+            wanted="columns of features, which hold numbers",
+            got=f"columns {', '.join(map(str, names))}",
+            fix="name them as features=[…], or add them",
+        )
+    columns = [_numbers(frame[name], str(name)) for name in chosen]
+    where = None if coords is None else np.stack([_numbers(frame[c], c) for c in coords], 1)
+    return fields_of_rows(
+        np.stack(columns, 1).astype(np.float32),
+        np.asarray(frame[bag], object),
+        None if label is None else frame[label],
+        patients=None if patient is None else frame[patient],
+        coords=where,
+    )
+
+
+def fields_of_anndata(
+    data: Any,
+    bag: str,
+    label: str | None,
+    patient: str | None,
+    layer: str | None,
+    obsm: str | None,
+    spatial: str | None,
+) -> dict[str, Any]:
+    """Return the arguments of ``from_arrays`` for an AnnData object; see ``BagDataset.from_anndata``."""
+    if not all(hasattr(data, name) for name in ("X", "obs", "obsm", "layers")):
+        raise DataError(
+            item="the data",
+            wanted="an AnnData object, with X, obs, obsm and layers",
+            got=type(data).__name__,
+            fix="read it with anndata.read_h5ad, or use BagDataset.from_frame",
+        )
+    if layer is not None and obsm is not None:
+        raise ConfigError(item="layer and obsm", wanted="one of the two", got="both", fix="leave one out")
+    names = list(_columns_of(data.obs))
+    for what, column in (("bag", bag), ("label", label), ("patient", patient)):
+        if column is not None and column not in names:
+            raise unknown_name(f"{what} column of obs", column, list(map(str, names)))
+    for what, entry, entries in (
+        ("layer", layer, data.layers),
+        ("obsm", obsm, data.obsm),
+        ("obsm", spatial, data.obsm),
+    ):
+        if entry is not None and entry not in entries:
+            raise unknown_name(f"entry of {what}", entry, list(map(str, entries)))
+    matrix = data.layers[layer] if layer is not None else data.obsm[obsm] if obsm is not None else data.X
+    if matrix is None:
+        raise DataError(
+            item="the AnnData object",
+            wanted="features in X",
+            got="none",
+            fix="name where they are: layer= or obsm=",
+        )
+    return fields_of_rows(
+        matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix),
+        np.asarray(data.obs[bag], object),
+        None if label is None else data.obs[label],
+        patients=None if patient is None else data.obs[patient],
+        coords=None if spatial is None else np.asarray(data.obsm[spatial])[:, :2],
+    )
+
+
+def _columns_of(frame: Any) -> Sequence[Any]:
+    """Return the names of the columns.
+
+    Raises:
+        DataError: what has no columns.
+    """
+    if isinstance(frame, Mapping):
+        return list(frame)
+    if not hasattr(frame, "columns") or not hasattr(frame, "__getitem__"):
+        raise DataError(
+            item="the data frame",
+            wanted="a data frame (pandas, polars) or a dictionary of columns",
+            got=type(frame).__name__,
+            fix="pass arrays to BagDataset.from_tensors",
+        )
+    return list(frame.columns)
+
+
+def _is_numeric(column: Any) -> bool:
+    return np.asarray(column).dtype.kind in "fiub"
+
+
+def _numbers(column: Any, name: str) -> np.ndarray:
+    """Return a column as numbers, NaN where a cell is empty.
+
+    Raises:
+        DataError: text, or another kind of value.
+    """
+    try:
+        return np.asarray(column).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            item=f"column {name!r}", wanted="numbers", got=str(error), fix="leave the column out, or correct it"
+        ) from error
+
+
+def _texts_or_numbers(given: Any) -> np.ndarray:
+    """Return values as an array of objects, None where one is missing."""
+    values = [None if is_missing(value) else value for value in plain_values(given)]
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+def _patients_of(given: Any) -> tuple[str, ...] | None:
+    """Return the patient of each bag, "" where unknown; None where all are."""
+    if given is None:
+        return None
+    texts = tuple("" if is_missing(value) else str(value) for value in plain_values(given))
+    return texts if any(texts) else None
+
+
+def _instance_labels(
+    given: Sequence[LabelSequence] | None, sizes: Int64[np.ndarray, "B"], class_names: Sequence[str]
+) -> Labels:
+    """Return the labels of all instances from those of each bag.
+
+    Raises:
+        DataError: not one for each instance, or a label that is no class.
+    """
+    if given is None:
+        return Labels.unknown(int(sizes.sum()))
+    counts = [len(bag) for bag in given]
+    if counts != sizes.tolist():
+        raise _count_mismatch("list of instance labels", int(sizes.sum()), sum(counts))
+    return read_labels([label for bag in given for label in bag], class_names)[0]
+
+
+def _coords_of(given: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
+    """Return the positions of all instances from those of each bag.
+
+    Raises:
+        DataError: not two finite numbers for each instance.
+    """
+    arrays = [np.asarray(bag) for bag in given]
+    wrong = next((a for a, size in zip(arrays, sizes, strict=False) if a.shape != (size, 2)), None)
+    if len(arrays) != len(sizes) or wrong is not None:
+        raise DataError(
+            item="the given coords",
+            wanted="an array (n, 2) for each bag, x and y of its instances",
+            got=f"{len(arrays)} arrays for {len(sizes)} bags" if wrong is None else f"shape {wrong.shape}",
+            fix="pass one position for each instance",
+        )
+    x, y = np.concatenate(arrays).astype(np.float64).T
+    return Coords.of_columns(x, y, "coords")
+
+
+def _count_mismatch(what: str, wanted: int, got: int) -> DataError:
+    return DataError(
+        item=f"the given {what}s",
+        wanted=f"{wanted}, one for each",
+        got=str(got),
+        fix="pass as many as there are, None where unknown",
+    )

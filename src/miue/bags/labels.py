@@ -1,0 +1,124 @@
+"""Labels of bags or instances, of which some may be unknown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Int64
+from torch import Tensor
+
+from miue.common.errors import DataError, unknown_name
+
+LabelSequence = Collection[Any]
+"""Class indices from 0, or names of classes, None where unknown: a list, array, tensor or column of a frame."""
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Class indices of which some may be unknown.
+
+    Attributes:
+        values: class index from 0; zero and without meaning where ``known`` is false.
+        known: whether the label is known.
+    """
+
+    values: Int64[np.ndarray, "n"]
+    known: Bool[np.ndarray, "n"]
+
+    @classmethod
+    def unknown(cls, count: int) -> Labels:
+        """Return ``count`` unknown labels."""
+        return cls(np.zeros(count, np.int64), np.zeros(count, bool))
+
+    @classmethod
+    def of(cls, labels: Sequence[int | float | np.number | np.bool_ | None] | np.ndarray) -> Labels:
+        """Return labels from class indices, None standing for an unknown one.
+
+        Raises:
+            DataError: a label is negative or not a whole number.
+        """
+        known = np.array([label is not None for label in labels], bool)
+        filled = [0 if label is None else label for label in labels]
+        numbers = np.array([one if isinstance(one, int | float | np.number | np.bool_) else -1 for one in filled])
+        values = np.nan_to_num(numbers, nan=-1, posinf=-1, neginf=-1).astype(np.int64)
+        wrong: np.ndarray = np.flatnonzero((values != numbers) | (values < 0))
+        if len(wrong):
+            raise DataError(
+                item=f"label {wrong[0]}",
+                wanted="a class index 0, 1, …, or None where unknown",
+                got=repr(labels[int(wrong[0])]),
+                fix="number the classes from 0; mark out-of-distribution bags with is_ood, not with a label",
+            )
+        return cls(values, known)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, index: Any) -> Labels:
+        return Labels(self.values[index], self.known[index])
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Labels]) -> Labels:
+        """Return the labels of all parts, one after the other."""
+        return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.known for part in parts]))
+
+
+def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple[Labels, tuple[str, ...]]:
+    """Return labels as class indices, and the names of the classes where labels are names.
+
+    Args:
+        labels: class indices, or names of classes; None or NaN where unknown.
+        class_names: the order of the classes; names are sorted if it is empty.
+
+    Raises:
+        DataError: names beside indices, a name that is not among ``class_names``, or a label that is no index.
+
+    >>> labels, names = read_labels(["tumor", None, "normal"])
+    >>> labels.values.tolist(), labels.known.tolist(), names
+    ([1, 0, 0], [True, False, True], ('normal', 'tumor'))
+    """
+    values = [None if is_missing(value) else value for value in plain_values(labels)]
+    present = [value for value in values if value is not None]
+    texts = [isinstance(value, str) for value in present]
+    if not any(texts):
+        return Labels.of(values), tuple(class_names)
+    if not all(texts):
+        raise DataError(
+            item="the labels",
+            wanted="names of classes alone, or numbers alone",
+            got=f"{present[texts.index(True)]!r} and {present[texts.index(False)]!r}",
+            fix="write all labels in one way",
+        )
+    names = tuple(class_names) or tuple(sorted(set(present)))
+    unknown = next((value for value in present if value not in names), None)
+    if unknown is not None:
+        raise unknown_name("label", unknown, names)
+    index = {name: number for number, name in enumerate(names)}
+    return Labels.of([None if value is None else index[value] for value in values]), names
+
+
+def plain_values(labels: Any) -> list[Any]:
+    """Return plain values of a list, an array, a tensor or a column of a data frame."""
+    if isinstance(labels, Tensor):
+        labels = labels.detach().cpu().numpy()
+    array = labels if isinstance(labels, np.ndarray) else None
+    if array is not None and array.ndim != 1:
+        raise DataError(
+            item="the labels",
+            wanted="one for each bag, shape (B,)",
+            got=f"shape {tuple(array.shape)}",
+            fix="pass class indices or names, not one column for each class",
+        )
+    plain = labels.tolist() if hasattr(labels, "tolist") else list(labels)
+    return [value.item() if isinstance(value, Tensor | np.generic) else value for value in plain]
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value stands for an unknown label: None, NaN, pandas' NA, or an empty text."""
+    if value is None or (isinstance(value, str) and not value):
+        return True
+    return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"

@@ -1,0 +1,86 @@
+"""Rows that belong to bags."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64, Shaped
+
+from miue.common.errors import DataError
+
+
+@dataclass(frozen=True)
+class GroupedRows:
+    """Which rows of a table of instances form which bag; bags in order of first appearance.
+
+    Attributes:
+        names: id of each of B bags, as text.
+        bag: the bag of each of M rows.
+    """
+
+    names: tuple[str, ...]
+    bag: Int64[np.ndarray, "M"]
+
+    @classmethod
+    def of(cls, bag_ids: Any) -> GroupedRows:
+        """Return the bags that ``bag_ids``, one for each row, make of the rows.
+
+        Raises:
+            DataError: not one id per row, or an id that is missing.
+
+        >>> rows = GroupedRows.of(["b", "a", "b"])
+        >>> rows.names, rows.bag.tolist()
+        (('b', 'a'), [0, 1, 0])
+        """
+        ids = np.asarray(bag_ids)
+        if ids.ndim != 1:
+            raise row_count("bag_ids", "an array with one id for each row", f"shape {ids.shape}")
+        missing = np.array([one is None or one != one for one in ids.tolist()], bool)
+        if missing.any():
+            row = int(missing.argmax())
+            raise row_count(f"row {row} of bag_ids", "the id of a bag", repr(ids.tolist()[row]))
+        names, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        order = first.argsort()
+        return cls(tuple(str(names[i]) for i in order), order.argsort()[inverse].astype(np.int64))
+
+    def split(self, rows: Shaped[np.ndarray, "M *shape"]) -> list[np.ndarray]:
+        """Return the rows of each bag, in their order.
+
+        Raises:
+            DataError: another number of rows.
+        """
+        self._check(len(rows), "X")
+        order = self.bag.argsort(kind="stable")
+        return np.split(rows[order], np.bincount(self.bag).cumsum()[:-1])
+
+    def one_of_each(self, values: Shaped[np.ndarray, "rows"], what: str) -> Shaped[np.ndarray, "B"]:
+        """Return the value of each bag, which all of its rows share.
+
+        Raises:
+            DataError: another number of values, or a bag whose rows differ.
+        """
+        self._check(len(values), what)
+        _, first = np.unique(self.bag, return_index=True)
+        differ = np.flatnonzero(values != values[first][self.bag])
+        if len(differ):
+            row = int(differ[0])
+            name, expected = self.names[self.bag[row]], values[first[self.bag[row]]]
+            raise DataError(
+                item=f"{what}, bag {name!r}, row {row}",
+                wanted=f"{expected} as in the bag's first row",
+                got=str(values[row]),
+                fix="give all rows of a bag the same value",
+            )
+        of_bags: np.ndarray = values[first]
+        return of_bags
+
+    def _check(self, count: int, what: str) -> None:
+        if count != len(self.bag):
+            raise row_count(what, f"{len(self.bag)} rows, as many as bag_ids", str(count))
+
+
+def row_count(item: str, wanted: str, got: str) -> DataError:
+    """Return the error for values that are not one for each row."""
+    return DataError(item=item, wanted=wanted, got=got, fix="give one for each row, in the order of the rows")

@@ -1,0 +1,158 @@
+"""Bags from what other libraries hold: tensors, rows, data frames, AnnData; labels as text or numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+
+import miue
+from miue.bags.dataset import BagDataset
+from miue.common.errors import MiueError
+
+ROWS = np.arange(10.0).reshape(5, 2)
+BAGS = ["b", "a", "b", "c", "a"]
+LABELS = ["tumor", "normal", "tumor", None, "normal"]
+PATIENTS = ["p", "q", "p", None, "q"]
+
+
+@dataclass
+class FakeAnnData:
+    """What ``from_anndata`` reads of an AnnData object."""
+
+    X: Any
+    obs: pd.DataFrame
+    obsm: dict[str, Any] = field(default_factory=dict)
+    layers: dict[str, Any] = field(default_factory=dict)
+
+
+def frame() -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "slide": BAGS,
+            "kind": LABELS,
+            "case": PATIENTS,
+            "f0": ROWS[:, 0],
+            "f1": ROWS[:, 1],
+            "note": list("vwxyz"),
+        }
+    )
+
+
+def anndata(matrix: Any) -> FakeAnnData:
+    obs = frame()[["slide", "kind", "case"]].astype("category")
+    layers = {"counts": sparse.csr_matrix(ROWS)}
+    return FakeAnnData(matrix, obs, {"X_pca": ROWS[:, :1], "spatial": ROWS * 100}, layers)
+
+
+def check(bags: BagDataset) -> None:
+    """Raise unless these are the bags of the rows above."""
+    assert bags.ids == ("b", "a", "c") and bags.sizes.tolist() == [2, 2, 1]
+    assert bags.class_names == ("normal", "tumor")
+    assert bags.labels.values.tolist() == [1, 0, 0] and bags.labels.known.tolist() == [True, True, False]
+    assert bags.patients == ("p", "q", "")
+    assert bags.batch([0, 1, 2]).instances[:, 0].tolist() == [0, 4, 2, 8, 6]
+
+
+def test_a_data_frame_of_rows_becomes_bags() -> None:
+    check(BagDataset.from_frame(frame(), bag="slide", label="kind", patient="case"))
+    columns = {name: column.to_numpy() for name, column in frame().items()}
+    check(BagDataset.from_frame(columns, bag="slide", label="kind", patient="case", features=["f0", "f1"]))
+    located = BagDataset.from_frame(frame(), bag="slide", features=["f0"], coords=("f0", "f1"))
+    assert located.instance_shape == (1,) and located.coords is not None
+    assert located.coords.values.tolist() == [[0, 1], [4, 5], [2, 3], [8, 9], [6, 7]]
+
+
+@pytest.mark.parametrize(
+    "matrix", [ROWS, sparse.csr_matrix(ROWS), sparse.csc_array(ROWS)], ids=["dense", "csr", "csc"]
+)
+def test_an_anndata_object_becomes_bags(matrix: Any) -> None:
+    check(BagDataset.from_anndata(anndata(matrix), bag="slide", label="kind", patient="case"))
+
+
+def test_features_of_an_anndata_object_come_from_a_layer_or_an_embedding() -> None:
+    check(BagDataset.from_anndata(anndata(None), bag="slide", label="kind", patient="case", layer="counts"))
+    bags = BagDataset.from_anndata(anndata(None), bag="slide", obsm="X_pca", spatial="spatial")
+    assert bags.instance_shape == (1,) and bags.coords is not None
+    assert bags.coords.values[0].tolist() == [0, 100]
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.tensor], ids=["array", "tensor"])
+def test_lists_and_rows_become_the_same_bags(kind: Any) -> None:
+    check(BagDataset.from_tensors(kind(ROWS), LABELS, bag_ids=BAGS, patients=PATIENTS))
+    listed = [kind(ROWS[[0, 2]]), kind(ROWS[[1, 4]]), kind(ROWS[[3]])]
+    bags = BagDataset.from_tensors(listed, ["tumor", "normal", None], patients=["p", "q", None])
+    assert (bags.labels.values.tolist(), bags.patients) == ([1, 0, 0], ("p", "q", ""))
+    assert torch.equal(bags.batch([0, 1, 2]).instances, torch.tensor(ROWS[[0, 2, 1, 4, 3]]).float())
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [0, 1] * 6,
+        torch.tensor([0, 1] * 6),
+        np.array([0.0, 1.0] * 6),
+        list(torch.tensor([0, 1] * 6)),
+        ["benign", "malignant"] * 6,
+        np.array(["benign", "malignant"] * 6),
+        pd.Series(["benign", "malignant"] * 6, dtype="category"),
+    ],
+    ids=["list", "tensor", "floats", "tensors", "texts", "array of texts", "categories"],
+)
+def test_training_and_evaluation_take_labels_of_every_kind(labels: Any) -> None:
+    arrays = [np.full((2, 2), float(i % 2)) for i in range(12)]
+    model = miue.train(arrays, labels, settings={"max_epochs": 1}, distances=(), progress=False)
+    named = isinstance(labels[0], str)
+    assert model.contract.class_names == (("benign", "malignant") if named else ("0", "1"))
+    predictions = model.predict(arrays, labels)
+    assert predictions.bags.labels.values.tolist() == [0, 1] * 6
+    assert model.predict(arrays[:1], labels[1:2]).bags.labels.values.tolist() == [1]  # one class alone
+
+
+def short() -> list[Any]:
+    return [np.ones((2, 2)), np.ones((1, 2))]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: BagDataset.from_frame(frame(), bag="slid"), "did you mean 'slide'"),
+        (lambda: BagDataset.from_frame(frame(), bag="slide", features=["f9"]), "expected one of"),
+        (lambda: BagDataset.from_frame(frame()[["slide", "note"]], bag="slide"), "expected columns of features"),
+        (
+            lambda: BagDataset.from_frame(frame(), bag="slide", features=["note"]),
+            "column 'note': expected numbers",
+        ),
+        (
+            lambda: BagDataset.from_frame(frame(), bag="slide", label="note"),
+            "labels, bag 'b', row 2: expected v as in",
+        ),
+        (lambda: BagDataset.from_frame(7, bag="slide"), "expected a data frame"),
+        (lambda: BagDataset.from_anndata(frame(), bag="slide"), "expected an AnnData object"),
+        (lambda: BagDataset.from_anndata(anndata(ROWS), bag="donor"), "expected one of case, kind, slide"),
+        (lambda: BagDataset.from_anndata(anndata(ROWS), bag="slide", layer="raw"), "expected one of counts"),
+        (lambda: BagDataset.from_anndata(anndata(None), bag="slide"), "expected features in X"),
+        (
+            lambda: BagDataset.from_anndata(anndata(ROWS), bag="slide", layer="counts", obsm="X_pca"),
+            "one of the two",
+        ),
+        (lambda: BagDataset.from_tensors(ROWS, LABELS[:3], bag_ids=BAGS), "expected 5 rows, as many as bag_ids"),
+        (
+            lambda: BagDataset.from_tensors([np.array([[1.0], [2.0]], object)]),
+            "bag 'bag_0': expected an array",
+        ),
+        (lambda: BagDataset.from_tensors([np.array([["x", "y"]])]), "bag 'bag_0': expected an array"),
+        (lambda: BagDataset.from_arrays(short(), ["a", 1]), "names of classes alone, or numbers alone"),
+        (lambda: BagDataset.from_arrays(short(), ["a", "b"], class_names=["a", "c"]), "expected one of a, c"),
+        (lambda: BagDataset.from_arrays(short(), np.eye(2)), "the labels: expected one for each bag"),
+        (lambda: BagDataset.from_arrays(short(), coords=[np.ones((2, 2))]), "the given coords: expected an array"),
+    ],
+)
+def test_what_cannot_become_bags_is_refused_in_four_parts(make: Any, message: str) -> None:
+    with pytest.raises(MiueError, match=message):
+        make()

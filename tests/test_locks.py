@@ -151,7 +151,7 @@ def test_a_process_that_was_killed_holds_nothing(
 @pytest.mark.parametrize("finished", [True, False])
 def test_a_resume_removes_what_a_kill_left_half_written_and_nothing_else(finished: bool, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    ensemble = {"method": "deep-ensemble", "options": {"method.size": 2}, "members": "in-turn"}
+    ensemble = {"method": "deep-ensemble", "options": {"method.size": 2}}
 
     def train() -> None:
         bags = separable_bags()

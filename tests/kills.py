@@ -52,7 +52,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
     ),
     "compact": lambda out: train(bright_bags(), out, encoder="compact"),
     "mlp": lambda out: train(separable_bags(), out, options={"encoder.width": 64, "encoder.standardise": True}),
-    "torchmil": lambda out: train(bright_bags(), out, network="torchmil-abmil", method="deterministic"),
+    "torchmil": lambda out: train(bright_bags(), out, network="torchmil-abmil", method="softmax"),
     "ensemble-in-turn": lambda out: train(bright_bags(), out, members="in-turn", **ENSEMBLE),
     "ensemble-together": lambda out: train(bright_bags(), out, members="together", **ENSEMBLE),
     "cross-validation": validate,

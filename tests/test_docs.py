@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +37,16 @@ def resolved(name: str) -> Any:
 
 
 def named(path: Path) -> list[str]:
-    return re.findall(r"^::: (\S+)$", path.read_text(), re.M)
+    return re.findall(r"^::: (\S+)$", hooks().on_page_markdown(path.read_text()), re.M)
+
+
+def hooks() -> Any:
+    """Return what the documentation is built with."""
+    spec = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -64,7 +75,7 @@ def test_every_name_of_the_reference_exists_and_is_documented(page: Path) -> Non
     assert names
     for name in names:
         found = resolved(name)
-        assert isinstance(found, dict | list | tuple) or found.__doc__, name
+        assert isinstance(found, Mapping | list | tuple) or found.__doc__, name
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_bags import separable_bags
+from made_bags import RAGGED_NETWORKS, separable_bags
 from made_images import bright_bags
 
 import miue
@@ -19,7 +19,6 @@ from miue.bags.dataset import BagDataset, Labels
 from miue.common.errors import ConfigError
 from miue.methods import Method
 from miue.model.config import DataContract, TrainingConfig, build_method, model_config, training_config
-from miue.networks import NETWORKS
 from miue.training import train as api
 from miue.training.fit import Run, TrainingSummary, fit
 from miue.training.together import can_train_together, fit_together, is_faster_together
@@ -60,9 +59,9 @@ def assert_same(alone: list[Method], together: list[Method], tolerance: float) -
 @pytest.mark.parametrize(
     ("network", "method", "options"),
     [
-        *((network, "mirel", {}) for network in NETWORKS),
-        ("attention", "deterministic", {}),
-        ("max", "deterministic", {}),
+        *((network, "mirel", {}) for network in RAGGED_NETWORKS),
+        ("attention", "softmax", {}),
+        ("max", "softmax", {}),
         ("dsmil", "mirel", {"method.strategy": "weighted-loss", "method.routing": "through-estimator"}),
         ("gated-attention", "i-edl", {"method.fisher_coefficient": 0.1}),
     ],
@@ -82,7 +81,7 @@ def test_members_end_where_each_ends_alone(network: str, method: str, options: d
 def test_members_stop_at_epochs_of_their_own() -> None:
     bags, validation = double_bags(43), double_bags(20, seed=2)
     summaries = fit_together(
-        methods_of(bags, "mean", "deterministic"),
+        methods_of(bags, "mean", "softmax"),
         bags,
         validation,
         configs(max_epochs=60, learning_rate=1e-2, stop_patience=2),
@@ -123,11 +122,11 @@ def test_the_learning_rate_of_each_member_falls_as_it_does_alone(tmp_path: Path)
     wrong = separable_bags(20, seed=2)
     wrong = replace(wrong, labels=Labels(1 - wrong.labels.values, wrong.labels.known))  # so that it never improves
     how = configs(max_epochs=5, learning_rate=1e-2, lr_patience=0)
-    for member, config in zip(methods_of(bags, "attention", "deterministic"), how, strict=True):
+    for member, config in zip(methods_of(bags, "attention", "softmax"), how, strict=True):
         run = Run(tmp_path / "alone" / str(config.seed), progress=False, accelerator="cpu")
         fit(member.float(), bags, wrong, config, run)
     runs = [Run(tmp_path / "together" / str(seed), progress=False, accelerator="cpu") for seed in SEEDS]
-    members = [member.float() for member in methods_of(bags, "attention", "deterministic")]
+    members = [member.float() for member in methods_of(bags, "attention", "softmax")]
     fit_together(members, bags, wrong, how, runs)
     for seed in SEEDS:
         alone, together = (rates(tmp_path / way / str(seed) / "log.csv") for way in ("alone", "together"))

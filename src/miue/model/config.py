@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from miue.common.errors import ConfigError, MiueError, unknown_name
 from miue.common.seeds import seed_of
 from miue.methods import METHODS, Method
-from miue.networks import NETWORKS, TORCHMIL_NETWORKS, initialise
+from miue.networks import NETWORKS, initialise
 from miue.networks.encoders import ENCODERS, default_encoder
 
 Option = bool | int | float | str | None
@@ -182,7 +182,7 @@ def member_seeds(method: Method, seed: int) -> list[int]:
 
 _REGISTRIES: dict[str, Mapping[str, type]] = {
     "encoder": ENCODERS,
-    "network": {**NETWORKS, **TORCHMIL_NETWORKS},
+    "network": NETWORKS,
     "method": METHODS,
 }
 _STRUCTURAL = {"self", "instance_shape", "encoder", "network", "num_classes"}

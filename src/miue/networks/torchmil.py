@@ -15,7 +15,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from miue.common.errors import ConfigError
-from miue.networks.base import MILNetwork
 from miue.networks.encoders.base import Encoder
 from miue.networks.padded import PaddedNetwork
 
@@ -153,14 +152,6 @@ class TorchmilTransMIL(PaddedNetwork):
             return logits
 
         return torch.vmap(of_one, randomness="different")(features), None
-
-
-TORCHMIL_NETWORKS: dict[str, type[MILNetwork]] = {
-    "torchmil-abmil": TorchmilABMIL,
-    "torchmil-dsmil": TorchmilDSMIL,
-    "torchmil-transmil": TorchmilTransMIL,
-    "torchmil-clam-sb": TorchmilCLAM,
-}
 
 
 def torchmil_model(name: str) -> Any:

@@ -58,7 +58,7 @@ class Contender:
 
 CONTENDERS = {
     "deterministic": Contender("softmax", {}),
-    "mirel": Contender("MIREL", {}, (RESIDUAL, BAG_OF_ONE)),
+    "mirel": Contender("MIREL", {"method.residual_hidden": 128}, (RESIDUAL, BAG_OF_ONE)),
     "i-edl": Contender("I-EDL", {}),
     "mc-dropout": Contender("MC dropout, 10 draws", {}),
     "deep-ensemble": Contender("deep ensemble of 5", {"method.size": 5}),

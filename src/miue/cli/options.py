@@ -33,6 +33,13 @@ Distances = Annotated[
         f"{DISTANCES.help()} (knn is the default), or none; may be repeated.",
     ),
 ]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Run the code of others that the model names by import path, from the packages installed here.",
+    ),
+]
 Value = bool | int | float | str | None
 
 

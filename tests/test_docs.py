@@ -18,7 +18,7 @@ import miue.evidence
 from miue.cli import app
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("tutorial", "howto/tables", "howto/images", "howto/other_tools")
+PAGES = ("tutorial", "howto/tables", "howto/images", "howto/other_tools", "howto/own_network")
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 
 
@@ -55,10 +55,14 @@ def test_commands_and_code_of_a_page_run_in_their_order(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```(sh|python)\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.S)
-    assert {language for language, _ in blocks} == {"sh", "python"}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    blocks = re.findall(r"```(sh|python)(?: title=\"(\S+)\")?\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.S)
+    assert {language for language, _, _ in blocks} == {"sh", "python"}
     scope: dict[str, object] = {}
-    for language, block in blocks:
+    for language, title, block in blocks:
+        if title:
+            Path(title).write_text(block)
+            continue
         if language == "python":
             exec(compile(block, f"{page}.md", "exec"), scope)
             continue

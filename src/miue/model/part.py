@@ -116,7 +116,7 @@ def saved_part(kind: str, name: str, import_path: str, package: str, *, trust: b
             item=f"{kind} {name!r} of a saved model",
             wanted=what,
             got=f"{type(error).__name__}: {error}",
-            fix=f"install the package {package or module!r} in this environment",
+            fix=f"install the package {package or module!r} in this environment, or add its folder to PYTHONPATH",
         ) from error
 
 
@@ -147,7 +147,7 @@ def _imported(kind: str, path: str) -> Any:
             item=f"{kind} {path!r}",
             wanted="the import path of a class or function, package.module:Class",
             got=f"{type(error).__name__}: {error}",
-            fix="install that package, or correct the path",
+            fix="install that package, add its folder to PYTHONPATH, or correct the path",
         ) from error
 
 

@@ -13,9 +13,25 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File, Files
 
+import miue.common.parts
+
 ROOT = Path(__file__).resolve().parents[1]
 INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.S)
 BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.S)
+
+
+PARTS = re.compile(r"^<!-- parts: (\w+) -->$", re.M)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Return the page with a reference of every part of miue where a line says ``<!-- parts: NETWORKS -->``."""
+    return PARTS.sub(lambda found: "\n\n".join(f"::: {path}" for path in part_paths(found[1])), markdown)
+
+
+def part_paths(registry: str) -> list[str]:
+    """Return the dotted paths of the parts of miue in a registry, each once."""
+    parts = getattr(miue.common.parts, registry)
+    return list(dict.fromkeys(parts.path_of_own(name).replace(":", ".") for name in parts.own_names()))
 
 
 def on_page_content(content: str, **_: Any) -> str:

@@ -52,7 +52,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
     ),
     "compact": lambda out: train(bright_bags(), out, encoder="compact"),
     "mlp": lambda out: train(separable_bags(), out, options={"encoder.width": 64, "encoder.standardise": True}),
-    "torchmil": lambda out: train(bright_bags(), out, network="torchmil-abmil", method="deterministic"),
+    "torchmil": lambda out: train(bright_bags(), out, network="torchmil-abmil", method="softmax"),
     "ensemble": lambda out: train(bright_bags(), out, **ENSEMBLE),
     "cross-validation": validate,
 }

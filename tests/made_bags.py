@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import inspect
+from typing import Any
+
 import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.methods import METHODS
-from miue.networks import NETWORKS
+from miue.networks import NETWORKS, MILNetwork, PaddedNetwork
+from miue.networks.encoders import Encoder
 
+TORCHMIL_NETWORKS = [name for name in NETWORKS if name.startswith("torchmil-")]
+RAGGED_NETWORKS = [name for name, network in NETWORKS.items() if not issubclass(network, PaddedNetwork)]
 FITTING = [
     (method, network)
     for method in METHODS
-    for network in NETWORKS
+    for network in RAGGED_NETWORKS
     if method != "bayes-mil" or network in ("attention", "gated-attention")
 ]
 """Every method with every network that it takes."""
+
+
+def build_network(name: str, encoder: Encoder, classes: int, **options: Any) -> MILNetwork:
+    """The network of this name with those of the options that it has."""
+    known = inspect.signature(NETWORKS[name]).parameters
+    return NETWORKS[name](encoder, classes, **{key: value for key, value in options.items() if key in known})
 
 
 def separable_bags(count: int = 40, width: int = 5, seed: int = 0) -> BagDataset:

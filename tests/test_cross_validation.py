@@ -164,7 +164,7 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_folds_without_validation_bags_train_on_all_the_others(tmp_path: Path) -> None:
     miue.write_store(tmp_path / "store", separable_bags(40))
-    words = ("cross-validate", tmp_path / "store", "--folds", "4", "--method", "deterministic", "--quiet")
+    words = ("cross-validate", tmp_path / "store", "--folds", "4", "--method", "softmax", "--quiet")
     every = (*words, "--set", "max_epochs=2", "--distance", "none", "--set", "validation_fraction=0")
     result = CliRunner().invoke(app, [*map(str, every), "--out", str(tmp_path / "cv")])
     assert result.exit_code == 0, result.output

@@ -30,7 +30,7 @@ def train(bags: BagDataset, method: str = "mirel", distances: tuple[str, ...] = 
     )
 
 
-@pytest.mark.parametrize("method", ["mirel", "deterministic", "deep-ensemble", "mc-dropout", "bayes-mil"])
+@pytest.mark.parametrize("method", ["mirel", "softmax", "deep-ensemble", "mc-dropout", "bayes-mil"])
 def test_any_method_carries_distances_that_survive_saving(method: str, bags: BagDataset, tmp_path: Path) -> None:
     model = train(bags, method)
     first = model.predict(bags)
@@ -45,7 +45,7 @@ def test_any_method_carries_distances_that_survive_saving(method: str, bags: Bag
             np.testing.assert_allclose(theirs.scores[name], values, rtol=1e-10)
 
 
-@pytest.mark.parametrize("method", ["deterministic", "mc-dropout"])
+@pytest.mark.parametrize("method", ["softmax", "mc-dropout"])
 def test_distances_are_taken_from_features_without_dropout(method: str, bags: BagDataset) -> None:
     model = train(bags, method, ("knn",))
     instances = bags.batch(np.arange(len(bags))).instances

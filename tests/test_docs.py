@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ import miue.evidence
 from miue.cli import app
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("tutorial", "howto/tables", "howto/images", "howto/other_tools")
+PAGES = ("tutorial", "howto/tables", "howto/images", "howto/other_tools", "howto/own_network")
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 
 
@@ -35,7 +37,16 @@ def resolved(name: str) -> Any:
 
 
 def named(path: Path) -> list[str]:
-    return re.findall(r"^::: (\S+)$", path.read_text(), re.M)
+    return re.findall(r"^::: (\S+)$", hooks().on_page_markdown(path.read_text()), re.M)
+
+
+def hooks() -> Any:
+    """Return what the documentation is built with."""
+    spec = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -44,10 +55,14 @@ def test_commands_and_code_of_a_page_run_in_their_order(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```(sh|python)\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.S)
-    assert {language for language, _ in blocks} == {"sh", "python"}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    blocks = re.findall(r"```(sh|python)(?: title=\"(\S+)\")?\n(.*?)```", (DOCS / f"{page}.md").read_text(), re.S)
+    assert {language for language, _, _ in blocks} == {"sh", "python"}
     scope: dict[str, object] = {}
-    for language, block in blocks:
+    for language, title, block in blocks:
+        if title:
+            Path(title).write_text(block)
+            continue
         if language == "python":
             exec(compile(block, f"{page}.md", "exec"), scope)
             continue
@@ -64,7 +79,7 @@ def test_every_name_of_the_reference_exists_and_is_documented(page: Path) -> Non
     assert names
     for name in names:
         found = resolved(name)
-        assert isinstance(found, dict | list | tuple) or found.__doc__, name
+        assert isinstance(found, Mapping | list | tuple) or found.__doc__, name
 
 
 def test_every_public_name_is_in_the_reference() -> None:

@@ -27,7 +27,8 @@ from miue.sklearn.classifier import MILUncertaintyClassifier
 from miue.sklearn.grouping import held_out_groups
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-2}
-SMALL = {"encoder.width": 16, "network.hidden": 8}
+SMALL = {"encoder.width": 16, "network.hidden": 8, "method.residual_hidden": 8}
+OF_ANY_NETWORK = {"encoder.width": 16, "method.residual_hidden": 8}
 
 
 def classifier(**more: Any) -> MILUncertaintyClassifier:
@@ -159,9 +160,8 @@ def test_three_classes_are_learned_whichever_is_the_negative_one(arrays: list[np
 
 def test_a_grid_search_over_options_and_settings(arrays: list[np.ndarray], labels: np.ndarray) -> None:
     grid = {"network": ["mean", "attention"], "settings__learning_rate": [1e-9, 1e-2]}
-    search = GridSearchCV(classifier(settings={**QUICK, "max_epochs": 6}, distances=()), grid, cv=2).fit(
-        arrays, labels
-    )
+    found = classifier(settings={**QUICK, "max_epochs": 6}, options=OF_ANY_NETWORK, distances=())
+    search = GridSearchCV(found, grid, cv=2).fit(arrays, labels)
     assert search.best_params_["settings__learning_rate"] == 1e-2
     assert search.best_estimator_.settings["max_epochs"] == 6
     assert len(set(search.cv_results_["mean_test_score"])) > 1
@@ -177,7 +177,7 @@ def test_rows_are_routed_through_a_pipeline_and_a_search(arrays: list[np.ndarray
     ids, row_labels = np.repeat(np.arange(40), sizes), np.repeat(labels, sizes)
     with sklearn.config_context(enable_metadata_routing=True):
         bags_known = (
-            classifier(distances=())
+            classifier(options=OF_ANY_NETWORK, distances=())
             .set_fit_request(bag_ids=True, groups=False)
             .set_predict_request(bag_ids=True)
             .set_predict_proba_request(bag_ids=True)

@@ -24,7 +24,9 @@ from miue.networks import base as networks
 
 
 def method_of(name: str, network: str, dropout: float = 0.0) -> miue.methods.Method:
-    options: dict[str, float] = {"encoder.width": 16, "network.hidden": 8}
+    options: dict[str, float] = {"encoder.width": 16}
+    if network not in ("mean", "max"):
+        options["network.hidden"] = 8
     if name == "deep-ensemble":
         options["method.size"] = 2
     if dropout:
@@ -39,7 +41,7 @@ def test_a_bag_is_predicted_in_blocks_as_it_is_whole(
 ) -> None:
     method, bags = method_of(name, network), separable_bags(6)
     if name == "mc-dropout":  # its draws depend on how many instances are encoded at once
-        method = METHODS["deterministic"](method.network)
+        method = METHODS["softmax"](method.network)
     whole = prediction.predict(method, bags)
     monkeypatch.setattr(prediction, "BLOCK_INSTANCES", 3)
     parts = prediction.predict(method, bags)
@@ -63,7 +65,7 @@ def test_distances_are_scored_block_by_block(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("name", ["mirel", "deterministic"])
+@pytest.mark.parametrize("name", ["mirel", "softmax"])
 def test_gradients_through_chunks_are_those_of_the_whole(
     name: str, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +89,7 @@ def test_dropout_is_drawn_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(networks, "ENCODED_AT_ONCE", 15)
     batch = separable_bags(4).batch(range(4))
     batch = replace(batch, instances=batch.instances.double())
-    method = method_of("deterministic", "attention", 0.3).double().train()
+    method = method_of("softmax", "attention", 0.3).double().train()
     weight = next(method.network.encoder.parameters())
 
     def loss() -> torch.Tensor:
@@ -107,7 +109,7 @@ def test_dropout_is_drawn_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_chunks_keep_less_than_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    method = method_of("deterministic", "attention").train()
+    method = method_of("softmax", "attention").train()
     instances = torch.randn(200, 5)
 
     def saved() -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from made_bags import FITTING
+from made_bags import FITTING, RAGGED_NETWORKS, build_network
 from torch import Tensor
 
 from miue.bags.dataset import BagBatch
@@ -16,7 +16,7 @@ from miue.distributions import Dirichlet
 from miue.evidence import alpha_of
 from miue.evidence.losses import EvidentialLoss
 from miue.methods import METHODS, MIREL, Method
-from miue.networks import NETWORKS, initialise
+from miue.networks import initialise
 from miue.networks.encoders import MLP
 
 
@@ -31,7 +31,7 @@ def batch_of(sizes: list[int], labels: list[int]) -> BagBatch:
 
 def build(method: str, network: str = "attention", classes: int = 2, **options: Any) -> Method:
     dropout = METHODS[method].encoder_defaults.get("dropout", 0.0)
-    net = NETWORKS[network](MLP((5,), width=7, dropout=dropout), classes, hidden=11)
+    net = build_network(network, MLP((5,), width=7, dropout=dropout), classes, hidden=11)
     built = METHODS[method](net, **options)
     initialise(built, torch.Generator().manual_seed(3))
     return built.double()
@@ -78,7 +78,7 @@ def reference_mirel_loss(model: MIREL, batch: BagBatch, epoch: int) -> Tensor:
     return total / len(batch.labels)
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", RAGGED_NETWORKS)
 def test_the_mirel_loss_is_that_of_the_paper(network: str) -> None:
     model, batch = build("mirel", network, fisher_coefficient=0.05), batch_of([3, 1, 4, 1], [0, 1, 1, 0])
     assert isinstance(model, MIREL)

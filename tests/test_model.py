@@ -29,7 +29,7 @@ def train(bags: BagDataset, **more: Any) -> miue.Model:
 
 @pytest.mark.parametrize(("method", "network"), FITTING)
 def test_a_saved_model_predicts_as_before(network: str, method: str, tmp_path: Path, bags: BagDataset) -> None:
-    options = {"network.hidden": 17, **({"method.size": 3} if method == "deep-ensemble" else {})}
+    options = {"encoder.width": 17, **({"method.size": 3} if method == "deep-ensemble" else {})}
     model = train(bags, network=network, method=method, options=options)
     model.save(tmp_path / "model")
     files = sorted(p.name for p in (tmp_path / "model").iterdir())
@@ -153,8 +153,17 @@ def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagData
         ({"options": {"hidden": 3}}, "option 'hidden'"),
         (
             {"options": {"network.hidden": "many"}},
-            "option 'network.hidden': expected a value like 256, got 'many'",
+            "option 'network.hidden': expected a valid integer, such as 256, got 'many'",
         ),
+        (
+            {"options": {"network.hidden": None}},
+            "'network.hidden': expected a valid integer, such as 256, got None",
+        ),
+        ({"options": {"network.hidden": True}}, "'network.hidden': expected a valid integer"),
+        ({"options": {"method.red": 5}}, "option 'method.red': expected a valid boolean, such as True, got 5"),
+        ({"options": {"method.activation": 3}}, "option 'method.activation': expected a valid string"),
+        ({"options": {"encoder.dropout": 1.5}}, "option 'encoder.dropout': expected less than or equal to 1"),
+        ({"network": "mean", "options": {"network.hidden": 3}}, "expected no options: network 'mean' has none"),
         ({"options": {"method.routing": "sideways"}}, "gradient routing 'sideways'"),
     ],
 )
@@ -179,7 +188,7 @@ def test_a_setting_that_does_not_exist_is_answered(settings: dict[str, object], 
 
 
 def test_an_option_of_the_wrong_size_is_answered(bags: BagDataset) -> None:
-    with pytest.raises(ConfigError, match="options it can be built with"):
+    with pytest.raises(ConfigError, match="expected greater than or equal to 1, such as 256, got -3"):
         train(bags, options={"network.hidden": -3})
 
 
@@ -231,8 +240,8 @@ def test_predictions_of_another_tool_are_decided_on_without_weights(bags: BagDat
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ({"network.hidden": 0}, "a layer of size 0"),
-        ({"encoder.width": 0}, "a layer of size 0"),
+        ({"network.hidden": 0}, "greater than or equal to 1"),
+        ({"encoder.width": 0}, "greater than or equal to 1"),
         ({"method.background": 7}, "expected a class from 0 to 1"),
         ({"method.fisher_coefficient": -1.0}, "expected a number from 0"),
         ({"method.annealing_epochs": 0}, "expected at least 1"),

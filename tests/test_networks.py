@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from made_bags import RAGGED_NETWORKS, build_network
 from torch import Tensor
 
 from miue.bags.segments import Segments
@@ -18,12 +19,12 @@ WIDTH, CLASSES = 7, 3
 
 
 def build(name: str, classes: int = CLASSES, dropout: float = 0.0) -> MILNetwork:
-    network = NETWORKS[name](MLP((5,), width=WIDTH, dropout=dropout), classes, hidden=11)
+    network = build_network(name, MLP((5,), width=WIDTH, dropout=dropout), classes, hidden=11)
     initialise(network, torch.Generator().manual_seed(3))
     return network.double()
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", RAGGED_NETWORKS)
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sizes=st.one_of(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.just([1, 1031, 2])))
 def test_ragged_equals_one_bag_at_a_time_in_value_and_gradient(name: str, sizes: list[int]) -> None:
@@ -43,7 +44,7 @@ def test_ragged_equals_one_bag_at_a_time_in_value_and_gradient(name: str, sizes:
         torch.testing.assert_close(packed, single)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", RAGGED_NETWORKS)
 def test_the_order_of_instances_does_not_matter(name: str) -> None:
     network, instances = build(name), torch.randn(13, 5, dtype=torch.float64)
     shuffled = instances[torch.randperm(13)]
@@ -51,7 +52,7 @@ def test_the_order_of_instances_does_not_matter(name: str) -> None:
     torch.testing.assert_close(network(instances, segments).bag_logits, network(shuffled, segments).bag_logits)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", RAGGED_NETWORKS)
 def test_an_instance_scores_as_a_bag_of_its_copies(name: str) -> None:
     network, instances = build(name), torch.randn(3, 5, dtype=torch.float64)
     single = network(instances, Segments.of(3)).instance_logits
@@ -97,7 +98,7 @@ def test_dual_stream_follows_its_definition() -> None:
     torch.testing.assert_close(network(instances, Segments.of(9)).bag_logits, expected)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", RAGGED_NETWORKS)
 def test_held_instance_logits_equal_t_and_pass_gradient_to_the_features_alone(name: str) -> None:
     network = build(name)
     features = torch.randn(5, WIDTH, dtype=torch.float64, requires_grad=True)
@@ -113,7 +114,7 @@ def test_held_instance_logits_equal_t_and_pass_gradient_to_the_features_alone(na
     assert all(parameter.grad is None for parameter in network.parameters())
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", RAGGED_NETWORKS)
 def test_a_bag_of_one_hundred_thousand_instances_is_scored(name: str) -> None:
     network, instances = build(name).float(), torch.randn(100_000, 5)
     with torch.no_grad():
@@ -170,7 +171,7 @@ def test_images_too_small_for_an_encoder_are_refused() -> None:
         MLP((8, 8, 1))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", RAGGED_NETWORKS)
 def test_evaluation_mode_turns_dropout_off(name: str) -> None:
     network, instances = build(name, dropout=0.5), torch.randn(6, 5, dtype=torch.float64)
     segments = Segments.of(6)

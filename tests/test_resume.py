@@ -28,7 +28,7 @@ KINDS: dict[str, tuple[BagDataset, dict[str, Any]]] = {
     "alexnet": (bright_bags(12, side=15, channels=3), {"encoder": "alexnet"}),
     "compact": (bright_bags(), {"encoder": "compact"}),
     "mlp": (separable_bags(24), {"encoder": "mlp", "options": {"encoder.standardise": True}}),
-    "torchmil-transmil": (bright_bags(), {"network": "torchmil-transmil", "method": "deterministic"}),
+    "torchmil-transmil": (bright_bags(), {"network": "torchmil-transmil", "method": "softmax"}),
     "bayes-mil": (bright_bags(), {"method": "bayes-mil"}),
     "ensemble": (bright_bags(), {"method": "deep-ensemble", "options": {"method.size": 2}}),
 }

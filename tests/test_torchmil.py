@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_bags import separable_bags
+from made_bags import TORCHMIL_NETWORKS, build_network, separable_bags
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
@@ -20,7 +20,7 @@ from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.distributions import Dirichlet
 from miue.methods import METHODS, MIREL
-from miue.networks import NETWORKS, TORCHMIL_NETWORKS, MILNetwork, PaddedNetwork, initialise, padded
+from miue.networks import MILNetwork, PaddedNetwork, initialise, padded
 from miue.networks.base import instance_logits_of_features
 from miue.networks.encoders import MLP
 from miue.networks.padded import bags_of_like_size, padded_positions
@@ -33,8 +33,7 @@ models = pytest.importorskip("torchmil.models", reason="needs the extra 'torchmi
 
 
 def build(name: str, classes: int = CLASSES, **options: Any) -> MILNetwork:
-    registry = {**NETWORKS, **TORCHMIL_NETWORKS}
-    network = registry[name](MLP((5,), width=WIDTH), classes, hidden=HIDDEN, **options)
+    network = build_network(name, MLP((5,), width=WIDTH), classes, hidden=HIDDEN, **options)
     initialise(network, torch.Generator().manual_seed(3))
     return network.double().eval()
 
@@ -212,7 +211,7 @@ def test_mirel_learns_with_the_attention_of_torchmil() -> None:
     assert np.mean(predictions.instances.predicted == held_back.instance_labels.values) > 0.9
 
 
-@pytest.mark.parametrize("method", ["deterministic", "deep-ensemble", "mc-dropout", "edl", "i-edl"])
+@pytest.mark.parametrize("method", ["softmax", "deep-ensemble", "mc-dropout", "edl", "i-edl"])
 def test_other_methods_take_torchmil_networks(method: str) -> None:
     options = {
         "network.hidden": 8,

@@ -36,7 +36,7 @@ def quick_train(bags: BagDataset, **more: Any) -> miue.Model:
     return miue.train(bags, settings=settings, progress=False, device="cpu", **more)
 
 
-@pytest.mark.parametrize("method", ["mirel", "deterministic"])
+@pytest.mark.parametrize("method", ["mirel", "softmax"])
 def test_training_learns_bags_and_instances_from_bag_labels(method: str) -> None:
     model = quick_train(separable_bags(160), method=method, settings={"max_epochs": 25, "stop_patience": 25})
     test = separable_bags(60, seed=1)
@@ -306,4 +306,4 @@ def test_a_class_too_small_to_hold_out_from_is_named() -> None:
 
 def test_a_learning_rate_that_diverges_is_reported(bags: BagDataset) -> None:
     with pytest.raises(DataError, match="a finite loss"):
-        quick_train(bags, method="deterministic", settings={"learning_rate": 1e30, "max_epochs": 20})
+        quick_train(bags, method="softmax", settings={"learning_rate": 1e30, "max_epochs": 20})

@@ -180,7 +180,7 @@ def test_a_run_without_a_finished_epoch_does_not_block_the_next_try(tmp_path: Pa
     with pytest.raises(DataError, match="a finite loss"):
         miue.train(
             bags,
-            method="deterministic",
+            method="softmax",
             settings={"learning_rate": 1e30, "max_epochs": 1},
             out=out,
             progress=False,
@@ -189,7 +189,7 @@ def test_a_run_without_a_finished_epoch_does_not_block_the_next_try(tmp_path: Pa
     assert (out / "run.json").exists()
     (out / "checkpoints").mkdir(exist_ok=True)
     (out / "checkpoints" / "best.safetensors").write_bytes(b"half an epoch")
-    train(out, if_exists="resume", method="deterministic")
+    train(out, if_exists="resume", method="softmax")
     other = tmp_path / "other"
     other.mkdir()
     (other / "run.json").write_text("{}")

@@ -9,6 +9,7 @@ import typer
 
 from miue.cli.given import read_given
 from miue.cli.held_out import calibration_bags
+from miue.cli.options import Trust
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import ConfigError, unknown_name
@@ -72,6 +73,7 @@ def calibrate(
     ] = False,
     device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Calibrate a model, or the predictions of any tool, on labelled bags that took no part in training.
 
@@ -105,7 +107,7 @@ def calibrate(
         predictions, about = read_tables(bags), {"table": str(bags)}
         names = [name.strip() for name in source.classes.split(",")] if source.classes else []
     elif run is not None and held_out is not None and bags is None:
-        model, chosen, about = _opened(run, held_out, source, split, quiet)
+        model, chosen, about = _opened(run, held_out, source, split, quiet, trust)
         parts.check_bags(
             chosen.ids,
             chosen.labels,
@@ -229,7 +231,7 @@ def calibration_table(calibration: Calibration) -> TextTable:
 
 
 def _opened(
-    run: Path, path: Path, source: Source, split: str | None, quiet: bool
+    run: Path, path: Path, source: Source, split: str | None, quiet: bool, trust: bool
 ) -> tuple[Model, BagDataset, dict[str, Any]]:
     """Return the model without the decisions of an older calibration, the calibration bags, and what they are."""
     from dataclasses import replace
@@ -237,7 +239,7 @@ def _opened(
     from miue.io.labels.run_labels import with_labels_of_run
     from miue.model.model import Model
 
-    model = replace(Model.load(run), calibration=None)
+    model = replace(Model.load(run, trust=trust), calibration=None)
     opened = open_bags(
         path,
         source.of_model(model.contract.class_names),

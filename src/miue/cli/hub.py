@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from miue.cli.options import Trust
 from miue.common.terminal import say
 
 hub_app = typer.Typer(
@@ -31,6 +32,7 @@ def hub_card(
         str | None, typer.Option("--license", help="Identifier such as apache-2.0; without it none is stated.")
     ] = None,
     overwrite: Overwrite = False,
+    trust: Trust = False,
 ) -> None:
     """Write RUN/README.md: what the model is and takes, its training, what was measured, and its limits.
 
@@ -39,7 +41,7 @@ def hub_card(
     """
     from miue.hub import write_card
 
-    path = write_card(run, evaluation=evaluation, title=title, licence=licence, overwrite=overwrite)
+    path = write_card(run, evaluation=evaluation, title=title, licence=licence, overwrite=overwrite, trust=trust)
     say(f"Card written: {path}. Read it before you share it.")
     if licence is None:
         say("It states no license; add one with --license, or by hand.")
@@ -50,11 +52,12 @@ def hub_push(
     run: Run,
     repository: Repository,
     public: Annotated[bool, typer.Option("--public", help="Make a new repository public, not private.")] = False,
+    trust: Trust = False,
 ) -> None:
     """Upload a model with its card: config, weights, distances and calibration; no checkpoints, no logs."""
     from miue.hub import push
 
-    say(f"Uploaded: {push(run, repository, private=not public)}")
+    say(f"Uploaded: {push(run, repository, private=not public, trust=trust)}")
 
 
 @hub_app.command("pull")
@@ -65,9 +68,13 @@ def hub_pull(
         str | None, typer.Option(help="Branch, tag or commit; a commit always gives the same model.")
     ] = None,
     overwrite: Overwrite = False,
+    trust: Trust = False,
 ) -> None:
-    """Download a model and see that it loads: tensors and JSON alone, nothing of it is run."""
+    """Download a model and see that it loads: tensors and JSON alone.
+
+    Nothing of it is run. Code that it names by import path is run with --trust, from packages installed here.
+    """
     from miue.hub import pull
 
-    model = pull(repository, out, revision=revision, overwrite=overwrite)
+    model = pull(repository, out, revision=revision, overwrite=overwrite, trust=trust)
     say(f"{model.config.method.name} on {model.config.network.name}, weights {model.weights_sha256}: {out}")

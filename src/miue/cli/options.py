@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from miue.common.errors import ConfigError
+from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
@@ -18,14 +19,27 @@ Device = Annotated[str, typer.Option(help="auto, cpu, gpu, or a name that torch 
 Network = Annotated[
     str,
     typer.Option(
-        help="mean, max, attention, gated-attention or dsmil; with the extra 'torchmil' also torchmil-abmil, "
-        "torchmil-dsmil, torchmil-transmil and torchmil-clam-sb."
+        help=f"{NETWORKS.help()}, where torchmil-… need the extra 'torchmil'; or a class of your own as its "
+        "import path, package.module:Class."
     ),
 ]
-Method = Annotated[
-    str, typer.Option(help="mirel, i-edl, edl, deterministic, deep-ensemble, mc-dropout or bayes-mil.")
+Method = Annotated[str, typer.Option(help=f"{METHODS.help()}, or the import path of a class of your own.")]
+Encoder = Annotated[str, typer.Option(help=f"auto, {ENCODERS.help()}, or the import path of a class of your own.")]
+Distances = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--distance",
+        help="Scores of how far an instance is from the training instances, fitted after training: "
+        f"{DISTANCES.help()} (knn is the default), or none; may be repeated.",
+    ),
 ]
-Encoder = Annotated[str, typer.Option(help="mlp, lenet, alexnet, compact, or auto.")]
+Trust = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Run the code of others that the model names by import path, from the packages installed here.",
+    ),
+]
 Value = bool | int | float | str | None
 
 

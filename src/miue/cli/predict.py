@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.export import check_exports, export_beside
-from miue.cli.options import Device, Out, Overwrite, Quiet
+from miue.cli.options import Device, Out, Overwrite, Quiet, Trust
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
@@ -44,6 +44,7 @@ def predict(
     ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    trust: Trust = False,
     device: Device = "auto",
 ) -> None:
     """Predict bags and instances with their uncertainty, as plain tables.
@@ -64,7 +65,7 @@ def predict(
     refuse_existing(out, overwrite=overwrite)
     check_exports(export or [])
     torch_device(device)
-    model = Model.load(run)
+    model = Model.load(run, trust=trust)
     opened = open_bags(
         bags,
         source.of_model(model.contract.class_names),

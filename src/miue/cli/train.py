@@ -10,6 +10,7 @@ import typer
 from miue.cli.interrupt import kept_epochs, kept_on_interrupt
 from miue.cli.options import (
     Device,
+    Distances,
     Encoder,
     Method,
     Network,
@@ -42,13 +43,7 @@ def train(
             "max_epochs=50, network.hidden=128, method.routing=through-estimator; may be repeated.",
         ),
     ] = None,
-    distance: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Scores of how far an instance lies from the training instances, fitted after training: knn "
-            "(the default), mahalanobis, class-mahalanobis, reconstruction, or none; may be repeated."
-        ),
-    ] = None,
+    distance: Distances = None,
     tracker: Annotated[
         list[str] | None,
         typer.Option(

@@ -82,6 +82,7 @@ def write_card(
     title: str | None = None,
     licence: str | None = None,
     overwrite: bool = False,
+    trust: bool = False,
 ) -> Path:
     """Write README.md, the model card, into a model's folder, and return its path.
 
@@ -91,6 +92,7 @@ def write_card(
         title: what to call the model; else the folder's name.
         licence: identifier such as "apache-2.0"; the choice is yours, and without it the card states none.
         overwrite: replace a card that is there.
+        trust: whether to run parts of the model that are not of miue.
 
     Raises:
         StorageError: no model, no such evaluation, or a card that may not be replaced.
@@ -100,7 +102,7 @@ def write_card(
     folder = Path(folder)
     refuse_existing(folder / CARD, overwrite=overwrite)
     measured = None if evaluation is None else read_json(Path(evaluation), what="evaluation")
-    model, title = Model.load(folder), title or folder.resolve().name
+    model, title = Model.load(folder, trust=trust), title or folder.resolve().name
     files = [file.name for file in folder.iterdir()]
     run = read_json(folder / "run.json", what="run") if "run.json" in files else {}
     settings = run.get("training", {})

@@ -16,20 +16,21 @@ FILES = ("config.json", "model.safetensors", "distances.safetensors", "calibrati
 """What travels: JSON, tensors and the card. Nothing else is sent or fetched, and none of it holds code."""
 
 
-def push(folder: Path | str, repository: str, *, private: bool = True) -> str:
+def push(folder: Path | str, repository: str, *, private: bool = True, trust: bool = False) -> str:
     """Upload a model's folder and return where it lies; checkpoints, logs and trackers stay.
 
     Args:
         folder: a model with a card.
         repository: "OWNER/NAME"; made if it is not there.
         private: make it private; one that is there stays as it is.
+        trust: whether to run parts that are not of miue.
 
     Raises:
         ConfigError: huggingface_hub is not installed.
         StorageError: no model, no card of these weights, or a refusal of the Hub.
     """
     folder, hub = Path(folder), _hub()
-    model = Model.load(folder)
+    model = Model.load(folder, trust=trust)
     if not (folder / CARD).exists() or model.weights_sha256 not in (folder / CARD).read_text("utf-8", "replace"):
         raise StorageError(
             item=f"model {str(folder)!r}",
@@ -50,7 +51,9 @@ def push(folder: Path | str, repository: str, *, private: bool = True) -> str:
     return f"https://huggingface.co/{repository}"
 
 
-def pull(repository: str, out: Path | str, *, revision: str | None = None, overwrite: bool = False) -> Model:
+def pull(
+    repository: str, out: Path | str, *, revision: str | None = None, overwrite: bool = False, trust: bool = False
+) -> Model:
     """Download a model to the folder ``out``, see that it loads, and return it.
 
     Args:
@@ -58,6 +61,7 @@ def pull(repository: str, out: Path | str, *, revision: str | None = None, overw
         out: folder to write, whole or not at all.
         revision: branch, tag or commit; a commit always gives the same model.
         overwrite: replace what ``out`` holds.
+        trust: whether to run parts that are not of miue, which have to be installed here.
 
     Raises:
         ConfigError: huggingface_hub is not installed.
@@ -73,8 +77,8 @@ def pull(repository: str, out: Path | str, *, revision: str | None = None, overw
         for name in FILES:
             if (Path(fetched) / name).is_file():
                 shutil.copyfile(Path(fetched) / name, folder / name)
-        Model.load(folder)
-    return Model.load(out)
+        Model.load(folder, trust=trust)
+    return Model.load(out, trust=trust)
 
 
 def _hub() -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from miue.io.folders.listing import describe_bag_files
 from miue.io.tables.long_table import is_long_table
 from miue.model.config import Component
 from miue.predictions.csv import read_text_columns
+
+if TYPE_CHECKING:
+    from miue.model.model import SavedConfig
 
 
 def describe(
@@ -184,8 +187,18 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
     return splits
 
 
+def _count_parameters(path: Path, saved: SavedConfig) -> int | str:
+    """Return the numbers that training set, or why they are not counted: code of others is not run for that."""
+    from miue.model.model import read_shapes
+
+    parts = (saved.model.encoder, saved.model.network, saved.model.method)
+    if foreign := [part.import_path for part in parts if part.import_path]:
+        return f"not counted, as parts are not of miue: {', '.join(foreign)}"
+    return int(sum(np.prod(shape) for shape in read_shapes(path, saved).values()))
+
+
 def _describe_run(path: Path) -> dict[str, Any]:
-    from miue.model.model import check_config, read_config, read_shapes
+    from miue.model.model import check_config, read_config
 
     finished = (path / "config.json").exists()
     if finished:
@@ -204,7 +217,7 @@ def _describe_run(path: Path) -> dict[str, Any]:
     }
     if finished:
         description["training"] = saved.about
-        description["parameters"] = int(sum(np.prod(shape) for shape in read_shapes(path, saved).values()))
+        description["parameters"] = _count_parameters(path, saved)
     if (path / "calibration.json").exists():
         parts = Calibration.load(path).model_dump(mode="json")
         description["calibration"] = {name: _facts(part) for name, part in parts.items() if name in _CALIBRATED}

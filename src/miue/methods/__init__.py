@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from miue.common.parts import METHODS as _METHODS
+from miue.common.registry import Registry
 from miue.methods.base import BatchPrediction, Method
 from miue.methods.bayes_mil import BayesMIL
 from miue.methods.deep_ensemble import DeepEnsemble
@@ -10,15 +12,7 @@ from miue.methods.edl import EDL, FisherEDL
 from miue.methods.mc_dropout import MCDropout
 from miue.methods.mirel import MIREL
 
-METHODS: dict[str, type[Method]] = {
-    "deterministic": Deterministic,
-    "deep-ensemble": DeepEnsemble,
-    "mc-dropout": MCDropout,
-    "edl": EDL,
-    "i-edl": FisherEDL,
-    "bayes-mil": BayesMIL,
-    "mirel": MIREL,
-}
+METHODS: Registry[type[Method]] = _METHODS
 
 __all__ = [
     "EDL",

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy, linear, softplus
 from miue.bags.dataset import BagBatch
 from miue.bags.segments import Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
 from miue.common.errors import ConfigError
+from miue.common.option_types import Width
 from miue.common.seeds import seed_of
 from miue.distributions import Categorical
 from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method
@@ -63,8 +64,9 @@ class BayesMIL(Deterministic):
     Reference: Cui et al. 2023, as used by Liu & Ji 2024.
 
     Args:
-        network: "attention" or "gated-attention"; its encoder and widths are used, its attention is
-            replaced by a gated one with distributions.
+        network: "attention" or "gated-attention"; its encoder is used, its attention is replaced by a gated
+            one with distributions.
+        hidden: width of that attention.
         draws: predictions that are averaged.
         weight_divergence: factor of the weights' divergence.
         attention_divergence: factor of the scores' divergence.
@@ -76,6 +78,7 @@ class BayesMIL(Deterministic):
         self,
         network: MILNetwork,
         *,
+        hidden: Width = 256,
         draws: int = 16,
         weight_divergence: float = 1e-8,
         attention_divergence: float = 1e-6,
@@ -88,7 +91,7 @@ class BayesMIL(Deterministic):
                 got=f"{type(network).__name__} with {network.num_classes} classes",
                 fix="choose another method or network",
             )
-        width, hidden = network.encoder.out_features, network.hidden
+        width = network.encoder.out_features
         network.attention = nn.Identity()
         network.head = VariationalLinear(width, network.num_classes, log_alpha=-3.0)
         self.content = VariationalLinear(width, hidden, log_alpha=-1.0)

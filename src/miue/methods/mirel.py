@@ -11,6 +11,7 @@ from torch import Tensor
 from miue.bags.dataset import BagBatch
 from miue.bags.segments import Segments
 from miue.common.errors import out_of_range, unknown_name
+from miue.common.option_types import Width
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ResidualNetwork, alpha_of, residual_log_evidence
 from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise
@@ -34,6 +35,7 @@ class MIREL(FisherEDL):
         strategy: what instances of positive bags learn from their bag's label.
         routing: which parameters the instance loss teaches.
         instance_coefficient: weight of the instance loss beside the bag loss.
+        residual_hidden: width of the residual network's hidden layer.
         background: the class whose bags hold only background instances; None where there is none.
     """
 
@@ -50,6 +52,7 @@ class MIREL(FisherEDL):
         strategy: str = "weighted-evidence",
         routing: str = "through-residual",
         instance_coefficient: float = 1.0,
+        residual_hidden: Width = 256,
         background: int | None = 0,
     ) -> None:
         super().__init__(
@@ -65,7 +68,7 @@ class MIREL(FisherEDL):
             raise unknown_name("gradient routing", routing, get_args(Routing))
         if background is not None and not 0 <= background < network.num_classes:
             raise out_of_range("background", f"a class from 0 to {network.num_classes - 1}, or none", background)
-        self.residual = ResidualNetwork(network.encoder.out_features, network.num_classes, network.hidden)
+        self.residual = ResidualNetwork(network.encoder.out_features, network.num_classes, residual_hidden)
         self.strategy = STRATEGIES[strategy]
         self.routing = routing
         self.instance_coefficient = instance_coefficient

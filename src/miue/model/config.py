@@ -3,29 +3,74 @@
 from __future__ import annotations
 
 import inspect
-import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_serializer,
+)
+from torch import nn
 
-from miue.common.errors import ConfigError, MiueError, unknown_name
+from miue.common.errors import ConfigError, unknown_name
 from miue.common.seeds import seed_of
-from miue.methods import METHODS, Method
-from miue.networks import NETWORKS, TORCHMIL_NETWORKS, initialise
-from miue.networks.encoders import ENCODERS, default_encoder
+from miue.methods import Method
+from miue.model.build import assemble, redraw, weights_to_keep
+from miue.model.options import Option as Option
+from miue.model.options import check_options, option_parameters, options_of_module, unknown_option
+from miue.model.part import Part, PartLike, find_part, saved_part
+from miue.networks import MILNetwork, initialise
+from miue.networks.encoders import default_encoder
+from miue.networks.initialisation import seeded
 
-Option = bool | int | float | str | None
+DEFAULT_NETWORK, DEFAULT_ENCODER = "attention", "auto"
 
 
 class Component(BaseModel):
-    """A network, encoder or method by name, with the options of its constructor that are not left alone."""
+    """A network, encoder or method by name, with the options of its constructor that are not left alone.
+
+    Attributes:
+        name: for a reader; of a part of miue, what it is built by.
+        options: by the names of the constructor's parameters.
+        import_path: "package.module:Class" of a part that is not of miue, else "".
+        package: name and version of the package that it comes from, where known.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
     options: dict[str, Option] = Field(default_factory=dict)
+    import_path: str = ""
+    package: str = ""
+    _part: Part | None = PrivateAttr(default=None)
+
+    @classmethod
+    def of(cls, part: Part, options: Mapping[str, Option]) -> Component:
+        """Return the component that describes a part which is at hand."""
+        component = cls(name=part.name, options=dict(options), import_path=part.import_path, package=part.package)
+        component._part = part
+        return component
+
+    def part(self, kind: str, *, trust: bool) -> Part:
+        """Return the part that it was made of, else the one that it names.
+
+        Raises:
+            ModelError: a part that is not of miue, without trust or not installed.
+            ConfigError: a name that does not exist.
+        """
+        if self._part is not None:
+            return self._part
+        return saved_part(kind, self.name, self.import_path, self.package, trust=trust)
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+        content = handler(self)
+        return {key: value for key, value in content.items() if value or key in ("name", "options")}
 
 
 class ModelConfig(BaseModel):
@@ -41,6 +86,19 @@ class ModelConfig(BaseModel):
         """Return the options that were not left alone, as "network.hidden"."""
         parts = {"encoder": self.encoder, "network": self.network, "method": self.method}
         return {f"{part}.{key}": value for part, one in parts.items() for key, value in one.options.items()}
+
+    def parts(self, *, trust: bool = False) -> dict[str, Part]:
+        """Return encoder, network and method by kind.
+
+        Raises:
+            ModelError, ConfigError: as ``Component.part`` does.
+        """
+        return {kind: getattr(self, kind).part(kind, trust=trust) for kind in ("encoder", "network", "method")}
+
+    @property
+    def is_own(self) -> bool:
+        """Whether all parts are of miue, so that what is saved of them needs no trust."""
+        return all(part.is_own for part in self.parts(trust=True).values())
 
 
 class TrainingConfig(BaseModel):
@@ -83,43 +141,90 @@ class DataContract(BaseModel):
 
 def model_config(
     *,
-    network: str,
-    method: str,
-    encoder: str,
+    network: PartLike,
+    method: PartLike,
+    encoder: PartLike,
     instance_shape: tuple[int, ...],
     options: Mapping[str, Option],
 ) -> ModelConfig:
-    """Return the config that the names and ``options`` describe.
+    """Return the config that the parts and ``options`` describe.
 
     Args:
-        network: name of a network.
-        method: name of a method.
-        encoder: name of an encoder, or "auto" for the one that suits the data.
+        network: name, import path, class, factory or module.
+        method: name, import path, class, factory or module, which brings its network.
+        encoder: name, import path, class, factory or module, or "auto" for the one that suits the data.
         instance_shape: shape of one instance.
         options: values by "network.hidden", "encoder.width", "method.routing" and the like.
 
     Raises:
-        ConfigError: a name or option does not exist; the nearest that does is named.
+        ConfigError: a name or option does not exist, and the nearest that does is named; or an option has a value
+            of another type.
     """
-    chosen = {
-        "encoder": default_encoder(instance_shape) if encoder == "auto" else encoder,
-        "network": network,
-        "method": method,
-    }
-    given: dict[str, dict[str, Option]] = {part: {} for part in chosen}
-    given["encoder"].update(_component("method", method).encoder_defaults)
+    parts = _chosen_parts(network, method, encoder, instance_shape)
+    by_kind: dict[str, dict[str, Option]] = {kind: {} for kind in parts}
+    for kind, part in parts.items():
+        if part.is_built:
+            by_kind[kind] = options_of_module(part)[0]
+    known = {} if parts["encoder"].is_built else option_parameters(parts["encoder"])
+    defaults = getattr(parts["method"].make, "encoder_defaults", {})
+    by_kind["encoder"].update({name: value for name, value in defaults.items() if name in known})
     for key, value in options.items():
-        part, _, option = key.partition(".")
-        if part not in given or not option:
-            known = [f"{p}.{o}" for p, name in chosen.items() for o in _options(p, name)]
-            raise unknown_name("option", key, known)
-        given[part][option] = value
-    for part, name in chosen.items():
-        for option in given[part]:
-            if option not in _options(part, name):
-                known = [f"{part}.{known}" for known in _options(part, name)]
-                raise unknown_name("option", f"{part}.{option}", known)
-    return ModelConfig(**{part: Component(name=name, options=given[part]) for part, name in chosen.items()})
+        kind, _, option = key.partition(".")
+        if kind not in parts or not option:
+            raise unknown_option(key, *parts.values())
+        if not isinstance(value, bool | int | float | str | None):
+            raise ConfigError(
+                item=f"option {key!r}",
+                wanted="a number, a text, True, False or None",
+                got=repr(value),
+                fix="give the part a class or factory that needs no such option",
+            )
+        if parts[kind].is_built:
+            check_options(parts[kind], {option: value})
+        by_kind[kind][option] = value
+    for kind, part in parts.items():
+        if not part.is_built:
+            check_options(part, by_kind[kind])
+    return ModelConfig(**{kind: Component.of(part, by_kind[kind]) for kind, part in parts.items()})
+
+
+def _chosen_parts(
+    network: PartLike, method: PartLike, encoder: PartLike, instance_shape: tuple[int, ...]
+) -> dict[str, Part]:
+    """Return encoder, network and method, of which one that is built already brings those within it."""
+    chosen_method = find_part("method", method)
+    if isinstance(chosen_method.make, Method):
+        _leave_alone("network", network, DEFAULT_NETWORK, "the method")
+        network = chosen_method.make.network
+    chosen_network = find_part("network", network)
+    if isinstance(chosen_network.make, MILNetwork):
+        _leave_alone("encoder", encoder, DEFAULT_ENCODER, "the network")
+        encoder = chosen_network.make.encoder
+    if isinstance(encoder, str) and encoder == DEFAULT_ENCODER:
+        plain = len(instance_shape) == 1 and takes_features(chosen_network)
+        encoder = "identity" if plain else default_encoder(instance_shape)
+    return {"encoder": find_part("encoder", encoder), "network": chosen_network, "method": chosen_method}
+
+
+def _leave_alone(kind: str, value: PartLike, default: str, owner: str) -> None:
+    if not (isinstance(value, str) and value == default):
+        raise ConfigError(
+            item=f"the {kind}",
+            wanted=f"none beside {owner}, which is built already and has its own",
+            got=repr(value),
+            fix=f"leave {kind} out, or pass the class of {owner}",
+        )
+
+
+def takes_features(network: Part) -> bool:
+    """Return whether a network is a plain module over features, which needs no encoder."""
+    make = network.make
+    if isinstance(make, nn.Module):
+        return not isinstance(make, MILNetwork)
+    if isinstance(make, type):
+        return not issubclass(make, MILNetwork)
+    parameters = inspect.signature(make).parameters
+    return "in_features" in parameters and "encoder" not in parameters
 
 
 def training_config(settings: Mapping[str, Any]) -> TrainingConfig:
@@ -144,34 +249,78 @@ def training_config(settings: Mapping[str, Any]) -> TrainingConfig:
         ) from error
 
 
-def build_method(config: ModelConfig, contract: DataContract, seed: int) -> Method:
-    """Return the method with freshly drawn weights.
+def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trust: bool = False) -> Method:
+    """Return the method with freshly drawn weights; the seed fixes every one of them.
+
+    What is built is built while torch's own generator draws from the seed; then miue draws the layers of its own
+    parts from it (``miue.networks.initialise``). Modules that were passed built keep the weights they have.
+
+    Args:
+        config: what the method is made of.
+        contract: what bags look like.
+        seed: of the weights.
+        trust: whether parts that are not of miue are imported where ``config`` was read from a file.
 
     Raises:
         ConfigError: an option has a value its component cannot take.
-        ModelError: the encoder does not fit the instances.
+        ModelError: the encoder does not fit the instances, or a part is not of miue and there is no trust.
     """
-    method = _assembled(config, contract)
-    for member, member_seed in zip(method.members(), member_seeds(method, seed), strict=True):
-        initialise(member, torch.Generator().manual_seed(member_seed))
+    parts, options = config.parts(trust=trust), _options(config)
+    shape = tuple(contract.instance_shape)
+    with seeded(seed):
+        method = assemble(parts, options, shape, contract.num_classes)
+    seeds = member_seeds(method, seed)
+    for member, member_seed in zip(method.members(), seeds, strict=True):
+        if len(seeds) > 1:
+            with seeded(member_seed):
+                redraw(member, parts, options, shape, contract.num_classes)
+        kept, fixed = weights_to_keep(member, parts)
+        initialise(member, torch.Generator().manual_seed(member_seed), kept=kept, fixed=fixed)
     return method
 
 
-def weight_shapes(config: ModelConfig, contract: DataContract) -> dict[str, tuple[int, ...]]:
+def weight_shapes(
+    config: ModelConfig, contract: DataContract, *, trust: bool = False
+) -> dict[str, tuple[int, ...]]:
     """Return the shape of every weight of the method, by its name; no memory is taken for them.
 
     Raises:
         ConfigError, ModelError: as ``build_method`` does.
     """
-    with torch.device("meta"):
-        return {name: tuple(weight.shape) for name, weight in _assembled(config, contract).state_dict().items()}
+    parts, options = config.parts(trust=trust), _options(config)
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        method = assemble(parts, options, tuple(contract.instance_shape), contract.num_classes)
+    return {name: tuple(weight.shape) for name, weight in method.state_dict().items()}
 
 
-def _assembled(config: ModelConfig, contract: DataContract) -> Method:
-    encoder = _construct("encoder", config.encoder, tuple(contract.instance_shape))
-    network = _construct("network", config.network, encoder, contract.num_classes)
-    method: Method = _construct("method", config.method, network)
-    return method
+def check_saveable(config: ModelConfig, contract: DataContract) -> None:
+    """Raise unless another process can build the model again from what is saved of it.
+
+    Raises:
+        ConfigError: a part without an import path, or a module that cannot be built again from its attributes.
+    """
+    for kind, part in config.parts(trust=True).items():
+        reason = part.unsaveable or (options_of_module(part)[1] if part.is_built else "")
+        if reason:
+            raise _unsaveable(kind, part, reason)
+    if all(part.is_own and not part.is_built for part in config.parts(trust=True).values()):
+        return
+    saved = ModelConfig.model_validate(config.model_dump(mode="json"))
+    ours, theirs = weight_shapes(config, contract), weight_shapes(saved, contract, trust=True)
+    for name in sorted(ours.keys() | theirs.keys()):
+        if ours.get(name) != theirs.get(name):
+            reason = f"{name} has shape {ours.get(name)}, and {theirs.get(name)} when it is built again"
+            raise _unsaveable("network", config.network.part("network", trust=True), reason)
+
+
+def _unsaveable(kind: str, part: Part, reason: str) -> ConfigError:
+    return ConfigError(
+        item=f"{kind} {part.name!r}",
+        wanted="a part that another process can build again, so that the model can be saved",
+        got=reason,
+        fix="pass a class or function of a module that can be imported, its options as options=, "
+        "or train without out= and keep the model in memory",
+    )
 
 
 def member_seeds(method: Method, seed: int) -> list[int]:
@@ -180,53 +329,5 @@ def member_seeds(method: Method, seed: int) -> list[int]:
     return [seed] if count == 1 else [seed_of(seed, i) for i in range(count)]
 
 
-_REGISTRIES: dict[str, Mapping[str, type]] = {
-    "encoder": ENCODERS,
-    "network": {**NETWORKS, **TORCHMIL_NETWORKS},
-    "method": METHODS,
-}
-_STRUCTURAL = {"self", "instance_shape", "encoder", "network", "num_classes"}
-
-
-def _component(part: str, name: str) -> Any:
-    registry = _REGISTRIES[part]
-    if name not in registry:
-        raise unknown_name(part, name, registry)
-    return registry[name]
-
-
-def _options(part: str, name: str) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(_component(part, name)).parameters
-    return {key: value for key, value in parameters.items() if key not in _STRUCTURAL}
-
-
-def _construct(part: str, component: Component, *inputs: Any) -> Any:
-    known = _options(part, component.name)
-    for option, value in component.options.items():
-        if option not in known:
-            raise unknown_name("option", f"{part}.{option}", [f"{part}.{name}" for name in known])
-        default = known[option].default
-        kinds = (int, float) if isinstance(default, float) else (type(default), int, type(None))
-        if default is not None and not isinstance(value, kinds):
-            raise ConfigError(
-                item=f"option '{part}.{option}'",
-                wanted=f"a value like {default!r}",
-                got=repr(value),
-                fix="change the value",
-            )
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Initializing zero-element tensors")
-            built = _component(part, component.name)(*inputs, **component.options)
-        if any(0 in parameter.shape for parameter in built.parameters()):
-            raise ValueError("a layer of size 0")
-    except MiueError:
-        raise
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
-        raise ConfigError(
-            item=f"{part} {component.name!r} with {component.options}",
-            wanted="options it can be built with",
-            got=str(error),
-            fix="change these options",
-        ) from error
-    return built
+def _options(config: ModelConfig) -> dict[str, dict[str, Option]]:
+    return {kind: getattr(config, kind).options for kind in ("encoder", "network", "method")}

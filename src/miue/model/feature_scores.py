@@ -11,39 +11,86 @@ from torch import Tensor
 from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments, per_instance
-from miue.common.errors import unknown_name
+from miue.common.errors import ConfigError
 from miue.common.seeds import seed_of
 from miue.methods import Method
+from miue.model.part import Part, find_part
 from miue.model.predict import BATCH_INSTANCES, encode_in_chunks
 from miue.scores import DISTANCES, FeatureDistance, bag_distances
 
+DistanceLike = str | type | FeatureDistance
 FITTED_ON = 50_000  # instances at most, drawn without labels
 
 
 def fit_distances(
-    method: Method, bags: BagDataset, names: Sequence[str], *, seed: int
+    method: Method, bags: BagDataset, distances: Sequence[DistanceLike], *, seed: int
 ) -> dict[str, FeatureDistance]:
     """Return distances fitted on the features of training instances; instance labels are not used.
 
     Args:
         method: trained; its first network's features are used, dropout off.
         bags: training bags with labels.
-        names: which distances.
+        distances: which: names, import paths, classes, or distances that are fitted already.
         seed: of the draw of instances.
 
     Raises:
         ConfigError: a name that does not exist.
     """
-    for name in names:
-        if name not in DISTANCES:
-            raise unknown_name("distance", name, DISTANCES)
-    if not names:
+    kinds = [find_distance(distance) for distance in distances]
+    if not kinds:
         return {}
     features, labels = _training_features(method, bags, seed)
     return {
-        name: DISTANCES[name].fit(features, labels, generator=torch.Generator().manual_seed(seed_of(seed, 1)))
-        for name in names
+        kind.name: kind
+        if isinstance(kind, FeatureDistance)
+        else kind.fit(features, labels, generator=torch.Generator().manual_seed(seed_of(seed, 1)))
+        for kind in kinds
     }
+
+
+def find_distance(distance: DistanceLike) -> type[FeatureDistance] | FeatureDistance:
+    """Return the class that a name, an import path or a class stands for, or the distance that is fitted already.
+
+    Raises:
+        ConfigError: a name that does not exist, or something else than a distance.
+    """
+    if isinstance(distance, FeatureDistance):
+        return distance
+    part = find_part("distance", distance)
+    if not (isinstance(part.make, type) and issubclass(part.make, FeatureDistance)):
+        raise ConfigError(
+            item=f"distance {part.name!r}",
+            wanted="a class of the kind miue.scores.FeatureDistance",
+            got=repr(part.make),
+            fix=f"choose one of {DISTANCES.help()}, or pass a class of that kind",
+        )
+    return part.make
+
+
+def part_of_distance(distance: DistanceLike) -> Part:
+    """Return how a distance is named.
+
+    Raises:
+        ConfigError: a name that does not exist.
+    """
+    return find_part("distance", type(distance) if isinstance(distance, FeatureDistance) else distance)
+
+
+def check_saveable_distances(distances: Sequence[DistanceLike]) -> None:
+    """Raise unless another process can import the classes of these distances.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    for distance in distances:
+        part = part_of_distance(distance)
+        if part.unsaveable:
+            raise ConfigError(
+                item=f"distance {part.name!r}",
+                wanted="a class that another process can import, so that the model can be saved",
+                got=part.unsaveable,
+                fix="define it in a module that can be imported, or keep the model in memory",
+            )
 
 
 class DistanceScores:

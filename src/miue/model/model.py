@@ -19,18 +19,19 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.common.errors import ConfigError, ModelError, StorageError, unknown_name
+from miue.common.errors import ConfigError, ModelError, StorageError
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.weights import weights_of, write_tensors
 from miue.methods import Method
-from miue.model.config import DataContract, ModelConfig, build_method, weight_shapes
-from miue.model.feature_scores import DistanceScores
+from miue.model.config import DataContract, ModelConfig, build_method, check_saveable, weight_shapes
+from miue.model.feature_scores import DistanceScores, check_saveable_distances
+from miue.model.part import find_part, saved_part
 from miue.model.predict import OnBad, predict
 from miue.predictions.folder import Predictions
 from miue.predictions.validation_quantiles import FILE as VALIDATION
 from miue.predictions.validation_quantiles import KEY as VALIDATED
 from miue.predictions.validation_quantiles import ValidationQuantiles
-from miue.scores import DISTANCES, FeatureDistance
+from miue.scores import FeatureDistance
 
 FORMAT = "miue-model"
 VERSION = 1
@@ -152,9 +153,20 @@ class Model:
 
         Raises:
             StorageError: ``path`` is taken, or the disk is full.
+            ConfigError: a part that another process could not build again.
         """
+        self.check_saveable()
         with atomic_folder(Path(path), overwrite=overwrite) as folder:
             self.write_into(folder)
+
+    def check_saveable(self) -> None:
+        """Raise unless another process can build the model again.
+
+        Raises:
+            ConfigError: a part without an import path, or a module that cannot be built again.
+        """
+        check_saveable(self.config, self.contract)
+        check_saveable_distances([type(distance) for distance in self.distances.values()])
 
     def write_into(self, folder: Path | str) -> None:
         """Write the model's files beside whatever ``folder`` holds; config.json comes last."""
@@ -170,7 +182,7 @@ class Model:
             "model": self.config.model_dump(mode="json"),
             "contract": self.contract.model_dump(mode="json"),
             "about": dict(self.about),
-            "distances": list(self.distances),
+            "distances": [_saved_name(distance) for distance in self.distances.values()],
         }
         if self.calibration is not None:
             self.calibration.save(folder / CALIBRATION)
@@ -179,25 +191,30 @@ class Model:
         write_json(folder / "config.json", content)
 
     @classmethod
-    def load(cls, path: Path | str) -> Model:
+    def load(cls, path: Path | str, *, trust: bool = False) -> Model:
         """Return the model saved in the folder ``path``.
+
+        Args:
+            path: of the folder.
+            trust: whether to import and run parts that are not of miue, named in the folder by import path.
 
         Raises:
             StorageError: no model there, a damaged one, or a newer format.
-            ModelError: weights that do not fit the config.
+            ModelError: weights that do not fit the config; a part that is not of miue, without trust or not
+                installed.
         """
         folder = Path(path)
         saved = read_config(folder)
         config, contract = saved.model, saved.contract
         try:
-            read_shapes(folder, saved)
-            method = build_method(config, contract, seed=0)
+            read_shapes(folder, saved, trust=trust)
+            method = build_method(config, contract, seed=0, trust=trust)
             method.load_state_dict(load_file(folder / "model.safetensors"))
             with (folder / "model.safetensors").open("rb") as file:
                 digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (OSError, SafetensorError, RuntimeError) as error:
             raise _other_weights(folder / "model.safetensors", str(error).split("\n")[0]) from error
-        distances = _read_distances(folder, saved.distances)
+        distances = _read_distances(folder, saved.distances, trust=trust)
         calibration = Calibration.load(folder) if (folder / CALIBRATION).exists() else None
         quantiles = folder / VALIDATION
         return cls(
@@ -266,13 +283,14 @@ def check_config(content: Mapping[str, Any], item: str, fix: str) -> SavedConfig
         ) from error
 
 
-def read_shapes(folder: Path, saved: SavedConfig) -> dict[str, tuple[int, ...]]:
+def read_shapes(folder: Path, saved: SavedConfig, *, trust: bool = False) -> dict[str, tuple[int, ...]]:
     """Return the shape of every weight in model.safetensors, before memory is taken for what a config claims.
 
     Raises:
-        ModelError: a damaged file, or weights of other shapes than the config describes.
+        ModelError: a damaged file, or weights of other shapes than the config describes; a part that is not of
+            miue, without trust or not installed.
     """
-    path, wanted = folder / "model.safetensors", weight_shapes(saved.model, saved.contract)
+    path, wanted = folder / "model.safetensors", weight_shapes(saved.model, saved.contract, trust=trust)
     try:
         with safe_open(path, "pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
@@ -293,7 +311,7 @@ def _other_weights(path: Path, got: str) -> ModelError:
     )
 
 
-def _read_distances(folder: Path, names: Sequence[str]) -> dict[str, FeatureDistance]:
+def _read_distances(folder: Path, names: Sequence[str], *, trust: bool) -> dict[str, FeatureDistance]:
     if not names:
         return {}
     path = folder / "distances.safetensors"
@@ -308,11 +326,18 @@ def _read_distances(folder: Path, names: Sequence[str]) -> dict[str, FeatureDist
         ) from error
     found = {}
     for name in names:
-        if name not in DISTANCES:
-            raise unknown_name("distance", name, DISTANCES)
-        parts = {key.removeprefix(f"{name}."): v for key, v in state.items() if key.startswith(f"{name}.")}
-        found[name] = DISTANCES[name].from_state(parts)
+        part = saved_part("distance", name, name if ":" in name else "", "", trust=trust)
+        kind: type[FeatureDistance] = part.make
+        prefix = f"{kind.name}."
+        parts = {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
+        found[kind.name] = kind.from_state(parts)
     return found
+
+
+def _saved_name(distance: FeatureDistance) -> str:
+    """Return the name of a distance of miue, the import path of another."""
+    part = find_part("distance", type(distance))
+    return part.import_path or part.name
 
 
 def _shape(shape: Sequence[int]) -> str:

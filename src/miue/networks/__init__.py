@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from miue.common.parts import NETWORKS as _NETWORKS
+from miue.common.registry import Registry
 from miue.networks.attention import AttentionNetwork
 from miue.networks.base import MILNetwork, NetworkOutput, Scores
 from miue.networks.dual_stream import DualStreamNetwork
@@ -10,19 +12,11 @@ from miue.networks.initialisation import initialise
 from miue.networks.max import MaxNetwork
 from miue.networks.mean import MeanNetwork
 from miue.networks.padded import PaddedNetwork
-from miue.networks.torchmil import TORCHMIL_NETWORKS
 
-NETWORKS: dict[str, type[MILNetwork]] = {
-    "mean": MeanNetwork,
-    "max": MaxNetwork,
-    "attention": AttentionNetwork,
-    "gated-attention": GatedAttentionNetwork,
-    "dsmil": DualStreamNetwork,
-}
+NETWORKS: Registry[type[MILNetwork]] = _NETWORKS
 
 __all__ = [
     "NETWORKS",
-    "TORCHMIL_NETWORKS",
     "AttentionNetwork",
     "DualStreamNetwork",
     "GatedAttentionNetwork",

@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags.segments import Segments, segment_softmax, segment_sum
+from miue.common.option_types import Width
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders.base import Encoder
 
@@ -19,12 +20,18 @@ class AttentionNetwork(MILNetwork):
     instances are projected to C logits once, and both S and T are sums of those.
 
     Reference: Ilse et al. 2018; Liu & Ji 2024, Eq. eq2.
+
+    Args:
+        encoder: f.
+        num_classes: C.
+        hidden: width of V h.
     """
 
     has_attention: ClassVar[bool] = True
 
-    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
-        super().__init__(encoder, num_classes, hidden)
+    def __init__(self, encoder: Encoder, num_classes: int, hidden: Width = 256) -> None:
+        super().__init__(encoder, num_classes)
+        self.hidden = hidden
         self.attention = self._attention(encoder.out_features, hidden)
         self.head = nn.Linear(encoder.out_features, num_classes)
 

@@ -64,17 +64,15 @@ class MILNetwork(nn.Module, ABC):
     Args:
         encoder: f.
         num_classes: C.
-        hidden: width of the attention, where the network has one.
     """
 
     encoder: Encoder
     has_attention: ClassVar[bool] = False
 
-    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
+    def __init__(self, encoder: Encoder, num_classes: int) -> None:
         super().__init__()
         self.encoder = encoder
         self.num_classes = num_classes
-        self.hidden = hidden
 
     def encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         """Return the features h of each instance.

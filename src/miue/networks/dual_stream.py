@@ -16,8 +16,23 @@ from miue.bags.segments import (
     segment_softmax,
     segment_weighted_sum,
 )
+from miue.common.option_types import Width
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders.base import Encoder
+
+
+class BagHead(nn.Conv1d):
+    """The convolution over the attended values; its weights start as N(0, 1), the bias too.
+
+    Reference: the published code of Liu & Ji 2024.
+    """
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw the initial weights."""
+        with torch.no_grad():
+            self.weight.normal_(0, 1, generator=generator)
+            if self.bias is not None:
+                self.bias.normal_(0, 1, generator=generator)
 
 
 class DualStreamNetwork(MILNetwork):
@@ -28,17 +43,23 @@ class DualStreamNetwork(MILNetwork):
     logits; S is the mean of both streams' logits.
 
     Reference: Li et al. 2021, as used by Liu & Ji 2024 (linear queries and values).
+
+    Args:
+        encoder: f.
+        num_classes: C.
+        hidden: width of queries and values.
     """
 
     has_attention: ClassVar[bool] = True
 
-    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
-        super().__init__(encoder, num_classes, hidden)
+    def __init__(self, encoder: Encoder, num_classes: int, hidden: Width = 256) -> None:
+        super().__init__(encoder, num_classes)
+        self.hidden = hidden
         width = encoder.out_features
         self.instance_head = nn.Linear(width, num_classes)
         self.query = nn.Linear(width, hidden)
         self.value = nn.Linear(width, hidden)
-        self.bag_head = nn.Conv1d(num_classes, num_classes, kernel_size=hidden)
+        self.bag_head = BagHead(num_classes, num_classes, kernel_size=hidden)
 
     def project(self, features: Float[Tensor, "N D"]) -> Projection:
         """Return class logits, query and value of each instance."""

@@ -13,8 +13,8 @@ from miue.networks.encoders.base import Encoder
 class MaxNetwork(MILNetwork):
     """The bag's embedding is the maximum over its instances, feature by feature; one linear head."""
 
-    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256) -> None:
-        super().__init__(encoder, num_classes, hidden)
+    def __init__(self, encoder: Encoder, num_classes: int) -> None:
+        super().__init__(encoder, num_classes)
         self.head = nn.Linear(encoder.out_features, num_classes)
 
     def project(self, features: Float[Tensor, "N D"]) -> Projection:

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from miue.common.errors import ConfigError
-from miue.networks.base import MILNetwork
+from miue.common.option_types import Rate, Width
 from miue.networks.encoders.base import Encoder
 from miue.networks.padded import PaddedNetwork
 
@@ -35,8 +35,8 @@ class TorchmilABMIL(PaddedNetwork):
     has_attention: ClassVar[bool] = True
     model_name: ClassVar[str] = "ABMIL"
 
-    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256, gated: bool = False) -> None:
-        super().__init__(encoder, num_classes, hidden)
+    def __init__(self, encoder: Encoder, num_classes: int, hidden: Width = 256, gated: bool = False) -> None:
+        super().__init__(encoder, num_classes)
         width = encoder.out_features
         self.model = torchmil_model(self.model_name)((width,), att_dim=hidden, gated=gated)
         self.model.classifier = nn.Linear(width, num_classes)
@@ -55,7 +55,7 @@ class TorchmilCLAM(TorchmilABMIL):
 
     model_name: ClassVar[str] = "CLAM_SB"
 
-    def __init__(self, encoder: Encoder, num_classes: int, hidden: int = 256, gated: bool = True) -> None:
+    def __init__(self, encoder: Encoder, num_classes: int, hidden: Width = 256, gated: bool = True) -> None:
         super().__init__(encoder, num_classes, hidden, gated)
         self.model.inst_classifiers = nn.ModuleList()
 
@@ -80,12 +80,12 @@ class TorchmilDSMIL(PaddedNetwork):
         self,
         encoder: Encoder,
         num_classes: int,
-        hidden: int = 256,
+        hidden: Width = 256,
         nonlinear_q: bool = False,
         nonlinear_v: bool = False,
-        dropout: float = 0.0,
+        dropout: Rate = 0.0,
     ) -> None:
-        super().__init__(encoder, num_classes, hidden)
+        super().__init__(encoder, num_classes)
         width = encoder.out_features
         self.model = torchmil_model("DSMIL")(
             (width,), att_dim=hidden, nonlinear_q=nonlinear_q, nonlinear_v=nonlinear_v, dropout=dropout
@@ -121,13 +121,13 @@ class TorchmilTransMIL(PaddedNetwork):
         self,
         encoder: Encoder,
         num_classes: int,
-        hidden: int = 256,
-        n_layers: int = 2,
-        n_heads: int = 4,
-        n_landmarks: int = 16,
-        dropout: float = 0.0,
+        hidden: Width = 256,
+        n_layers: Width = 2,
+        n_heads: Width = 4,
+        n_landmarks: Width = 16,
+        dropout: Rate = 0.0,
     ) -> None:
-        super().__init__(encoder, num_classes, hidden)
+        super().__init__(encoder, num_classes)
         if n_layers < 2 or hidden % n_heads:
             raise ConfigError(
                 item="network 'torchmil-transmil'",
@@ -153,14 +153,6 @@ class TorchmilTransMIL(PaddedNetwork):
             return logits
 
         return torch.vmap(of_one, randomness="different")(features), None
-
-
-TORCHMIL_NETWORKS: dict[str, type[MILNetwork]] = {
-    "torchmil-abmil": TorchmilABMIL,
-    "torchmil-dsmil": TorchmilDSMIL,
-    "torchmil-transmil": TorchmilTransMIL,
-    "torchmil-clam-sb": TorchmilCLAM,
-}
 
 
 def torchmil_model(name: str) -> Any:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from miue.common.parts import DISTANCES as _DISTANCES
+from miue.common.registry import Registry
 from miue.scores.aggregation import bag_distances
 from miue.scores.base import FeatureDistance
 from miue.scores.mahalanobis import ClassConditionalMahalanobis, Mahalanobis
 from miue.scores.nearest_neighbours import NearestNeighbours
 from miue.scores.reconstruction import Reconstruction
 
-DISTANCES: dict[str, type[FeatureDistance]] = {
-    score.name: score for score in (NearestNeighbours, Mahalanobis, ClassConditionalMahalanobis, Reconstruction)
-}
+DISTANCES: Registry[type[FeatureDistance]] = _DISTANCES
 
 __all__ = [
     "DISTANCES",

@@ -24,7 +24,9 @@ from miue.common.progress import bar
 from miue.evaluation import Evaluation, evaluate
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
-from miue.model.config import Option
+from miue.model.feature_scores import DistanceLike, find_distance
+from miue.model.options import Option
+from miue.model.part import PartLike, find_part
 from miue.predictions.folder import read_predictions
 from miue.training.run_folder import changed_setting, changes
 from miue.training.train import DEFAULT_DISTANCES, train
@@ -48,12 +50,12 @@ UNBOUNDED = ("nll", "brier")  # every other metric is a share; the interval ends
 class Recipe:
     """What each run trains: the arguments of ``miue.train`` that are the same for all."""
 
-    network: str = "attention"
-    method: str = "mirel"
-    encoder: str = "auto"
+    network: PartLike = "attention"
+    method: PartLike = "mirel"
+    encoder: PartLike = "auto"
     options: Mapping[str, Option] | None = None
     settings: Mapping[str, Any] | None = None
-    distances: Sequence[str] = DEFAULT_DISTANCES
+    distances: Sequence[DistanceLike] = DEFAULT_DISTANCES
     device: str = "auto"
 
 
@@ -287,11 +289,14 @@ def _digest(folds: Sequence[BagDataset]) -> str:
 
 
 def _plain(recipe: Recipe) -> dict[str, Any]:
-    plain = asdict(recipe)
-    del plain["device"]
+    parts = {"network": recipe.network, "method": recipe.method}
+    if recipe.encoder != "auto":
+        parts["encoder"] = recipe.encoder
+    found = {kind: find_part(kind, part) for kind, part in parts.items()}
     return {
-        **plain,
-        "distances": list(recipe.distances),
+        "encoder": "auto",
+        **{kind: part.import_path or part.name for kind, part in found.items()},
+        "distances": [find_distance(distance).name for distance in recipe.distances],
         "options": dict(recipe.options or {}),
         "settings": dict(recipe.settings or {}),
     }

@@ -16,8 +16,11 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from miue.bags.dataset import BagDataset
 from miue.bags.rows import GroupedRows
 from miue.common.errors import ConfigError, DataError
-from miue.model.config import Option, training_config
+from miue.model.config import training_config
+from miue.model.feature_scores import DistanceLike
 from miue.model.model import Model
+from miue.model.options import Option
+from miue.model.part import PartLike
 from miue.predictions.folder import Predictions
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 from miue.sklearn.grouping import held_out_groups
@@ -51,9 +54,9 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     order of first appearance. Results always have one entry per bag.
 
     Args:
-        network: name of a network.
-        method: name of an uncertainty method.
-        encoder: name of an encoder, or "auto".
+        network: name of a network, or a class, factory or module of your own.
+        method: name of an uncertainty method, or a class of your own.
+        encoder: name of an encoder, or a class, factory or module of your own, or "auto".
         options: "network.hidden", "method.routing" and the like.
         settings: fields of ``TrainingConfig`` but the seed, such as max_epochs.
         distances: names of distances to the training instances.
@@ -63,12 +66,12 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         verbose: show a bar while training.
     """
 
-    network: str
-    method: str
-    encoder: str
+    network: PartLike
+    method: PartLike
+    encoder: PartLike
     options: Mapping[str, Option] | None
     settings: Mapping[str, Any] | None
-    distances: Sequence[str]
+    distances: Sequence[DistanceLike]
     negative_class: Any
     random_state: int | np.random.RandomState | None
     device: str
@@ -77,13 +80,13 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     @no_type_check  # as scikit-learn wants it, nothing is checked before fit
     def __init__(
         self,
-        network: str = "attention",
-        method: str = "mirel",
-        encoder: str = "auto",
+        network: PartLike = "attention",
+        method: PartLike = "mirel",
+        encoder: PartLike = "auto",
         *,
         options: Mapping[str, Option] | None = None,
         settings: Mapping[str, Any] | None = None,
-        distances: Sequence[str] = DEFAULT_DISTANCES,
+        distances: Sequence[DistanceLike] = DEFAULT_DISTANCES,
         negative_class: Any = None,
         random_state: int | np.random.RandomState | None = None,
         device: str = "auto",

@@ -14,7 +14,19 @@ from miue.bags.fingerprint import fingerprint
 from miue.common.errors import DataError
 from miue.io.splits.draw import held_out as hold_out
 from miue.io.splits.splits import Splits, check_patients
-from miue.model.config import DataContract, ModelConfig, Option, TrainingConfig, model_config, training_config
+from miue.model.config import (
+    DataContract,
+    ModelConfig,
+    TrainingConfig,
+    check_saveable,
+    model_config,
+    training_config,
+)
+from miue.model.feature_scores import DistanceLike, check_saveable_distances, find_distance, part_of_distance
+from miue.model.options import Option
+from miue.model.part import PartLike
+
+SAMPLED_BAGS = 100
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,7 @@ class Plan:
     what: ModelConfig
     how: TrainingConfig
     contract: DataContract
-    distances: tuple[str, ...]
+    distances: tuple[DistanceLike, ...]
     trainer_options: Mapping[str, Option]
 
     @classmethod
@@ -34,11 +46,11 @@ class Plan:
         cls,
         dataset: BagDataset,
         validation: BagDataset | None,
-        network: str,
-        method: str,
-        encoder: str,
+        network: PartLike,
+        method: PartLike,
+        encoder: PartLike,
         options: Mapping[str, Option],
-        distances: Sequence[str],
+        distances: Sequence[DistanceLike],
         settings: Mapping[str, Any],
         trainer_options: Mapping[str, Option],
     ) -> Plan:
@@ -59,10 +71,24 @@ class Plan:
             "training": self.how.model_dump(mode="json"),
             "trainer": dict(self.trainer_options),
             "contract": self.contract.model_dump(mode="json"),
-            "distances": list(self.distances),
+            "distances": [find_distance(distance).name for distance in self.distances],
             "training_bags": training_bags,
             "validation_bags": validation_bags,
         }
+
+    @property
+    def is_own(self) -> bool:
+        """Whether all parts are of miue, so that loading what is saved of them needs no trust."""
+        return self.what.is_own and all(part_of_distance(distance).is_own for distance in self.distances)
+
+    def check_saveable(self) -> None:
+        """Raise unless another process can build the model again.
+
+        Raises:
+            ConfigError: a part without an import path, or a module that cannot be built again.
+        """
+        check_saveable(self.what, self.contract)
+        check_saveable_distances(self.distances)
 
     @property
     def holds_out(self) -> bool:

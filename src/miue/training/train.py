@@ -22,8 +22,9 @@ from miue.common.locks import locked
 from miue.io.splits.files import write_splits
 from miue.methods import Method
 from miue.model.config import Option, build_method, member_seeds
-from miue.model.feature_scores import fit_distances
+from miue.model.feature_scores import DistanceLike, fit_distances
 from miue.model.model import Model
+from miue.model.part import PartLike
 from miue.model.predict import BATCH_INSTANCES
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
@@ -40,11 +41,11 @@ def train(
     labels: LabelSequence | None = None,
     *,
     validation: BagDataset | None = None,
-    network: str = "attention",
-    method: str = "mirel",
-    encoder: str = "auto",
+    network: PartLike = "attention",
+    method: PartLike = "mirel",
+    encoder: PartLike = "auto",
     options: Mapping[str, Option] | None = None,
-    distances: Sequence[str] = DEFAULT_DISTANCES,
+    distances: Sequence[DistanceLike] = DEFAULT_DISTANCES,
     settings: Mapping[str, Any] | None = None,
     out: Path | str | None = None,
     if_exists: IfExists = "refuse",
@@ -61,11 +62,14 @@ def train(
         bags: a dataset, or arrays (n, D) or (n, H, W[, channels]); if it has splits, its train split.
         labels: class index of each bag, where ``bags`` are arrays.
         validation: bags for early stopping; else the validation split, else a stratified share is held out.
-        network: a name of ``miue.NETWORKS``.
-        method: a name of ``miue.METHODS``.
-        encoder: a name of ``miue.ENCODERS``, or "auto" for the one that suits the data.
+        network: a name of ``miue.NETWORKS``, an import path "package.module:Class", a class or factory, whose
+            parameters ``encoder`` (or ``in_features``) and ``num_classes`` are filled in, or a module; a plain
+            ``nn.Module`` maps one bag (n, D) to logits (C,).
+        method: likewise, of ``miue.METHODS``; ``network`` is filled in.
+        encoder: likewise, of ``miue.ENCODERS``; ``instance_shape`` is filled in; or "auto" for the one that suits
+            the data, none where a plain module takes features.
         options: "network.hidden", "method.routing" and the like.
-        distances: names of ``miue.DISTANCES``, fitted after training.
+        distances: names of ``miue.DISTANCES`` or classes, fitted after training.
         settings: fields of ``TrainingConfig``, such as seed, max_epochs and learning_rate.
         out: folder for checkpoints, log and the model; None writes nothing.
         if_exists: what to do where ``out`` holds a run; a resume takes the options it was started with, or another
@@ -78,8 +82,8 @@ def train(
         trainer_options: arguments of Lightning's Trainer, such as gradient_clip_val; see ``TRAINER_OPTIONS``.
 
     Raises:
-        ConfigError: a name, option or setting that does not exist, a tracker that is not installed, or a callback,
-            logger or trainer option that Lightning does not take.
+        ConfigError: a name, option or setting that does not exist, a part that cannot be saved where ``out`` is
+            given, a tracker that is not installed, or a callback, logger or trainer option that Lightning refuses.
         DataError: bags or labels that cannot be trained on.
         StorageError: ``out`` is taken, in use by another process, or cannot be written.
     """
@@ -96,6 +100,8 @@ def train(
         trainer_options or {},
     )
     trained = build_method(plan.what, plan.contract, plan.how.seed)
+    if out is not None:
+        plan.check_saveable()
     folder = None if out is None else Path(out)
     torch_device(device)
     loggers = () if logger is None else (logger,) if isinstance(logger, Logger) else tuple(logger)
@@ -114,7 +120,7 @@ def train(
         if folder is not None:
             open_run(folder, if_exists, plan.description())
             if (folder / "config.json").exists():
-                return Model.load(folder)
+                return Model.load(folder, trust=not plan.is_own)
         _prepare(trained, plan, dataset, folder)
         summaries = _fit_members(trained, plan, run)
         return _finished(trained, plan, summaries, folder, device)

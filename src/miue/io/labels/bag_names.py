@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
 
 from miue.common.errors import DataError
+from miue.common.parts import READERS
 
-ENDINGS = re.compile(
-    r"(\.(h5|hdf5|pt|pth|npy|npz|safetensors|svs|tiff?|ndpi|mrxs|czi|scn|svslide|vms|vmu|bif|qptiff|dcm|jpe?g|png))+$",
-    re.IGNORECASE,
+SLIDES_AND_IMAGES = (
+    *(".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".czi", ".scn", ".svslide", ".vms", ".vmu", ".bif", ".qptiff"),
+    *(".dcm", ".jpg", ".jpeg", ".png"),
 )
 
 
@@ -19,7 +21,7 @@ def key_of(name: str) -> str:
     >>> key_of("007.svs"), key_of("TCGA-01.d2f4.svs.h5")
     ('007', 'TCGA-01.d2f4')
     """
-    return ENDINGS.sub("", name.strip())
+    return _endings(tuple(READERS)).sub("", name.strip())
 
 
 def places_of(wanted: Sequence[str], names: Sequence[str], source: str) -> list[int | None]:
@@ -69,6 +71,13 @@ def named_twice(names: Sequence[str]) -> str | None:
 def rows_of(name: str, names: Sequence[str]) -> list[int]:
     """Return where ``name`` stands, with or without the ending of a file."""
     return [row for row, other in enumerate(names) if name in (other.strip(), key_of(other))]
+
+
+@cache
+def _endings(readers: tuple[str, ...]) -> re.Pattern[str]:
+    """Return what matches the endings of files that readers open, of slides and of images."""
+    known = "|".join(map(re.escape, (*readers, *SLIDES_AND_IMAGES)))
+    return re.compile(f"({known})+$", re.IGNORECASE)
 
 
 def _unclear(name: str, source: str, wanted: str, found: Sequence[str]) -> DataError:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from miue.common.parts import ENCODERS as _ENCODERS
+from miue.common.registry import Registry
 from miue.networks.encoders.alexnet import AlexNet
 from miue.networks.encoders.base import Encoder
 from miue.networks.encoders.compact import CompactCNN
+from miue.networks.encoders.identity import Identity
 from miue.networks.encoders.lenet import LeNet
 from miue.networks.encoders.mlp import MLP
 
-ENCODERS: dict[str, type[Encoder]] = {
-    "mlp": MLP,
-    "lenet": LeNet,
-    "alexnet": AlexNet,
-    "compact": CompactCNN,
-}
+ENCODERS: Registry[type[Encoder]] = _ENCODERS
 
 
 def default_encoder(instance_shape: tuple[int, ...]) -> str:
@@ -27,4 +25,4 @@ def default_encoder(instance_shape: tuple[int, ...]) -> str:
     return "lenet" if min(instance_shape[:2]) >= LeNet.smallest_side else "compact"
 
 
-__all__ = ["ENCODERS", "MLP", "AlexNet", "CompactCNN", "Encoder", "LeNet", "default_encoder"]
+__all__ = ["ENCODERS", "MLP", "AlexNet", "CompactCNN", "Encoder", "Identity", "LeNet", "default_encoder"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from miue.common.option_types import Rate, Width
 from miue.networks.encoders.base import ImageEncoder
 
 
@@ -20,7 +21,7 @@ class AlexNet(ImageEncoder):
 
     smallest_side = 15
 
-    def __init__(self, instance_shape: tuple[int, ...], *, width: int = 1024, dropout: float = 0.0) -> None:
+    def __init__(self, instance_shape: tuple[int, ...], *, width: Width = 1024, dropout: Rate = 0.0) -> None:
         def block(inputs: int, outputs: int, drop: bool = False) -> list[nn.Module]:
             convolution = [nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs)]
             return [*convolution, *([nn.Dropout2d(dropout)] if drop else []), nn.ReLU()]

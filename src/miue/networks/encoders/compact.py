@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from miue.common.option_types import Rate, Width
 from miue.networks.encoders.base import ImageEncoder
 
 
@@ -18,7 +19,7 @@ class CompactCNN(ImageEncoder):
 
     smallest_side = 4
 
-    def __init__(self, instance_shape: tuple[int, ...], *, width: int = 128, dropout: float = 0.0) -> None:
+    def __init__(self, instance_shape: tuple[int, ...], *, width: Width = 128, dropout: Rate = 0.0) -> None:
         def convolutions(channels: int) -> nn.Sequential:
             return nn.Sequential(
                 nn.Conv2d(channels, 32, 3, padding=1),

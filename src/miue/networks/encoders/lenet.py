@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from miue.common.option_types import Rate, Width
 from miue.networks.encoders.base import ImageEncoder
 
 
@@ -20,7 +21,7 @@ class LeNet(ImageEncoder):
 
     smallest_side = 16
 
-    def __init__(self, instance_shape: tuple[int, ...], *, width: int = 800, dropout: float = 0.0) -> None:
+    def __init__(self, instance_shape: tuple[int, ...], *, width: Width = 800, dropout: Rate = 0.0) -> None:
         def convolutions(channels: int) -> nn.Sequential:
             return nn.Sequential(
                 nn.Conv2d(channels, 20, 5),

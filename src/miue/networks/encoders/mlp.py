@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.common.errors import ModelError
+from miue.common.option_types import Rate, Width
 from miue.networks.encoders.base import Encoder
 
 
@@ -28,7 +29,12 @@ class MLP(Encoder):
     spread: Tensor
 
     def __init__(
-        self, instance_shape: tuple[int, ...], *, width: int = 512, dropout: float = 0.0, standardise: bool = False
+        self,
+        instance_shape: tuple[int, ...],
+        *,
+        width: Width = 512,
+        dropout: Rate = 0.0,
+        standardise: bool = False,
     ) -> None:
         super().__init__()
         if len(instance_shape) != 1:

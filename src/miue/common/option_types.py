@@ -1,0 +1,13 @@
+"""Types of the options that several networks, encoders and methods have, with the values they can take."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+Width = Annotated[int, Field(ge=1, lt=1 << 31)]
+"""Number of units of a layer."""
+
+Rate = Annotated[float, Field(ge=0, le=1)]
+"""Probability that a unit drops out."""

@@ -1,0 +1,78 @@
+"""The parts that a model is made of, by name. A new network, method, encoder, score or reader is a line here.
+
+Parts are named by import path, so that a name is known, for a help text say, before its module is loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from miue.common.registry import Registry
+
+NETWORKS: Registry[Any] = Registry(
+    "network",
+    "miue.networks",
+    {
+        "mean": "miue.networks.mean:MeanNetwork",
+        "max": "miue.networks.max:MaxNetwork",
+        "attention": "miue.networks.attention:AttentionNetwork",
+        "gated-attention": "miue.networks.gated_attention:GatedAttentionNetwork",
+        "dsmil": "miue.networks.dual_stream:DualStreamNetwork",
+        "torchmil-abmil": "miue.networks.torchmil:TorchmilABMIL",
+        "torchmil-dsmil": "miue.networks.torchmil:TorchmilDSMIL",
+        "torchmil-transmil": "miue.networks.torchmil:TorchmilTransMIL",
+        "torchmil-clam-sb": "miue.networks.torchmil:TorchmilCLAM",
+    },
+)
+
+ENCODERS: Registry[Any] = Registry(
+    "encoder",
+    "miue.encoders",
+    {
+        "mlp": "miue.networks.encoders.mlp:MLP",
+        "lenet": "miue.networks.encoders.lenet:LeNet",
+        "alexnet": "miue.networks.encoders.alexnet:AlexNet",
+        "compact": "miue.networks.encoders.compact:CompactCNN",
+        "identity": "miue.networks.encoders.identity:Identity",
+    },
+)
+
+METHODS: Registry[Any] = Registry(
+    "method",
+    "miue.methods",
+    {
+        "softmax": "miue.methods.deterministic:Deterministic",
+        "deep-ensemble": "miue.methods.deep_ensemble:DeepEnsemble",
+        "mc-dropout": "miue.methods.mc_dropout:MCDropout",
+        "edl": "miue.methods.edl:EDL",
+        "i-edl": "miue.methods.edl:FisherEDL",
+        "bayes-mil": "miue.methods.bayes_mil:BayesMIL",
+        "mirel": "miue.methods.mirel:MIREL",
+    },
+    aliases={"deterministic": "softmax"},
+)
+
+DISTANCES: Registry[Any] = Registry(
+    "distance",
+    "miue.scores",
+    {
+        "knn": "miue.scores.nearest_neighbours:NearestNeighbours",
+        "mahalanobis": "miue.scores.mahalanobis:Mahalanobis",
+        "class-mahalanobis": "miue.scores.mahalanobis:ClassConditionalMahalanobis",
+        "reconstruction": "miue.scores.reconstruction:Reconstruction",
+    },
+)
+
+READERS: Registry[Any] = Registry(
+    "reader",
+    "miue.readers",
+    {
+        ".h5": "miue.io.formats.hdf5:open_hdf5",
+        ".hdf5": "miue.io.formats.hdf5:open_hdf5",
+        ".pt": "miue.io.formats.torch_tensors:open_torch",
+        ".pth": "miue.io.formats.torch_tensors:open_torch",
+        ".npy": "miue.io.formats.arrays:open_npy",
+        ".npz": "miue.io.formats.arrays:open_npz",
+        ".safetensors": "miue.io.formats.safe_tensors:open_safetensors",
+    },
+)

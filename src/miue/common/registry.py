@@ -1,0 +1,193 @@
+"""Parts by name: those of miue, those registered at run time, and those that installed packages bring."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar, overload
+
+from miue.common.errors import ConfigError, unknown_name
+
+P = TypeVar("P")
+Q = TypeVar("Q")
+
+
+class Registry(Mapping[str, P], Generic[P]):
+    """Parts of one kind by name, whatever the case of the name; each is imported when it is first looked up.
+
+    A part comes from miue itself, from ``register``, or from the entry points that installed packages declare
+    in ``group``. An entry point whose package cannot be imported is an error for those who ask for it by name;
+    where all parts are listed it is left out with a warning.
+
+    Args:
+        kind: what the parts are, for messages: "network".
+        group: the group of entry points: "miue.networks".
+        parts: import path of each part of miue, "module:name", by its name.
+        aliases: other names of parts.
+
+    >>> numbers = Registry("number", "miue.doctest", {"pi": "math:pi"}, aliases={"π": "pi"})
+    >>> numbers["PI"] == numbers["π"], list(numbers)
+    (True, ['pi'])
+    """
+
+    def __init__(
+        self, kind: str, group: str, parts: Mapping[str, str], *, aliases: Mapping[str, str] | None = None
+    ) -> None:
+        self.kind = kind
+        self.group = group
+        self._own = dict(parts)
+        self._aliases = dict(aliases or {})
+        self._registered: dict[str, P] = {}
+        self._loaded: dict[str, P] = {}
+        self._found: dict[str, EntryPoint] | None = None
+
+    @overload
+    def register(self, name: str) -> Callable[[Q], Q]: ...
+
+    @overload
+    def register(self, name: str, part: Q) -> Q: ...
+
+    def register(self, name: str, part: Any = None) -> Any:
+        """Add a part, as a call or as a decorator; a name that was registered before stands for the new part.
+
+        Raises:
+            ConfigError: the name of a part of miue.
+
+        >>> numbers = Registry("number", "miue.doctest", {})
+        >>> @numbers.register("two")
+        ... def two() -> int:
+        ...     return 2
+        >>> numbers["two"] is two
+        True
+        """
+        if part is None:
+            return lambda decorated: self.register(name, decorated)
+        key = self.canonical(name)
+        if key in self._own:
+            raise ConfigError(
+                item=f"{self.kind} {name!r}",
+                wanted="a name that miue does not use itself",
+                got=f"the name of {self._own[key]}",
+                fix="register it under another name",
+            )
+        self._registered[key] = part
+        return part
+
+    def canonical(self, name: str) -> str:
+        """Return the name under which a part is listed: in lower case, and no alias."""
+        key = name.strip().lower()
+        return self._aliases.get(key, key)
+
+    def path_of_own(self, name: str) -> str | None:
+        """Return the import path of a part of miue itself, None where the name is that of another or of none."""
+        return self._own.get(self.canonical(name))
+
+    def own_names(self) -> list[str]:
+        """Return the names of the parts of miue itself."""
+        return list(self._own)
+
+    def help(self) -> str:
+        """Return all names as a phrase for a help text; nothing is imported.
+
+        >>> Registry("number", "miue.doctest", {"e": "math:e", "pi": "math:pi", "tau": "math:tau"}).help()
+        'e, pi or tau'
+        """
+        *others, last = self
+        return f"{', '.join(others)} or {last}" if others else last
+
+    def __getitem__(self, name: str) -> P:
+        key = self.canonical(name)
+        if key in self._loaded:
+            return self._loaded[key]
+        if key in self._own:
+            self._loaded[key] = import_part(self._own[key])
+            return self._loaded[key]
+        if key in self._registered:
+            return self._registered[key]
+        if key not in self._entry_points:
+            raise unknown_name(self.kind, name, self)
+        self._loaded[key] = self._load(self._entry_points[key])
+        return self._loaded[key]
+
+    def __contains__(self, name: object) -> bool:
+        key = self.canonical(name) if isinstance(name, str) else name
+        return key in self._own or key in self._registered or key in self._entry_points
+
+    def __iter__(self) -> Iterator[str]:
+        yield from dict.fromkeys([*self._own, *self._registered, *self._entry_points])
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return the part of this name, or ``default`` where there is none."""
+        return self[name] if name in self else default  # noqa: SIM401
+
+    def items(self) -> Any:
+        """Return names and parts; a part that cannot be imported is left out with a warning."""
+        return dict(self._importable()).items()
+
+    def values(self) -> Any:
+        """Return the parts; one that cannot be imported is left out with a warning."""
+        return dict(self._importable()).values()
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}s: {', '.join(self)}>"
+
+    def _importable(self) -> Iterator[tuple[str, P]]:
+        for name in self:
+            try:
+                yield name, self[name]
+            except ConfigError as error:
+                warnings.warn(str(error), stacklevel=3)
+
+    @property
+    def _entry_points(self) -> dict[str, EntryPoint]:
+        """Entry points by canonical name; one with the name of a part of miue is left out with a warning."""
+        if self._found is None:
+            self._found = {}
+            for point in entry_points(group=self.group):
+                key = self.canonical(point.name)
+                if key in self._own:
+                    warnings.warn(
+                        f"{_describe(point)} is left out: miue has a {self.kind} of this name", stacklevel=3
+                    )
+                else:
+                    self._found.setdefault(key, point)
+        return self._found
+
+    def _load(self, point: EntryPoint) -> P:
+        try:
+            part: P = point.load()
+        except Exception as error:
+            raise ConfigError(
+                item=f"{self.kind} {point.name!r}",
+                wanted=f"what {_describe(point)} promises",
+                got=f"{type(error).__name__}: {error}",
+                fix="update or reinstall that package, or choose another " + self.kind,
+            ) from error
+        return part
+
+
+def import_part(path: str) -> Any:
+    """Return what the import path "module:name" stands for.
+
+    Raises:
+        ImportError: no such module.
+        AttributeError: no such name in it.
+
+    >>> import_part("math:pi") == import_part("cmath:pi")
+    True
+    """
+    module, _, name = path.partition(":")
+    part: Any = import_module(module)
+    for step in name.split("."):
+        part = getattr(part, step)
+    return part
+
+
+def _describe(point: EntryPoint) -> str:
+    package = "" if point.dist is None else f" of the package {point.dist.name} {point.dist.version}"
+    return f"the entry point {point.name!r} ({point.value}){package}"

@@ -1,0 +1,131 @@
+"""The options of a part: the parameters of its constructor, checked by their types."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+from torch import nn
+
+from miue.common.errors import ConfigError, unknown_name
+from miue.model.part import Part
+
+Option = bool | int | float | str | None
+
+FILLED_IN = {
+    "encoder": ("instance_shape", "in_features"),
+    "network": ("encoder", "in_features", "num_classes"),
+    "method": ("network",),
+}
+"""Parameters that get their values from the other parts and from the data; all others are options."""
+
+
+def option_parameters(part: Part) -> dict[str, inspect.Parameter]:
+    """Return the parameters of a part's constructor that are options, by name."""
+    return {
+        name: parameter
+        for name, parameter in inspect.signature(_maker(part)).parameters.items()
+        if name not in FILLED_IN[part.kind]
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    }
+
+
+def check_options(part: Part, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options as the constructor takes them.
+
+    Raises:
+        ConfigError: an option that does not exist, has a value of another type, or is missing.
+    """
+    known = option_parameters(part)
+    if part.is_built and options:
+        raise ConfigError(
+            item=f"option '{part.kind}.{next(iter(options))}'",
+            wanted=f"no options of the {part.kind}, which is built already",
+            got=repr(next(iter(options.values()))),
+            fix="build it with this value, or pass its class",
+        )
+    parameters = inspect.signature(_maker(part)).parameters.values()
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    for name in options:
+        if name not in known and not takes_any:
+            raise unknown_option(f"{part.kind}.{name}", part)
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in options and not part.is_built:
+            raise ConfigError(
+                item=f"{part.kind} {part.name!r}",
+                wanted=f"a value for its parameter {name!r}",
+                got="none",
+                fix=f"pass the option {part.kind}.{name}; what miue fills in is called "
+                f"{', '.join(FILLED_IN[part.kind])}",
+            )
+    return {
+        name: _checked(part, known[name], value) if name in known else value for name, value in options.items()
+    }
+
+
+def options_of_module(part: Part) -> tuple[dict[str, Option], str]:
+    """Return the options with which a module is built again, its attributes of their names, and why that fails."""
+    options: dict[str, Option] = {}
+    for name in option_parameters(part):
+        value = getattr(part.make, name, inspect.Parameter.empty)
+        if not isinstance(value, bool | int | float | str | None):
+            return {}, f"{type(part.make).__name__} has no attribute {name!r} with the value it was built with"
+        options[name] = value
+    return options, ""
+
+
+def unknown_option(key: str, *parts: Part) -> ConfigError:
+    """Return the error for an option that none of the parts has, naming the nearest."""
+    known = [f"{part.kind}.{name}" for part in parts for name in option_parameters(part)]
+    if known:
+        return unknown_name("option", key, known)
+    return ConfigError(
+        item=f"option {key!r}",
+        wanted=f"no options: {parts[0].kind} {parts[0].name!r} has none",
+        got=repr(key),
+        fix="leave it out",
+    )
+
+
+def _maker(part: Part) -> Any:
+    return type(part.make) if isinstance(part.make, nn.Module) else part.make
+
+
+def _checked(part: Part, parameter: inspect.Parameter, value: Any) -> Any:
+    """Return the value as its type says.
+
+    Raises:
+        ConfigError: a value of another type, or out of range.
+    """
+    example = "" if parameter.default in (None, parameter.empty) else f", such as {parameter.default!r}"
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(_type_of(part, parameter))
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation):
+        return value
+    try:
+        return adapter.validate_python(value, strict=True)
+    except ValidationError as error:
+        raise ConfigError(
+            item=f"option '{part.kind}.{parameter.name}'",
+            wanted=error.errors()[0]["msg"].removeprefix("Input should be ") + example,
+            got=repr(value),
+            fix="change the value",
+        ) from error
+
+
+def _type_of(part: Part, parameter: inspect.Parameter) -> Any:
+    """Return the type that a parameter is annotated with; anything where it has none or it is not known here."""
+    annotation = parameter.annotation
+    if annotation is parameter.empty:
+        return Any
+    if not isinstance(annotation, str):
+        return annotation
+    maker = _maker(part)
+    function = inspect.unwrap(maker.__init__ if isinstance(maker, type) else maker)  # type: ignore[misc]
+    try:
+        return eval(annotation, getattr(function, "__globals__", {}))
+    except Exception:
+        return Any

@@ -1,0 +1,170 @@
+"""What a network, encoder, method or score is given as: a name, an import path, a class, a factory or a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from typing import Any
+
+from torch import nn
+
+from miue.common.errors import ConfigError, ModelError
+from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
+from miue.common.registry import Registry, import_part
+
+PartLike = str | type | Callable[..., Any] | nn.Module
+"""A name, an import path "package.module:Class", a class, a factory, or a module that is built already."""
+
+REGISTRIES: dict[str, Registry[Any]] = {
+    "network": NETWORKS,
+    "encoder": ENCODERS,
+    "method": METHODS,
+    "distance": DISTANCES,
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part that can be built, and how a saved model names it.
+
+    Attributes:
+        kind: "network", "encoder", "method" or "distance".
+        name: for a reader.
+        make: class, factory, or a module that is built already.
+        import_path: "package.module:Class" of a part that is not of miue, else "".
+        unsaveable: why another process could not build it, "" where it could.
+    """
+
+    kind: str
+    name: str
+    make: Any
+    import_path: str = ""
+    unsaveable: str = ""
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is a part of miue."""
+        return not self.import_path and not self.unsaveable
+
+    @property
+    def is_built(self) -> bool:
+        """Whether it is a module that is built already."""
+        return isinstance(self.make, nn.Module)
+
+    @property
+    def package(self) -> str:
+        """Name and version of the package to install for it, "" where that is not known."""
+        return package_of(self.import_path) if self.import_path else ""
+
+
+def find_part(kind: str, part: PartLike) -> Part:
+    """Return the part that a name, an import path, a class, a factory or a module stands for.
+
+    Raises:
+        ConfigError: a name that does not exist, an import path without anything behind it, or something else.
+    """
+    registry = REGISTRIES[kind]
+    if isinstance(part, str) and ":" in part:
+        return _named(kind, part.rpartition(":")[2], _imported(kind, part))
+    if isinstance(part, str):
+        name = registry.canonical(part)
+        found = registry[part]
+        return Part(kind, name, found) if registry.path_of_own(name) else _named(kind, name, found)
+    if not callable(part):
+        raise ConfigError(
+            item=f"the {kind}",
+            wanted="a name, a class, a function that builds one, or a module",
+            got=repr(part),
+            fix=f"choose one of {registry.help()}, or pass a class of your own",
+        )
+    maker = type(part) if isinstance(part, nn.Module) else part
+    return _named(kind, getattr(maker, "__name__", type(maker).__name__), part)
+
+
+def saved_part(kind: str, name: str, import_path: str, package: str, *, trust: bool) -> Part:
+    """Return the part that a saved model names; code that is not of miue is imported only where it is trusted.
+
+    Raises:
+        ModelError: a part that is not of miue, without trust or not installed.
+        ConfigError: a name that miue does not have.
+    """
+    registry = REGISTRIES[kind]
+    if not import_path:
+        if registry.path_of_own(name) is None and name in registry:
+            raise ModelError(
+                item=f"{kind} {name!r} of a saved model",
+                wanted="a part of miue, or the import path of another",
+                got="a name that another package brings",
+                fix="save the model again",
+            )
+        return Part(kind, registry.canonical(name), registry[name])
+    what = f"{import_path!r}, code of {package or 'another package'}"
+    if not trust:
+        raise ModelError(
+            item=f"{kind} {name!r} of a saved model",
+            wanted="a part of miue itself, or leave to run the code of others",
+            got=what,
+            fix="if you trust that code, pass trust=True (on the command line --trust)",
+        )
+    try:
+        return _named(kind, name, import_part(import_path))
+    except (ImportError, AttributeError) as error:
+        module = import_path.partition(":")[0].partition(".")[0]
+        raise ModelError(
+            item=f"{kind} {name!r} of a saved model",
+            wanted=what,
+            got=f"{type(error).__name__}: {error}",
+            fix=f"install the package {package or module!r} in this environment, or add its folder to PYTHONPATH",
+        ) from error
+
+
+def _named(kind: str, name: str, made: Any) -> Part:
+    """Return the part that is built by ``made``, which may be one of miue."""
+    maker = type(made) if isinstance(made, nn.Module) else made
+    module, qualified = getattr(maker, "__module__", ""), getattr(maker, "__qualname__", "")
+    path = f"{module}:{qualified}"
+    registry = REGISTRIES[kind]
+    for own in registry.own_names():
+        if registry.path_of_own(own) == path:
+            return Part(kind, own, made)
+    unsaveable = ""
+    if not qualified or "<" in qualified:
+        unsaveable = f"{getattr(maker, '__qualname__', repr(maker))} is not a name of a module"
+    elif module == "__main__":
+        unsaveable = f"{qualified} is defined in the script that runs, or in a notebook"
+    elif _or_none(path) is not maker:
+        unsaveable = f"{path!r} is not what was passed"
+    return Part(kind, name, made, "" if unsaveable else path, unsaveable)
+
+
+def _imported(kind: str, path: str) -> Any:
+    try:
+        return import_part(path)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            item=f"{kind} {path!r}",
+            wanted="the import path of a class or function, package.module:Class",
+            got=f"{type(error).__name__}: {error}",
+            fix="install that package, add its folder to PYTHONPATH, or correct the path",
+        ) from error
+
+
+def _or_none(path: str) -> Any:
+    try:
+        return import_part(path)
+    except (ImportError, AttributeError):
+        return None
+
+
+@cache
+def package_of(import_path: str) -> str:
+    """Return name and version of the installed package that an import path leads into, "" if there is none."""
+    top = import_path.partition(":")[0].partition(".")[0]
+    for name in packages_distributions().get(top, []):
+        try:
+            return f"{name} {version(name)}"
+        except PackageNotFoundError:
+            continue
+    return ""

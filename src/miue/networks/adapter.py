@@ -1,0 +1,100 @@
+"""Plain modules of PyTorch as networks and encoders."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from miue.bags.segments import Segments
+from miue.common.errors import ModelError
+from miue.networks.base import MILNetwork, Projection, Scores
+from miue.networks.encoders.base import Encoder
+
+ONES_AT_ONCE = 4096
+
+
+class BagModuleNetwork(MILNetwork):
+    """A module that maps the features of a bag (n, D) to logits (C,), as a network: T is that of bags of one.
+
+    Bags of one are scored together where ``torch.vmap`` can do that, else one after another.
+
+    Args:
+        encoder: f.
+        num_classes: C.
+        module: maps (n, D) to (C,).
+
+    >>> from miue.networks.encoders import Identity
+    >>> class Sum(nn.Module):
+    ...     def forward(self, bag: Tensor) -> Tensor:
+    ...         return bag.sum(0)
+    >>> network = BagModuleNetwork(Identity((2,)), 2, Sum())
+    >>> network.score((torch.ones(3, 2),), Segments.of(1, 2)).logits.tolist()
+    [[1.0, 1.0], [2.0, 2.0]]
+    """
+
+    def __init__(self, encoder: Encoder, num_classes: int, module: nn.Module) -> None:
+        super().__init__(encoder, num_classes)
+        self.module = module
+        self._vectorizes = True
+
+    def project(self, features: Float[Tensor, "N D"]) -> Projection:
+        """Return the features as they are: the module sees whole bags."""
+        return (features,)
+
+    def score(self, projection: Projection, segments: Segments) -> Scores:
+        """Return each bag's logits; there is no attention."""
+        (features,) = projection
+        if segments.are_singletons and len(features) > 1 and self._vectorizes:
+            try:
+                vectorized = torch.vmap(self.module, randomness="different", chunk_size=ONES_AT_ONCE)
+                return Scores(self._checked(vectorized(features.unsqueeze(1)), len(features)), None)
+            except RuntimeError:
+                self._vectorizes = False  # it looks at values, say, or keeps running statistics
+        sizes = [1] * len(features) if segments.are_singletons else segments.sizes.tolist()
+        bags = [self.module(bag) for bag in features.split(sizes)]
+        return Scores(self._checked(torch.stack(bags), len(bags)), None)
+
+    def _checked(self, logits: Tensor, bags: int) -> Tensor:
+        if tuple(logits.shape) != (bags, self.num_classes):
+            raise ModelError(
+                item=f"network {type(self.module).__name__!r}",
+                wanted=f"logits of shape ({self.num_classes},) of one bag, features of shape (n, D)",
+                got=f"a tensor of shape {tuple(logits.shape[1:])}",
+                fix="return one score per class, without a batch axis",
+            )
+        return logits
+
+
+class ModuleEncoder(Encoder):
+    """A module that maps instances (n, *shape) to features (n, D), as an encoder.
+
+    Args:
+        instance_shape: shape of one instance.
+        module: maps (n, *shape) to (n, D); images come channels last.
+
+    >>> ModuleEncoder((3,), nn.Linear(3, 5)).out_features
+    5
+    """
+
+    def __init__(self, instance_shape: tuple[int, ...], module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        was_training = module.training
+        like = next(module.parameters(), torch.empty(0))
+        with torch.no_grad():
+            features = module.eval()(torch.zeros(2, *instance_shape, device=like.device))
+        module.train(was_training)
+        if features.dim() != 2 or len(features) != 2:
+            raise ModelError(
+                item=f"encoder {type(module).__name__!r}",
+                wanted="features of shape (n, D) of n instances",
+                got=f"a tensor of shape {tuple(features.shape)} of 2 instances",
+                fix="return one vector per instance",
+            )
+        self.out_features = features.shape[1]
+
+    def forward(self, instances: Float[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
+        """Return the features of each instance."""
+        features: Tensor = self.module(instances)
+        return features

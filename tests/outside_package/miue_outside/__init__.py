@@ -1,0 +1,1 @@
+"""Parts for miue that are not of miue."""

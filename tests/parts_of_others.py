@@ -1,0 +1,99 @@
+"""Parts as someone outside of miue writes them: imported by path, or passed as classes and modules."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from miue.bags.segments import Segments, segment_mean
+from miue.methods import Deterministic
+from miue.networks import MILNetwork
+from miue.networks.base import Projection, Scores
+from miue.networks.encoders import Encoder
+from miue.scores import Mahalanobis
+
+
+class PlainMean(nn.Module):
+    """A plain module: one bag in, its logits out."""
+
+    def __init__(self, in_features: int, num_classes: int, hidden: int = 6) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.layers = nn.Sequential(nn.Linear(in_features, hidden), nn.ReLU(), nn.Linear(hidden, num_classes))
+
+    def forward(self, bag: Tensor) -> Tensor:
+        return self.layers(bag).mean(0)
+
+
+class LooksAtValues(PlainMean):
+    """A plain module whose way depends on its values, which torch.vmap does not allow."""
+
+    def forward(self, bag: Tensor) -> Tensor:
+        return super().forward(bag) if float(bag.sum()) > 0 else super().forward(2 * bag)
+
+
+class ScaledMean(MILNetwork):
+    """A network in the manner of miue's own, with a parameter of its own and weights drawn by its constructor."""
+
+    def __init__(self, encoder: Encoder, num_classes: int, scale: float = 1.0) -> None:
+        super().__init__(encoder, num_classes)
+        self.scale = scale
+        self.weight = nn.Parameter(torch.randn(encoder.out_features, num_classes))
+        self.head = nn.Linear(num_classes, num_classes)
+        nn.init.orthogonal_(self.head.weight)
+
+    def project(self, features: Tensor) -> Projection:
+        return (self.head(self.scale * features @ self.weight),)
+
+    def score(self, projection: Projection, segments: Segments) -> Scores:
+        return Scores(segment_mean(projection[0], segments), None)
+
+
+class OwnRule(ScaledMean):
+    """A network with a rule for its initial weights."""
+
+    def reset_parameters(self, generator: torch.Generator) -> None:
+        self.weight.fill_(0.25)
+        self.head.weight.normal_(generator=generator)
+
+
+class Buggy(ScaledMean):
+    def __init__(self, encoder: Encoder, num_classes: int, depth: int = 1) -> None:
+        super().__init__(encoder, num_classes)
+        len(depth)  # type: ignore[arg-type]
+
+
+class NotAModule:
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        pass
+
+
+def small_network(in_features: int, num_classes: int, *, hidden: int = 5) -> nn.Module:
+    """A factory."""
+    return PlainMean(in_features, num_classes, hidden)
+
+
+class Scaling(Encoder):
+    def __init__(self, instance_shape: tuple[int, ...], factor: float = 2.0) -> None:
+        super().__init__()
+        (self.out_features,) = instance_shape
+        self.factor = factor
+
+    def forward(self, instances: Tensor) -> Tensor:
+        return self.factor * instances
+
+
+class Smoothed(Deterministic):
+    def __init__(self, network: MILNetwork, *, smoothing: float = 0.1) -> None:
+        super().__init__(network)
+        self.smoothing = smoothing
+
+    def bag_losses(self, batch: Any, epoch: int) -> Tensor:
+        logits = self.scores(batch)[2].logits
+        return nn.functional.cross_entropy(logits, batch.labels, reduction="none", label_smoothing=self.smoothing)
+
+
+class Farness(Mahalanobis):
+    name: ClassVar[str] = "farness"

@@ -1,0 +1,273 @@
+"""Parts of others: by class, factory, module or import path; saved, and loaded where they are trusted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import parts_of_others as others
+import pytest
+import torch
+from made_bags import TORCHMIL_NETWORKS, separable_bags
+from torch import nn
+
+import miue
+from miue.bags.dataset import BagDataset
+from miue.bags.segments import Segments
+from miue.common.errors import ConfigError, ModelError
+from miue.model.config import DataContract, build_method, model_config
+from miue.networks import NETWORKS
+from miue.networks.adapter import BagModuleNetwork
+from miue.networks.encoders import ENCODERS, MLP, Identity
+
+WIDTH = 5
+CONTRACT = DataContract(instance_shape=(WIDTH,), class_names=("0", "1"))
+
+
+def train(bags: BagDataset, **more: Any) -> miue.Model:
+    given = {"settings": {"max_epochs": 1}, "method": "softmax", "progress": False, "device": "cpu", **more}
+    return miue.train(bags, **given)
+
+
+def build(seed: int = 1, **given: Any) -> miue.Model:
+    chosen: dict[str, Any] = {"network": "mean", "method": "softmax", "encoder": "auto", "options": {}, **given}
+    return build_method(model_config(instance_shape=(WIDTH,), **chosen), CONTRACT, seed)
+
+
+GIVEN: dict[str, dict[str, Any]] = {
+    "a class of a plain module": {"network": others.PlainMean, "options": {"network.hidden": 4}},
+    "a plain module": {"network": others.PlainMean(WIDTH, 2)},
+    "a plain module that vmap does not take": {"network": others.LooksAtValues},
+    "a factory": {"network": others.small_network, "options": {"network.hidden": 3}},
+    "a network": {"network": others.ScaledMean, "options": {"network.scale": 2.0}},
+    "a network that is built": {"network": others.ScaledMean(Identity((WIDTH,)), 2, scale=3.0)},
+    "an import path": {"network": "parts_of_others:PlainMean"},
+    "an encoder": {"encoder": others.Scaling, "options": {"encoder.factor": 3.0}},
+    "an encoder that is built": {"encoder": others.Scaling((WIDTH,))},
+    "a method": {"method": others.Smoothed, "options": {"method.smoothing": 0.3}},
+    "all": {"network": others.PlainMean, "encoder": others.Scaling, "method": others.Smoothed},
+    "a distance": {"distances": ["knn", others.Farness]},
+}
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_a_part_of_others_is_trained_saved_and_loaded_where_it_is_trusted(
+    kind: str, tmp_path: Path, bags: BagDataset
+) -> None:
+    model = train(bags, out=tmp_path / "run", **GIVEN[kind])
+    loaded = miue.Model.load(tmp_path / "run", trust=True)
+    ours, theirs = model.predict(bags), loaded.predict(bags)
+    assert np.array_equal(ours.bags.probabilities, theirs.bags.probabilities)
+    assert ours.instances is not None and theirs.instances is not None
+    assert np.array_equal(ours.instances.probabilities, theirs.instances.probabilities)
+    with pytest.raises(ModelError, match="leave to run the code of others, got 'parts_of_others:.*trust=True"):
+        miue.Model.load(tmp_path / "run")
+    again = train(bags, out=tmp_path / "run", if_exists="resume", **GIVEN[kind])
+    assert again.weights_sha256 == model.weights_sha256
+
+
+def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, bags: BagDataset) -> None:
+    train(bags, network=others.PlainMean).save(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(config.read_text().replace("parts_of_others", "parts_of_nobody"))
+    with pytest.raises(
+        ModelError, match="No module named 'parts_of_nobody'; install the package 'parts_of_nobody'"
+    ):
+        miue.Model.load(tmp_path / "model", trust=True)
+    content = json.loads(config.read_text())
+    content["model"]["network"]["package"] = "parts-of-nobody 1.2"
+    config.write_text(json.dumps(content))
+    with pytest.raises(ModelError, match="install the package 'parts-of-nobody 1.2'|parts-of-nobody 1.2"):
+        miue.Model.load(tmp_path / "model", trust=True)
+
+
+def test_nothing_is_imported_for_a_model_that_is_not_trusted(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(bags, network=others.PlainMean).save(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(config.read_text().replace("parts_of_others", "leaves_a_trace"))
+    (tmp_path / "leaves_a_trace.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModelError, match="leaves_a_trace:PlainMean"):
+        miue.Model.load(tmp_path / "model")
+    from miue.io.inspection import describe
+
+    assert "leaves_a_trace:PlainMean" in str(describe(tmp_path / "model")["parameters"])
+    assert "leaves_a_trace" not in sys.modules
+    with pytest.raises(SystemExit):
+        miue.Model.load(tmp_path / "model", trust=True)
+
+
+def unsaveable() -> dict[str, Any]:
+    class Local(others.PlainMean):
+        pass
+
+    built = others.PlainMean(WIDTH, 2)
+    del built.hidden
+    altered = others.PlainMean(WIDTH, 2)
+    altered.hidden = 7
+    return {
+        "a lambda": lambda in_features, num_classes: others.PlainMean(in_features, num_classes),
+        "a class within a function": Local,
+        "a module without its options": built,
+        "a module that is another when built again": altered,
+        "a sequence": nn.Sequential(nn.Linear(WIDTH, 2)),
+    }
+
+
+@pytest.mark.parametrize("kind", list(unsaveable())[:4])
+def test_what_cannot_be_built_again_is_refused_before_training_and_kept_in_memory(
+    kind: str, tmp_path: Path, bags: BagDataset
+) -> None:
+    network = unsaveable()[kind]
+    with pytest.raises(ConfigError, match="expected a part that another process can build again"):
+        train(bags, network=network, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    model = train(bags, network=network)
+    assert model.predict(bags).bags.probabilities.shape == (len(bags), 2)
+    with pytest.raises(ConfigError, match="another process can build again"):
+        model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_class_of_a_script_is_refused_with_out(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(others.PlainMean, "__module__", "__main__")
+    with pytest.raises(ConfigError, match="defined in the script that runs"):
+        train(bags, network=others.PlainMean, out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"network": "parts_of_nobody:Net"}, "'parts_of_nobody:Net': expected the import path"),
+        ({"network": "parts_of_others:Net"}, "has no attribute 'Net'"),
+        ({"network": others.NotAModule}, "network 'NotAModule': expected a torch.nn.Module"),
+        ({"network": lambda features, classes: None}, "a value for its parameter 'features'"),
+        ({"network": others.PlainMean, "options": {"network.hiden": 3}}, "did you mean 'network.hidden'"),
+        ({"network": others.PlainMean, "options": {"network.hidden": 3.5}}, "'network.hidden': .* valid integer"),
+        ({"network": others.PlainMean(WIDTH, 2), "options": {"network.hidden": 3}}, "which is built already"),
+        ({"network": others.ScaledMean(Identity((WIDTH,)), 3)}, "expected 2 classes"),
+        ({"network": others.ScaledMean(Identity((WIDTH,)), 2), "encoder": "mlp"}, "none beside the network"),
+        ({"network": others.PlainMean(WIDTH, 3)}, r"expected logits of shape \(2,\)"),
+        (
+            {"method": others.PlainMean},
+            "method 'PlainMean': expected a value|method 'PlainMean': expected a Method",
+        ),
+        ({"method": "deep-ensemble", "network": others.PlainMean(WIDTH, 2)}, "each member starts from weights"),
+        ({"distances": [others.PlainMean]}, "distance 'PlainMean': expected a class"),
+    ],
+)
+def test_a_part_that_does_not_fit_is_answered(choice: dict[str, Any], message: str, bags: BagDataset) -> None:
+    with pytest.raises((ConfigError, ModelError), match=message):
+        train(bags, **choice)
+
+
+def test_a_bug_in_the_constructor_of_others_stays_a_bug(bags: BagDataset) -> None:
+    with pytest.raises(TypeError, match="has no len"):
+        train(bags, network=others.Buggy)
+
+
+def test_a_module_that_is_passed_keeps_its_weights_and_is_not_changed(bags: BagDataset) -> None:
+    network = others.PlainMean(WIDTH, 2)
+    before = [weight.clone() for weight in network.parameters()]
+    method = build(network=network)
+    inner = method.network.module
+    assert all(torch.equal(a, b) for a, b in zip(inner.parameters(), before, strict=True))
+    train(bags, network=network)
+    assert all(torch.equal(a, b) for a, b in zip(network.parameters(), before, strict=True))
+
+
+def test_an_encoder_that_is_passed_keeps_its_weights_within_a_network_of_miue() -> None:
+    encoder = MLP((WIDTH,), width=7)
+    method = build(network="attention", encoder=encoder)
+    ours = method.network.encoder.state_dict()
+    assert all(torch.equal(value, ours[name]) for name, value in encoder.state_dict().items())
+    method.network.encoder.layers[0].weight.data.zero_()
+    assert encoder.layers[0].weight.abs().sum() > 0  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("module", [others.PlainMean(WIDTH, 2), others.LooksAtValues(WIDTH, 2)])
+def test_a_plain_module_scores_bags_one_by_one_and_instances_as_bags_of_one(module: nn.Module) -> None:
+    network = BagModuleNetwork(Identity((WIDTH,)), 2, module)
+    instances = torch.randn(6, WIDTH)
+    output = network(instances, Segments.of(1, 3, 2))
+    for bag, logits in zip(instances.split([1, 3, 2]), output.bag_logits, strict=True):
+        torch.testing.assert_close(logits, module(bag))
+    for instance, logits in zip(instances, output.instance_logits, strict=True):
+        torch.testing.assert_close(logits, module(instance[None]))
+
+
+@pytest.mark.parametrize("encoder", ["mlp", others.Scaling, nn.Linear(WIDTH, 3)])
+@pytest.mark.parametrize("network", [*TORCHMIL_NETWORKS, others.ScaledMean, others.PlainMean, others.OwnRule])
+def test_the_seed_fixes_every_parameter_and_touches_no_other_randomness(network: Any, encoder: Any) -> None:
+    if isinstance(network, str):
+        pytest.importorskip("torchmil")
+    first = build(7, network=network, encoder=encoder, method="mirel").state_dict()
+    torch.manual_seed(99)
+    expected = torch.rand(1)
+    torch.manual_seed(99)
+    second = build(7, network=network, encoder=encoder, method="mirel").state_dict()
+    assert torch.equal(torch.rand(1), expected)
+    third = build(8, network=network, encoder=encoder, method="mirel").state_dict()
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert any(not torch.equal(value, third[name]) for name, value in first.items())
+
+
+def test_a_rule_of_its_own_wins_and_what_a_constructor_draws_stays() -> None:
+    own = build(network=others.OwnRule).network
+    assert torch.equal(own.weight, torch.full_like(own.weight, 0.25))
+    drawn = build(network=others.ScaledMean).network.head.weight
+    torch.testing.assert_close(drawn @ drawn.T, torch.eye(2))
+
+
+def test_members_of_an_ensemble_start_as_single_networks_of_their_seeds() -> None:
+    from miue.common.seeds import seed_of
+
+    ensemble = build(5, network=others.ScaledMean, method="deep-ensemble", options={"method.size": 3})
+    for number, member in enumerate(ensemble.members()):
+        alone = build(seed_of(5, number), network=others.ScaledMean).state_dict()
+        assert all(torch.equal(value, alone[name]) for name, value in member.state_dict().items())
+
+
+@pytest.mark.parametrize("registry", [NETWORKS, ENCODERS], ids=["network", "encoder"])
+def test_a_class_of_miue_is_saved_by_its_name(registry: Any) -> None:
+    for name in registry.own_names():
+        if name not in ("lenet", "alexnet", "compact"):
+            given = {registry.kind: registry[name]}
+            chosen = {"network": "mean", "encoder": "mlp", **given}
+            config = model_config(method="softmax", instance_shape=(WIDTH,), options={}, **chosen)
+            assert getattr(config, registry.kind).model_dump() == {"name": name, "options": {}}
+
+
+def test_a_registered_part_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(NETWORKS, "_registered", {})
+    NETWORKS.register("Plain-Mean")(others.PlainMean)
+    bags = separable_bags()
+    train(bags, network="plain-mean", out=tmp_path / "run")
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["model"]["network"]
+    assert saved["name"] == "plain-mean" and saved["import_path"] == "parts_of_others:PlainMean"
+    assert miue.Model.load(tmp_path / "run", trust=True).summary()["network"]
+
+
+def test_parts_of_others_are_cross_validated_and_used_by_the_classifier(tmp_path: Path) -> None:
+    from miue.io.splits.draw import make_folds
+    from miue.selection.cross_validation import Recipe, cross_validate
+
+    bags = separable_bags(24)
+    recipe = Recipe(network=others.PlainMean, method=others.Smoothed, settings={"max_epochs": 1}, device="cpu")
+    for _ in range(2):
+        found = cross_validate(
+            bags, make_folds(bags, 2, validation=0.2, seed=1), [1], tmp_path, recipe, progress=False
+        )
+        assert {summary.level for summary in found} >= {"bags"}
+    arrays = [bags.batch([row]).instances.numpy() for row in range(len(bags))]
+    classifier = miue.MILUncertaintyClassifier(
+        others.PlainMean, "softmax", settings={"max_epochs": 1}, device="cpu"
+    )
+    assert classifier.fit(arrays, bags.labels.values).predict(arrays).shape == (24,)

@@ -1,0 +1,82 @@
+"""Registries: names, aliases, parts registered at run time, and what installed packages bring."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import miue
+from miue.common import parts
+from miue.common.errors import ConfigError
+from miue.common.registry import Registry
+from miue.io.labels.bag_names import key_of
+
+REGISTRIES = {name: value for name, value in vars(parts).items() if isinstance(value, Registry)}
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with one whole and one broken entry point, on the path as an installed one is."""
+    about = tmp_path / "numbers_of_others-1.2.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: numbers-of-others\nVersion: 1.2\n")
+    (about / "entry_points.txt").write_text(
+        "[miue.numbers]\ntau = math:tau\nLost = numbers_of_nobody:lost\npi = math:pi\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def numbers() -> Registry[float]:
+    return Registry("number", "miue.numbers", {"pi": "math:pi"}, aliases={"π": "pi"})
+
+
+@pytest.mark.parametrize("name", REGISTRIES)
+def test_every_part_of_miue_is_where_its_registry_says(name: str) -> None:
+    registry = REGISTRIES[name]
+    assert len(registry.own_names()) > 3
+    assert all(callable(registry[part]) for part in registry.own_names())
+
+
+def test_names_have_no_case_and_an_alias_is_the_same_part() -> None:
+    assert miue.METHODS["MIREL"] is miue.METHODS["mirel"]
+    assert miue.METHODS["deterministic"] is miue.METHODS["softmax"]
+    assert "Deterministic" in miue.METHODS and "deterministic" not in list(miue.METHODS)
+
+
+def test_an_unknown_name_is_answered_with_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="network 'atention': .* did you mean 'attention'"):
+        miue.NETWORKS["atention"]
+    assert "atention" not in miue.NETWORKS and miue.NETWORKS.get("atention") is None
+
+
+def test_a_part_can_be_registered_and_replaced_but_not_take_a_name_of_miue() -> None:
+    registry = numbers()
+    assert registry.register("Two", 2.0) == 2.0
+    registry.register("two", 2.5)
+    assert registry["TWO"] == 2.5 and list(registry) == ["pi", "two"]
+    for name in ("Pi", "π"):
+        with pytest.raises(ConfigError, match="a name that miue does not use itself"):
+            registry.register(name, 3.0)
+
+
+def test_parts_of_installed_packages_are_found_and_a_broken_one_is_named(installed: Path) -> None:
+    registry = numbers()
+    with pytest.warns(UserWarning, match="'pi' .* of the package numbers-of-others 1.2 is left out"):
+        assert "tau" in registry
+    assert registry["tau"] > 6 and registry["pi"] < 4
+    with pytest.raises(ConfigError, match="number .Lost.: .*numbers-of-others 1.2.*No module named"):
+        registry["lost"]
+    with pytest.warns(UserWarning, match="numbers_of_nobody"):
+        assert set(dict(registry.items())) == {"pi", "tau"}
+    assert registry.help() == "pi, tau or lost"
+
+
+def test_the_ending_of_a_reader_that_others_bring_is_left_out_of_the_names_of_bags(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert key_of("slide_1.BAGL") == "slide_1.BAGL"
+    monkeypatch.setitem(parts.READERS._registered, ".bagl", open)
+    assert key_of("slide_1.BAGL") == "slide_1"
+    assert key_of("slide_1.svs.bagl") == "slide_1"

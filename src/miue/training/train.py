@@ -24,6 +24,7 @@ from miue.model.config import Option, build_method, member_seeds
 from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
 from miue.model.predict import BATCH_INSTANCES
+from miue.model.training_bags import TrainingBags
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
 from miue.training.fit import Run, TrainingSummary, fit
@@ -93,7 +94,7 @@ def train(
                 return Model.load(folder)
         _prepare(trained, plan, dataset, folder)
         summaries = _fit_members(trained, plan, run, members)
-        return _finished(trained, plan, summaries, folder, device)
+        return _finished(trained, plan, summaries, folder, device, dataset)
 
 
 def train_seeds(
@@ -160,7 +161,7 @@ def train_seeds(
         for number in left:
             trained, plan = methods[number], plans[number]
             how_it_went = summaries.pop(0) if summaries else _fit_members(trained, plan, runs[number], members)
-            done[number] = _finished(trained, plan, how_it_went, folders[number], device)
+            done[number] = _finished(trained, plan, how_it_went, folders[number], device, bags)
         if shared is not None:
             shutil.rmtree(shared, ignore_errors=True)
     return [done[number] for number in range(len(plans))]
@@ -248,6 +249,7 @@ def _finished(
     summaries: Sequence[TrainingSummary],
     folder: Path | None,
     device: str,
+    bags: BagDataset,
 ) -> Model:
     """Return the model with its distances and the quantiles of its validation bags, written where there is a
     folder."""
@@ -268,6 +270,7 @@ def _finished(
         predicted = model.predict(plan.validation, device=device).bags
         usual = ValidationQuantiles.of(predicted, plan.validation.sizes)
         model = replace(model, validation=usual)
+    model = replace(model, training_bags=TrainingBags.of(plan.splits(bags).folds[0], bags, plan.validation))
     if folder is not None:
         model.write_into(folder)
     return model

@@ -171,7 +171,7 @@ def predict_large_bag(store: Path) -> None:
 def rates() -> dict[str, float]:
     """Return the FLOP/s of predicting from features in memory, and of a plain matrix product."""
     method, rows = build().eval(), torch.randn(65_536, WIDTH).half()
-    hidden = method.network.hidden
+    hidden: int = method.network.hidden  # type: ignore[assignment]
     flops = 2 * len(rows) * (2 * WIDTH * WIDTH + WIDTH * hidden + WIDTH * 2 + hidden + WIDTH * hidden + hidden * 2)
     segments = miue.Segments(torch.tensor([len(rows)]))
 

@@ -58,8 +58,8 @@ def main() -> None:
         figure = bag_rows(predicted[group], bag, groups[group].batch([bag]).instances.numpy(), limits)
         save_figure(figure, IMAGES / f"uncertainty_{name}.png")
         table = predicted[group].bags
-        values = {key: f"{table.uncertainties()[key][bag]:.3f}" for key in (*list(MEASURES)[:2], "knn_mean")}
-        print(name, table.bag_ids[bag], f"p {table.probabilities[bag, 1]:.2f}", values)
+        shown = {key: f"{table.uncertainties()[key][bag]:.3f}" for key in (*list(MEASURES)[:2], "knn_mean")}
+        print(name, table.bag_ids[bag], f"p {table.probabilities[bag, 1]:.2f}", shown)
     ordinary = of_known.uncertainties()
     for name, predictions in predicted.items():
         values = predictions.bags.uncertainties()

@@ -14,9 +14,9 @@ from made_bags import separable_bags
 import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
-from miue.cli.held_out import parts_of_run
 from miue.common.errors import StorageError
-from miue.io.splits.files import read_parts
+from miue.io.splits.files import read_splits
+from miue.model.training_bags import parts_of_run
 
 TRAIN = ["--quiet", "--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none"]
 EASY = ["--max-error", "0.9", "--confidence", "0.5", "--set-error", "0.4", "--without", "ood", "--quiet"]
@@ -36,8 +36,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def of_run(folder: Path, *wanted: str) -> list[int]:
-    parts = read_parts(folder / "run" / "splits.csv")
-    return [row for row, name in enumerate(named(".svs").ids) if parts[name][0] in wanted]
+    parts = read_splits(folder / "run" / "splits.csv").folds[0]
+    return [row for row, name in enumerate(named(".svs").ids) if parts[name] in wanted]
 
 
 def bags_of(*names: str) -> BagDataset:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from miue.bags.dataset import BagDataset
+from miue.bags.names import key_of
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.io.labels.bag_names import key_of
 from miue.io.labels.label_table import LabelTable, read_label_table
 from miue.io.load import LoadedBags, load_bags
 from miue.io.store.store import write_store

@@ -33,7 +33,8 @@ def test_a_saved_model_predicts_as_before(network: str, method: str, tmp_path: P
     model = train(bags, network=network, method=method, options=options)
     model.save(tmp_path / "model")
     files = sorted(p.name for p in (tmp_path / "model").iterdir())
-    assert files == ["config.json", "distances.safetensors", "model.safetensors", "validation.json"]
+    kept = ["config.json", "distances.safetensors", "model.safetensors", "splits.csv", "validation.json"]
+    assert files == kept
     ours, theirs = model.predict(bags), miue.Model.load(tmp_path / "model").predict(bags)
     assert np.array_equal(ours.bags.probabilities, theirs.bags.probabilities)
     assert ours.instances is not None
@@ -199,7 +200,7 @@ def test_the_trained_model_is_on_the_cpu_and_in_evaluation_mode(bags: BagDataset
 
 
 def calibrated(model: miue.Model, bags: BagDataset) -> miue.Model:
-    made = miue.calibrate(model.predict(bags), referral=None, false_alarms=None)
+    made = miue.calibrate(model.predict(bags), referral=None, false_alarms=None, allow_training_bags=True)
     return replace(model, calibration=made)
 
 

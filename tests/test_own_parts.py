@@ -32,7 +32,7 @@ def train(bags: BagDataset, **more: Any) -> miue.Model:
     return miue.train(bags, **given)
 
 
-def build(seed: int = 1, **given: Any) -> miue.Model:
+def build(seed: int = 1, **given: Any) -> Any:
     chosen: dict[str, Any] = {"network": "mean", "method": "softmax", "encoder": "auto", "options": {}, **given}
     return build_method(model_config(instance_shape=(WIDTH,), **chosen), CONTRACT, seed)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import miue
+from miue.bags.names import key_of
 from miue.common import parts
 from miue.common.errors import ConfigError
 from miue.common.registry import Registry
-from miue.io.labels.bag_names import key_of
 
 REGISTRIES = {name: value for name, value in vars(parts).items() if isinstance(value, Registry)}
 

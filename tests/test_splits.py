@@ -14,12 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miue.bags.dataset import BagDataset
+from miue.bags.names import patients_of
 from miue.bags.ood_flags import OodFlags
 from miue.cli.pack import data_split
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.splits.draw import VALIDATION_SHARE, held_out, make_folds, make_split
 from miue.io.splits.files import read_splits, write_splits
-from miue.io.splits.splits import Splits, check_splits, patients_of
+from miue.io.splits.splits import Splits, check_splits
 
 NAMES = tuple("abcdef")
 

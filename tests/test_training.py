@@ -22,10 +22,10 @@ import miue
 from miue.bags.batches import ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
-from miue.cli.held_out import parts_of_run
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.nested import read_nested, write_nested
 from miue.model.config import TrainingConfig
+from miue.model.training_bags import parts_of_run
 from miue.training.module import TrainingModule
 
 QUICK = {"seed": 7, "max_epochs": 4, "learning_rate": 1e-3}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.evaluation import evaluate as evaluate
     from miue.evidence import ACTIVATIONS as ACTIVATIONS
     from miue.io.load import load_bags as load_bags
+    from miue.io.splits.draw import make_folds as make_folds
     from miue.io.store import read_store as read_store
     from miue.io.store import write_store as write_store
     from miue.methods import METHODS as METHODS
@@ -36,7 +37,10 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.networks.encoders import ENCODERS as ENCODERS
     from miue.predictions.folder import Predictions as Predictions
     from miue.predictions.folder import read_predictions as read_predictions
+    from miue.report.report import write_report as write_report
     from miue.scores import DISTANCES as DISTANCES
+    from miue.selection.comparison import compare as compare
+    from miue.selection.cross_validation import cross_validate as cross_validate
     from miue.sklearn.classifier import MILUncertaintyClassifier as MILUncertaintyClassifier
     from miue.training.train import train as train
 
@@ -64,12 +68,16 @@ _PUBLIC = {
     "Segments": "miue.bags.segments",
     "TrainingConfig": "miue.model.config",
     "calibrate": "miue.calibration",
+    "compare": "miue.selection.comparison",
+    "cross_validate": "miue.selection.cross_validation",
     "decide": "miue.calibration",
     "evaluate": "miue.evaluation",
     "load_bags": "miue.io.load",
+    "make_folds": "miue.io.splits.draw",
     "read_predictions": "miue.predictions.folder",
     "read_store": "miue.io.store",
     "train": "miue.training.train",
+    "write_report": "miue.report.report",
     "write_store": "miue.io.store",
 }
 

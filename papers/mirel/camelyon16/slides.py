@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from miue.bags.names import key_of
 from miue.common.errors import DataError, StorageError
-from miue.io.labels.bag_names import key_of
 from miue.io.labels.label_table import read_label_table
 from miue.predictions.csv import read_text_columns
 

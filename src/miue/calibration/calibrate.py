@@ -18,10 +18,15 @@ from miue.calibration.needs import Goals, check_bags
 from miue.calibration.patients import counted_bags
 from miue.calibration.referral import Referral, ReferralGoal, fit_referral, needed_for_referral, refuse_all
 from miue.calibration.scaling import fit_scaling
-from miue.common.errors import ConfigError, unknown_name
+from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.predictions.decisions import RESERVED
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
+
+STOPPED_EARLY = (
+    "these bags also chose the epoch that training kept, so that the guarantees hold nearly, not exactly; "
+    "a split of their own, named calibration, mends this"
+)
 
 
 def calibrate(
@@ -35,6 +40,7 @@ def calibrate(
     bags_of_patient: str = "one",
     seed: int = 0,
     about: Mapping[str, Any] | None = None,
+    allow_training_bags: bool = False,
 ) -> Calibration:
     """Return a calibration made from predictions of bags that took no part in training.
 
@@ -52,12 +58,14 @@ def calibrate(
         bags_of_patient: "one", drawn at random, counts where patients are known; or "all".
         seed: of the bags that choose which referral thresholds are tested, and of those drawn of patients.
         about: which bags these are, for a reader.
+        allow_training_bags: calibrate although the model was trained on some of these bags: no guarantee holds.
 
     Raises:
         ConfigError: nothing to calibrate, or names that do not fit.
         DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
     """
     goals = Goals(scaling, referral, label_sets, false_alarms)
+    learned = check_unseen(predictions.bags, allowed=allow_training_bags)
     table = predictions.bags
     names = _class_names(class_names, table.distribution.num_classes)
     check_bags(
@@ -72,8 +80,34 @@ def calibrate(
     )
     check_names(table, goals)
     counted, of_patients = counted_bags(table, bags_of_patient, seed)
-    told = {**of_patients, **(about or {}), **_caveats(of_patients, about or {})}
+    told = {**of_patients, **(about or {}), **_caveats(of_patients, about or {}, learned)}
     return _fitted(replace(predictions, bags=table.subset(counted)), names, goals, told, seed)
+
+
+def check_unseen(table: PredictionTable, *, allowed: bool = False) -> dict[str, str]:
+    """Raise where the model was trained on some of these bags, or on their patients; return what else to know.
+
+    Args:
+        table: predictions of bags.
+        allowed: go on all the same, with a caveat.
+
+    Raises:
+        DataError: it was.
+    """
+    if table.training_parts is None:
+        return {}
+    trained = np.flatnonzero(table.training_parts == "train")
+    if len(trained) and not allowed:
+        raise DataError(
+            item="the bags to calibrate on",
+            wanted="bags that took no part in training",
+            got=f"{len(trained):,} of {len(table):,} that the model was trained on, or others of their patients, "
+            f"such as {str(table.bag_ids[trained[0]])!r}",
+            fix="keep patients for calibration apart (a split of their own), or pass allow_training_bags=True",
+        )
+    if len(trained):
+        return {"caveat": f"the model was trained on {len(trained):,} of these bags: no guarantee holds"}
+    return {"caveat": STOPPED_EARLY} if "validation" in table.training_parts else {}
 
 
 def check_names(table: PredictionTable, goals: Goals) -> None:
@@ -152,7 +186,7 @@ def _impossible_labels(table: PredictionTable) -> int:
 
 
 def _caveats(*told: Mapping[str, Any]) -> dict[str, str]:
-    caveats = [str(one["caveat"]) for one in told if "caveat" in one]
+    caveats = dict.fromkeys(str(one["caveat"]) for one in told if "caveat" in one)
     return {"caveat": "; ".join(caveats)} if caveats else {}
 
 

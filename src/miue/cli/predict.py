@@ -101,7 +101,7 @@ def predict(
 
 def _bags_to_predict(bags: Any, split: str | None, run: Path) -> Any:
     """Return the bags of the split asked for, else of test, else all; none that the model learned from."""
-    from miue.cli.held_out import parts_of_run
+    from miue.model.training_bags import parts_of_run
 
     if split == "all":
         return bags

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from miue.model.config import DataContract, ModelConfig, build_method, check_sav
 from miue.model.feature_scores import DistanceScores, check_saveable_distances
 from miue.model.part import find_part, saved_part
 from miue.model.predict import OnBad, predict
+from miue.model.training_bags import TrainingBags
 from miue.predictions.folder import Predictions
 from miue.predictions.validation_quantiles import FILE as VALIDATION
 from miue.predictions.validation_quantiles import KEY as VALIDATED
@@ -50,6 +51,7 @@ class Model:
         calibration: what decisions are made by, where the model was calibrated.
         validation: how uncertain it is of its validation bags, where it had any.
         weights_sha256: of model.safetensors, as it was read or would be written.
+        training_bags: what it learned from, None where that is not known.
     """
 
     method: Method
@@ -60,6 +62,7 @@ class Model:
     calibration: Calibration | None = None
     validation: ValidationQuantiles | None = None
     weights_sha256: str = ""
+    training_bags: TrainingBags | None = None
 
     def __post_init__(self) -> None:
         if not self.weights_sha256:
@@ -115,6 +118,10 @@ class Model:
             about={**self.summary(), "weights_sha256": self.weights_sha256, **self._usual()},
             on_bad=on_bad,
         )
+        if self.training_bags is not None:
+            used = self.training_bags.compare(dataset).part_of()
+            parts = np.array([used[name] for name in predictions.bags.bag_ids], object)
+            predictions = replace(predictions, bags=replace(predictions.bags, training_parts=parts))
         return predictions if self.calibration is None else decide(predictions, self.calibration)
 
     def _usual(self) -> dict[str, Any]:
@@ -188,6 +195,8 @@ class Model:
             self.calibration.save(folder / CALIBRATION)
         if self.validation is not None:
             self.validation.save(folder / VALIDATION)
+        if self.training_bags is not None:
+            self.training_bags.save(folder)
         write_json(folder / "config.json", content)
 
     @classmethod
@@ -226,6 +235,7 @@ class Model:
             calibration,
             ValidationQuantiles.load(quantiles) if quantiles.exists() else None,
             digest,
+            TrainingBags.load(folder),
         )
 
 

@@ -1,8 +1,9 @@
 """Predictions: a distribution per bag and per instance beside what is known of them, as plain tables.
 
 bags.csv              bag_id, label, is_ood, ood_set, alpha_0 … (or p_0 …), predicted, measures, score_…,
-                      patient and patch_size where known, and where a calibration was applied decision,
-                      reason, label_set, calibrated_…
+                      patient and patch_size where known, training_part of bags that the model was trained or
+                      validated on (or others of their patients), and where a calibration was applied
+                      decision, reason, label_set, calibrated_…
 instances.csv[.gz]    the same with bag_id, instance
 patients.csv          one row per patient, where any has several bags; made of bags.csv and not read back
 predictions.json      what made them; not needed to read them
@@ -213,6 +214,7 @@ def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> Predict
         coords=coords,
         decisions=_decisions(columns, name, distribution.num_classes),
         patients=columns.get("patient"),
+        training_parts=columns.get("training_part"),
         patch_sizes=_numbers(columns["patch_size"], "patch_size", name).astype(np.int64)
         if "patch_size" in columns
         else None,

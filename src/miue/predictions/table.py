@@ -37,6 +37,8 @@ class PredictionTable:
         decisions: what was decided of each bag, where a calibration was applied.
         patients: whose each bag is, where known.
         patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
+        training_parts: "train" or "validation" of a bag that the model was so made with, or another bag of its
+            patient, "" of others; None where the model does not know its training bags.
     """
 
     distribution: PredictiveDistribution
@@ -50,6 +52,7 @@ class PredictionTable:
     decisions: Decisions | None = None
     patients: np.ndarray | None = None
     patch_sizes: Int64[np.ndarray, "n"] | None = None
+    training_parts: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.bag_ids)
@@ -87,6 +90,7 @@ class PredictionTable:
             instance=None if self.instance is None else self.instance[rows],
             scores={name: values[rows] for name, values in self.scores.items()},
             decisions=None if self.decisions is None else self.decisions.subset(rows),
+            training_parts=None if self.training_parts is None else self.training_parts[rows],
             **self.columns.subset(rows).columns(),
         )
 
@@ -100,6 +104,8 @@ class PredictionTable:
             columns["patient"] = pa.array(self.patients, pa.string())
         if self.patch_sizes is not None:
             columns["patch_size"] = self.patch_sizes
+        if self.training_parts is not None and any(self.training_parts):
+            columns["training_part"] = pa.array(self.training_parts, pa.string())
         if self.instance is not None:
             columns["instance"] = self.instance
         if self.coords is not None:

@@ -56,7 +56,7 @@ class _Folder:
     test_share: float
 
 
-def compare(folders: Sequence[Path]) -> list[Compared]:
+def compare(folders: Sequence[Path | str]) -> list[Compared]:
     """Return cross-validations side by side, each with its differences to the first.
 
     Args:
@@ -66,7 +66,7 @@ def compare(folders: Sequence[Path]) -> list[Compared]:
         StorageError: a folder without a finished cross-validation.
         DataError: two folders of one name.
     """
-    read = [_read(folder) for folder in folders]
+    read = [_read(Path(folder)) for folder in folders]
     names = [one.name for one in read]
     for name in names:
         if names.count(name) > 1:

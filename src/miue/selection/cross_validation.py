@@ -97,8 +97,8 @@ def cross_validate(
     bags: BagDataset,
     splits: Splits,
     seeds: Sequence[int],
-    out: Path,
-    recipe: Recipe,
+    out: Path | str,
+    recipe: Recipe = Recipe(),
     *,
     jobs: int = 1,
     progress: bool = True,
@@ -122,6 +122,7 @@ def cross_validate(
         DataError: a fold that cannot be trained or tested on.
         StorageError: another process writes ``out``, or it cannot be written.
     """
+    out = Path(out)
     folds = [splits.assign(bags, fold) for fold in range(len(splits))]
     if not any(fold.split("test").labels.known.any() for fold in folds):
         raise DataError(

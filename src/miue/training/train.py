@@ -26,6 +26,7 @@ from miue.model.feature_scores import DistanceLike, fit_distances
 from miue.model.model import Model
 from miue.model.part import PartLike
 from miue.model.predict import BATCH_INSTANCES
+from miue.model.training_bags import TrainingBags
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
 from miue.training.fit import Run, TrainerOption, TrainingSummary, fit
@@ -123,7 +124,7 @@ def train(
                 return Model.load(folder, trust=not plan.is_own)
         _prepare(trained, plan, dataset, folder)
         summaries = _fit_members(trained, plan, run)
-        return _finished(trained, plan, summaries, folder, device)
+        return _finished(trained, plan, summaries, folder, device, dataset)
 
 
 def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None) -> None:
@@ -174,6 +175,7 @@ def _finished(
     summaries: Sequence[TrainingSummary],
     folder: Path | None,
     device: str,
+    bags: BagDataset,
 ) -> Model:
     """Return the model with its distances and the quantiles of its validation bags, written where there is a
     folder."""
@@ -194,6 +196,7 @@ def _finished(
         predicted = model.predict(plan.validation, device=device).bags
         usual = ValidationQuantiles.of(predicted, plan.validation.sizes)
         model = replace(model, validation=usual)
+    model = replace(model, training_bags=TrainingBags.of(plan.splits(bags).folds[0], bags, plan.validation))
     if folder is not None:
         model.write_into(folder)
     return model

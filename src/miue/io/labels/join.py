@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
+from miue.bags.names import key_of, places_of
 from miue.common.errors import DataError
-from miue.io.labels.bag_names import key_of, places_of
 from miue.io.labels.label_table import LabelTable
 from miue.io.splits.splits import Splits, check_splits
 

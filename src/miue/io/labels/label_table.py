@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from miue.bags.names import key_of, named_twice, rows_of
 from miue.common.errors import DataError, unknown_name
-from miue.io.labels.bag_names import key_of, named_twice, rows_of
 from miue.io.tables.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
 from miue.predictions.csv import read_text_columns
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
+from miue.bags.names import key_of
 from miue.common.errors import StorageError
-from miue.io.labels.bag_names import key_of
 from miue.io.labels.join import counts_of_classes
 from miue.predictions.csv import read_text_columns
 

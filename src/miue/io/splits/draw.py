@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from miue.bags.dataset import BagDataset
+from miue.bags.names import patients_of
 from miue.common.errors import DataError
 from miue.common.seeds import seed_of
-from miue.io.splits.splits import Splits, patients_of
+from miue.io.splits.splits import Splits
 
 VALIDATION_SHARE = 0.15
 

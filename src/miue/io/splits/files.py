@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
+from miue.bags.names import named_twice, patients_of, rows_of
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file
 from miue.io.formats.arrays import UNREADABLE
-from miue.io.labels.bag_names import named_twice, rows_of
 from miue.io.labels.label_table import BAG_COLUMNS, fold_columns, known_text, split_name
-from miue.io.splits.splits import SPLITS, Splits, patients_of
+from miue.io.splits.splits import SPLITS, Splits
 from miue.io.tables.columns import PATIENT_COLUMNS, column_of, word_of
 from miue.predictions.csv import read_text_columns
 
@@ -47,24 +47,6 @@ def read_splits(path: Path) -> Splits:
         names = columns[_id_column(path, columns)]
         return Splits(str(path), tuple(_by_name(path, names, fold) for fold in folds))
     return Splits(str(path), (_from_clam(path, columns),))
-
-
-def read_parts(path: Path) -> dict[str, tuple[str, str]]:
-    """Return split and patient of each bag in the first fold that ``write_splits`` wrote, "" of a bag in none.
-
-    Raises:
-        StorageError: missing, or not such a table.
-    """
-    columns = read_text_columns(path)
-    if not {"bag_id", "patient", "fold_0"} <= set(columns):
-        raise StorageError(
-            item=f"splits {str(path)!r}",
-            wanted="columns bag_id, patient and fold_0",
-            got=f"columns {', '.join(columns)}",
-            fix="put back the file that the training wrote",
-        )
-    parts = zip(map(split_name, columns["fold_0"]), columns["patient"], strict=True)
-    return dict(zip(columns["bag_id"], parts, strict=True))
 
 
 def write_splits(path: Path, splits: Splits, *sources: BagDataset) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from miue.bags.dataset import BagDataset
+from miue.bags.names import patients_of, places_of
 from miue.common.errors import DataError
-from miue.io.labels.bag_names import places_of
 
 SPLITS = ("train", "validation", "test")
 
@@ -71,13 +71,6 @@ class Splits:
         split_of = {names[place]: chosen[name] for name, place in places.items() if place is not None}
         strangers = sorted(name for name, place in places.items() if place is None)
         return tuple(split_of.get(name, "") for name in called), strangers
-
-
-def patients_of(bags: BagDataset) -> tuple[str, ...]:
-    """Return whose each bag is: its own name where its patient is not known."""
-    if bags.patients is None:
-        return bags.ids
-    return tuple(patient or name for patient, name in zip(bags.patients, bags.ids, strict=True))
 
 
 def check_splits(bags: BagDataset, source: str) -> None:

@@ -12,9 +12,9 @@ from jaxtyping import Float32, Int64
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
+from miue.bags.names import places_of
 from miue.bags.ood_flags import with_named_sets
 from miue.common.errors import DataError
-from miue.io.labels.bag_names import places_of
 from miue.io.labels.join import LeftOut, refuse_or_skip
 from miue.io.labels.label_table import LabelTable, known_patients, known_text, split_name
 from miue.io.splits.splits import check_splits

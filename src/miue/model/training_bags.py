@@ -1,0 +1,146 @@
+"""Which bags of which patients a model learned from, so that it knows them again."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import re
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from miue.bags.dataset import BagDataset
+from miue.bags.names import key_of, patients_of
+from miue.common.errors import StorageError
+from miue.common.files import atomic_file
+from miue.predictions.csv import read_text_columns
+
+FILE = "splits.csv"
+COLUMNS = ("bag_id", "patient", "label", "fold_0", "content")
+NUMBERED = re.compile(r"bag_\d+")  # the name of a bag that was given none: others have it too
+
+
+@dataclass(frozen=True)
+class TrainingBags:
+    """The bags of a training: those that were learned from, validated on, and kept for later.
+
+    Attributes:
+        rows: bag, patient, label and part ("train", "validation" or another) of each, and a digest of its content
+            where its name is a number alone, else "".
+    """
+
+    rows: tuple[tuple[str, str, str, str, str], ...]
+
+    @classmethod
+    def of(cls, part_of: Mapping[str, str], *sources: BagDataset) -> TrainingBags:
+        """Return the bags of several datasets, of one name the first, with the part of each name."""
+        rows: dict[str, tuple[str, str, str, str, str]] = {}
+        for bags in sources:
+            names = bags.class_names or tuple(map(str, range(bags.num_classes)))
+            for row, name in enumerate(bags.ids):
+                patient = (bags.patients[row] if bags.patients else "") or name
+                label = names[int(bags.labels.values[row])] if bags.labels.known[row] else ""
+                content = _digest(bags, row) if NUMBERED.fullmatch(name) else ""
+                rows.setdefault(name, (name, patient, label, part_of.get(name, ""), content))
+        return cls(tuple(rows.values()))
+
+    @classmethod
+    def load(cls, folder: Path) -> TrainingBags | None:
+        """Return the training bags of the model in ``folder``, None where it does not list them.
+
+        Raises:
+            StorageError: a table that cannot be read.
+        """
+        path = folder / FILE
+        if not path.exists():
+            return None
+        columns = read_text_columns(path)
+        if not {"bag_id", "patient", "fold_0"} <= set(columns):
+            raise StorageError(
+                item=f"splits {str(path)!r}",
+                wanted="columns bag_id, patient and fold_0",
+                got=f"columns {', '.join(columns)}",
+                fix="put back the file that the training wrote",
+            )
+        nothing = [""] * len(columns["bag_id"])
+        return cls(tuple(zip(*(columns.get(name, nothing) for name in COLUMNS), strict=True)))
+
+    def save(self, folder: Path) -> None:
+        """Write the bags into the folder of a model."""
+        with atomic_file(folder / FILE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([COLUMNS, *self.rows])
+
+    def compare(self, bags: BagDataset) -> PartsOfRun:
+        """Return what each of ``bags`` was to the training.
+
+        A bag that is not listed is the one that is listed under the same name but for endings of files.
+        """
+        known_content = {content for *_, content in self.rows} - {""}
+        if known_content and any(map(NUMBERED.fullmatch, bags.ids)):
+            return self._compare_contents(bags)
+        listed = {row[0]: row[3] for row in self.rows}
+        by_key: dict[str, str] = {}
+        for wanted in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
+            by_key |= {key_of(name): wanted for name, part in listed.items() if part == wanted}
+        parts = [listed[name] if name in listed else by_key.get(key_of(name), "") for name in bags.ids]
+        patients_in: dict[str, set[str]] = {}
+        for _, patient, _, part, _ in self.rows:
+            patients_in.setdefault(patient, set()).add(part)
+        return PartsOfRun(bags.ids, tuple(parts), patients_of(bags), patients_in)
+
+    def _compare_contents(self, bags: BagDataset) -> PartsOfRun:
+        """Return the same for bags that are numbered: by what they hold, and by patients that have a name."""
+        part_of = {content: part for *_, part, content in self.rows if content}
+        parts = tuple(part_of.get(_digest(bags, row), "") for row in range(len(bags)))
+        patients_in: dict[str, set[str]] = {}
+        for _, patient, _, part, _ in self.rows:
+            if not NUMBERED.fullmatch(patient):
+                patients_in.setdefault(patient, set()).add(part)
+        return PartsOfRun(bags.ids, parts, patients_of(bags), patients_in)
+
+
+@dataclass(frozen=True)
+class PartsOfRun:
+    """What bags were to the training of a run.
+
+    Attributes:
+        ids: of the bags.
+        parts: of each bag, as far as the run tells: "train", "validation" or another, "" where it does not.
+        patients: of each bag, or its own name.
+        patients_in: all patients that the run lists, with the parts that their bags were in.
+    """
+
+    ids: tuple[str, ...]
+    parts: tuple[str, ...]
+    patients: tuple[str, ...]
+    patients_in: Mapping[str, Set[str]]
+
+    def within(self, *wanted: str) -> set[str]:
+        """Return the bags that were in one of these parts."""
+        return {name for name, part in zip(self.ids, self.parts, strict=True) if part in wanted}
+
+    def or_of_their_patients(self, *wanted: str) -> set[str]:
+        """Return the bags that were in one of these parts, and all others of their patients."""
+        learned = {patient for patient, parts in self.patients_in.items() if not parts.isdisjoint(wanted)}
+        learned |= {whose for part, whose in zip(self.parts, self.patients, strict=True) if part in wanted}
+        return {name for name, whose in zip(self.ids, self.patients, strict=True) if whose in learned}
+
+    def part_of(self) -> dict[str, str]:
+        """Return "train" or "validation" of each bag that was used so, or another of its patient; else ""."""
+        found = dict.fromkeys(self.ids, "")
+        for part in ("validation", "train"):  # the stronger counts
+            found |= dict.fromkeys(self.or_of_their_patients(part), part)
+        return found
+
+
+def _digest(bags: BagDataset, row: int) -> str:
+    """Return what tells the instances of one bag from those of others: their number and the first of them."""
+    first = np.asarray(bags.instances[bags.starts[row] : bags.starts[row] + 1], np.float32)
+    return hashlib.sha256(f"{bags.sizes[row]} ".encode() + first.tobytes()).hexdigest()[:16]
+
+
+def parts_of_run(run: Path, bags: BagDataset) -> PartsOfRun:
+    """Return what each bag was to the training of a run; nothing where the run does not list its bags."""
+    return (TrainingBags.load(run) or TrainingBags(())).compare(bags)

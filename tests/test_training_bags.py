@@ -1,0 +1,70 @@
+"""A model knows the bags that it learned from, wherever it is kept, and a calibration on them is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from made_bags import separable_bags
+
+import miue
+from miue.bags.dataset import BagDataset
+from miue.calibration import FalseAlarmGoal, LabelSetGoal, ReferralGoal
+from miue.common.errors import DataError
+
+EASY = {"referral": ReferralGoal(0.9, 0.5), "label_sets": LabelSetGoal(0.4), "false_alarms": FalseAlarmGoal(0.4)}
+
+
+def named(start: int, seed: int = 0) -> BagDataset:
+    bags = separable_bags(40, seed=seed)
+    return replace(bags, ids=tuple(f"slide_{start + row}" for row in range(40)))
+
+
+def trained(bags: BagDataset) -> miue.Model:
+    return miue.train(bags, settings={"max_epochs": 1, "validation_fraction": 0.25}, distances=(), progress=False)
+
+
+@pytest.mark.parametrize("kept", ["in memory", "saved model", "saved predictions"])
+@pytest.mark.parametrize("names", ["named", "numbered"])
+def test_a_calibration_on_training_bags_is_refused_unless_asked_for(kept: str, names: str, tmp_path: Path) -> None:
+    bags = named(0) if names == "named" else separable_bags(40)
+    model = trained(bags)
+    if kept == "saved model":
+        model.save(tmp_path / "model")
+        model = miue.Model.load(tmp_path / "model")
+    predictions = model.predict(bags)
+    if kept == "saved predictions":
+        predictions.save(tmp_path / "predictions")
+        predictions = miue.read_predictions(tmp_path / "predictions")
+    with pytest.raises(DataError, match="30 of 40 that the model was trained on.*allow_training_bags=True"):
+        miue.calibrate(predictions, **EASY)  # type: ignore[arg-type]
+    made = miue.calibrate(predictions, **EASY, allow_training_bags=True)  # type: ignore[arg-type]
+    assert made.about["caveat"] == "the model was trained on 30 of these bags: no guarantee holds"
+
+
+@pytest.mark.parametrize("names", ["named", "numbered"])
+def test_other_bags_are_calibrated_on_although_they_may_have_the_same_numbers(names: str) -> None:
+    model = trained(named(0) if names == "named" else separable_bags(40))
+    others = named(100, seed=7) if names == "named" else separable_bags(40, seed=7)
+    made = miue.calibrate(model.predict(others), **EASY)  # type: ignore[arg-type]
+    assert made.about["bags"] == 40 and "caveat" not in made.about
+
+
+def test_another_bag_of_a_training_patient_is_a_training_bag() -> None:
+    model = trained(replace(named(0), patients=tuple(f"p{row}" for row in range(40))))
+    assert model.training_bags is not None
+    patient = next(row[1] for row in model.training_bags.rows if row[3] == "train")
+    other = replace(named(100, seed=7), patients=(patient, *(f"q{row}" for row in range(39))))
+    with pytest.raises(DataError, match="1 of 40 that the model was trained on, or others of their patients"):
+        miue.calibrate(model.predict(other), **EASY)  # type: ignore[arg-type]
+
+
+def test_validation_bags_are_calibrated_on_with_a_caveat() -> None:
+    bags = named(0)
+    model = trained(bags)
+    assert model.training_bags is not None
+    held = [row for row, part in enumerate(model.training_bags.compare(bags).parts) if part == "validation"]
+    goals = {"referral": None, "label_sets": None, "false_alarms": None}
+    made = miue.calibrate(model.predict(bags.subset(held)), **goals)  # type: ignore[arg-type]
+    assert "chose the epoch" in made.about["caveat"]

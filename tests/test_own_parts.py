@@ -94,7 +94,7 @@ def test_nothing_is_imported_for_a_model_that_is_not_trusted(
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModelError, match="leaves_a_trace:PlainMean"):
         miue.Model.load(tmp_path / "model")
-    from miue.io.inspection import describe
+    from miue.cli.inspection import describe
 
     assert "leaves_a_trace:PlainMean" in str(describe(tmp_path / "model")["parameters"])
     assert "leaves_a_trace" not in sys.modules

@@ -27,7 +27,7 @@ def inspect(
 
     Example: miue inspect features_uni_v2 --read
     """
-    from miue.io.inspection import describe, description_table
+    from miue.cli.inspection import describe, description_table
 
     description = describe(path, microns_per_pixel=mpp, read=read, progress=not quiet)
     if as_json:
@@ -35,7 +35,7 @@ def inspect(
         return
     bags = description.pop("bag", None)
     if bags is not None:
-        from miue.io.inspection import bag_file_table
+        from miue.cli.inspection import bag_file_table
 
         show_table(bag_file_table(bags))
     show_table(description_table(description))

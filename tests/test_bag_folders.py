@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 from pathlib import Path
@@ -265,10 +266,11 @@ def test_a_folder_is_trained_on_and_predicted_directly(slides: tuple[Path, Path]
     )
     assert "validation 0, test" in everything and "(training NLL + error" in everything
     run("train", folder, "--labels", labels, "--out", tmp_path / "run", *options)
-    lines = (tmp_path / "run" / "splits.csv").read_text().splitlines()
-    learned = {line.split(",")[0] for line in lines[1:] if line.endswith(("train", "validation"))}
+    with (tmp_path / "run" / "splits.csv").open(newline="") as file:
+        part_of = {row["bag_id"]: row["fold_0"] for row in csv.DictReader(file)}
+    learned = {name for name, part in part_of.items() if part in ("train", "validation")}
     patient_of = dict(zip(*(lambda t: (t.ids, t.patients))(read_label_table(labels)), strict=True))
-    kept = {line.split(",")[0] for line in lines[1:] if line.endswith("test")}
+    kept = {name for name, part in part_of.items() if part == "test"}
     made_files.trident(folder, "new", made_files.features_of(4))
     run("predict", tmp_path / "run", folder, "--out", tmp_path / "p", "--quiet")
     predicted = miue.read_predictions(tmp_path / "p").bags

@@ -35,9 +35,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bags = replace(bags, splits=splits)
     write_store(folder / "store", bags)
     settings = {"max_epochs": 1}
-    miue.train(bags, out=folder / "run", settings=settings, progress=False, device="cpu").predict(bags).save(
-        folder / "predictions"
-    )
+    miue.train(bags, out=folder / "run", settings=settings, progress=False, device="cpu").predict(
+        bags.split("validation")
+    ).save(folder / "predictions")
     miue.train(bags, out=folder / "half", settings=settings, progress=False, device="cpu")
     (folder / "half" / "config.json").unlink()
     return folder
@@ -70,7 +70,7 @@ from pathlib import Path
 import miue
 from miue.model import Model
 bags = miue.read_store(Path("store"))
-predictions = Model.load("run").predict(bags, device="cpu")
+predictions = Model.load("run").predict(bags.split("validation"), device="cpu")
 miue.evaluate(predictions)
 miue.calibrate(predictions, referral=miue.ReferralGoal(0.4))
 """

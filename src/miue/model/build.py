@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
-import torch
 from torch import nn
 
 from miue.common.errors import ConfigError
@@ -95,7 +95,7 @@ def _network(parts: Parts, options: Options, shape: tuple[int, ...], classes: in
 
 
 def _encoder(part: Part, options: Mapping[str, Option], shape: tuple[int, ...]) -> Encoder:
-    width = int(torch.Size(shape).numel())
+    width = math.prod(shape)
     encoder = _construct(part, options, {"instance_shape": shape, "in_features": width})
     if isinstance(encoder, Encoder):
         return encoder

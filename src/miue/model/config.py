@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 from pydantic import (
@@ -125,12 +125,16 @@ class TrainingConfig(BaseModel):
     )
 
 
+LARGEST_SIDE = 1 << 24
+"""No feature is wider and no image larger; what a damaged config claims beyond it is refused."""
+
+
 class DataContract(BaseModel):
     """What bags must look like for a model."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    instance_shape: tuple[int, ...]
+    instance_shape: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIDE)], ...]
     class_names: tuple[str, ...]
 
     @property

@@ -80,7 +80,7 @@ class MIREL(FisherEDL):
         bag_evidence = self.log_evidence(scores.logits)
         estimate = self._instance_estimate(features, projection, batch.segments)
         residual = self.residual(features.detach() if self.routing == "residual-only" else features)
-        lesson = supervise(
+        supervision = supervise(
             residual_log_evidence(estimate, residual),
             instance_weights(estimate, batch.labels, batch.segments),
             batch.labels,
@@ -89,10 +89,10 @@ class MIREL(FisherEDL):
             self.background,
         )
         losses = self.evidential_loss(
-            torch.cat([bag_evidence, lesson.log_evidence]), torch.cat([batch.labels, lesson.target]), epoch
+            torch.cat([bag_evidence, supervision.log_evidence]), torch.cat([batch.labels, supervision.target]), epoch
         )
         bags = batch.segments.num_bags
-        instance_losses = torch.zeros_like(losses[:bags]).index_add(0, lesson.bag, lesson.weight * losses[bags:])
+        instance_losses = torch.zeros_like(losses[:bags]).index_add(0, supervision.bag, supervision.weight * losses[bags:])
         return (losses[:bags] + self.instance_coefficient * instance_losses).mean()
 
     def instance_distribution(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
@@ -125,7 +126,9 @@ def _type_of(part: Part, parameter: inspect.Parameter) -> Any:
         return annotation
     maker = _maker(part)
     function = inspect.unwrap(maker.__init__ if isinstance(maker, type) else maker)  # type: ignore[misc]
+    alone = SimpleNamespace(__annotations__={parameter.name: annotation})  # others may name what is not imported
     try:
-        return eval(annotation, getattr(function, "__globals__", {}))
-    except Exception:
+        known = getattr(function, "__globals__", {})
+        return get_type_hints(alone, globalns=known, include_extras=True)[parameter.name]
+    except (NameError, TypeError, AttributeError, SyntaxError):
         return Any

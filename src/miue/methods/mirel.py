@@ -89,10 +89,14 @@ class MIREL(FisherEDL):
             self.background,
         )
         losses = self.evidential_loss(
-            torch.cat([bag_evidence, supervision.log_evidence]), torch.cat([batch.labels, supervision.target]), epoch
+            torch.cat([bag_evidence, supervision.log_evidence]),
+            torch.cat([batch.labels, supervision.target]),
+            epoch,
         )
         bags = batch.segments.num_bags
-        instance_losses = torch.zeros_like(losses[:bags]).index_add(0, supervision.bag, supervision.weight * losses[bags:])
+        instance_losses = torch.zeros_like(losses[:bags]).index_add(
+            0, supervision.bag, supervision.weight * losses[bags:]
+        )
         return (losses[:bags] + self.instance_coefficient * instance_losses).mean()
 
     def instance_distribution(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
@@ -15,7 +14,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from miue.common.errors import StorageError
-from miue.io.formats.arrays import UNREADABLE
+from miue.io.formats.arrays import UNREADABLE, read_member_header
 
 
 @contextmanager
@@ -54,13 +53,7 @@ class Archive(Mapping[str, np.ndarray]):
         if f"{name}.npy" not in self._opened.zip.namelist():
             raise KeyError(f"{name} is not a file in the archive")
         size = self._opened.zip.getinfo(f"{name}.npy").file_size
-        with self._opened.zip.open(f"{name}.npy") as member:
-            version = np.lib.format.read_magic(member)
-            read = (
-                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            )
-            shape, _, dtype = read(member)
-            stated = member.tell() + math.prod(shape) * dtype.itemsize
+        shape, dtype, stated = read_member_header(self._opened, f"{name}.npy")
         if stated != size and not dtype.hasobject:  # NumPy says what is wrong with objects
             raise ValueError(f"{name} of {size:,} bytes, where shape {shape} of {dtype} makes {stated:,}")
         array: np.ndarray = self._opened[name]

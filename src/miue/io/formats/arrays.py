@@ -84,6 +84,23 @@ def open_npz(path: Path) -> Iterator[OpenFile]:
         yield OpenFile(format="NumPy", features=features, coords=None if coords is None else coords.read)
 
 
+def read_member_header(archive: Any, stored: str) -> tuple[tuple[int, ...], np.dtype, int]:
+    """Return shape and type of an array in an .npz archive, and the bytes that its member must have with them.
+
+    Args:
+        archive: as ``np.load`` opened it.
+        stored: name of the member, with its ending.
+
+    Raises:
+        KeyError, ValueError and the others of ``UNREADABLE``: no such member, or one that is no array.
+    """
+    with archive.zip.open(stored) as member:
+        version = np.lib.format.read_magic(member)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+        return shape, dtype, member.tell() + math.prod(shape) * dtype.itemsize
+
+
 class Member:
     """An array in an archive, with shape and type as its header states, which is read where it is sliced.
 
@@ -101,14 +118,7 @@ class Member:
         stored = name if name in archive.zip.namelist() else f"{name}.npy"
         size = archive.zip.getinfo(stored).file_size
         refuse_bytes(path, size)  # first: the header itself may claim any length
-        with archive.zip.open(stored) as member:
-            version = np.lib.format.read_magic(member)
-            header = (
-                np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            )
-            self.shape, _, self.dtype = header(member)
-            begin = member.tell()
-        stated = begin + math.prod(self.shape) * self.dtype.itemsize
+        self.shape, self.dtype, stated = read_member_header(archive, stored)
         refuse_bytes(path, stated)
         if stated != size:
             got = f"{size:,} bytes where shape {self.shape} of {self.dtype} makes {stated:,}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.names import named_twice, patients_of, rows_of
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file
-from miue.io.formats.arrays import UNREADABLE
+from miue.io.formats.arrays import UNREADABLE, read_member_header
 from miue.io.labels.label_table import BAG_COLUMNS, fold_columns, known_text, split_name
 from miue.io.splits.splits import SPLITS, Splits
 from miue.io.tables.columns import PATIENT_COLUMNS, column_of, word_of
@@ -147,12 +146,8 @@ def _names_in(arrays: np.lib.npyio.NpzFile, name: str) -> list[str]:
     Raises:
         ValueError: anything else, as the members of ``UNREADABLE`` that NumPy raises.
     """
-    with arrays.zip.open(f"{name}.npy") as member:  # type: ignore[union-attr]
-        version = np.lib.format.read_magic(member)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(member)
-        claimed = member.tell() + math.prod(shape) * dtype.itemsize
-        there = arrays.zip.getinfo(f"{name}.npy").file_size  # type: ignore[union-attr]
+    _, _, claimed = read_member_header(arrays, f"{name}.npy")
+    there = arrays.zip.getinfo(f"{name}.npy").file_size  # type: ignore[union-attr]
     if claimed != there or claimed > MOST_BYTES:
         raise ValueError(
             f"{name} of {claimed:,} bytes, where there are {there:,}, and at most {MOST_BYTES:,} are read"

@@ -7,7 +7,7 @@ import sys
 from typer import Typer
 
 from miue.cli.app import app
-from miue.cli.interrupt import NOTHING, Interrupted
+from miue.cli.interrupt import NOTHING, Interrupted, repeat_dropped_interrupts
 from miue.common.errors import MiueError
 
 
@@ -25,6 +25,7 @@ def run_commands(commands: Typer, program: str) -> None:
         commands: a Typer app whose class is ``miue.cli.interrupt.Commands``.
         program: what the messages begin with.
     """
+    repeat_dropped_interrupts()
     try:
         commands()
     except MiueError as error:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +30,19 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise Interrupted(str(error) or NOTHING) from error
+
+
+def repeat_dropped_interrupts() -> None:
+    """Send an interrupt again that came within a destructor or a callback of C code, where Python drops it."""
+    report = sys.unraisablehook
+
+    def repeat(dropped: sys.UnraisableHookArgs) -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            report(dropped)
+
+    sys.unraisablehook = repeat
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -24,6 +23,7 @@ from miue.methods import Method
 from miue.model.config import TrainingConfig
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
+from miue.training.interrupts import StopAfterBatch, interrupts_after_batches
 from miue.training.module import TrainingData, TrainingModule
 from miue.training.plan import check_labels
 from miue.training.trackers import Tracking, opened_loggers
@@ -126,14 +126,17 @@ def fit(
     started = time.perf_counter()
     checkpoint = best.last if run.resume and run.folder is not None and best.last.exists() else None
     trained = epochs_in(checkpoint) if checkpoint is not None else 0
-    with quiet_lightning(), opened_loggers(run.tracking, run.folder, config, trained) as loggers:
-        trainer = _trainer(config, run, best, loggers, max_epochs=max(config.max_epochs, trained))
+    with (
+        quiet_lightning(),
+        interrupts_after_batches() as stop,
+        opened_loggers(run.tracking, run.folder, config, trained) as loggers,
+    ):
+        trainer = _trainer(config, run, best, stop, loggers, max_epochs=max(config.max_epochs, trained))
         module = TrainingModule(method, config)
         try:
             trainer.fit(module, TrainingData(train, validation, config), ckpt_path=checkpoint)
-        except SystemExit as stop:  # Lightning's answer to an interrupt, after which it ignores further ones
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            raise KeyboardInterrupt from stop
+        except SystemExit as ended:  # Lightning's answer to an interrupt
+            raise KeyboardInterrupt from ended
     best.restore(method)
     method.eval()
     return TrainingSummary(
@@ -142,7 +145,12 @@ def fit(
 
 
 def _trainer(
-    config: TrainingConfig, run: Run, best: BestWeights, loggers: list[Logger], max_epochs: int
+    config: TrainingConfig,
+    run: Run,
+    best: BestWeights,
+    stop: StopAfterBatch,
+    loggers: list[Logger],
+    max_epochs: int,
 ) -> pl.Trainer:
     """Return Lightning's trainer; the user's callbacks come before those that write log and checkpoint.
 
@@ -153,6 +161,7 @@ def _trainer(
         *run.callbacks,
         EarlyStopping("criterion", min_delta=MIN_DELTA, patience=config.stop_patience),
         best,
+        stop,
     ]
     if run.folder is not None:
         callbacks.append(EpochLog(run.folder / "log.csv"))

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint types docs wheel bench clean
+.PHONY: demo test test-all lint types docs wheel release-check bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/miue demo --out demo --overwrite
@@ -30,6 +30,10 @@ wheel: $(VENV)/.develop
 	rm -rf dist && $(BIN)/python -m build --wheel --outdir dist . > /dev/null
 	sh tests/wheel.sh "$(PYTHON)" "$(CURDIR)"
 
+# All that must hold before a version is published; it uploads nothing.
+release-check: $(VENV)/.created
+	bash tests/release.sh "$(BIN)/python"
+
 bench: $(VENV)/.develop
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/slides.py
@@ -37,6 +41,7 @@ bench: $(VENV)/.develop
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit('miue needs Python 3.11 or newer; pass PYTHON=...') if sys.version_info < (3, 11) else None"
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
 	touch $@
 
 $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
@@ -44,7 +49,7 @@ $(VENV)/.demo: $(VENV)/.created pyproject.toml constraints.txt
 	touch $@
 
 $(VENV)/.develop: $(VENV)/.demo
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test,lint,docs,build]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
 	touch $@
 
 clean:

@@ -8,6 +8,8 @@ trap 'rm -rf "$place"' EXIT
 cd "$place"
 venv/bin/python -c "import miue, pathlib; root = pathlib.Path(miue.__file__).parent; assert 'venv' in str(root) and (root / 'py.typed').exists()"
 venv/bin/python -c "import importlib.util; assert importlib.util.find_spec('papers') is None, 'papers are not for the wheel'"
+site=$(venv/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")
+echo "installed: $(du -sm "$site" | cut -f1) MB, of which torch $(du -sm "$site/torch" | cut -f1) MB"
 venv/bin/miue data make gaussian-bags --out store
 venv/bin/miue train store --out run --set max_epochs=1 --quiet
 venv/bin/miue predict run store --out predictions --quiet

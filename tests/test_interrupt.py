@@ -83,7 +83,7 @@ import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import typer
 from miue.cli import run_commands
-from miue.cli.interrupt import Commands
+from miue.cli.help import Commands
 
 class Interrupted:
     def __del__(self):

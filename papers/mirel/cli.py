@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from miue.cli import run_commands
-from miue.cli.interrupt import Commands
+from miue.cli.help import Commands
 from miue.cli.options import Device
 from miue.common.terminal import TextTable, literal, say, show_table
 from papers.mirel.nuclei.cli import nuclei_app

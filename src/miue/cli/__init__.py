@@ -22,7 +22,7 @@ def run_commands(commands: Typer, program: str) -> None:
     An error that a user can mend is one sentence and exit status 2, an interrupt 130.
 
     Args:
-        commands: a Typer app whose class is ``miue.cli.interrupt.Commands``.
+        commands: a Typer app whose class is ``miue.cli.help.Commands``.
         program: what the messages begin with.
     """
     repeat_dropped_interrupts()

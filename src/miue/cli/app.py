@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+import miue
 from miue.cli.calibrate import calibrate, decide
 from miue.cli.compare import compare
 from miue.cli.cross_validate import cross_validate
 from miue.cli.demo import demo
 from miue.cli.evaluate import evaluate
 from miue.cli.export import export_app
+from miue.cli.help import HEADINGS, Command, Commands
 from miue.cli.hub import hub_app
 from miue.cli.inspect import inspect
-from miue.cli.interrupt import Commands
 from miue.cli.make import data_make
 from miue.cli.pack import data_pack, data_split
 from miue.cli.patch_labels import data_patch_labels
@@ -21,37 +24,62 @@ from miue.cli.report import report
 from miue.cli.shift import data_shift
 from miue.cli.tile import data_tile
 from miue.cli.train import train
+from miue.common.terminal import say
+
+GETTING_STARTED, DATA, DECIDING, COMPARING, SHARING = HEADINGS
 
 app = typer.Typer(
     name="miue",
     cls=Commands,
-    help="Learn from bags with bag labels alone, and know how sure each prediction is.",
     epilog="Start with: miue demo. Or: miue data make digits-bags --out store; miue train store --out run; "
     "miue predict run store --out predictions; miue evaluate predictions.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 data_app = typer.Typer(
-    help="Make and pack bag stores; cut slides into patches; draw splits.",
+    cls=Commands,
+    help="Make and pack bag stores, cut slides, draw splits.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-data_app.command("make")(data_make)
-data_app.command("tile")(data_tile)
-data_app.command("pack")(data_pack)
-data_app.command("split")(data_split)
-data_app.command("shift")(data_shift)
-data_app.command("patch-labels")(data_patch_labels)
 
-for command in (demo, train, predict, evaluate, inspect):
-    app.command()(command)
-app.command("cross-validate")(cross_validate)
-app.command("compare")(compare)
-app.command()(calibrate)
-app.command()(decide)
-app.command()(report)
-app.add_typer(data_app, name="data")
-app.add_typer(export_app, name="export")
-app.add_typer(hub_app, name="hub")
+
+def show_version(is_asked: bool) -> bool:
+    """Print the version and end, where it is asked for."""
+    if is_asked:
+        say(f"miue {miue.__version__}")
+        raise typer.Exit
+    return is_asked
+
+
+@app.callback()
+def start(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Learn from bags with bag labels alone, and know how sure each prediction is."""
+
+
+for name, command in (
+    ("make", data_make),
+    ("tile", data_tile),
+    ("pack", data_pack),
+    ("split", data_split),
+    ("shift", data_shift),
+    ("patch-labels", data_patch_labels),
+):
+    data_app.command(name, cls=Command)(command)
+
+for heading, commands in (
+    (GETTING_STARTED, (demo, inspect, train, predict, evaluate, report)),
+    (DECIDING, (calibrate, decide)),
+    (COMPARING, (cross_validate, compare)),
+):
+    for command in commands:
+        app.command(command.__name__.replace("_", "-"), cls=Command, rich_help_panel=heading)(command)
+app.add_typer(data_app, name="data", rich_help_panel=DATA)
+app.add_typer(export_app, name="export", rich_help_panel=SHARING)
+app.add_typer(hub_app, name="hub", rich_help_panel=SHARING)

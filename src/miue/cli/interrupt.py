@@ -10,26 +10,12 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
-
-from typer.core import TyperGroup
 
 NOTHING = "nothing half-written was left; give the same command again"
 
 
 class Interrupted(Exception):
     """An interrupt, with what to say of it; Typer ends a plain ``KeyboardInterrupt`` without a word."""
-
-
-class Commands(TyperGroup):
-    """Commands of which an interrupt reaches ``main``."""
-
-    def invoke(self, ctx: Any) -> Any:
-        """Run the command that was asked for."""
-        try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt as error:
-            raise Interrupted(str(error) or NOTHING) from error
 
 
 def repeat_dropped_interrupts() -> None:

@@ -1,0 +1,59 @@
+"""Help in sections: commands by what a person wants to do, options by what they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from typer.core import TyperCommand, TyperGroup
+
+from miue.cli.interrupt import NOTHING, Interrupted
+
+HEADINGS = ("Get started", "Your data", "Decide", "Compare models", "Share")
+"""Headings of the commands, in the order in which help lists them."""
+
+
+class Command(TyperCommand):
+    """A command whose help lists options under the headings of their ``rich_help_panel``."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for the arguments and one for each heading."""
+        rows = []
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if row is not None:
+                heading = getattr(parameter, "rich_help_panel", None) or "Options"
+                rows.append(("Arguments" if parameter.param_type_name == "argument" else heading, row))
+        _write_sections(formatter, rows)
+
+
+class Commands(TyperGroup):
+    """Commands listed under the headings of their ``rich_help_panel``; an interrupt of one reaches ``main``."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each heading, with the first sentence of every command."""
+        rows = []
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                heading = getattr(command, "rich_help_panel", None) or "Commands"
+                rows.append((heading, (name, command.get_short_help_str(limit=1000).removesuffix("."))))
+        rows.sort(key=lambda row: HEADINGS.index(row[0]) if row[0] in HEADINGS else len(HEADINGS))
+        _write_sections(formatter, rows)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted(str(error) or NOTHING) from error
+
+
+def _write_sections(formatter: Any, rows: Iterable[tuple[str, tuple[str, str]]]) -> None:
+    """Write rows under their headings, in the order in which headings first come."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for heading, row in rows:
+        sections.setdefault(heading, []).append(row)
+    for heading, section in sections.items():
+        with formatter.section(heading):
+            formatter.write_dl(section)

@@ -1,0 +1,50 @@
+"""Help can be read: headings, one line a command at 80 columns, -h, the version, completion."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+import miue
+from miue.cli import app
+from miue.cli.help import HEADINGS
+
+
+def show_help(*words: str, columns: int = 80) -> str:
+    environment = {"COLUMNS": str(columns), "TERM": "dumb"}
+    result = CliRunner().invoke(app, [*words], prog_name="miue", env=environment)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_commands_are_listed_under_what_they_are_for() -> None:
+    lines = show_help("--help").splitlines()
+    assert [line[:-1] for line in lines if line[:-1] in HEADINGS] == list(HEADINGS)
+    every = {line.split()[0] for line in lines if line.startswith("  ") and line.split()}
+    assert set(get_command(app).commands) <= every  # type: ignore[attr-defined]
+
+
+def test_h_is_help_of_every_command() -> None:
+    assert show_help("-h") == show_help("--help")
+    assert show_help("data", "-h") == show_help("data", "--help")
+    assert show_help("train", "-h") == show_help("train", "--help")
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert show_help("--version") == f"miue {miue.__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_can_complete_commands(shell: str) -> None:
+    program = Path(sys.executable).with_name("miue")
+    if not program.exists():
+        pytest.skip("miue is not installed as a program here")
+    environment = {**os.environ, "_MIUE_COMPLETE": f"source_{shell}"}
+    script = subprocess.run([program], env=environment, capture_output=True, text=True, check=True).stdout
+    assert "_MIUE_COMPLETE" in script

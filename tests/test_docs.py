@@ -18,7 +18,7 @@ import miue.evidence
 from miue.cli import app
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("tutorial", "howto/tables", "howto/images", "howto/other_tools", "howto/own_network")
+PAGES = ("tutorial", "howto/tables", "howto/images", "howto/other_tools", "howto/own_network", "howto/own_method")
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 
 

@@ -41,7 +41,7 @@ METHODS: Registry[Any] = Registry(
     "method",
     "miue.methods",
     {
-        "softmax": "miue.methods.deterministic:Deterministic",
+        "softmax": "miue.methods.softmax:Softmax",
         "deep-ensemble": "miue.methods.deep_ensemble:DeepEnsemble",
         "mc-dropout": "miue.methods.mc_dropout:MCDropout",
         "edl": "miue.methods.edl:EDL",

@@ -80,6 +80,17 @@ class Method(nn.Module, ABC):
         """
         return self.distribution(logits)
 
+    def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
+        """Learn what the trained network says of the training bags; nothing by default.
+
+        It is called once, with the weights of the best epoch and in evaluation mode. What it learns belongs into
+        buffers that the constructor registers with their final shape: they are saved with the weights. Of an
+        ensemble each member is called.
+
+        Args:
+            batches: the training bags in whole bags, in their own order; they may be read more than once.
+        """
+
     def members(self) -> Sequence[Method]:
         """Return what is trained, each by itself: this method, or the members of an ensemble."""
         return (self,)

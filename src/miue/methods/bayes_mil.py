@@ -17,8 +17,8 @@ from miue.common.option_types import Width
 from miue.common.seeds import seed_of
 from miue.distributions import Categorical
 from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method
-from miue.methods.deterministic import Deterministic
 from miue.methods.mc_dropout import positive_count
+from miue.methods.softmax import Softmax
 from miue.networks.attention import AttentionNetwork
 from miue.networks.base import MILNetwork
 
@@ -55,7 +55,7 @@ class VariationalLinear(nn.Linear):
         return (k1 - saturating + 0.5 * softplus(-self.log_alpha)).sum()
 
 
-class BayesMIL(Deterministic):
+class BayesMIL(Softmax):
     """Sigmoid attention a_k of a sampled score, bag embedding Σ a_k h_k / Σ a_k, variational layers throughout.
 
     Differs from the published code of Bayes-MIL: its divergence takes the log-variance where the standard

@@ -11,16 +11,16 @@ from torch import Tensor, nn
 
 from miue.bags.dataset import BagBatch
 from miue.methods.base import Method
-from miue.methods.deterministic import Deterministic
 from miue.methods.mc_dropout import positive_count
+from miue.methods.softmax import Softmax
 from miue.networks.base import MILNetwork
 
 
-class DeepEnsemble(Deterministic):
+class DeepEnsemble(Softmax):
     """The mean of the softmax of members that differ in initial weights and bag order.
 
-    Member i of an ensemble with seed s is the network that deterministic training with
-    ``seed_of(s, i)`` gives.
+    Member i of an ensemble with seed s is the network that method "softmax" trains with the seed
+    ``seed_of(s, i)``.
 
     Reference: Lakshminarayanan et al. 2017; Liu & Ji 2024, Appendix "Related UE methods".
 
@@ -32,7 +32,7 @@ class DeepEnsemble(Deterministic):
     def __init__(self, network: MILNetwork, *, size: int = 10) -> None:
         super().__init__(network)
         copies = [network, *(deepcopy(network) for _ in range(positive_count("size", size) - 1))]
-        self.ensemble = nn.ModuleList(Deterministic(copy) for copy in copies)
+        self.ensemble = nn.ModuleList(Softmax(copy) for copy in copies)
 
     def members(self) -> Sequence[Method]:
         """Return the members, each to be trained by itself."""

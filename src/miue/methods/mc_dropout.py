@@ -11,11 +11,11 @@ from torch.nn.modules.dropout import _DropoutNd
 from miue.common.errors import ConfigError
 from miue.common.seeds import seed_of
 from miue.methods.base import Method
-from miue.methods.deterministic import Deterministic
+from miue.methods.softmax import Softmax
 from miue.networks.base import MILNetwork
 
 
-class MCDropout(Deterministic):
+class MCDropout(Softmax):
     """Cross-entropy with dropout in the encoder, drawn again for every prediction.
 
     Reference: Gal & Ghahramani 2016; Liu & Ji 2024, Appendix "Related UE methods".

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from miue.bags.dataset import as_float
 from miue.bags.segments import Segments
+from miue.common.errors import ConfigError
 from miue.networks.encoders.base import Encoder
 
 ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
@@ -73,6 +74,24 @@ class MILNetwork(nn.Module, ABC):
         super().__init__()
         self.encoder = encoder
         self.num_classes = num_classes
+
+    @property
+    def last_layer(self) -> nn.Module:
+        """The layer that makes class logits of an embedding: the last ``nn.Linear`` behind the encoder.
+
+        Raises:
+            ConfigError: that one has not C outputs, or there is none; the network then has to name its last layer.
+        """
+        encoder = set(self.encoder.modules())
+        layers = [m for m in self.modules() if isinstance(m, nn.Linear) and m not in encoder]
+        if layers and layers[-1].out_features == self.num_classes:
+            return layers[-1]
+        raise ConfigError(
+            item=f"network {type(self).__name__!r}",
+            wanted=f"a last layer: a linear layer with {self.num_classes} outputs, defined after all others",
+            got=repr(layers[-1]) if layers else "no linear layer behind the encoder",
+            fix="override the property last_layer of the network, or choose another network or method",
+        )
 
     def encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         """Return the features h of each instance.

@@ -61,6 +61,11 @@ class DualStreamNetwork(MILNetwork):
         self.value = nn.Linear(width, hidden)
         self.bag_head = BagHead(num_classes, num_classes, kernel_size=hidden)
 
+    @property
+    def last_layer(self) -> nn.Module:
+        """The convolution over the attended values; the other stream's logits are those of single instances."""
+        return self.bag_head
+
     def project(self, features: Float[Tensor, "N D"]) -> Projection:
         """Return class logits, query and value of each instance."""
         return self.instance_head(features), self.query(features), self.value(features)

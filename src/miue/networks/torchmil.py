@@ -92,6 +92,12 @@ class TorchmilDSMIL(PaddedNetwork):
         )
         self.model.inst_classifier = nn.Linear(width, num_classes)
 
+    @property
+    def last_layer(self) -> nn.Module:
+        """The bag classifier, which reads the embedding attended for each class."""
+        layer: nn.Module = self.model.bag_classifier
+        return layer
+
     def score_padded(self, features: Float[Tensor, "b L D"], present: Bool[Tensor, "b L"]) -> Padded:
         """Return the logits and, per class, the attention of padded bags."""
         logits, attention, of_instances = self.model(features, present, return_att=True, return_inst_pred=True)

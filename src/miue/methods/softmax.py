@@ -11,7 +11,7 @@ from miue.distributions import Categorical, PredictiveDistribution
 from miue.methods.base import Method
 
 
-class Deterministic(Method):
+class Softmax(Method):
     """Softmax probabilities.
 
     Reference: the deep MIL networks of Liu & Ji 2024, trained with their L_BCE on two logits.

@@ -19,7 +19,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.errors import ConfigError
-from miue.networks import NETWORKS, MeanNetwork, initialise
+from miue.networks import NETWORKS, MeanNetwork, initialize
 from miue.networks.adapter import BagModuleNetwork
 from miue.networks.encoders import MLP, Identity
 
@@ -41,7 +41,7 @@ def test_the_last_layer_of_a_network_makes_its_logits(name: str) -> None:
     if name in TORCHMIL_NETWORKS:
         pytest.importorskip("torchmil")
     network = build_network(name, MLP((WIDTH,), width=16), 3, hidden=8).eval()
-    initialise(network, torch.Generator().manual_seed(1))
+    initialize(network, torch.Generator().manual_seed(1))
     instances, segments = torch.randn(7, WIDTH), Segments.of(1, 4, 2)
     with torch.no_grad():
         before = network(instances, segments)

@@ -56,7 +56,7 @@ DISTANCES: Registry[Any] = Registry(
     "distance",
     "miue.scores",
     {
-        "knn": "miue.scores.nearest_neighbours:NearestNeighbours",
+        "knn": "miue.scores.nearest_neighbors:NearestNeighbors",
         "mahalanobis": "miue.scores.mahalanobis:Mahalanobis",
         "class-mahalanobis": "miue.scores.mahalanobis:ClassConditionalMahalanobis",
         "reconstruction": "miue.scores.reconstruction:Reconstruction",

@@ -1,4 +1,4 @@
-"""Uncertainty methods: how a network learns and what distribution it predicts. Any method takes any network."""
+"""Uncertainty methods: how a network is trained and which distribution it predicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deep ensemble: networks trained alike from different seeds, averaged."""
+"""Deep ensemble: the average of networks trained from different seeds."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from miue.networks.base import MILNetwork
 
 
 class DeepEnsemble(Softmax):
-    """The mean of the softmax of members that differ in initial weights and bag order.
+    """The mean softmax of networks that differ in initial weights and bag order.
 
     Member i of an ensemble with seed s is the network that method "softmax" trains with the seed
     ``seed_of(s, i)``.
 
-    Reference: Lakshminarayanan et al. 2017; Liu & Ji 2024, Appendix "Related UE methods".
+    Reference: Lakshminarayanan et al. 2017; Liu & Ji 2024, Appendix D.3.
 
     Args:
-        network: any MIL network; each member gets a copy with weights of its own.
+        network: any MIL network; each member gets a copy with its own weights.
         size: number of members.
     """
 
@@ -35,7 +35,7 @@ class DeepEnsemble(Softmax):
         self.ensemble = nn.ModuleList(Softmax(copy) for copy in copies)
 
     def members(self) -> Sequence[Method]:
-        """Return the members, each to be trained by itself."""
+        """Return the members, which are trained separately."""
         return [member for member in self.ensemble if isinstance(member, Method)]
 
     def passes(self, seed: int) -> Iterator[Method]:
@@ -43,7 +43,7 @@ class DeepEnsemble(Softmax):
         yield from self.members()
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
-        """Return the sum of the members' losses, which trains all on the same batches."""
+        """Return the sum of the members' losses on one batch."""
         return torch.stack([member.loss(batch, epoch) for member in self.members()]).sum()
 
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:

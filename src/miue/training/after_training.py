@@ -7,7 +7,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
 from miue.methods import Method
 from miue.model.predict import BATCH_INSTANCES
-from miue.networks.initialisation import seeded
+from miue.networks.initialization import seeded
 
 
 def act_after_training(method: Method, bags: BagDataset, seed: int) -> None:

@@ -22,7 +22,7 @@ types: $(VENV)/.develop
 	$(BIN)/mypy
 
 docs: $(VENV)/.develop
-	$(BIN)/python docs/generate_cli.py --check
+	$(BIN)/python docs/generate.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 
 # Build the wheel and use it from a clean environment, outside the checkout.

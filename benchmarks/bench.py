@@ -35,7 +35,7 @@ from miue.bags.batches import shuffled_batches
 from miue.bags.dataset import BagDataset, as_float
 from miue.datasets.mnist import mnist_bags
 from miue.distributions import PredictiveDistribution
-from miue.distributions.measures import measures_of
+from miue.distributions.measures import compute_measures
 from miue.methods import Method
 from miue.model.config import DataContract, build_method, model_config
 from miue.model.predict import predict
@@ -110,7 +110,7 @@ def looped_prediction(bags: BagDataset) -> Callable[[], None]:
     def run() -> None:
         for predicted in score():
             for distribution in predicted:
-                measures_of(distribution)
+                compute_measures(distribution)
 
     return run
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from miue.bags.dataset import BagBatch
 from miue.bags.segments import Segments, segment_mean
-from miue.methods import Deterministic
+from miue.methods import DeepEnsemble, Softmax
 from miue.networks import MILNetwork
 from miue.networks.base import Projection, Scores
 from miue.networks.encoders import Encoder
@@ -85,14 +87,50 @@ class Scaling(Encoder):
         return self.factor * instances
 
 
-class Smoothed(Deterministic):
+class Smoothed(Softmax):
+    """A method with a loss of its own."""
+
     def __init__(self, network: MILNetwork, *, smoothing: float = 0.1) -> None:
         super().__init__(network)
         self.smoothing = smoothing
 
-    def bag_losses(self, batch: Any, epoch: int) -> Tensor:
+    def loss(self, batch: BagBatch, epoch: int) -> Tensor:
         logits = self.scores(batch)[2].logits
-        return nn.functional.cross_entropy(logits, batch.labels, reduction="none", label_smoothing=self.smoothing)
+        return nn.functional.cross_entropy(logits, batch.labels, label_smoothing=self.smoothing)
+
+
+class CountsBags(Softmax):
+    """A method that counts the training bags after training, and draws a number."""
+
+    counted: Tensor
+    drawn: Tensor
+
+    def __init__(self, network: MILNetwork) -> None:
+        super().__init__(network)
+        self.register_buffer("counted", torch.zeros(2, dtype=torch.int64))
+        self.register_buffer("drawn", torch.zeros(1))
+
+    def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
+        assert not self.training
+        for _ in range(2):
+            for batch in batches:
+                self.counted += torch.bincount(batch.labels, minlength=2)
+        self.drawn.copy_(torch.rand(1))
+
+
+class CountingEnsemble(DeepEnsemble):
+    """An ensemble of them."""
+
+    def __init__(self, network: MILNetwork, *, size: int = 3) -> None:
+        super().__init__(network, size=size)
+        self.ensemble = nn.ModuleList(CountsBags(member.network) for member in self.members())
+
+
+class Grows(CountsBags):
+    """A method whose buffer changes its shape, so that it could not be loaded."""
+
+    def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
+        self.counted = torch.zeros(3)
 
 
 class Farness(Mahalanobis):

@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "model": {"common", "bags", "distributions", "networks", "methods", "scores", "predictions", "calibration"},
     "io": {"common", "bags", "predictions"},
     "datasets": {"common", "bags", "io"},
-    "training": {"common", "bags", "methods", "scores", "predictions", "model", "io"},
+    "training": {"common", "bags", "networks", "methods", "scores", "predictions", "model", "io"},
     "pathology": {"common", "bags", "distributions", "predictions", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation", "pathology"},
     "hub": {"common", "distributions", "model"},

@@ -13,7 +13,7 @@ from scipy import stats
 from miue.common.errors import DataError
 from miue.distributions import Categorical, Dirichlet
 from miue.distributions.dirichlet import differential_entropy, divergence_from_uniform
-from miue.distributions.measures import MEASURES, measures_of
+from miue.distributions.measures import MEASURES, compute_measures
 from miue.distributions.special import (
     digamma_remainder,
     inverse_trigamma_remainder,
@@ -65,7 +65,7 @@ def test_a_measure_equals_its_formula_in_fifty_digits(measure: str, alpha: list[
 
 @given(st.lists(st.floats(1 + 1e-6, 1e5), min_size=2, max_size=6))
 def test_any_alpha_gives_exact_measures(alpha: list[float]) -> None:
-    measures = measures_of(Dirichlet(torch.tensor([alpha], dtype=torch.float64)))
+    measures = compute_measures(Dirichlet(torch.tensor([alpha], dtype=torch.float64)))
     for name, value in exact(alpha).items():
         assert abs(mpmath.mpf(measures[name].item()) - value) < 1e-10
 
@@ -164,12 +164,12 @@ def test_a_categorical_has_entropy_but_no_model_uncertainty() -> None:
     assert prediction.entropy().tolist() == [pytest.approx(np.log(2)), 0.0]
     assert torch.equal(prediction.expected_entropy(), prediction.entropy())
     assert prediction.mutual_information().tolist() == [0.0, 0.0]
-    assert list(measures_of(prediction)) == ["least_confidence", "entropy"]
+    assert list(compute_measures(prediction)) == ["least_confidence", "entropy"]
 
 
 def test_measures_rise_with_uncertainty() -> None:
     sure_then_unsure = Dirichlet(torch.tensor([[100.0, 1.0], [1.5, 1.2]]))
-    for name, values in measures_of(sure_then_unsure).items():
+    for name, values in compute_measures(sure_then_unsure).items():
         assert values[0] < values[1], name
 
 

@@ -17,7 +17,7 @@ from sklearn.neighbors import NearestNeighbors as Neighbours
 from torch import Tensor
 
 import miue.scores.base as base
-import miue.scores.nearest_neighbours as nearest_neighbours
+import miue.scores.nearest_neighbors as nearest_neighbors
 from miue.bags.segments import Segments
 from miue.common.errors import DataError, ModelError
 from miue.scores import (
@@ -25,7 +25,7 @@ from miue.scores import (
     ClassConditionalMahalanobis,
     FeatureDistance,
     Mahalanobis,
-    NearestNeighbours,
+    NearestNeighbors,
     Reconstruction,
     bag_distances,
 )
@@ -54,24 +54,24 @@ def assert_equals(scores: Tensor, expected: np.ndarray) -> None:
     torch.testing.assert_close(scores, torch.from_numpy(expected), rtol=1e-9, atol=1e-9)
 
 
-def test_the_nearest_neighbours_are_those_of_sklearn_in_sklearns_components() -> None:
+def test_the_nearest_neighbors_are_those_of_sklearn_in_sklearns_components() -> None:
     training, unseen = features_of(211, 97), features_of(31, 97, seed=7)
     pca = PCA(64, svd_solver="full").fit(training)
     neighbours = Neighbours(n_neighbors=10).fit(pca.transform(training))
     expected = neighbours.kneighbors(pca.transform(unseen))[0].mean(1)
-    assert_equals(fitted(NearestNeighbours, training).score(unseen), expected)
+    assert_equals(fitted(NearestNeighbors, training).score(unseen), expected)
 
 
 @pytest.mark.parametrize("count", [2, 3, 7, 11, 61])
 def test_narrow_features_keep_their_distances_and_few_neighbours_are_all_averaged(count: int) -> None:
     training = features_of(count, 5)
     expected = np.sort(cdist(training, training), axis=1)[:, :10].mean(1)
-    assert_equals(fitted(NearestNeighbours, training).score(training), expected)
+    assert_equals(fitted(NearestNeighbors, training).score(training), expected)
 
 
 def test_an_instance_equal_to_the_stored_ones_is_at_distance_zero() -> None:
     instances = 1e3 * features_of(7, 5)
-    score = fitted(NearestNeighbours, instances.repeat(11, 1))
+    score = fitted(NearestNeighbors, instances.repeat(11, 1))
     assert float(score.score(instances).max()) < 1e-10
     points = score.get_buffer("points")
     lengths = points.square().sum(1)
@@ -82,10 +82,10 @@ def test_an_instance_equal_to_the_stored_ones_is_at_distance_zero() -> None:
 def test_at_most_the_bound_is_stored_and_each_point_is_a_training_instance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(nearest_neighbours, "STORED", 53)
+    monkeypatch.setattr(nearest_neighbors, "STORED", 53)
     training = features_of(211, 5)
-    score = fitted(NearestNeighbours, training)
-    assert isinstance(score, NearestNeighbours)
+    score = fitted(NearestNeighbors, training)
+    assert isinstance(score, NearestNeighbors)
     assert score.points.shape == (53, 5)
     gaps = torch.cdist(score.points, (training - score.mean) @ score.components).sort(1).values
     assert gaps[:, 0].max() < 1e-6 < gaps[:, 1].min()
@@ -93,16 +93,16 @@ def test_at_most_the_bound_is_stored_and_each_point_is_a_training_instance(
 
 
 def test_no_more_than_ten_thousand_instances_are_stored() -> None:
-    assert len(fitted(NearestNeighbours, torch.randn(10_007, 2)).get_buffer("points")) == 10_000
+    assert len(fitted(NearestNeighbors, torch.randn(10_007, 2)).get_buffer("points")) == 10_000
 
 
 def test_the_seed_alone_decides_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nearest_neighbours, "STORED", 53)
+    monkeypatch.setattr(nearest_neighbors, "STORED", 53)
     training = features_of(211, 5)
     for distance in DISTANCES.values():
         first, second = fitted(distance, training).state_dict(), fitted(distance, training).state_dict()
         assert all(torch.equal(first[name], second[name]) for name in distance.state_names)
-    one, other = fitted(NearestNeighbours, training), fitted(NearestNeighbours, training, seed=2)
+    one, other = fitted(NearestNeighbors, training), fitted(NearestNeighbors, training, seed=2)
     assert not torch.equal(one.get_buffer("points"), other.get_buffer("points"))
 
 
@@ -263,7 +263,7 @@ def test_a_feature_that_is_not_finite_is_named(
 
 def test_only_the_class_conditional_distance_needs_bag_labels(generator: torch.Generator) -> None:
     training = features_of(61, 5)
-    for distance in (NearestNeighbours, Mahalanobis, Reconstruction):
+    for distance in (NearestNeighbors, Mahalanobis, Reconstruction):
         assert distance.fit(training, None, generator=generator).score(training).isfinite().all()
     with pytest.raises(DataError, match="'class-mahalanobis': expected the label"):
         ClassConditionalMahalanobis.fit(training, None, generator=generator)

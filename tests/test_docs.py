@@ -18,7 +18,7 @@ import miue.evidence
 from miue.cli import app
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("tutorial", "howto/tables", "howto/images", "howto/other_tools", "howto/own_network")
+PAGES = ("tutorial", "howto/tables", "howto/images", "howto/other_tools", "howto/own_network", "howto/own_method")
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 
 
@@ -42,7 +42,12 @@ def named(path: Path) -> list[str]:
 
 def hooks() -> Any:
     """Return what the documentation is built with."""
-    spec = importlib.util.spec_from_file_location("hooks", DOCS / "hooks.py")
+    return script("hooks")
+
+
+def script(name: str) -> Any:
+    """Return a script of the documentation as a module."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -107,3 +112,13 @@ def test_functions_named_beside_equations_exist() -> None:
     for word, target in links:
         found, (*_, last) = resolved(target), word.split(".")
         assert last in (target.rsplit(".", 1)[1], getattr(found, "__name__", "")) or hasattr(found, last), word
+
+
+def test_the_page_of_all_parts_is_what_the_registries_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    generate = script("generate")
+    page = generate.parts_page()
+    assert (DOCS / "parts.md").read_text() == page and "smoothed" not in page
+    monkeypatch.setitem(miue.METHODS._own, "smoothed", "parts_of_others:Smoothed")
+    assert "| `smoothed` | A method with a loss of its own. | `smoothing=0.1` | bag-of-one, attention |" in (
+        generate.parts_page()
+    )

@@ -15,12 +15,12 @@ from torch.nn.functional import one_hot
 
 from miue.bags.segments import Segments
 from miue.distributions.special import trigamma
-from miue.evidence import ACTIVATIONS, alpha_of, residual_log_evidence
+from miue.evidence import ACTIVATIONS, residual_log_evidence, to_alpha
 from miue.evidence.losses import (
     EvidentialLoss,
-    correct_evidence,
+    kl_penalty,
     log_fisher_determinant,
-    misleading_evidence,
+    red_loss,
     squared_error,
 )
 from miue.evidence.weak_supervision import (
@@ -74,13 +74,13 @@ def mp_red(row: list[float], target: int) -> mpmath.mpf:
 
 def test_each_term_equals_its_formula_in_forty_digits() -> None:
     log_evidence = torch.tensor(LOG_EVIDENCE, dtype=torch.float64)
-    alpha = alpha_of(log_evidence)
+    alpha = to_alpha(log_evidence)
     ours = {
         "edl": squared_error(alpha, TARGET),
         "fisher": squared_error(alpha, TARGET, trigamma(alpha)),
         "determinant": log_fisher_determinant(alpha),
-        "divergence": misleading_evidence(alpha, TARGET),
-        "red": correct_evidence(log_evidence, TARGET),
+        "divergence": kl_penalty(alpha, TARGET),
+        "red": red_loss(log_evidence, TARGET),
     }
     for row, (values, target) in enumerate(zip(LOG_EVIDENCE, TARGET.tolist(), strict=True)):
         truths = {
@@ -116,11 +116,11 @@ def test_two_classes_equal_the_binary_formulas() -> None:
     p, total = b / (a + b), a + b
     variance = p * (1 - p) / (total + 1)
     binary = (p - 1) ** 2 * 2 + 2 * variance
-    alpha = alpha_of(log_evidence)
+    alpha = to_alpha(log_evidence)
     assert squared_error(alpha, torch.tensor([1])).item() == pytest.approx(binary, rel=1e-12)
     # KL(Beta(a, 1) ‖ uniform) = log a − (a − 1) / a
     beta = torch.log(torch.tensor(a, dtype=torch.float64)).item() - (a - 1) / a
-    assert misleading_evidence(alpha, torch.tensor([1])).item() == pytest.approx(beta, rel=1e-12)
+    assert kl_penalty(alpha, torch.tensor([1])).item() == pytest.approx(beta, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ def test_weighted_evidence_is_below_weighted_loss_below_every_instance(sizes: li
     log_evidence = torch.randn(sum(sizes), 2, generator=random, dtype=torch.float64) * 2
 
     def convex(log_evidence: Tensor, target: Tensor) -> Tensor:
-        return -alpha_of(log_evidence).gather(1, target[:, None]).squeeze(1).log()
+        return -to_alpha(log_evidence).gather(1, target[:, None]).squeeze(1).log()
 
-    merit = alpha_of(log_evidence)[
+    merit = to_alpha(log_evidence)[
         :, 1
     ]  # the loss falls with it, so weights that rise with it satisfy the condition
     weights = torch.cat([part / part.sum() for part in merit.split(sizes)])
@@ -228,7 +228,7 @@ def test_weighted_evidence_is_below_weighted_loss_below_every_instance(sizes: li
 def test_weights_are_the_expected_probability_of_the_bags_own_class() -> None:
     log_evidence = torch.tensor([[0.0, 0.0, 2.0], [1.0, 0.0, 0.0], [0.0, 3.0, 0.0]], dtype=torch.float64)
     weights = instance_weights(log_evidence.requires_grad_(), torch.tensor([2, 1]), Segments.of(2, 1))
-    alpha = alpha_of(log_evidence.detach())
+    alpha = to_alpha(log_evidence.detach())
     p = alpha[:2, 2] / alpha[:2].sum(1)
     torch.testing.assert_close(weights, torch.cat([p / p.sum(), torch.ones(1, dtype=torch.float64)]))
     assert not weights.requires_grad

@@ -13,10 +13,10 @@ from miue.bags.dataset import BagBatch
 from miue.bags.segments import Segments
 from miue.common.errors import ConfigError
 from miue.distributions import Dirichlet
-from miue.evidence import alpha_of
+from miue.evidence import to_alpha
 from miue.evidence.losses import EvidentialLoss
 from miue.methods import METHODS, MIREL, Method
-from miue.networks import initialise
+from miue.networks import initialize
 from miue.networks.encoders import MLP
 
 
@@ -33,7 +33,7 @@ def build(method: str, network: str = "attention", classes: int = 2, **options: 
     dropout = METHODS[method].encoder_defaults.get("dropout", 0.0)
     net = build_network(network, MLP((5,), width=7, dropout=dropout), classes, hidden=11)
     built = METHODS[method](net, **options)
-    initialise(built, torch.Generator().manual_seed(3))
+    initialize(built, torch.Generator().manual_seed(3))
     return built.double()
 
 
@@ -71,7 +71,7 @@ def reference_mirel_loss(model: MIREL, batch: BagBatch, epoch: int) -> Tensor:
         if label == 0:
             total = total + loss(log_r, target.repeat(len(bag)), epoch).mean()
         else:
-            alpha_t = alpha_of(log_t)
+            alpha_t = to_alpha(log_t)
             w = alpha_t[:, 1] / alpha_t.sum(1)
             evidence = (w / w.sum())[:, None] * log_r.exp()
             total = total + loss(evidence.sum(0, keepdim=True).log(), target, epoch).sum()

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from miue.bags.segments import Segments
 from miue.common.errors import ModelError
-from miue.networks import NETWORKS, DualStreamNetwork, MILNetwork, initialise
+from miue.networks import NETWORKS, DualStreamNetwork, MILNetwork, initialize
 from miue.networks.base import instance_logits_of_features
 from miue.networks.encoders import MLP, AlexNet, CompactCNN, LeNet
 
@@ -20,7 +20,7 @@ WIDTH, CLASSES = 7, 3
 
 def build(name: str, classes: int = CLASSES, dropout: float = 0.0) -> MILNetwork:
     network = build_network(name, MLP((5,), width=WIDTH, dropout=dropout), classes, hidden=11)
-    initialise(network, torch.Generator().manual_seed(3))
+    initialize(network, torch.Generator().manual_seed(3))
     return network.double()
 
 
@@ -125,7 +125,7 @@ def test_a_bag_of_one_hundred_thousand_instances_is_scored(name: str) -> None:
 
 def test_initial_weights_are_uniform_within_one_over_root_fan_in(generator: torch.Generator) -> None:
     encoder = LeNet((28, 28, 1))
-    initialise(encoder, generator)
+    initialize(encoder, generator)
     for parameter, fan_in in ((encoder.convolutions[4].weight, 500), (encoder.projection[0].weight, 800)):
         assert isinstance(parameter, Tensor)
         bound = fan_in**-0.5

@@ -20,7 +20,7 @@ from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.distributions import Dirichlet
 from miue.methods import METHODS, MIREL
-from miue.networks import MILNetwork, PaddedNetwork, initialise, padded
+from miue.networks import MILNetwork, PaddedNetwork, initialize, padded
 from miue.networks.base import instance_logits_of_features
 from miue.networks.encoders import MLP
 from miue.networks.padded import bags_of_like_size, padded_positions
@@ -34,7 +34,7 @@ models = pytest.importorskip("torchmil.models", reason="needs the extra 'torchmi
 
 def build(name: str, classes: int = CLASSES, **options: Any) -> MILNetwork:
     network = build_network(name, MLP((5,), width=WIDTH), classes, hidden=HIDDEN, **options)
-    initialise(network, torch.Generator().manual_seed(3))
+    initialize(network, torch.Generator().manual_seed(3))
     return network.double().eval()
 
 

@@ -29,7 +29,7 @@ from papers.mirel.options import (
 app = typer.Typer(
     name="papers.mirel",
     cls=Commands,
-    help="Run the experiments of the paper and set ours beside the published numbers.",
+    help="Run the experiments of the paper and compare the results with the published numbers.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -39,7 +39,7 @@ def camelyon16_bags(
 ) -> LoadedBags:
     """Return the training, validation and test slides, by the official split.
 
-    Reference: Liu & Ji 2024, Appendix apx-dataset.
+    Reference: Liu & Ji 2024, Appendix D.2.
 
     Args:
         source: folder with ``camelyon16``.

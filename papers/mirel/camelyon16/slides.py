@@ -118,12 +118,12 @@ def _chosen(path: Path) -> set[str]:
             fix="name the column of the slides' names so",
         )
     names = [key_of(name) for name in columns["slide_id"]]
-    strangers = [name for name in names if name not in {*TRAINING, *TEST}]
-    if strangers:
+    unknown = [name for name in names if name not in {*TRAINING, *TEST}]
+    if unknown:
         raise DataError(
-            item=f"slide {strangers[0]!r} of {str(path)!r}",
+            item=f"slide {unknown[0]!r} of {str(path)!r}",
             wanted="an official name, normal_001, tumor_001, test_001 and so on",
-            got=f"{len(strangers)} others",
+            got=f"{len(unknown)} others",
             fix="name slides as the challenge does (normal_086 and test_049 were withdrawn)",
         )
     return set(names)

@@ -111,5 +111,5 @@ def scores_of(table: PredictionTable) -> dict[str, Float32[np.ndarray, "n"]]:
     uncertainties = table.uncertainties()
     scores = {CONFIDENCE: -uncertainties.get("expected_entropy", uncertainties["entropy"]), **uncertainties}
     if isinstance(table.distribution, Dirichlet):
-        scores[STRENGTH] = table.distribution.strength.numpy()
+        scores[STRENGTH] = table.distribution.alpha0.numpy()
     return {name: np.asarray(values, np.float32) for name, values in scores.items()}

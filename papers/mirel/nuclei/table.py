@@ -126,7 +126,7 @@ def _shift_detections(results: Path, seeds: Sequence[int]) -> list[str]:
         for method in METHOD_SETUPS
     }
     lines = [
-        "## Shifts noticed by a calibrated model",
+        "## Shifts detected by a calibrated model",
         "",
         f"{TEST_BAGS} test bags, {CALIBRATION_BAGS} to calibrate, at most {FALSE_ALARMS:g} false alarms.",
         "In each cell: share of the bags called out of distribution; in how many runs all together were unlike",

@@ -41,7 +41,7 @@ METHODS: Registry[Any] = Registry(
     "method",
     "miue.methods",
     {
-        "softmax": "miue.methods.deterministic:Deterministic",
+        "softmax": "miue.methods.softmax:Softmax",
         "deep-ensemble": "miue.methods.deep_ensemble:DeepEnsemble",
         "mc-dropout": "miue.methods.mc_dropout:MCDropout",
         "edl": "miue.methods.edl:EDL",
@@ -56,7 +56,7 @@ DISTANCES: Registry[Any] = Registry(
     "distance",
     "miue.scores",
     {
-        "knn": "miue.scores.nearest_neighbours:NearestNeighbours",
+        "knn": "miue.scores.nearest_neighbors:NearestNeighbors",
         "mahalanobis": "miue.scores.mahalanobis:Mahalanobis",
         "class-mahalanobis": "miue.scores.mahalanobis:ClassConditionalMahalanobis",
         "reconstruction": "miue.scores.reconstruction:Reconstruction",

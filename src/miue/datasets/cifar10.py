@@ -31,7 +31,7 @@ def cifar10_bags(
     the published ones image for image. A foreign set is named for what it holds: "svhn" or "svhn-test"
     (that split), "dtd", and "svhn-part" or "dtd-part" where the files hold less than was published.
 
-    Reference: Liu & Ji 2024, Appendix apx-dataset.
+    Reference: Liu & Ji 2024, Appendix D.2.
 
     Args:
         source: folder with the image files.

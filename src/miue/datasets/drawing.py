@@ -1,6 +1,6 @@
 """Drawing bags from a dataset of single instances, number for number as the published experiments did.
 
-Reference: Liu & Ji 2024, Appendix apx-gen-bag, and the published code.
+Reference: Liu & Ji 2024, Appendix D.1, and the published code.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def mnist_bags(
     given share is replaced. Where a foreign source lacks its training split, its test split is used and
     the set is called so ("kmnist-test").
 
-    Reference: Liu & Ji 2024, Appendix apx-dataset.
+    Reference: Liu & Ji 2024, Appendix D.2.
 
     Args:
         source: folder with the image files.

@@ -27,7 +27,7 @@ def splits_with_foreign(
     Every foreign source starts from the same random state, so a set of bags does not depend on which
     others are drawn. One pool of images is held at a time, the test split's beside a foreign one.
 
-    Reference: Liu & Ji 2024, Appendix apx-gen-bag.
+    Reference: Liu & Ji 2024, Appendix D.1.
 
     Args:
         read: returns the images of the source's "train" or "test" split.

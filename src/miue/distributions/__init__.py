@@ -1,4 +1,4 @@
-"""What a prediction is: a distribution over class probabilities."""
+"""Predictions: distributions over class probabilities."""
 
 from __future__ import annotations
 

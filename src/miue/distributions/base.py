@@ -1,4 +1,4 @@
-"""What every predictive distribution offers."""
+"""The base class of predictive distributions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from torch import Tensor
 
 
 class PredictiveDistribution(ABC):
-    """A prediction for each of n items: a distribution over the probabilities of C classes.
+    """Predictions of n items, each a distribution over the probabilities of C classes.
 
-    All uncertainties are in nats and higher where the prediction is less certain; total uncertainty is
-    the sum of data uncertainty (expected entropy) and model uncertainty (mutual information).
+    Uncertainties are higher where the prediction is less certain; entropies are in nats. The entropy (total
+    uncertainty) is the sum of expected entropy (aleatoric, data) and mutual information (epistemic, model).
     """
 
     @classmethod
     @abstractmethod
     def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> PredictiveDistribution:
-        """Return the predictions of all parts, each of this class, one after another."""
+        """Return the predictions of all parts in order; each part is of this class."""
 
     @abstractmethod
     def subset(self, rows: Int64[Tensor, "m"]) -> PredictiveDistribution:
-        """Return the predictions of the given items, of this class."""
+        """Return the predictions of the items in ``rows``, of this class."""
 
     @abstractmethod
     def cpu(self) -> PredictiveDistribution:
@@ -55,14 +55,14 @@ class PredictiveDistribution(ABC):
     def entropy(self) -> Float[Tensor, "n"]:
         """Entropy of the expected probabilities, in [0, log C]: total uncertainty.
 
-        Reference: Liu & Ji 2024, Appendix apx-um-cate.
+        Reference: Liu & Ji 2024, Appendix B.1.
         """
         return -torch.xlogy(self.probabilities, self.probabilities).sum(-1)
 
     @abstractmethod
     def expected_entropy(self) -> Float[Tensor, "n"]:
-        """Expected entropy of the probabilities, in [0, log C]: data uncertainty."""
+        """Expected entropy of the probabilities, in [0, log C]: aleatoric (data) uncertainty."""
 
     @abstractmethod
     def mutual_information(self) -> Float[Tensor, "n"]:
-        """Entropy minus expected entropy, at least zero: model (distributional) uncertainty."""
+        """Entropy minus expected entropy, at least zero: epistemic (model) uncertainty."""

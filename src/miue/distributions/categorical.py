@@ -1,4 +1,4 @@
-"""A point estimate of the class probabilities, as a softmax gives."""
+"""A point estimate of the class probabilities, such as a softmax."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from miue.distributions.base import PredictiveDistribution
 
 
 class Categorical(PredictiveDistribution):
-    """Class probabilities that are taken as certain.
+    """Class probabilities without epistemic uncertainty.
 
     Args:
         probabilities: each row sums to one.
@@ -34,7 +34,7 @@ class Categorical(PredictiveDistribution):
                 item=f"row {row} of the class probabilities",
                 wanted="values of at least 0 that sum to 1",
                 got=str([round(p, 6) for p in values[row].tolist()]),
-                fix="give probabilities, not logits or rounded scores",
+                fix="pass probabilities, not logits or rounded scores",
             )
         self._probabilities = values
 
@@ -45,11 +45,11 @@ class Categorical(PredictiveDistribution):
 
     @classmethod
     def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> Categorical:
-        """Return the predictions of all parts, one after another."""
+        """Return the predictions of all parts in order."""
         return cls(torch.cat([part.probabilities for part in parts]))
 
     def subset(self, rows: Int64[Tensor, "m"]) -> Categorical:
-        """Return the predictions of the given items."""
+        """Return the predictions of the items in ``rows``."""
         return Categorical(self.probabilities[rows])
 
     def cpu(self) -> Categorical:
@@ -62,9 +62,9 @@ class Categorical(PredictiveDistribution):
         return self._probabilities
 
     def expected_entropy(self) -> Float[Tensor, "n"]:
-        """The entropy itself: a point estimate puts all uncertainty into the data."""
+        """The entropy: all uncertainty of a point estimate is aleatoric."""
         return self.entropy()
 
     def mutual_information(self) -> Float[Tensor, "n"]:
-        """Zero: a point estimate knows no model uncertainty."""
+        """Zero: a point estimate has no epistemic uncertainty."""
         return torch.zeros(len(self), dtype=torch.float64)

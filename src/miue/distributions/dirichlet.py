@@ -1,4 +1,4 @@
-"""The Dirichlet distribution over class probabilities, with every measure in closed form."""
+"""The Dirichlet distribution over class probabilities, with closed-form measures."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _HALF_LOG_TWO_PI = log(2 * pi) / 2
 
 
 class Dirichlet(PredictiveDistribution):
-    """Dir(alpha), computed in float64 whatever came.
+    """Dir(alpha), computed in float64.
 
-    Reference: Liu & Ji 2024, Appendix apx-um-dir. Differs from the published code: no constant is
-    added to alpha or inside a logarithm, so that mutual information is exact and never negative.
+    Reference: Liu & Ji 2024, Appendix B.2. Differs from the published code: no constant is added to alpha
+    or inside a logarithm, so that mutual information is exact and never negative.
 
     Args:
-        alpha: concentrations, each above zero; evidence + 1 where evidence is at least zero.
+        alpha: positive concentrations; alpha = evidence + 1.
 
     Raises:
-        DataError: a concentration is not above zero and finite.
+        DataError: a concentration is not positive and finite.
 
     >>> prediction = Dirichlet(torch.tensor([[1.0, 1.0], [90.0, 10.0]]))
     >>> prediction.vacuity().tolist()
@@ -42,17 +42,17 @@ class Dirichlet(PredictiveDistribution):
                 item=f"row {row} of alpha",
                 wanted="concentrations above 0",
                 got=str(alpha[row].tolist()),
-                fix="give alpha = evidence + 1, not evidence or logits",
+                fix="pass alpha = evidence + 1, not evidence or logits",
             )
         self.alpha = alpha.to(torch.float64)
 
     @classmethod
     def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> Dirichlet:
-        """Return the predictions of all parts, one after another."""
+        """Return the predictions of all parts in order."""
         return cls(torch.cat([part.alpha for part in parts if isinstance(part, Dirichlet)]))
 
     def subset(self, rows: Int64[Tensor, "m"]) -> Dirichlet:
-        """Return the predictions of the given items."""
+        """Return the predictions of the items in ``rows``."""
         return Dirichlet(self.alpha[rows])
 
     def cpu(self) -> Dirichlet:
@@ -60,45 +60,45 @@ class Dirichlet(PredictiveDistribution):
         return Dirichlet(self.alpha.cpu())
 
     @property
-    def strength(self) -> Float[Tensor, "n"]:
+    def alpha0(self) -> Float[Tensor, "n"]:
         """α0 = Σ alpha, the total evidence plus C."""
         return self.alpha.sum(-1)
 
     @property
     def probabilities(self) -> Float[Tensor, "n C"]:
         """alpha / α0."""
-        return self.alpha / self.strength.unsqueeze(-1)
+        return self.alpha / self.alpha0.unsqueeze(-1)
 
     def expected_entropy(self) -> Float[Tensor, "n"]:
-        """Data uncertainty, Σ p_i (ψ(α0 + 1) − ψ(α_i + 1))."""
-        gaps = torch.digamma(self.strength + 1).unsqueeze(-1) - torch.digamma(self.alpha + 1)
+        """Aleatoric (data) uncertainty, Σ p_i (ψ(α0 + 1) − ψ(α_i + 1))."""
+        gaps = torch.digamma(self.alpha0 + 1).unsqueeze(-1) - torch.digamma(self.alpha + 1)
         return (self.probabilities * gaps).sum(-1)
 
     def mutual_information(self) -> Float[Tensor, "n"]:
-        """Model uncertainty, Σ p_i δ(α_i) − δ(α0) with δ(x) = ψ(x + 1) − log x.
+        """Epistemic (model) uncertainty, Σ p_i δ(α_i) − δ(α0) with δ(x) = ψ(x + 1) − log x.
 
-        The same value as entropy − expected entropy, which loses its digits from α0 ≈ 1e6 on.
+        Equals entropy − expected entropy, which loses all digits from α0 ≈ 1e6.
 
-        Reference: Liu & Ji 2024, Eq. apx-eq-mi-dist.
+        Reference: Liu & Ji 2024, Eq. 17.
         """
         gaps = 0.5 / self.alpha - digamma_remainder(self.alpha)
-        total = 0.5 / self.strength - digamma_remainder(self.strength)
+        total = 0.5 / self.alpha0 - digamma_remainder(self.alpha0)
         return ((self.probabilities * gaps).sum(-1) - total).clamp(min=0)
 
     def differential_entropy(self) -> Float[Tensor, "n"]:
-        """Entropy of the density itself, log B(α) + (α0 − C) ψ(α0) − Σ (α_i − 1) ψ(α_i), at most −log Γ(C)."""
+        """Differential entropy, log B(α) + (α0 − C) ψ(α0) − Σ (α_i − 1) ψ(α_i), at most −log Γ(C)."""
         return differential_entropy(self.alpha)
 
     def inverse_max_alpha(self) -> Float[Tensor, "n"]:
-        """1 / max alpha, in (0, 1] for evidential alpha; ranks as max alpha does, reversed."""
+        """1 / max alpha, in (0, 1] for evidential alpha; the reversed ranking of max alpha."""
         return self.alpha.max(-1).values.reciprocal()
 
     def vacuity(self) -> Float[Tensor, "n"]:
-        """C / α0, in (0, 1] for evidential alpha: the share of belief that no evidence supports.
+        """C / α0, in (0, 1] for evidential alpha: the belief mass without evidence; the reversed ranking of α0.
 
-        Ranks as the strength α0 does, reversed.
+        Reference: Liu & Ji 2024, Section 2.2 (u).
         """
-        return self.num_classes / self.strength
+        return self.num_classes / self.alpha0
 
 
 def differential_entropy(alpha: Float[Tensor, "*n C"]) -> Float[Tensor, "*n"]:
@@ -114,7 +114,7 @@ def differential_entropy(alpha: Float[Tensor, "*n C"]) -> Float[Tensor, "*n"]:
 def divergence_from_uniform(alpha: Float[Tensor, "*n C"]) -> Float[Tensor, "*n"]:
     """KL(Dir(alpha) ‖ Dir(1, …, 1)), at least zero.
 
-    Reference: Liu & Ji 2024, Appendix apx-loss-func.
+    Reference: Liu & Ji 2024, Appendix C (L^KL).
     """
     return -differential_entropy(alpha) - lgamma(alpha.shape[-1])
 
@@ -122,19 +122,19 @@ def divergence_from_uniform(alpha: Float[Tensor, "*n C"]) -> Float[Tensor, "*n"]
 class _DifferentialEntropy(torch.autograd.Function):
     """log B(α) + (α0 − C) ψ(α0) − Σ (α_i − 1) ψ(α_i) and its gradient (α0 − C) ψ′(α0) − (α_i − 1) ψ′(α_i).
 
-    With log Γ and ψ split into leading terms and remainders, all terms of size α log α cancel by hand.
+    log Γ and ψ are split into leading terms and remainders, so that terms of size α log α cancel analytically.
     """
 
     @staticmethod
     def forward(alpha: Tensor) -> Tensor:
         num_classes = alpha.shape[-1]
-        strength = alpha.sum(-1, keepdim=True)
-        x = torch.cat([alpha, strength], -1)
-        excess = torch.cat([alpha - 1, strength - num_classes], -1)
+        alpha0 = alpha.sum(-1, keepdim=True)
+        x = torch.cat([alpha, alpha0], -1)
+        excess = torch.cat([alpha - 1, alpha0 - num_classes], -1)
         log_gamma_rest, slope = lgamma_remainder(x), excess * (0.5 / x + digamma_remainder(x))
         per_class = 0.5 * alpha.log() + (log_gamma_rest + slope)[..., :-1]
-        of_strength = (0.5 - num_classes) * strength.log() - (log_gamma_rest + slope)[..., -1:]
-        return per_class.sum(-1) + of_strength.squeeze(-1) + (num_classes - 1) * _HALF_LOG_TWO_PI
+        total = (0.5 - num_classes) * alpha0.log() - (log_gamma_rest + slope)[..., -1:]
+        return per_class.sum(-1) + total.squeeze(-1) + (num_classes - 1) * _HALF_LOG_TWO_PI
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -143,6 +143,6 @@ class _DifferentialEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (alpha,) = ctx.saved_tensors
-        strength = alpha.sum(-1, keepdim=True)
-        slope = (strength - alpha.shape[-1]) * trigamma(strength) - (alpha - 1) * trigamma(alpha)
+        alpha0 = alpha.sum(-1, keepdim=True)
+        slope = (alpha0 - alpha.shape[-1]) * trigamma(alpha0) - (alpha - 1) * trigamma(alpha)
         return gradient.unsqueeze(-1) * slope

@@ -1,4 +1,4 @@
-"""Drawn class probabilities, as an ensemble or a Bayesian network gives them."""
+"""Draws of class probabilities, from an ensemble or a Bayesian network."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from miue.distributions.categorical import Categorical
 
 
 class Draws(PredictiveDistribution):
-    """The mean of drawn class probabilities and the mean of their entropies; single draws are not kept.
+    """The mean of drawn class probabilities and the mean of their entropies; single draws are not stored.
 
-    Reference: Liu & Ji 2024, Eq. apx-eq-mi-model.
+    Reference: Liu & Ji 2024, Eq. 16.
 
     Args:
         probabilities: mean over the draws; each row sums to one.
         expected_entropy: mean over the draws of the entropy, in nats.
 
     Raises:
-        DataError: a row is not a probability distribution, or an expected entropy is out of its range.
+        DataError: a row is not a probability distribution, or an expected entropy is out of range.
 
-    >>> one, other = Categorical(torch.tensor([[1.0, 0.0]])), Categorical(torch.tensor([[0.0, 1.0]]))
-    >>> round(Draws.of([one, other]).mutual_information().item(), 4)
+    >>> first, second = Categorical(torch.tensor([[1.0, 0.0]])), Categorical(torch.tensor([[0.0, 1.0]]))
+    >>> round(Draws.of([first, second]).mutual_information().item(), 4)
     0.6931
     """
 
@@ -40,7 +40,7 @@ class Draws(PredictiveDistribution):
                 item=f"row {row} of the expected entropy",
                 wanted=f"0 to the entropy {self._mean.entropy()[row].item():.6g}",
                 got=f"{self._expected_entropy[row].item():.6g}",
-                fix="give the mean entropy of the draws, in nats",
+                fix="pass the mean entropy of the draws, in nats",
             )
 
     @classmethod
@@ -50,7 +50,7 @@ class Draws(PredictiveDistribution):
         return cls(mean, torch.stack([draw.entropy() for draw in draws]).mean(0))
 
     def subset(self, rows: Int64[Tensor, "m"]) -> Draws:
-        """Return the predictions of the given items."""
+        """Return the predictions of the items in ``rows``."""
         return Draws(self.probabilities[rows], self._expected_entropy[rows])
 
     def cpu(self) -> Draws:
@@ -59,19 +59,19 @@ class Draws(PredictiveDistribution):
 
     @property
     def probabilities(self) -> Float[Tensor, "n C"]:
-        """Mean over the draws."""
+        """Mean class probabilities over the draws."""
         return self._mean.probabilities
 
     def expected_entropy(self) -> Float[Tensor, "n"]:
-        """Data uncertainty: mean entropy of a draw."""
+        """Aleatoric (data) uncertainty: the mean entropy of the draws."""
         return self._expected_entropy
 
     def mutual_information(self) -> Float[Tensor, "n"]:
-        """Model uncertainty: entropy of the mean less mean entropy, how much the draws disagree."""
+        """Epistemic (model) uncertainty: entropy of the mean minus mean entropy, the draws' disagreement."""
         return (self.entropy() - self._expected_entropy).clamp(min=0)
 
     @classmethod
     def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> Draws:
-        """Return the predictions of all parts, one after another."""
+        """Return the predictions of all parts in order."""
         mean = torch.cat([part.probabilities for part in parts])
         return cls(mean, torch.cat([part.expected_entropy() for part in parts]))

@@ -19,9 +19,9 @@ class Measure:
 
     Attributes:
         name: column name in tables.
-        kind: which uncertainty it speaks of.
-        describes: one sentence for a reader.
-        applies: the distributions it says something about.
+        kind: which uncertainty it measures: total, data (aleatoric) or model (epistemic).
+        describes: one sentence that explains it.
+        applies: the distributions for which it is defined and informative.
     """
 
     name: str
@@ -53,13 +53,13 @@ MEASURES: dict[str, Measure] = {
         Measure(
             "expected_entropy",
             "data",
-            "uncertainty that more evidence would not remove, in nats",
+            "aleatoric uncertainty, which more training data would not reduce, in nats",
             (Draws, Dirichlet),
         ),
         Measure(
             "mutual_information",
             "model",
-            "uncertainty that more evidence would remove, in nats",
+            "epistemic uncertainty, which more training data would reduce, in nats",
             (Draws, Dirichlet),
         ),
         Measure(
@@ -71,27 +71,26 @@ MEASURES: dict[str, Measure] = {
         Measure(
             "inverse_max_alpha",
             "model",
-            "1 / max alpha; ranks as max alpha, reversed",
+            "1 / max alpha; the reversed ranking of max alpha",
             (Dirichlet,),
         ),
         Measure(
             "vacuity",
             "model",
-            "C / α0, the share of belief without evidence; ranks as α0, reversed",
+            "C / α0, the belief mass without evidence; the reversed ranking of α0",
             (Dirichlet,),
         ),
     )
 }
 
 
-def measures_of(distribution: PredictiveDistribution) -> dict[str, Float[Tensor, "n"]]:
-    """Return every measure that says something about ``distribution``, by name.
+def compute_measures(distribution: PredictiveDistribution) -> dict[str, Float[Tensor, "n"]]:
+    """Return every measure that applies to ``distribution``, by name.
 
-    A point estimate has no expected entropy or mutual information worth a column: they are its entropy
-    and zero.
+    For a point estimate, expected entropy and mutual information are omitted: they equal its entropy and zero.
 
     >>> import torch
-    >>> list(measures_of(Categorical(torch.tensor([[0.9, 0.1]]))))
+    >>> list(compute_measures(Categorical(torch.tensor([[0.9, 0.1]]))))
     ['least_confidence', 'entropy']
     """
     return {

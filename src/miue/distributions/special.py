@@ -1,9 +1,9 @@
-"""Parts of the gamma, digamma and trigamma functions that survive large arguments.
+"""Remainders of the gamma, digamma and trigamma functions for large arguments.
 
-Each is what is left of a special function when its leading terms are taken off. The closed forms of
-the Dirichlet distribution are sums in which those leading terms, of size α log α, cancel; written with
-the parts below, nothing large is ever added. Up to ``_SERIES_FROM`` the part is computed from the
-function, beyond it from its asymptotic series, whose first dropped term is below 1e-16 there.
+Each is a special function minus its leading terms. The closed forms of the Dirichlet distribution are sums in
+which these leading terms, of size α log α, cancel; written with remainders, they add no large numbers. Below
+``_SERIES_FROM`` the remainder is computed from the function, above it from the asymptotic series, whose first
+omitted term is below 1e-16 there.
 
 Reference: Abramowitz & Stegun 6.1.41, 6.3.18, 6.4.12.
 """
@@ -41,7 +41,7 @@ def digamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
 def trigamma(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """ψ′(x) for x > 0, as the Hurwitz zeta function ζ(2, x).
 
-    ``torch.polygamma(1, x)`` is off by up to 5e-10 in float64; this is exact to the last digits.
+    ``torch.polygamma(1, x)`` is off by up to 5e-10 in float64; this is accurate to the last digits.
     """
     return torch.special.zeta(torch.full_like(x, 2.0), x)
 

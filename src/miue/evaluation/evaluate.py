@@ -36,7 +36,7 @@ def evaluate(predictions: Predictions) -> Evaluation:
     A Dirichlet's confidence is max alpha for Conf. and the strength α0 for OOD; any other distribution's
     is its max probability. Instances of all bags are pooled.
 
-    Reference: Liu & Ji 2024, Section sec-exp-setup, "Evaluation".
+    Reference: Liu & Ji 2024, Section 6.1, "Evaluation".
     """
     instances, decisions = predictions.instances, predictions.bags.decisions
     patients = predictions.by_patient()

@@ -1,15 +1,15 @@
-"""Evidential learning: evidence of a class, the residual of an instance, and the losses that teach both."""
+"""Evidential learning: evidence of classes, residuals of instances, and their losses."""
 
 from __future__ import annotations
 
-from miue.evidence.activation import ACTIVATIONS, Activation, alpha_of, clamped_exponential
+from miue.evidence.activation import ACTIVATIONS, Activation, clamped_exponential, to_alpha
 from miue.evidence.residual import ResidualNetwork, residual_log_evidence
 
 __all__ = [
     "ACTIVATIONS",
     "Activation",
     "ResidualNetwork",
-    "alpha_of",
     "clamped_exponential",
     "residual_log_evidence",
+    "to_alpha",
 ]

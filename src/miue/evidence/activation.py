@@ -1,8 +1,8 @@
 """Evidence activations A, as functions from logits to *log*-evidence.
 
-Log-evidence is what the library passes around: the residual multiplies it, RED is linear in it, and
-evidence and alpha are taken from it only here. A rectified (ReLU) evidence is not offered: zero
-evidence has no logarithm and no gradient (Pandey & Yu 2023).
+The library computes with log-evidence: the residual multiplies it, RED is linear in it, and only this module
+converts it to evidence and alpha. There is no ReLU activation: zero evidence has no logarithm and no gradient
+(Pandey & Yu 2023).
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ Activation = Callable[[Tensor], Tensor]
 def clamped_exponential(logits: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
     """log A(s) for A(s) = exp(clamp(s, ±10)).
 
-    Reference: Liu & Ji 2024, Eq. eq7 and the appendix on implementation.
+    Reference: Liu & Ji 2024, Eq. 5 and Appendix D.3; the clamp is that of the published code.
     """
     return logits.clamp(-LOGIT_LIMIT, LOGIT_LIMIT)
 
 
 def log_softplus(logits: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
-    """log A(s) for A(s) = log(1 + exp(s)), exact also where softplus underflows (there it is s)."""
+    """log A(s) for A(s) = log(1 + exp(s)), accurate also where softplus underflows (log A(s) ≈ s)."""
     low = logits < -15.0
     return torch.where(low, logits - logits.clamp(max=-15.0).exp() / 2, softplus(logits.clamp(min=-15.0)).log())
 
@@ -38,10 +38,10 @@ def log_elu(logits: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
     return torch.where(logits < 0, logits, logits.clamp(min=0).log1p())
 
 
-def alpha_of(log_evidence: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
+def to_alpha(log_evidence: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
     """Concentration of the Dirichlet: alpha = evidence + 1.
 
-    >>> alpha_of(torch.tensor([0.0, -torch.inf])).tolist()
+    >>> to_alpha(torch.tensor([0.0, -torch.inf])).tolist()
     [2.0, 1.0]
     """
     return log_evidence.exp() + 1

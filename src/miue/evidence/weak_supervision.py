@@ -1,9 +1,9 @@
-"""Teaching an instance estimator with bag labels alone: what a bag's label says of its instances.
+"""Supervision of an instance estimator by bag labels alone.
 
-A background bag holds only background instances, so each of them has a known label. In any other bag
-only one instance is known to be of the bag's class; three strategies say what to make of that.
+A background bag contains only background instances, so the label of each is known. Of any other bag it is only
+known that at least one instance is of the bag's class; there are three strategies for it.
 
-Reference: Liu & Ji 2024, Eq. eq-loss-ins and Appendix apx-der-insloss.
+Reference: Liu & Ji 2024, Eq. 10 and Appendix A.3.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from miue.evidence.losses import expected_probability
 
 
 class Supervision(NamedTuple):
-    """Items that have a target, made of a batch's instances; a bag's loss is Σ weight · loss of its items.
+    """Items with targets, formed from a batch's instances; a bag's loss is Σ weight · loss over its items.
 
     Attributes:
         log_evidence: of each item.
         target: class of each item.
-        weight: of each item; a bag's sum to one.
+        weight: of each item; the weights of a bag sum to one.
         bag: position of each item's bag in the batch.
     """
 
@@ -45,10 +45,9 @@ def every_instance(
     target: Int64[Tensor, "B"],
     segments: Segments,
 ) -> Supervision:
-    """L1: every instance inherits the bag's label, all alike."""
-    even = segments.sizes.to(log_evidence.dtype).reciprocal()
-    inherited = per_instance(target, segments)
-    return Supervision(log_evidence, inherited, per_instance(even, segments), segments.index)
+    """L1: every instance inherits the bag's label, with equal weights."""
+    equal = per_instance(segments.sizes.to(log_evidence.dtype).reciprocal(), segments)
+    return Supervision(log_evidence, per_instance(target, segments), equal, segments.index)
 
 
 def weighted_loss(
@@ -67,7 +66,7 @@ def weighted_evidence(
     target: Int64[Tensor, "B"],
     segments: Segments,
 ) -> Supervision:
-    """L_ins+: the bag's label is asked of the weighted sum of its instances' evidence, Σ w̄_k e_k."""
+    """L_ins+: the bag's label supervises the weighted sum of its instances' evidence, Σ w̄_k e_k."""
     gathered = segment_logsumexp(weights.log().unsqueeze(1) + log_evidence, segments)
     bags = torch.arange(segments.num_bags, device=gathered.device)
     return Supervision(gathered, target, torch.ones_like(gathered[:, 0]), bags)
@@ -83,7 +82,7 @@ STRATEGIES: dict[str, Strategy] = {
 def instance_weights(
     log_evidence: Float[Tensor, "N C"], target: Int64[Tensor, "B"], segments: Segments
 ) -> Float[Tensor, "N"]:
-    """w̄_k: expected probability of the bag's own class under T, normalised over the bag; no gradient.
+    """w̄_k: expected probability of the bag's class under T, normalized over the bag, without gradient.
 
     Args:
         log_evidence: of T.
@@ -103,15 +102,15 @@ def supervise(
     strategy: Strategy,
     background: int | None,
 ) -> Supervision:
-    """Return every instance of background bags with its label, and what ``strategy`` makes of the others.
+    """Return every instance of background bags with its label, and the items of ``strategy`` for other bags.
 
     Args:
         log_evidence: of R.
-        weights: w̄, each bag's summing to one.
+        weights: w̄, which sum to one over each bag.
         target: class of each bag.
         segments: which instance belongs to which bag.
-        strategy: what to make of bags that hold an instance of their class somewhere.
-        background: the class whose bags hold nothing else; None where there is no such class.
+        strategy: supervision of bags that contain at least one instance of their class.
+        background: the class whose bags contain only background instances; None if there is none.
     """
     weak = strategy(log_evidence, weights, target, segments)
     if background is None:

@@ -1,4 +1,4 @@
-"""Uncertainty methods: how a network learns and what distribution it predicts. Any method takes any network."""
+"""Uncertainty methods: how a network is trained and which distribution it predicts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from miue.common.registry import Registry
 from miue.methods.base import BatchPrediction, Method
 from miue.methods.bayes_mil import BayesMIL
 from miue.methods.deep_ensemble import DeepEnsemble
-from miue.methods.deterministic import Deterministic
 from miue.methods.edl import EDL, FisherEDL
 from miue.methods.mc_dropout import MCDropout
 from miue.methods.mirel import MIREL
+from miue.methods.softmax import Softmax
 
 METHODS: Registry[type[Method]] = _METHODS
 
@@ -21,8 +21,8 @@ __all__ = [
     "BatchPrediction",
     "BayesMIL",
     "DeepEnsemble",
-    "Deterministic",
     "FisherEDL",
     "MCDropout",
     "Method",
+    "Softmax",
 ]

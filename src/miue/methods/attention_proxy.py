@@ -13,16 +13,16 @@ from miue.distributions import Categorical
 def attention_proxy(
     attention: Float[Tensor, "N K"], logits: Float[Tensor, "B 2"], segments: Segments
 ) -> Categorical:
-    """Return a_k, min–max normalised over its bag, as the probability of class 1.
+    """Return a_k, min–max normalized over its bag, as the probability of class 1.
 
-    With one column of attention per class (DSMIL), the column of the bag's predicted class is taken. In a
-    bag of one instance, or of instances with equal attention, the proxy says nothing: the probability is ½.
+    With one column of attention per class (DSMIL), the column of the bag's predicted class is used. In a
+    bag of one instance, or of instances with equal attention, the proxy is uninformative: the probability is ½.
 
-    Reference: Liu & Ji 2024, Section sec-mil, and their published code.
+    Reference: Liu & Ji 2024, Section 2.1, and the published code.
 
     Args:
         attention: weight of each instance in its bag.
-        logits: of the bags.
+        logits: logits of the bags.
         segments: which instance belongs to which bag.
     """
     if attention.shape[1] > 1:

@@ -1,4 +1,4 @@
-"""What every uncertainty method is."""
+"""The base class of uncertainty methods."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
 
 
 class BatchPrediction(NamedTuple):
-    """What a method predicts for a batch.
+    """The predictions of a batch.
 
     Attributes:
         bags: distribution of each bag.
@@ -33,14 +33,14 @@ class BatchPrediction(NamedTuple):
 
 
 class Method(nn.Module, ABC):
-    """A network, how it learns, and what it predicts.
+    """A network with its loss and its predictive distribution.
 
     Attributes:
         network: any MIL network.
-        estimators: what instances can be predicted from, the default first: "residual" (R), "bag-of-one"
-            (T), "attention" (a_k, where the network has attention).
-        encodes_at_random: whether the features of a pass are a draw.
-        encoder_defaults: encoder options that differ from the encoder's own defaults under this method.
+        estimators: the instance estimators, the default first: "residual" (R), "bag-of-one" (T), "attention"
+            (a_k, for networks with attention).
+        encodes_at_random: whether encoding is stochastic, so that each pass has features of its own.
+        encoder_defaults: encoder options for which this method has other defaults than the encoder.
     """
 
     estimators: ClassVar[tuple[str, ...]] = (BAG_OF_ONE, ATTENTION)
@@ -53,20 +53,20 @@ class Method(nn.Module, ABC):
 
     @property
     def num_parameters(self) -> int:
-        """Numbers that training sets."""
+        """The number of trained parameters."""
         return sum(parameter.numel() for parameter in self.parameters())
 
     @abstractmethod
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
-        """Return the training loss of a batch of labelled bags, the mean over its bags; the first epoch is 1."""
+        """Return the training loss, the mean over a batch of labeled bags; the first epoch is 1."""
 
     @abstractmethod
     def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
-        """Return the log of the expected class probabilities that logits stand for, finite whatever they are."""
+        """Return the log of the expected class probabilities, finite for all finite logits."""
 
     @abstractmethod
     def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
-        """Return the distribution that logits of S or T stand for."""
+        """Return the predictive distribution for the logits of S or T."""
 
     def instance_distribution(
         self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"], estimator: str
@@ -80,12 +80,23 @@ class Method(nn.Module, ABC):
         """
         return self.distribution(logits)
 
+    def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
+        """Compute something from the training bags after training, such as a covariance; no-op by default.
+
+        It is called once, in evaluation mode with the weights of the best epoch; in an ensemble, for each member.
+        Results belong in buffers that the constructor registers with their final shape, so that they are saved
+        with the weights.
+
+        Args:
+            batches: the training bags in order, which can be iterated over more than once.
+        """
+
     def members(self) -> Sequence[Method]:
-        """Return what is trained, each by itself: this method, or the members of an ensemble."""
+        """Return what is trained separately: this method, or the members of an ensemble."""
         return (self,)
 
     def passes(self, seed: int) -> Iterator[Method]:
-        """Yield what is run for one prediction, once per draw; draws depend on ``seed`` alone."""
+        """Yield the method to run for each draw of a prediction; draws depend only on ``seed``."""
         yield self
 
     def encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
@@ -105,11 +116,11 @@ class Method(nn.Module, ABC):
     def predict(
         self, blocks: Iterable[Float[Tensor, "_ D"]], segments: Segments, estimator: str
     ) -> BatchPrediction:
-        """Predict bags and instances from features already encoded, in one pass.
+        """Predict bags and instances from encoded features, in one pass.
 
         Args:
-            blocks: the features of all instances in parts, so that those of a very large bag need not all be
-                held: only what is pooled of each instance is.
+            blocks: the features of all instances in parts, so that the features of a very large bag need not be
+                in memory at once: only projections are kept.
             segments: bags of all instances.
             estimator: one of ``estimators``.
         """
@@ -119,8 +130,8 @@ class Method(nn.Module, ABC):
             projection = self.network.project(features)
             projections.append(projection)
             if estimator != ATTENTION:
-                alone = Segments(torch.tensor([len(features)], device=features.device)).singletons()
-                logits = self.network.score(projection, alone).logits
+                singletons = Segments(torch.tensor([len(features)], device=features.device)).singletons()
+                logits = self.network.score(projection, singletons).logits
                 instances.append(self.instance_distribution(features, logits, estimator))
         whole = projections[0] if len(projections) == 1 else tuple(map(torch.cat, zip(*projections, strict=True)))
         scores = self.network.score(whole, segments)
@@ -131,10 +142,10 @@ class Method(nn.Module, ABC):
         return BatchPrediction(bags, type(instances[0]).concatenate(instances))
 
     def check_estimator(self, estimator: str) -> None:
-        """Raise unless instances can be predicted from ``estimator``.
+        """Raise unless ``estimator`` can be used with this network.
 
         Raises:
-            ConfigError: no such estimator, or one that this network does not have.
+            ConfigError: an unknown estimator, or one that this network does not support.
         """
         if estimator not in self.estimators:
             raise unknown_name("instance estimator", estimator, self.estimators)

@@ -1,4 +1,4 @@
-"""Bayes-MIL: attention with a distribution over its weights and over each instance's score."""
+"""Bayes-MIL: attention with distributions over its weights and over each instance's score."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from miue.common.option_types import Width
 from miue.common.seeds import seed_of
 from miue.distributions import Categorical
 from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method
-from miue.methods.deterministic import Deterministic
 from miue.methods.mc_dropout import positive_count
+from miue.methods.softmax import Softmax
 from miue.networks.attention import AttentionNetwork
 from miue.networks.base import MILNetwork
 
@@ -27,14 +27,14 @@ PRIOR_LOG_VARIANCE = (-1.0, 3.0)
 
 
 class VariationalLinear(nn.Linear):
-    """A linear layer whose weights are N(θ, α θ²), sampled through the output's mean and variance.
+    """A linear layer with weights N(θ, α θ²), sampled by the mean and variance of its outputs.
 
-    Reference: Molchanov et al. 2017, Eq. 14 for the divergence.
+    Reference: Molchanov et al. 2017, Eq. 14 (divergence).
 
     Args:
         in_features: inputs.
         out_features: outputs.
-        log_alpha: log α of every weight at the start.
+        log_alpha: initial log α of every weight.
     """
 
     def __init__(self, in_features: int, out_features: int, *, log_alpha: float) -> None:
@@ -49,27 +49,27 @@ class VariationalLinear(nn.Linear):
         return linear(inputs, self.weight, self.bias) + deviation * torch.randn_like(deviation)
 
     def divergence(self) -> Float[Tensor, ""]:
-        """Return KL from the log-uniform prior, up to a constant, summed over weights."""
+        """Return the KL divergence from the log-uniform prior, up to a constant, summed over weights."""
         k1, k2, k3 = 0.63576, 1.87320, 1.48695
         saturating = k1 * torch.sigmoid(k2 + k3 * self.log_alpha)
         return (k1 - saturating + 0.5 * softplus(-self.log_alpha)).sum()
 
 
-class BayesMIL(Deterministic):
-    """Sigmoid attention a_k of a sampled score, bag embedding Σ a_k h_k / Σ a_k, variational layers throughout.
+class BayesMIL(Softmax):
+    """Attention a_k = sigmoid(sampled score), bag embedding Σ a_k h_k / Σ a_k, and variational linear layers.
 
-    Differs from the published code of Bayes-MIL: its divergence takes the log-variance where the standard
-    deviation belongs; here it is the divergence of two normal distributions.
+    Differs from the published code of Bayes-MIL, whose divergence uses the log-variance in place of the
+    standard deviation; here it is the KL divergence of two normal distributions.
 
     Reference: Cui et al. 2023, as used by Liu & Ji 2024.
 
     Args:
-        network: "attention" or "gated-attention"; its encoder is used, its attention is replaced by a gated
-            one with distributions.
+        network: "attention" or "gated-attention"; its encoder is used, and its attention is replaced by
+            variational gated attention.
         hidden: width of that attention.
-        draws: predictions that are averaged.
-        weight_divergence: factor of the weights' divergence.
-        attention_divergence: factor of the scores' divergence.
+        draws: number of predictions that are averaged.
+        weight_divergence: coefficient of the weights' divergence.
+        attention_divergence: coefficient of the scores' divergence.
     """
 
     estimators: ClassVar[tuple[str, ...]] = (ATTENTION, BAG_OF_ONE)
@@ -109,7 +109,7 @@ class BayesMIL(Deterministic):
         return self.network.head
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
-        """Return the mean over bags of cross-entropy and both divergences; that of the weights is one for all."""
+        """Return the mean over bags of cross-entropy plus both divergences; all bags share that of the weights."""
         features = self.encode(batch.instances)
         logits, _, mean, log_variance = self._forward(features, batch.segments, sampling=True)
         of_scores = self._score_divergence(mean, log_variance, per_instance(batch.labels, batch.segments))
@@ -119,7 +119,7 @@ class BayesMIL(Deterministic):
         return (losses + self.attention_divergence * segment_sum(of_scores, batch.segments)).mean()
 
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
-        """Return the log-softmax with all means in place of draws."""
+        """Return the log-softmax, with means instead of draws."""
         logits = self._forward(self.encode(batch.instances), batch.segments, sampling=False)[0]
         return logits.log_softmax(-1)
 

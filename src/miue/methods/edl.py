@@ -10,22 +10,22 @@ from torch import Tensor
 from miue.bags.dataset import BagBatch
 from miue.common.errors import unknown_name
 from miue.distributions import Dirichlet, PredictiveDistribution
-from miue.evidence import ACTIVATIONS, alpha_of
+from miue.evidence import ACTIVATIONS, to_alpha
 from miue.evidence.losses import EvidentialLoss
 from miue.methods.base import Method
 from miue.networks.base import MILNetwork
 
 
 class FisherEDL(Method):
-    """I-EDL: a Dirichlet for each bag, learned with Fisher-weighted squared error, KL and RED.
+    """I-EDL: a Dirichlet for each bag, trained with Fisher-weighted squared error, KL and RED.
 
-    Reference: Deng et al. 2023; Liu & Ji 2024, Eq. eq-loss-bag and Table table-baselines.
+    Reference: Deng et al. 2023; Liu & Ji 2024, Eq. 6 and Table 4.
 
     Args:
         network: any MIL network.
         fisher_coefficient: λ1.
-        annealing_epochs: epochs over which the KL term comes in.
-        red: add RED.
+        annealing_epochs: epochs over which the coefficient of the KL term rises to 1.
+        red: add the RED term.
         activation: how logits become evidence.
     """
 
@@ -53,16 +53,16 @@ class FisherEDL(Method):
 
     def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
         """Return log alpha − log α0."""
-        alpha = alpha_of(self.log_evidence(logits))
+        alpha = to_alpha(self.log_evidence(logits))
         return alpha.log() - alpha.sum(-1, keepdim=True).log()
 
     def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
         """Return Dir(alpha)."""
-        return Dirichlet(alpha_of(self.log_evidence(logits)))
+        return Dirichlet(to_alpha(self.log_evidence(logits)))
 
 
 class EDL(FisherEDL):
-    """Plain EDL: the squared error is not weighted.
+    """EDL: a Dirichlet for each bag, trained with unweighted squared error, KL and RED.
 
     Reference: Sensoy et al. 2018.
     """

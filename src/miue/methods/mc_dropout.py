@@ -1,4 +1,4 @@
-"""MC dropout: dropout stays on in prediction, and the draws are averaged."""
+"""MC dropout: dropout stays active in prediction, and draws are averaged."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch.nn.modules.dropout import _DropoutNd
 from miue.common.errors import ConfigError
 from miue.common.seeds import seed_of
 from miue.methods.base import Method
-from miue.methods.deterministic import Deterministic
+from miue.methods.softmax import Softmax
 from miue.networks.base import MILNetwork
 
 
-class MCDropout(Deterministic):
-    """Cross-entropy with dropout in the encoder, drawn again for every prediction.
+class MCDropout(Softmax):
+    """Cross-entropy with dropout in the encoder, also in prediction, where draws are averaged.
 
-    Reference: Gal & Ghahramani 2016; Liu & Ji 2024, Appendix "Related UE methods".
+    Reference: Gal & Ghahramani 2016; Liu & Ji 2024, Appendix D.3.
 
     Args:
         network: any MIL network whose encoder has dropout.
-        draws: predictions that are averaged.
+        draws: number of predictions that are averaged.
     """
 
     encoder_defaults: ClassVar[dict[str, float]] = {"dropout": 0.25}
@@ -40,7 +40,7 @@ class MCDropout(Deterministic):
             )
 
     def passes(self, seed: int) -> Iterator[Method]:
-        """Yield this method ``draws`` times with its dropout layers on."""
+        """Yield this method ``draws`` times with active dropout."""
         layers = self._dropout_layers()
         before = [layer.training for layer in layers]
         try:

@@ -13,7 +13,7 @@ from miue.bags.segments import Segments
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.option_types import Width
 from miue.distributions import Dirichlet, PredictiveDistribution
-from miue.evidence import ResidualNetwork, alpha_of, residual_log_evidence
+from miue.evidence import ResidualNetwork, residual_log_evidence, to_alpha
 from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.methods.edl import FisherEDL
@@ -22,21 +22,21 @@ from miue.networks.base import MILNetwork, Projection, instance_logits_of_featur
 
 
 class MIREL(FisherEDL):
-    """A Dirichlet for each bag from S, and one for each instance from R = T + r·T, learned together.
+    """A Dirichlet for each bag from S and one for each instance from R = T + r·T, trained together.
 
-    Reference: Liu & Ji 2024, Eq. eq7, eq10, eq-loss-ins and eq-complete-loss.
+    Reference: Liu & Ji 2024, Eq. 5, 9, 10 and 11.
 
     Args:
         network: any MIL network.
         fisher_coefficient: λ1.
-        annealing_epochs: epochs over which the KL terms come in.
+        annealing_epochs: epochs over which the coefficient of the KL terms rises to 1.
         red: add RED at both levels.
         activation: how logits become evidence.
-        strategy: what instances of positive bags learn from their bag's label.
-        routing: which parameters the instance loss teaches.
-        instance_coefficient: weight of the instance loss beside the bag loss.
+        strategy: how instances of positive bags are supervised by the label of their bag.
+        routing: which parameters the instance loss trains.
+        instance_coefficient: weight of the instance loss relative to the bag loss.
         residual_hidden: width of the residual network's hidden layer.
-        background: the class whose bags hold only background instances; None where there is none.
+        background: the class whose bags contain only background instances; None if there is none.
     """
 
     estimators: ClassVar[tuple[str, ...]] = (RESIDUAL, BAG_OF_ONE, ATTENTION)
@@ -102,16 +102,16 @@ class MIREL(FisherEDL):
     def instance_distribution(
         self, features: Float[Tensor, "N D"], logits: Float[Tensor, "N C"], estimator: str
     ) -> PredictiveDistribution:
-        """Return Dir(alpha) of R, or of T where that is asked for."""
+        """Return Dir(alpha) of R, or of T for the estimator "bag-of-one"."""
         if estimator != RESIDUAL:
             return self.distribution(logits)
         log_evidence = residual_log_evidence(self.log_evidence(logits), self.residual(features))
-        return Dirichlet(alpha_of(log_evidence))
+        return Dirichlet(to_alpha(log_evidence))
 
     def _instance_estimate(
         self, features: Float[Tensor, "N D"], projection: Projection, segments: Segments
     ) -> Float[Tensor, "N C"]:
-        """Return the log-evidence of T, with the gradients that the routing lets through."""
+        """Return the log-evidence of T, with the gradients that the routing allows."""
         if self.routing == "through-estimator":
             return self.log_evidence(instance_logits_of_features(self.network, features, segments))
         with torch.no_grad():

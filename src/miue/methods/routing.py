@@ -1,14 +1,14 @@
-"""Which parameters the instance loss of MIREL teaches.
+"""Which parameters the instance loss of MIREL trains.
 
-With encoder ψ, bag decision φ and residual network π, R = T + r(h)·T:
+With encoder ψ, bag classifier φ and residual network π, R = T + r(h)·T:
 
-- ``through-residual``: T is a constant; ψ learns through r(h) alone, and π learns. The published code.
-- ``through-estimator``: T and r(h) both teach ψ, and π learns; φ is held. The text of the paper, under
-  its Eq. eq-loss-ins.
-- ``residual-only``: T and h are constants; only π learns. The published code's "frozen features",
-  used for CIFAR10-bags.
+- ``through-residual``: T is constant; π is trained, and ψ through r(h) alone. The published code.
+- ``through-estimator``: π is trained, and ψ through both T and r(h); φ is fixed. The text of the paper, below
+  Eq. 10.
+- ``residual-only``: T and h are constant; only π is trained. The published code's "frozen features", used for
+  CIFAR10-bags.
 
-The weights w̄ never carry a gradient.
+No gradient flows through the weights w̄.
 """
 
 from __future__ import annotations

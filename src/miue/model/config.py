@@ -24,9 +24,9 @@ from miue.model.build import assemble, redraw, weights_to_keep
 from miue.model.options import Option as Option
 from miue.model.options import check_options, option_parameters, options_of_module, unknown_option
 from miue.model.part import Part, PartLike, find_part, saved_part
-from miue.networks import MILNetwork, initialise
+from miue.networks import MILNetwork, initialize
 from miue.networks.encoders import default_encoder
-from miue.networks.initialisation import seeded
+from miue.networks.initialization import seeded
 
 DEFAULT_NETWORK, DEFAULT_ENCODER = "attention", "auto"
 
@@ -104,7 +104,7 @@ class ModelConfig(BaseModel):
 class TrainingConfig(BaseModel):
     """How a model is trained; the defaults are those of MNIST-bags.
 
-    Reference: Liu & Ji 2024, Appendix "Implementation and Network Training".
+    Reference: Liu & Ji 2024, Appendix D.3.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -257,7 +257,7 @@ def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trus
     """Return the method with freshly drawn weights; the seed fixes every one of them.
 
     What is built is built while torch's own generator draws from the seed; then miue draws the layers of its own
-    parts from it (``miue.networks.initialise``). Modules that were passed built keep the weights they have.
+    parts from it (``miue.networks.initialize``). Modules that were passed built keep the weights they have.
 
     Args:
         config: what the method is made of.
@@ -279,7 +279,7 @@ def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trus
             with seeded(member_seed):
                 redraw(member, parts, options, shape, contract.num_classes)
         kept, fixed = weights_to_keep(member, parts)
-        initialise(member, torch.Generator().manual_seed(member_seed), kept=kept, fixed=fixed)
+        initialize(member, torch.Generator().manual_seed(member_seed), kept=kept, fixed=fixed)
     return method
 
 

@@ -1,4 +1,4 @@
-"""MIL networks: S scores a bag, and T, the same network on bags of one, scores an instance."""
+"""MIL networks: S scores a bag; T, the same network applied to a bag of one, scores an instance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from miue.networks.attention import AttentionNetwork
 from miue.networks.base import MILNetwork, NetworkOutput, Scores
 from miue.networks.dual_stream import DualStreamNetwork
 from miue.networks.gated_attention import GatedAttentionNetwork
-from miue.networks.initialisation import initialise
+from miue.networks.initialization import initialize
 from miue.networks.max import MaxNetwork
 from miue.networks.mean import MeanNetwork
 from miue.networks.padded import PaddedNetwork
@@ -26,5 +26,5 @@ __all__ = [
     "NetworkOutput",
     "PaddedNetwork",
     "Scores",
-    "initialise",
+    "initialize",
 ]

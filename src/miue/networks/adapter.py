@@ -1,4 +1,4 @@
-"""Plain modules of PyTorch as networks and encoders."""
+"""Plain PyTorch modules as networks and encoders."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ONES_AT_ONCE = 4096
 
 
 class BagModuleNetwork(MILNetwork):
-    """A module that maps the features of a bag (n, D) to logits (C,), as a network: T is that of bags of one.
+    """A module that maps the features of one bag (n, D) to logits (C,), as a network; T scores bags of one.
 
-    Bags of one are scored together where ``torch.vmap`` can do that, else one after another.
+    Bags of one are scored together where ``torch.vmap`` supports the module, else one after another.
 
     Args:
         encoder: f.
@@ -39,18 +39,18 @@ class BagModuleNetwork(MILNetwork):
         self._vectorizes = True
 
     def project(self, features: Float[Tensor, "N D"]) -> Projection:
-        """Return the features as they are: the module sees whole bags."""
+        """Return the features unchanged: the module takes whole bags."""
         return (features,)
 
     def score(self, projection: Projection, segments: Segments) -> Scores:
-        """Return each bag's logits; there is no attention."""
+        """Return the logits of each bag; there is no attention."""
         (features,) = projection
         if segments.are_singletons and len(features) > 1 and self._vectorizes:
             try:
                 vectorized = torch.vmap(self.module, randomness="different", chunk_size=ONES_AT_ONCE)
                 return Scores(self._checked(vectorized(features.unsqueeze(1)), len(features)), None)
             except RuntimeError:
-                self._vectorizes = False  # it looks at values, say, or keeps running statistics
+                self._vectorizes = False  # it branches on values, say, or updates running statistics
         sizes = [1] * len(features) if segments.are_singletons else segments.sizes.tolist()
         bags = [self.module(bag) for bag in features.split(sizes)]
         return Scores(self._checked(torch.stack(bags), len(bags)), None)
@@ -59,7 +59,7 @@ class BagModuleNetwork(MILNetwork):
         if tuple(logits.shape) != (bags, self.num_classes):
             raise ModelError(
                 item=f"network {type(self.module).__name__!r}",
-                wanted=f"logits of shape ({self.num_classes},) of one bag, features of shape (n, D)",
+                wanted=f"logits of shape ({self.num_classes},) for one bag with features of shape (n, D)",
                 got=f"a tensor of shape {tuple(logits.shape[1:])}",
                 fix="return one score per class, without a batch axis",
             )
@@ -71,7 +71,7 @@ class ModuleEncoder(Encoder):
 
     Args:
         instance_shape: shape of one instance.
-        module: maps (n, *shape) to (n, D); images come channels last.
+        module: maps (n, *shape) to (n, D); images are channels last.
 
     >>> ModuleEncoder((3,), nn.Linear(3, 5)).out_features
     5
@@ -88,8 +88,8 @@ class ModuleEncoder(Encoder):
         if features.dim() != 2 or len(features) != 2:
             raise ModelError(
                 item=f"encoder {type(module).__name__!r}",
-                wanted="features of shape (n, D) of n instances",
-                got=f"a tensor of shape {tuple(features.shape)} of 2 instances",
+                wanted="features of shape (n, D) for n instances",
+                got=f"a tensor of shape {tuple(features.shape)} for 2 instances",
                 fix="return one vector per instance",
             )
         self.out_features = features.shape[1]

@@ -16,10 +16,10 @@ from miue.networks.encoders.base import Encoder
 class AttentionNetwork(MILNetwork):
     """The bag's embedding is Σ a_k h_k with a = softmax(w tanh(V h)) over the bag; one linear head.
 
-    The head is linear and the weights of a bag sum to one, so the bag's logits are Σ a_k · head(h_k):
-    instances are projected to C logits once, and both S and T are sums of those.
+    The head is linear and the weights of a bag sum to one, so the bag's logits are Σ a_k · head(h_k): each
+    instance is projected to C logits once, and S and T both sum these.
 
-    Reference: Ilse et al. 2018; Liu & Ji 2024, Eq. eq2.
+    Reference: Ilse et al. 2018, Eq. 7 and 8; Liu & Ji 2024, Eq. 2.
 
     Args:
         encoder: f.

@@ -1,4 +1,4 @@
-"""What every MIL network is: encode each instance, project it once, score bags of any size."""
+"""The base class of MIL networks: encode each instance, project it once, score bags of any size."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from torch.utils.checkpoint import checkpoint
 
 from miue.bags.dataset import as_float
 from miue.bags.segments import Segments
+from miue.common.errors import ConfigError
 from miue.networks.encoders.base import Encoder
 
 ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
 
 Projection = tuple[Tensor, ...]
-"""All that a network computes of each instance by itself, each part (N, …); its content is the network's."""
+"""What a network computes for each instance alone, as tensors (N, …); their meaning is up to the network."""
 
 
 class Scores(NamedTuple):
-    """What a network says of bags.
+    """The scores of a batch of bags.
 
     Attributes:
         logits: one score per class.
         attention: weight of each instance in its bag, K columns, each summing to one over a bag;
-            None where the network has no attention.
+            None if the network has no attention.
     """
 
     logits: Float[Tensor, "B C"]
@@ -34,7 +35,7 @@ class Scores(NamedTuple):
 
 
 class NetworkOutput(NamedTuple):
-    """Everything one forward pass gives.
+    """The results of one forward pass.
 
     Attributes:
         features: h = f(x).
@@ -52,14 +53,14 @@ class NetworkOutput(NamedTuple):
 class MILNetwork(nn.Module, ABC):
     """A permutation-invariant network over bags, S(X) = g(pool f(x)).
 
-    ``score`` takes what ``project`` made of the instances and any segmentation of them, so that
+    ``score`` takes the result of ``project`` and any segmentation of the instances, so that
     S = score(projection, segments) and T = score(projection, segments.singletons()) share all work
-    done per instance.
+    per instance.
 
-    Reference: Liu & Ji 2024, Eq. eq1 and eq9.
+    Reference: Liu & Ji 2024, Eq. 1 (S) and Eq. 8 (T).
 
     Attributes:
-        has_attention: whether ``score`` gives attention.
+        has_attention: whether ``score`` returns attention.
 
     Args:
         encoder: f.
@@ -74,11 +75,29 @@ class MILNetwork(nn.Module, ABC):
         self.encoder = encoder
         self.num_classes = num_classes
 
+    @property
+    def last_layer(self) -> nn.Module:
+        """The layer that maps an embedding to class logits: the last ``nn.Linear`` after the encoder.
+
+        Raises:
+            ConfigError: there is none, or it does not have C outputs; the network must then override this.
+        """
+        encoder = set(self.encoder.modules())
+        layers = [m for m in self.modules() if isinstance(m, nn.Linear) and m not in encoder]
+        if layers and layers[-1].out_features == self.num_classes:
+            return layers[-1]
+        raise ConfigError(
+            item=f"network {type(self).__name__!r}",
+            wanted=f"a last layer: a linear layer with {self.num_classes} outputs, defined after all others",
+            got=repr(layers[-1]) if layers else "no linear layer after the encoder",
+            fix="override the property last_layer of the network, or choose another network or method",
+        )
+
     def encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         """Return the features h of each instance.
 
-        Very large batches are encoded in chunks; while gradients are wanted, what is between input and
-        features is computed again for the backward pass and not kept.
+        Very large batches are encoded in chunks. With gradients, activations between input and features are
+        recomputed in the backward pass instead of being stored.
         """
         if instances.numel() <= ENCODED_AT_ONCE:
             return self._encode(instances)
@@ -93,11 +112,11 @@ class MILNetwork(nn.Module, ABC):
 
     @abstractmethod
     def project(self, features: Float[Tensor, "N D"]) -> Projection:
-        """Return all that the network computes of each instance by itself."""
+        """Return what the network computes for each instance alone."""
 
     @abstractmethod
     def score(self, projection: Projection, segments: Segments) -> Scores:
-        """Return the logits of the bags that ``segments`` makes of the projected instances."""
+        """Return the logits of the bags that ``segments`` forms from the projected instances."""
 
     def forward(self, instances: Shaped[Tensor, "N *shape"], segments: Segments) -> NetworkOutput:
         """Return features, S of each bag, T of each instance, and the attention."""
@@ -109,10 +128,10 @@ class MILNetwork(nn.Module, ABC):
 
 
 class InstanceEstimator(nn.Module):
-    """T as a module of the features, so that its parameters can be swapped for detached ones.
+    """T as a module over features, so that its parameters can be replaced by detached ones.
 
     Args:
-        network: the network whose T this is.
+        network: the network that computes T.
     """
 
     def __init__(self, network: MILNetwork) -> None:
@@ -127,7 +146,7 @@ class InstanceEstimator(nn.Module):
 def instance_logits_of_features(
     network: MILNetwork, features: Float[Tensor, "N D"], segments: Segments
 ) -> Float[Tensor, "N C"]:
-    """Return T with its gradient to the features, and none to the network's parameters."""
+    """Return T with gradients to the features and none to the network's parameters."""
     estimator = InstanceEstimator(network)
     frozen = {name: parameter.detach() for name, parameter in estimator.named_parameters()}
     logits: Tensor = torch.func.functional_call(estimator, frozen, (features, segments))

@@ -22,7 +22,7 @@ from miue.networks.encoders.base import Encoder
 
 
 class BagHead(nn.Conv1d):
-    """The convolution over the attended values; its weights start as N(0, 1), the bias too.
+    """The convolution over the attended values; weights and bias are initialized from N(0, 1).
 
     Reference: the published code of Liu & Ji 2024.
     """
@@ -36,11 +36,11 @@ class BagHead(nn.Conv1d):
 
 
 class DualStreamNetwork(MILNetwork):
-    """Two streams: the highest instance logit of each class, and attention around its critical instance.
+    """Two streams: the highest instance logit of each class, and attention to that critical instance.
 
-    The critical instance of a class has the bag's highest logit for it; attention is the softmax over
-    the bag of query · critical query / sqrt(hidden); a convolution over the C attended values gives C
-    logits; S is the mean of both streams' logits.
+    The critical instance of a class is the one with the highest logit for it. Attention is the softmax over
+    the bag of query · critical query / sqrt(hidden). A convolution over the C attended values gives C
+    logits, and S is the mean of the two streams' logits.
 
     Reference: Li et al. 2021, as used by Liu & Ji 2024 (linear queries and values).
 
@@ -61,6 +61,11 @@ class DualStreamNetwork(MILNetwork):
         self.value = nn.Linear(width, hidden)
         self.bag_head = BagHead(num_classes, num_classes, kernel_size=hidden)
 
+    @property
+    def last_layer(self) -> nn.Module:
+        """The convolution over the attended values; the other stream takes its logits from single instances."""
+        return self.bag_head
+
     def project(self, features: Float[Tensor, "N D"]) -> Projection:
         """Return class logits, query and value of each instance."""
         return self.instance_head(features), self.query(features), self.value(features)
@@ -80,5 +85,5 @@ class DualStreamNetwork(MILNetwork):
         return Scores((highest + attended) / 2, attention)
 
     def _bag_stream_of_one(self, values: Float[Tensor, "N hidden"]) -> Float[Tensor, "N C"]:
-        """Return the bag stream where each bag is one instance: all C attended values are its value."""
+        """Return the bag stream of bags of one instance, where all C attended values equal its value."""
         return nn.functional.linear(values, self.bag_head.weight.sum(1), self.bag_head.bias)

@@ -31,7 +31,10 @@ class GatedScore(nn.Module):
 
 
 class GatedAttentionNetwork(AttentionNetwork):
-    """Attention pooling whose scores pass a sigmoid gate."""
+    """Attention pooling with a sigmoid gate on the attention scores.
+
+    Reference: Ilse et al. 2018, Eq. 9.
+    """
 
     def _attention(self, width: int, hidden: int) -> nn.Module:
         return GatedScore(width, hidden)

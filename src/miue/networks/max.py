@@ -11,14 +11,14 @@ from miue.networks.encoders.base import Encoder
 
 
 class MaxNetwork(MILNetwork):
-    """The bag's embedding is the maximum over its instances, feature by feature; one linear head."""
+    """The bag's embedding is the maximum of its instances' features, one by one; one linear head."""
 
     def __init__(self, encoder: Encoder, num_classes: int) -> None:
         super().__init__(encoder, num_classes)
         self.head = nn.Linear(encoder.out_features, num_classes)
 
     def project(self, features: Float[Tensor, "N D"]) -> Projection:
-        """Return the features as they are."""
+        """Return the features unchanged."""
         return (features,)
 
     def score(self, projection: Projection, segments: Segments) -> Scores:

@@ -1,4 +1,4 @@
-"""Networks that take bags padded to one length, behind the ragged interface."""
+"""Networks over bags padded to one length, with the ragged interface."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ SLOTS = 32_768  # instances and padding that are scored at once
 
 
 class PaddedNetwork(MILNetwork):
-    """A network over padded bags (b, L, D): bags of like size are padded and scored together.
+    """A network over padded bags (b, L, D): bags of similar size are padded and scored together.
 
-    Nothing is shared between S and T but the encoder: T runs the whole network on bags of one, (b, 1, D).
-    A bag is padded with copies of its first instance, so that a maximum that ignores the mask is still the
-    bag's own.
+    S and T share only the encoder: T runs the whole network on bags of one, (b, 1, D). A bag is padded with
+    copies of its first instance, so that a maximum that ignores the mask is still correct.
 
     Attributes:
-        takes_mask: whether padding can be masked; else only bags of equal size are scored together.
+        takes_mask: whether padding can be masked; otherwise only bags of equal size are scored together.
     """
 
     takes_mask: ClassVar[bool] = True
@@ -33,10 +32,10 @@ class PaddedNetwork(MILNetwork):
     def score_padded(
         self, features: Float[Tensor, "b L D"], present: Bool[Tensor, "b L"]
     ) -> tuple[Float[Tensor, "b C"], Float[Tensor, "b L K"] | None]:
-        """Return the logits of padded bags, and the attention of each instance where there is one."""
+        """Return the logits of padded bags and the attention of their instances, None without attention."""
 
     def project(self, features: Float[Tensor, "N D"]) -> Projection:
-        """Return the features as they are: the network sees whole bags."""
+        """Return the features unchanged: the network takes whole bags."""
         return (features,)
 
     def score(self, projection: Projection, segments: Segments) -> Scores:
@@ -56,12 +55,12 @@ class PaddedNetwork(MILNetwork):
 
 
 def bags_of_like_size(segments: Segments, *, exactly: bool) -> Iterator[Int64[Tensor, "b"]]:
-    """Yield positions of bags to be padded together, at most ``SLOTS`` instances and padding at once.
+    """Yield positions of bags to be padded together, at most ``SLOTS`` instances including padding.
 
     Args:
         segments: the bags.
-        exactly: only bags of equal size go together; else bags whose sizes have as many binary digits, so
-            that less than half of what is scored is padding.
+        exactly: group bags of equal size only; otherwise group bags whose sizes have the same number of binary
+            digits, so that less than half of each batch is padding.
 
     >>> [bags.tolist() for bags in bags_of_like_size(Segments.of(2, 9, 3, 1), exactly=False)]
     [[3], [0, 2], [1]]
@@ -76,7 +75,7 @@ def bags_of_like_size(segments: Segments, *, exactly: bool) -> Iterator[Int64[Te
 def padded_positions(
     segments: Segments, bags: Int64[Tensor, "b"]
 ) -> tuple[Int64[Tensor, "b L"], Bool[Tensor, "b L"]]:
-    """Return the flat position behind each slot of the padded bags, and whether it is an instance or padding.
+    """Return the flat position of each slot of the padded bags, and whether it is an instance or padding.
 
     >>> positions, present = padded_positions(Segments.of(4, 1, 2), torch.tensor([1, 2]))
     >>> positions.tolist(), present.tolist()

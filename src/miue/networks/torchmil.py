@@ -1,7 +1,7 @@
-"""Networks of the library torchmil, with class logits for one logit, as networks of ours.
+"""Networks of the library torchmil, with one logit per class instead of a single logit.
 
-Weights carry torchmil's names under ``model``. Options have torchmil's names. What is learned is the loss of the
-method alone: losses of torchmil's own, such as CLAM's clustering of instances, are not used.
+Weights carry torchmil's names under ``model``; options have torchmil's names. Only the method's loss is trained:
+torchmil's own losses, such as CLAM's clustering of instances, are not used.
 
 Reference: Castro-Macías et al. 2024, torchmil.
 """
@@ -61,16 +61,16 @@ class TorchmilCLAM(TorchmilABMIL):
 
 
 class TorchmilDSMIL(PaddedNetwork):
-    """torchmil's DSMIL: the mean of the highest instance logit and attention around that instance.
+    """torchmil's DSMIL: the mean of the highest instance logit and attention to that instance.
 
-    Each class has its own critical instance; one linear bag classifier reads the embedding attended from each.
+    Each class has its own critical instance and attended embedding; one linear bag classifier reads them all.
 
     Args:
         encoder: f.
         num_classes: C.
         hidden: width of the queries.
         nonlinear_q: two layers for the queries.
-        nonlinear_v: a layer for the values, which are the features otherwise.
+        nonlinear_v: a layer for the values, which are otherwise the features.
         dropout: rate before that layer.
     """
 
@@ -92,6 +92,12 @@ class TorchmilDSMIL(PaddedNetwork):
         )
         self.model.inst_classifier = nn.Linear(width, num_classes)
 
+    @property
+    def last_layer(self) -> nn.Module:
+        """The bag classifier, which reads the attended embedding of each class."""
+        layer: nn.Module = self.model.bag_classifier
+        return layer
+
     def score_padded(self, features: Float[Tensor, "b L D"], present: Bool[Tensor, "b L"]) -> Padded:
         """Return the logits and, per class, the attention of padded bags."""
         logits, attention, of_instances = self.model(features, present, return_att=True, return_inst_pred=True)
@@ -99,10 +105,10 @@ class TorchmilDSMIL(PaddedNetwork):
 
 
 class TorchmilTransMIL(PaddedNetwork):
-    """torchmil's TransMIL: Nyström attention between instances laid out on a square, read at a class token.
+    """torchmil's TransMIL: Nyström attention between instances arranged on a square, read at a class token.
 
-    It takes no mask and depends on the order of instances. Its pseudo-inverse starts from a maximum over all
-    that it is given, so each bag runs by itself within one vectorised call.
+    It takes no mask and depends on the order of instances. Its pseudo-inverse starts from a maximum over the
+    whole batch, so each bag runs alone within one vectorized call.
 
     Args:
         encoder: f.
@@ -110,8 +116,8 @@ class TorchmilTransMIL(PaddedNetwork):
         hidden: width of the tokens, a multiple of ``n_heads``.
         n_layers: attention layers, at least 2.
         n_heads: attention heads.
-        n_landmarks: landmarks, to a multiple of which every bag is filled, bags of one as well; torchmil's
-            own default is half the width, which makes T dear.
+        n_landmarks: number of landmarks; every bag, including bags of one, is filled up to a multiple of it.
+            torchmil's own default, half the width, makes T expensive.
         dropout: rate in the attention layers.
     """
 

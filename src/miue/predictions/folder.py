@@ -30,7 +30,7 @@ from miue.bags.ood_flags import OodFlags, with_named_sets
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file, atomic_folder, check_format, read_json, write_json
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
-from miue.distributions.measures import MEASURES, measures_of
+from miue.distributions.measures import MEASURES, compute_measures
 from miue.predictions.csv import cell_of, flags_of, read_columns
 from miue.predictions.decisions import Decisions, calibrated_columns, label_sets_of
 from miue.predictions.patients import by_patient
@@ -191,7 +191,7 @@ def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> Predict
         labels = _labels(columns["label"], name, distribution.num_classes)
     flags = flags_of(columns["is_ood"], name) if "is_ood" in columns else OodFlags.unknown(count)
     is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", np.array([""] * count, object)), name)
-    computed = measures_of(distribution)
+    computed = compute_measures(distribution)
     scores: dict[str, np.ndarray] = {}
     for column, values in columns.items():
         if column.startswith(SCORE_PREFIX):

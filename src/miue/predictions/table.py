@@ -15,7 +15,7 @@ from miue.bags.coords import Coords
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
-from miue.distributions.measures import MEASURES, measures_of
+from miue.distributions.measures import MEASURES, compute_measures
 from miue.predictions.decisions import Decisions
 
 SCORE_PREFIX = "score_"
@@ -79,7 +79,7 @@ class PredictionTable:
 
     def uncertainties(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return every measure and extra score by name, higher where less certain."""
-        measures = {name: values.numpy() for name, values in measures_of(self.distribution).items()}
+        measures = {name: values.numpy() for name, values in compute_measures(self.distribution).items()}
         return {**measures, **self.scores}
 
     def subset(self, rows: Int64[np.ndarray, "m"]) -> PredictionTable:

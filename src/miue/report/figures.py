@@ -90,7 +90,7 @@ def _histograms(
 
 def _confidence(table: PredictionTable) -> tuple[Float64[np.ndarray, "n"], str, bool]:
     if isinstance(table.distribution, Dirichlet):
-        return table.distribution.strength.numpy(), "evidence strength α0, log scale", True
+        return table.distribution.alpha0.numpy(), "evidence strength α0, log scale", True
     return table.probabilities.max(1), "probability of the predicted class", False
 
 

@@ -1,4 +1,4 @@
-"""Distances of instances to the training features: model uncertainty that needs no second model."""
+"""Distances of instances to the training features: epistemic uncertainty from a single forward pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from miue.common.registry import Registry
 from miue.scores.aggregation import bag_distances
 from miue.scores.base import FeatureDistance
 from miue.scores.mahalanobis import ClassConditionalMahalanobis, Mahalanobis
-from miue.scores.nearest_neighbours import NearestNeighbours
+from miue.scores.nearest_neighbors import NearestNeighbors
 from miue.scores.reconstruction import Reconstruction
 
 DISTANCES: Registry[type[FeatureDistance]] = _DISTANCES
@@ -17,7 +17,7 @@ __all__ = [
     "ClassConditionalMahalanobis",
     "FeatureDistance",
     "Mahalanobis",
-    "NearestNeighbours",
+    "NearestNeighbors",
     "Reconstruction",
     "bag_distances",
 ]

@@ -1,4 +1,4 @@
-"""From the distances of instances to those of bags."""
+"""Aggregation of instance distances to bag distances."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HIGH = 0.95
 def bag_distances(instance_scores: Float[Tensor, "N"], segments: Segments) -> dict[str, Float[Tensor, "B"]]:
     """Return the "mean" of each bag's instance scores and "high", their 0.95 quantile.
 
-    high = s_⌊p⌋ + (p − ⌊p⌋)(s_⌈p⌉ − s_⌊p⌋), p = 0.95 (n − 1), s the bag's n scores in ascending order.
+    high = s_⌊p⌋ + (p − ⌊p⌋)(s_⌈p⌉ − s_⌊p⌋), p = 0.95 (n − 1), with the n scores s in ascending order.
 
     >>> scores = bag_distances(torch.tensor([0.0, 20.0, 7.0]), Segments.of(2, 1))
     >>> scores["mean"].tolist(), scores["high"].tolist()

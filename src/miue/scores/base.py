@@ -1,4 +1,4 @@
-"""What every distance to the training features is: fitted on features alone, kept as tensors."""
+"""The base class of distances to the training features."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from torch import Tensor, nn
 
 from miue.common.errors import DataError, ModelError
 
-CHUNK = 512  # instances worked on at a time: with 10,000 stored points, 40 MB of distances
+CHUNK = 512  # instances per step: with 10,000 stored points, 40 MB of distances
 
 
 class FeatureDistance(nn.Module, ABC):
-    """How far an instance's features h lie from those of the training instances.
+    """The distance of an instance's features h to those of the training instances.
 
-    It learns nothing by gradient: what ``fit`` finds lies in float64 buffers, which ``state_dict()``
-    gives and ``from_state`` takes back. A new score says its ``name`` and its ``state_names``,
-    the first a tensor of width D, and overrides ``_fitted_state`` and ``_distances``.
+    It is fitted without gradients: ``fit`` computes float64 buffers, which ``state_dict()`` returns and
+    ``from_state`` restores. A subclass defines ``name`` and ``state_names``, the first of which is a tensor of
+    width D, and overrides ``_fitted_state`` and ``_distances``.
 
     Args:
         state: the tensors named by ``state_names``.
@@ -32,7 +32,7 @@ class FeatureDistance(nn.Module, ABC):
     def __init__(self, **state: Tensor) -> None:
         super().__init__()
         for name in self.state_names:
-            self.register_buffer(name, state[name].contiguous())  # as safetensors wants them
+            self.register_buffer(name, state[name].contiguous())  # as safetensors requires
 
     @classmethod
     @torch.no_grad()
@@ -43,15 +43,15 @@ class FeatureDistance(nn.Module, ABC):
         *,
         generator: torch.Generator,
     ) -> FeatureDistance:
-        """Return the score fitted to the training instances; no instance labels are needed.
+        """Return the distance fitted to the training instances, without instance labels.
 
         Args:
             features: h of the training instances, at least two that differ.
-            bag_labels: label of the bag each instance came from; only the class-conditional score reads it.
-            generator: source of the random choices of the scores that make any.
+            bag_labels: the bag label of each instance, used only by the class-conditional distance.
+            generator: source of randomness for distances that subsample.
 
         Raises:
-            DataError: fewer than two instances, none that differ, or a feature that is not finite.
+            DataError: fewer than two instances, all instances equal, or a feature that is not finite.
         """
         if len(features) < 2:
             raise DataError(
@@ -67,16 +67,16 @@ class FeatureDistance(nn.Module, ABC):
                 item="training features",
                 wanted="instances that differ",
                 got=f"the same features for all {len(features)}",
-                fix="look at the encoder: it gives every instance the same features",
+                fix="check the encoder: it maps every instance to the same features",
             )
         return cls(**cls._fitted_state(features, bag_labels, generator))
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> FeatureDistance:
-        """Return the score that had this ``state_dict()``.
+        """Return the distance with this ``state_dict()``.
 
         Raises:
-            ModelError: the tensors are not the ones this score keeps.
+            ModelError: the tensors are not those of this distance.
         """
         if set(state) != set(cls.state_names):
             raise ModelError(
@@ -89,15 +89,15 @@ class FeatureDistance(nn.Module, ABC):
 
     @torch.no_grad()
     def score(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N"]:
-        """Return each instance's distance, in float64 on the features' device: farther is more uncertain.
+        """Return each instance's distance in float64, on the features' device; higher is more uncertain.
 
         Raises:
-            DataError: the features have another width than the training features, or are not finite.
+            DataError: the features are not finite, or their width differs from that of the training features.
         """
         if features.shape[1] != self.width:
             raise DataError(
                 item="features to score",
-                wanted=f"{self.width} columns, as the training features had",
+                wanted=f"{self.width} columns, as in the training features",
                 got=str(features.shape[1]),
                 fix="encode them with the encoder the distance was fitted with",
             )
@@ -124,7 +124,7 @@ class FeatureDistance(nn.Module, ABC):
 
     @abstractmethod
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
-        """Return the distances of one chunk of instances, which is in float64."""
+        """Return the distances of one chunk of instances in float64."""
 
 
 def finite_chunks(features: Float[Tensor, "N D"], item: str) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
@@ -142,6 +142,6 @@ def finite_chunks(features: Float[Tensor, "N D"], item: str) -> Iterator[tuple[i
                 item=f"{item}, instance {first}",
                 wanted="finite numbers",
                 got="NaN or infinity",
-                fix="look at that instance's input, or train with a smaller learning rate",
+                fix="check that instance's input, or train with a smaller learning rate",
             )
         yield start, rows

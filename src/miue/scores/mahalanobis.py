@@ -1,4 +1,4 @@
-"""Distance to the mean, or the nearest class mean, in units of the features' spread."""
+"""Mahalanobis distance to the mean, or to the nearest class mean."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from miue.scores.base import FeatureDistance
 class Mahalanobis(FeatureDistance):
     """Mahalanobis distance to the mean of all training instances.
 
-    d(h) = ‖L⁻¹(h − μ)‖ with L Lᵀ = Σ, the covariance shrunk towards a multiple of the identity.
+    d(h) = ‖L⁻¹(h − μ)‖ with L Lᵀ = Σ, the covariance shrunk toward a multiple of the identity.
 
     Reference: Lee et al. 2018, "A simple unified framework for detecting out-of-distribution samples",
-    Eq. 2, without its classes and without its square; Ledoit & Wolf 2004, "A well-conditioned estimator
+    Eq. 2, without classes and without the square; Ledoit & Wolf 2004, "A well-conditioned estimator
     for large-dimensional covariance matrices".
 
     Args:
@@ -46,11 +46,11 @@ class Mahalanobis(FeatureDistance):
         return {"means": mean, "factor": _factor(features - mean)}
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
-        # from the first mean, so that features far from the origin lose no digits
+        # relative to the first mean, so that features far from the origin lose no digits
         origin = self.means[:1]
-        whitened, centres = self._whitened(rows - origin), self._whitened(self.means - origin)
+        whitened, centers = self._whitened(rows - origin), self._whitened(self.means - origin)
         exact = "donot_use_mm_for_euclid_dist"
-        return torch.cdist(whitened, centres, compute_mode=exact).amin(1)
+        return torch.cdist(whitened, centers, compute_mode=exact).amin(1)
 
     def _whitened(self, offsets: Float[Tensor, "n D"]) -> Float[Tensor, "n D"]:
         """L⁻¹ of each row."""
@@ -58,12 +58,12 @@ class Mahalanobis(FeatureDistance):
 
 
 class ClassConditionalMahalanobis(Mahalanobis):
-    """Mahalanobis distance to the nearest of the means of the instances of each bag label.
+    """Mahalanobis distance to the nearest class mean, an instance's class being the label of its bag.
 
     d(h) = min_c ‖L⁻¹(h − μ_c)‖ with L Lᵀ = Σ, the shrunk covariance of h − μ_c, shared by all classes.
 
-    Reference: Lee et al. 2018, Eq. 1 and 2, with the label of the bag in place of the instance's, and
-    without the square; Ledoit & Wolf 2004.
+    Reference: Lee et al. 2018, Eq. 1 and 2, with bag labels instead of instance labels, and without
+    the square; Ledoit & Wolf 2004.
 
     Args:
         state: means (K, D), one per bag label, and the lower-triangular factor L (D, D).
@@ -83,7 +83,7 @@ class ClassConditionalMahalanobis(Mahalanobis):
                 item=f"distance {cls.name!r}",
                 wanted="the label of the bag of each training instance",
                 got="none",
-                fix=f"give bag_labels, or use {Mahalanobis.name!r}",
+                fix=f"pass bag_labels, or use {Mahalanobis.name!r}",
             )
         _, row_of, counts = bag_labels.unique(return_inverse=True, return_counts=True)
         totals = features.new_zeros(len(counts), features.shape[1], dtype=torch.float64)
@@ -91,22 +91,22 @@ class ClassConditionalMahalanobis(Mahalanobis):
         return {"means": means, "factor": _factor(features - means[row_of])}
 
 
-def _factor(centred: Float[Tensor, "M D"]) -> Float[Tensor, "D D"]:
-    """Return the Cholesky factor of the Ledoit–Wolf covariance of centred features.
+def _factor(centered: Float[Tensor, "M D"]) -> Float[Tensor, "D D"]:
+    """Return the Cholesky factor of the Ledoit–Wolf covariance of centered features.
 
     Raises:
         DataError: the shrunk covariance still has a direction without variance.
     """
     from sklearn.covariance import LedoitWolf
 
-    estimate = LedoitWolf(assume_centered=True, store_precision=False).fit(centred.cpu().numpy())
-    covariance = torch.from_numpy(estimate.covariance_).to(centred)
+    estimate = LedoitWolf(assume_centered=True, store_precision=False).fit(centered.cpu().numpy())
+    covariance = torch.from_numpy(estimate.covariance_).to(centered)
     rank = int(torch.linalg.matrix_rank(covariance, hermitian=True))
     if rank < len(covariance):
         raise DataError(
             item="training features",
             wanted=f"variance in all {len(covariance)} directions",
-            got=f"{len(centred)} instances with variance in {rank}",
+            got=f"{len(centered)} instances with variance in {rank}",
             fix="fit the distance on more instances, or use 'knn'",
         )
     return torch.linalg.cholesky(covariance)

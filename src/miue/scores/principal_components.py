@@ -1,4 +1,4 @@
-"""The directions in which features vary most, for the scores that work in or outside their span."""
+"""The directions in which features vary most."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def principal_components(
 ) -> tuple[Float[Tensor, "D"], Float[Tensor, "D K"]]:
     """Return the features' mean and their at most ``limit`` leading orthonormal directions, in float64.
 
-    Eigenvectors of the D × D covariance Σ (h − μ)(h − μ)ᵀ / M, summed over chunks, so that memory does
-    not grow with M. Directions without variance (eigenvalue within rounding of zero) are left out: there
-    are at most M − 1 with any, and which of the others an eigensolver returns is arbitrary.
+    Eigenvectors of the D × D covariance Σ (h − μ)(h − μ)ᵀ / M, summed over chunks, so that memory does not
+    grow with M. Directions without variance (eigenvalue zero within rounding) are omitted: at most M − 1 have
+    variance, and the eigensolver's choice of the others is arbitrary.
 
     >>> mean, components = principal_components(torch.tensor([[0.0, 1.0], [4.0, 1.0]]), 2)
     >>> mean.tolist(), components.abs().tolist()
@@ -29,8 +29,8 @@ def principal_components(
     mean = total / count
     covariance = mean.new_zeros(width, width)
     for _, rows in finite_chunks(features, "training features"):
-        centred = rows - mean
-        covariance.addmm_(centred.T, centred, alpha=1 / count)
+        centered = rows - mean
+        covariance.addmm_(centered.T, centered, alpha=1 / count)
     variances, directions = torch.linalg.eigh(covariance)  # ascending
     within_rounding = width * torch.finfo(torch.float64).eps * variances[-1]
     kept = min(limit, int((variances > within_rounding).sum()))

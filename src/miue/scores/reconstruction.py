@@ -1,4 +1,4 @@
-"""Distance to the subspace in which the training features vary."""
+"""Distance to the principal subspace of the training features."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ COMPONENTS = 64
 
 
 class Reconstruction(FeatureDistance):
-    """Length of the part of the features that their leading principal components do not reconstruct.
+    """Norm of the residual that the leading principal components of the features do not reconstruct.
 
-    d(h) = ‖(I − V Vᵀ)(h − μ)‖; V holds 64 directions, but at most half of D, since the residual of all D
-    directions is zero everywhere.
+    d(h) = ‖(I − V Vᵀ)(h − μ)‖; V has 64 columns, but at most D / 2, since all D directions would leave no
+    residual.
 
     Args:
         state: mean (D) and components (D, K).
@@ -46,7 +46,7 @@ class Reconstruction(FeatureDistance):
         return {"mean": mean, "components": components}
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
-        centred = rows - self.mean
-        residual = centred - (centred @ self.components) @ self.components.T
+        centered = rows - self.mean
+        residual = centered - (centered @ self.components) @ self.components.T
         distances: Tensor = torch.linalg.vector_norm(residual, dim=1)
         return distances

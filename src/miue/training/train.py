@@ -29,6 +29,7 @@ from miue.model.predict import BATCH_INSTANCES
 from miue.model.training_bags import TrainingBags
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
+from miue.training.after_training import act_after_training
 from miue.training.fit import Run, TrainerOption, TrainingSummary, fit
 from miue.training.plan import Plan
 from miue.training.run_folder import IfExists, open_run
@@ -179,7 +180,7 @@ def _finished(
 ) -> Model:
     """Return the model with its distances and the quantiles of its validation bags, written where there is a
     folder."""
-    trained.eval()
+    act_after_training(trained.eval(), plan.train, plan.how.seed)
     best_epochs = [summary.best_epoch for summary in summaries]
     about: dict[str, Any] = {
         "seed": plan.how.seed,

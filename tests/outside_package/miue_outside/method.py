@@ -6,20 +6,18 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from miue.bags.dataset import BagBatch
-from miue.methods import METHODS
+from miue.methods import Softmax
 from miue.networks import MILNetwork
 
-Softmax = METHODS["softmax"]
 
-
-class Smoothed(Softmax):  # type: ignore[valid-type, misc]
+class Smoothed(Softmax):
     """Cross-entropy with smoothed labels."""
 
     def __init__(self, network: MILNetwork, *, smoothing: float = 0.1) -> None:
         super().__init__(network)
         self.smoothing = smoothing
 
-    def bag_losses(self, batch: BagBatch, epoch: int) -> Tensor:
-        """Return the loss of each bag."""
+    def loss(self, batch: BagBatch, epoch: int) -> Tensor:
+        """Return the mean loss of the bags."""
         logits = self.scores(batch)[2].logits
-        return cross_entropy(logits, batch.labels, reduction="none", label_smoothing=self.smoothing)
+        return cross_entropy(logits, batch.labels, label_smoothing=self.smoothing)

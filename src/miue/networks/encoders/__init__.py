@@ -1,4 +1,4 @@
-"""Instance encoders f: one instance in, one feature vector h of width ``out_features`` out."""
+"""Instance encoders f: map one instance to one feature vector h of width ``out_features``."""
 
 from __future__ import annotations
 

@@ -9,9 +9,9 @@ from miue.networks.encoders.base import ImageEncoder
 
 
 class AlexNet(ImageEncoder):
-    """Five 3×3 convolutions with batch normalisation, three max poolings and one linear layer.
+    """Five 3×3 convolutions with batch normalization, three max poolings and one linear layer.
 
-    Reference: Liu & Ji 2024, Appendix "Implementation and Network Training" (a modified AlexNet).
+    Reference: Liu & Ji 2024, Appendix D.3 (a modified AlexNet).
 
     Args:
         instance_shape: (H, W, channels).

@@ -1,4 +1,4 @@
-"""What every encoder is."""
+"""The base classes of encoders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Encoder(nn.Module, ABC):
     out_features: int
 
     def learn_inputs(self, batches: Iterable[Tensor]) -> None:
-        """Learn what inputs look like from all training instances, once before training; nothing by default."""
+        """Learn statistics of the inputs from all training instances, once before training; no-op by default."""
 
     @abstractmethod
     def forward(self, instances: Float[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
@@ -30,10 +30,10 @@ class Encoder(nn.Module, ABC):
 
 
 class ImageEncoder(Encoder):
-    """A convolutional stack, then one linear layer; images come channels last, (N, H, W, channels).
+    """A convolutional stack and one linear layer; images are channels last, (N, H, W, channels).
 
-    Channels-last memory is what CPUs and GPUs convolve fastest. ReLU stands behind max pooling where
-    both follow a convolution: the result is the same, on a quarter of the values.
+    CPUs and GPUs convolve fastest in channels-last memory. Where ReLU and max pooling both follow a
+    convolution, ReLU comes second: the result is the same, on a quarter of the values.
     """
 
     def __init__(

@@ -10,7 +10,7 @@ from miue.networks.encoders.base import Encoder
 
 
 class Identity(Encoder):
-    """h = x, for networks that take the features as they come.
+    """h = x: no encoder, for networks that take features directly.
 
     Args:
         instance_shape: (number of input features D,).

@@ -11,7 +11,7 @@ from miue.networks.encoders.base import ImageEncoder
 class LeNet(ImageEncoder):
     """Two 5×5 convolutions of 20 and 50 channels, each with ReLU and 2×2 max pooling, and one linear layer.
 
-    Reference: LeCun et al. 1998 as used by Ilse et al. 2018 and Liu & Ji 2024, Appendix "Network training".
+    Reference: LeCun et al. 1998, as used by Ilse et al. 2018 and Liu & Ji 2024, Appendix D.3.
 
     Args:
         instance_shape: (H, W, channels).

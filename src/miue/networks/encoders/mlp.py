@@ -1,4 +1,4 @@
-"""The encoder of bags whose instances are feature vectors already."""
+"""The encoder of feature vectors."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from miue.networks.encoders.base import Encoder
 class MLP(Encoder):
     """Two linear layers, each with ReLU.
 
-    Reference: Liu & Ji 2024, Appendix "Implementation and Network Training" (CAMELYON16, synthetic).
+    Reference: Liu & Ji 2024, Appendix D.3 (CAMELYON16) and H.2 (synthetic bags).
 
     Args:
         instance_shape: (number of input features,).
         width: number of features D.
         dropout: dropout rate after each linear layer.
-        standardise: bring each input feature to mean 0 and standard deviation 1 over the training instances.
+        standardize: scale each input feature to mean 0 and standard deviation 1 over the training instances.
     """
 
-    centre: Tensor
-    spread: Tensor
+    mean: Tensor
+    deviation: Tensor
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class MLP(Encoder):
         *,
         width: Width = 512,
         dropout: Rate = 0.0,
-        standardise: bool = False,
+        standardize: bool = False,
     ) -> None:
         super().__init__()
         if len(instance_shape) != 1:
@@ -53,30 +53,30 @@ class MLP(Encoder):
             nn.ReLU(),
         )
         self.out_features = width
-        self.standardise = standardise
-        if standardise:
-            self.register_buffer("centre", torch.zeros(instance_shape[0]))
-            self.register_buffer("spread", torch.ones(instance_shape[0]))
+        self.standardize = standardize
+        if standardize:
+            self.register_buffer("mean", torch.zeros(instance_shape[0]))
+            self.register_buffer("deviation", torch.ones(instance_shape[0]))
 
     def learn_inputs(self, batches: Iterable[Tensor]) -> None:
-        """Learn mean and standard deviation of each feature, where inputs are standardised.
+        """Learn mean and standard deviation of each feature if inputs are standardized.
 
-        Batches are merged by the sums of squares about their means, so that nothing cancels.
+        Batches are merged by their sums of squared deviations from the mean, which avoids cancellation.
         """
-        if not self.standardise:
+        if not self.standardize:
             return
-        count, mean, squares = 0, torch.zeros(len(self.centre)).double(), torch.zeros(len(self.centre)).double()
+        count, mean, squares = 0, torch.zeros(len(self.mean)).double(), torch.zeros(len(self.mean)).double()
         for batch in batches:
             rows = batch.double()
             total, difference = count + len(rows), rows.mean(0) - mean
             squares += (rows - rows.mean(0)).square().sum(0) + difference.square() * (count * len(rows) / total)
             mean, count = mean + difference * (len(rows) / total), total
         deviation = (squares / max(1, count)).sqrt()
-        self.centre.copy_(mean)
-        self.spread.copy_(torch.where(deviation > 0, deviation, 1.0))
+        self.mean.copy_(mean)
+        self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
 
     def forward(self, instances: Float[Tensor, "N inputs"]) -> Float[Tensor, "N D"]:
         """Return the features of each instance."""
-        given = (instances - self.centre) / self.spread if self.standardise else instances
-        features: Tensor = self.layers(given)
+        inputs = (instances - self.mean) / self.deviation if self.standardize else instances
+        features: Tensor = self.layers(inputs)
         return features

@@ -1,4 +1,4 @@
-"""Softmax cross-entropy: the baseline without model uncertainty."""
+"""Softmax cross-entropy, the baseline without epistemic uncertainty."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from miue.distributions import Categorical, PredictiveDistribution
 from miue.methods.base import Method
 
 
-class Deterministic(Method):
-    """Softmax probabilities.
+class Softmax(Method):
+    """Cross-entropy on softmax probabilities: the baseline without epistemic uncertainty.
 
-    Reference: the deep MIL networks of Liu & Ji 2024, trained with their L_BCE on two logits.
+    Reference: Liu & Ji 2024, Table 4 ("Deep MIL", L_BCE), here with two logits.
     """
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:

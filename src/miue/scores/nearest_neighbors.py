@@ -11,25 +11,25 @@ from torch import Tensor
 from miue.scores.base import FeatureDistance
 from miue.scores.principal_components import principal_components
 
-NEIGHBOURS = 10
+NEIGHBORS = 10
 COMPONENTS = 64
 STORED = 10_000
 
 
-class NearestNeighbours(FeatureDistance):
-    """Mean distance to the k = 10 nearest training instances, in the principal components of the features.
+class NearestNeighbors(FeatureDistance):
+    """Mean distance to the k = 10 nearest training instances, in principal components of the features.
 
-    d(h) = (1/k) Σ_{j nearest} ‖z − z_j‖ with z = Vᵀ(h − μ); V holds up to 64 directions fitted to all
-    training instances, z_j are up to 10,000 of them drawn at random; k is their number if they are fewer.
+    d(h) = (1/k) Σ_{j nearest} ‖z − z_j‖ with z = Vᵀ(h − μ). V has up to 64 columns, fitted to all training
+    instances; z_j are up to 10,000 of them drawn at random; with fewer than k points, all are used.
 
     Reference: Sun et al. 2022, "Out-of-distribution detection with deep nearest neighbors", Sec. 3.
-    Differs from it: the mean of the k distances, not the k-th; components in place of unit-length features.
+    Differs from it: the mean of the k distances, not the k-th; principal components, not unit-length features.
 
     Args:
         state: mean (D), components (D, K) and points (P, K).
 
     >>> training = torch.tensor([[0.0], [2.0]])
-    >>> score = NearestNeighbours.fit(training, None, generator=torch.Generator())
+    >>> score = NearestNeighbors.fit(training, None, generator=torch.Generator())
     >>> score.score(torch.tensor([[1.0], [5.0]])).tolist()
     [1.0, 4.0]
     """
@@ -54,12 +54,12 @@ class NearestNeighbours(FeatureDistance):
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
         projected = (rows - self.mean) @ self.components
-        # Candidates by ‖z − p‖² less ‖z‖², which is the same for all points p, in float32: twice as many as
-        # are wanted, so that rounding leaves out none of the nearest.
+        # Candidates by ‖z − p‖² − ‖z‖², whose second term is the same for all points p, in float32: twice as
+        # many as needed, so that rounding omits none of the nearest.
         points = self.points.float()
         closeness = torch.addmm(points.square().sum(1), projected.float(), points.T, alpha=-2)
-        candidates = closeness.topk(min(2 * NEIGHBOURS, len(points)), largest=False, sorted=False).indices
-        # Then by difference, so that an instance equal to a stored one is at distance zero, not at rounding.
+        candidates = closeness.topk(min(2 * NEIGHBORS, len(points)), largest=False, sorted=False).indices
+        # Exact distances by difference, so that an instance equal to a stored one has distance zero.
         gaps = torch.linalg.vector_norm(projected.unsqueeze(1) - self.points[candidates], dim=2)
-        nearest = gaps.topk(min(NEIGHBOURS, len(points)), largest=False, sorted=False).values
+        nearest = gaps.topk(min(NEIGHBORS, len(points)), largest=False, sorted=False).values
         return nearest.mean(1)

@@ -13,7 +13,7 @@ from torch import nn
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Let torch's own generator of the CPU draw from ``seed``; afterwards it goes on from where it was.
+    """Seed torch's global CPU generator within the block and restore its state afterwards.
 
     >>> with seeded(1):
     ...     first = nn.Linear(2, 3).weight
@@ -27,7 +27,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 @torch.no_grad()
-def initialise(
+def initialize(
     module: nn.Module,
     generator: torch.Generator,
     *,
@@ -36,17 +36,17 @@ def initialise(
 ) -> None:
     """Draw the initial weights of every layer of ``module`` from ``generator``.
 
-    A module with a rule of its own, ``reset_parameters(generator)``, is drawn by that, with all within it. Else
-    Linear and Conv2d: U(±1/sqrt(fan-in)), biases too. Batch normalisation: weight U(0, 1), bias 0. Class tokens
-    (of a transformer): N(0, 1). All other parameters stay as their constructor drew them.
+    A module with a rule of its own, ``reset_parameters(generator)``, is drawn by that rule, with all of its
+    children. Otherwise, Linear and Conv2d: U(±1/sqrt(fan-in)), biases included. Batch normalization: weight
+    U(0, 1), bias 0. Class tokens of a transformer: N(0, 1). All other parameters keep their constructor's values.
 
     Reference: the published code of Liu & Ji 2024.
 
     Args:
         module: changed in place.
         generator: the only source of randomness.
-        kept: modules that stay as they are where they have no rule of their own.
-        fixed: modules that stay as they are, with all within them.
+        kept: modules that keep their values unless they have a rule of their own.
+        fixed: modules that keep their values, with all of their children.
     """
     kept_ids, seen = set(map(id, kept)), set(map(id, fixed))
 
@@ -67,7 +67,7 @@ def initialise(
 
 
 def own_rule(layer: nn.Module) -> Callable[[torch.Generator], object] | None:
-    """Return the module's ``reset_parameters`` where it takes a generator."""
+    """Return the module's ``reset_parameters`` if it takes a generator, else None."""
     rule = getattr(layer, "reset_parameters", None)
     if not callable(rule) or "generator" not in inspect.signature(rule).parameters:
         return None
@@ -75,7 +75,7 @@ def own_rule(layer: nn.Module) -> Callable[[torch.Generator], object] | None:
 
 
 def _draw(layer: nn.Module, generator: torch.Generator) -> None:
-    """Draw the weights of one layer, where it is of a kind with a rule."""
+    """Draw the weights of one layer if its type has a rule."""
     if isinstance(layer, nn.Linear | nn.Conv2d):
         bound = 1 / sqrt(layer.weight[0].numel())
         layer.weight.uniform_(-bound, bound, generator=generator)

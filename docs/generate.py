@@ -1,0 +1,127 @@
+"""Write docs/cli.md from the commands' help and docs/parts.md from the registries; with --check, only compare."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from miue.cli import app
+from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS, READERS
+from miue.common.registry import Registry
+from miue.distributions.measures import MEASURES
+from miue.model.options import option_parameters
+from miue.model.part import find_part
+
+COMMANDS = (
+    (),
+    ("demo",),
+    ("data", "make"),
+    ("data", "tile"),
+    ("data", "pack"),
+    ("data", "split"),
+    ("data", "shift"),
+    ("data", "patch-labels"),
+    ("train",),
+    ("cross-validate",),
+    ("compare",),
+    ("predict",),
+    ("calibrate",),
+    ("decide",),
+    ("evaluate",),
+    ("report",),
+    ("inspect",),
+    ("export", "geojson"),
+    ("export", "heatmap"),
+    ("export", "arrays"),
+    ("export", "worklist"),
+    ("hub", "card"),
+    ("hub", "push"),
+    ("hub", "pull"),
+)
+
+HEAD = """# Networks, encoders, methods and measures by name
+
+Generated from the source. These names and options hold on the command line, in `miue.train` and in the
+scikit-learn classifier; [a part of your own](howto/own_network.md) is passed in the same way.
+"""
+
+
+def paths_of(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of every command that is no group."""
+    if not hasattr(command, "commands"):
+        yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from paths_of(below, (*path, name))
+
+
+def commands_page() -> str:
+    """Return the page of all commands."""
+    assert set(paths_of(get_command(app))) == set(COMMANDS[1:])
+    parts = ["# All commands", "", "Generated from `--help`."]
+    for path in COMMANDS:
+        name = " ".join(("miue", *path))
+        result = CliRunner().invoke(
+            app, [*path, "--help"], prog_name="miue", env={"COLUMNS": "100", "TERM": "dumb"}
+        )
+        assert result.exit_code == 0, result.output
+        parts += ["", f"## {name}", "", "```text", result.output.strip().replace("\n\n\n", "\n\n"), "```"]
+    return "\n".join(parts) + "\n"
+
+
+def parts_page() -> str:
+    """Return the page of all parts of miue by name."""
+    methods = [(*row, ", ".join(METHODS[row[0]].estimators)) for row in described(METHODS)]
+    networks = [(*row, "yes" if NETWORKS[row[0]].has_attention else "no") for row in described(NETWORKS)]
+    measures = [(name, measure.kind, measure.describes) for name, measure in MEASURES.items()]
+    sections = {
+        "Networks": table(("`--network`", "what it is", "options (`--set network.…`)", "attention"), networks),
+        "Encoders": table(("`--encoder`", "what it is", "options (`--set encoder.…`)"), described(ENCODERS)),
+        "Methods": table(
+            ("`--method`", "what it is", "options (`--set method.…`)", "instances from (`--estimator`)"), methods
+        ),
+        "Distances": table(("`--distance`", "what it is"), [row[:2] for row in described(DISTANCES)]),
+        "Measures": table(("measure", "uncertainty", "what it is"), measures),
+        "Bag files": table(("ending", "what is read"), [(f, summary(READERS[f])) for f in READERS.own_names()]),
+    }
+    return HEAD + "".join(f"\n## {title}\n\n{rows}" for title, rows in sections.items())
+
+
+def described(registry: Registry[Any]) -> list[tuple[str, str, str]]:
+    """Return name, summary and options of each part of miue in a registry."""
+    rows = []
+    for name in registry.own_names():
+        options = option_parameters(find_part(registry.kind, name)) if registry is not DISTANCES else {}
+        defaults = [f"`{option}={literal(parameter.default)}`" for option, parameter in options.items()]
+        rows.append((name, summary(registry[name]), ", ".join(defaults)))
+    return rows
+
+
+def literal(value: object) -> str:
+    """Return a default as it is written on the command line."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
+def summary(part: Any) -> str:
+    """Return the first paragraph of a docstring."""
+    return " ".join((inspect.getdoc(part) or "").split("\n\n")[0].split())
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table, its first column as code."""
+    lines = [head, ["---"] * len(head), *((f"`{first}`", *others) for first, *others in rows)]
+    return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines)
+
+
+if __name__ == "__main__":
+    for name, content in (("cli.md", commands_page()), ("parts.md", parts_page())):
+        page = Path(__file__).with_name(name)
+        if "--check" not in sys.argv:
+            page.write_text(content, "utf-8")
+        elif page.read_text("utf-8") != content:
+            sys.exit(f"docs/{name} is out of date; run python docs/generate.py")

@@ -1,0 +1,41 @@
+"""What a method does after training, with its weights as they will be saved."""
+
+from __future__ import annotations
+
+from miue.bags.batches import ordered_batches
+from miue.bags.dataset import BagDataset
+from miue.common.errors import ConfigError
+from miue.methods import Method
+from miue.model.predict import BATCH_INSTANCES
+from miue.networks.initialization import seeded
+
+
+def act_after_training(method: Method, bags: BagDataset, seed: int) -> None:
+    """Call ``fit_after_training`` of each member, in evaluation mode, with the training bags.
+
+    Args:
+        method: trained; changed in place.
+        bags: training bags with labels.
+        seed: of what is drawn from torch's own generator.
+
+    Raises:
+        ConfigError: a tensor of the method has another name or shape afterwards, so that it could not be loaded.
+    """
+    batches = ordered_batches(bags, BATCH_INSTANCES)
+    for member in method.members():
+        before = {name: value.shape for name, value in member.state_dict().items()}
+        with seeded(seed):
+            member.eval().fit_after_training(batches)
+        after = {name: value.shape for name, value in member.state_dict().items()}
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                raise ConfigError(
+                    item=f"tensor {name!r} of method {type(member).__name__!r}",
+                    wanted=f"shape {_shape(before.get(name))} after training, as its constructor made it",
+                    got=_shape(after.get(name)),
+                    fix="register it as a buffer of its final shape in the constructor",
+                )
+
+
+def _shape(shape: tuple[int, ...] | None) -> str:
+    return "no tensor" if shape is None else str(tuple(shape))

@@ -14,10 +14,11 @@ import pytest
 from miue.bags.dataset import BagDataset
 from miue.bags.names import key_of
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import LabelTable, read_label_table
-from miue.io.load import LoadedBags, load_bags
+from miue.io.load import load_bags
+from miue.io.loaded import LoadedBags
 from miue.io.store.store import write_store
-from miue.predictions.csv import read_text_columns
 
 
 def table(tmp_path: Path, text: str, name: str = "labels.csv") -> Path:
@@ -147,10 +148,10 @@ def test_a_missing_label_is_an_unknown_one(tmp_path: Path, text: str) -> None:
 
 def test_columns_may_be_given(tmp_path: Path) -> None:
     path = table(tmp_path, "name,grade,stage,who\na,low,1,p\nb,high,2,p\n")
-    found = read_label_table(path, id_column="name", label_column="grade", patient_column="who")
+    found = read_label_table(path, {"bag_id": "name", "label": "grade", "patient": "who"})
     assert (found.ids, found.labels, found.patients) == (("a", "b"), ("low", "high"), ("p", "p"))
     with pytest.raises(ConfigError, match="label column 'grad'.* did you mean 'grade'"):
-        read_label_table(path, id_column="name", label_column="grad")
+        read_label_table(path, {"bag_id": "name", "label": "grad"})
 
 
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
@@ -165,8 +166,8 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("slide_id,label\na,x\na,y\n", "bag 'a' of .*: expected one row, got 2 rows"),
-        ("slide_id,label\na,x\na.svs,y\n", "bag 'a' of .*: expected one row, got 2 rows"),
+        ("slide_id,label\na,x\na,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
+        ("slide_id,label\na,x\na.svs,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
         ("slide_id,label\na,x\n,y\n", "row 2: expected the name of a bag, got nothing"),
         ("slide_id,label\n", "expected at least one row"),
     ],

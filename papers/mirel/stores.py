@@ -16,7 +16,7 @@ from miue.model.config import Option
 from papers.mirel.paths import Paths
 
 if TYPE_CHECKING:
-    from miue.io.load import LoadedBags
+    from miue.io.loaded import LoadedBags
 
 
 def store_of(data: str, paths: Paths, arguments: Mapping[str, Option] | None = None) -> BagDataset:
@@ -85,7 +85,7 @@ def _opened(data: str, source: Path, arguments: Mapping[str, Any], progress: boo
     from miue.datasets import cifar10 as cifar10
     from miue.datasets import mnist as mnist
     from miue.datasets.gaussian import gaussian_bags
-    from miue.io.load import LoadedBags
+    from miue.io.loaded import LoadedBags
     from papers.mirel.camelyon16 import bags as slides
 
     make: dict[str, Callable[[], LoadedBags]] = {

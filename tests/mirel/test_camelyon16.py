@@ -27,7 +27,7 @@ from miue.cli import app
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.io.folders import file_instances
 from miue.io.folders.file_instances import FileInstances
-from miue.io.load import LoadedBags
+from miue.io.loaded import LoadedBags
 from papers.mirel.camelyon16.bags import camelyon16_bags, camelyon16_with_prad, camelyon16_with_shifts
 from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, camelyon16_slides
 from papers.mirel.camelyon16.slides import TRAINING as OFFICIAL

@@ -17,6 +17,7 @@ from miue.bags.coords import Coords
 from miue.bags.labels import Labels, LabelSequence, is_missing, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
+from miue.bags.table_columns import read_coords
 from miue.common.errors import ConfigError, DataError, unknown_name
 
 
@@ -253,7 +254,7 @@ def _coords_of(given: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Co
             fix="pass one position for each instance",
         )
     x, y = np.concatenate(arrays).astype(np.float64).T
-    return Coords.of_columns(x, y, "coords")
+    return read_coords(x, y, "coords")
 
 
 def _count_mismatch(what: str, wanted: int, got: int) -> DataError:

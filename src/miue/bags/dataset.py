@@ -355,6 +355,12 @@ class BagDataset:
         return max(len(self.class_names), highest + 1)
 
     @property
+    def patient_groups(self) -> tuple[str, ...]:
+        """The patient of each bag, its own name where that is unknown: bags of one group belong together."""
+        patients = self.ids if self.patients is None else self.patients
+        return tuple(patient or name for patient, name in zip(patients, self.ids, strict=True))
+
+    @property
     def without_coords(self) -> tuple[str, ...]:
         """The ids of the bags whose instances have no positions, or not all of them."""
         if self.coords is None:

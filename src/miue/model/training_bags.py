@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import key_of, patients_of
+from miue.bags.names import key_of
 from miue.common.errors import StorageError
 from miue.common.files import atomic_file
-from miue.predictions.csv import read_text_columns
+from miue.common.tables import read_text_columns
 
 FILE = "splits.csv"
 COLUMNS = ("bag_id", "patient", "label", "fold_0", "content")
@@ -88,7 +88,7 @@ class TrainingBags:
         patients_in: dict[str, set[str]] = {}
         for _, patient, _, part, _ in self.rows:
             patients_in.setdefault(patient, set()).add(part)
-        return PartsOfRun(bags.ids, tuple(parts), patients_of(bags), patients_in)
+        return PartsOfRun(bags.ids, tuple(parts), bags.patient_groups, patients_in)
 
     def _compare_contents(self, bags: BagDataset) -> PartsOfRun:
         """Return the same for bags that are numbered: by what they hold, and by patients that have a name."""
@@ -98,7 +98,7 @@ class TrainingBags:
         for _, patient, _, part, _ in self.rows:
             if not NUMBERED.fullmatch(patient):
                 patients_in.setdefault(patient, set()).add(part)
-        return PartsOfRun(bags.ids, parts, patients_of(bags), patients_in)
+        return PartsOfRun(bags.ids, parts, bags.patient_groups, patients_in)
 
 
 @dataclass(frozen=True)

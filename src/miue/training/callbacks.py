@@ -17,9 +17,9 @@ from torch import Tensor
 
 from miue.common.errors import StorageError
 from miue.common.files import atomic_file
+from miue.common.tables import read_text_columns
 from miue.common.weights import digest, weights_of, write_tensors
 from miue.methods import Method
-from miue.predictions.csv import read_text_columns
 from miue.training.module import TrainingModule
 
 MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
@@ -19,7 +18,6 @@ from miue.bags.arrays import check_bag
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.common.files import (
-    atomic_file,
     atomic_folder,
     read_json,
     refuse_existing,
@@ -28,10 +26,10 @@ from miue.common.files import (
 )
 from miue.common.locks import locked
 from miue.common.progress import tracked
+from miue.common.tables import read_text_columns, write_table
 from miue.io.formats.arrays import UNREADABLE
-from miue.io.labels.join import LeftOut
+from miue.io.loaded import LeftOut
 from miue.io.store.store import write_tables
-from miue.predictions.csv import read_text_columns
 
 READ_AHEAD = 256 << 20  # bytes of bags that wait to be written
 WORKERS = 4
@@ -130,7 +128,7 @@ def _write(
         resumed = len(written)
         file.seek(end)
         file.truncate()
-        with (work / CHECKSUMS).open("a", newline="", encoding="utf-8") as journal:
+        with (work / CHECKSUMS).open("a", encoding="utf-8") as journal:
             todo = [bag for bag in range(len(bags)) if bag not in written]
             for bag, found in tracked(_read_ahead(bags, todo), "packing", shown=progress, total=len(todo)):
                 if isinstance(found, MiueError):
@@ -141,7 +139,7 @@ def _write(
                 rows, digest = found
                 file.write(_bytes(rows))
                 file.flush()
-                csv.writer(journal).writerow((bag, len(rows), digest))
+                journal.write(f"{bag},{len(rows)},{digest}\n")
                 journal.flush()
                 written[bag] = (len(rows), digest)
     return written, missed, resumed
@@ -187,11 +185,11 @@ def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
         if read_json(work / "pack.json", what="interrupted packing") == same:
             with (work / "instances.npy").open("rb") as file:
                 _check_header(file, bags)
-            with (work / CHECKSUMS).open(newline="", encoding="utf-8") as table:
-                rows = [row for row in csv.reader(table) if len(row) == 3 and len(row[2]) == 64]
+            lines = [line.split(",") for line in (work / CHECKSUMS).read_text("utf-8").splitlines()]
+            rows = [line for line in lines if len(line) == 3 and len(line[2]) == 64]
             done = [(int(bag), int(size), digest) for bag, size, digest in rows]
             return [one for one in done if 0 <= one[0] < len(bags) and one[1] == bags.sizes[one[0]]]
-    except (StorageError, csv.Error, *UNREADABLE):
+    except (StorageError, *UNREADABLE):
         pass  # what it left cannot be gone on with
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -330,19 +328,12 @@ def _finish(
         end += size
     del stored
     with atomic_folder(out, overwrite=overwrite) as folder:
-        _write_rows(
-            folder / CHECKSUMS, ("bag_id", "sha256"), zip(kept.ids, (d for _, d in written.values()), strict=True)
-        )
+        digests = [digest for _, digest in written.values()]
+        write_table(folder / CHECKSUMS, {"bag_id": kept.ids, "sha256": digests})
         if left_out:
-            _write_rows(folder / LEFT_OUT, ("bag_id", "reason"), ((one.bag, one.reason) for one in left_out))
+            reasons = [one.reason for one in left_out]
+            write_table(folder / LEFT_OUT, {"bag_id": [one.bag for one in left_out], "reason": reasons})
         write_tables(folder, kept, made_by)
         (work / "instances.npy").replace(folder / "instances.npy")  # last, so that nothing packed is lost before
     shutil.rmtree(work, ignore_errors=True)
     return Packed(len(kept), instances, resumed, left_out)
-
-
-def _write_rows(path: Path, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)

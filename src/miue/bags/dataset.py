@@ -19,7 +19,7 @@ from miue.bags.coords import Coords
 from miue.bags.labels import Labels, LabelSequence
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import Segments
-from miue.common.errors import DataError
+from miue.common.errors import DataError, lacking
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ class BagDataset:
         ('a', 'b')
         """
         if not parts:
-            raise DataError(item="the parts", wanted="at least one dataset", got="none", fix="pass some bags")
+            raise lacking("the parts", "at least one dataset", "pass some bags")
         names = max((part.class_names for part in parts), key=len)
         parts = [part.with_classes(names) for part in parts]
         _check_parts(parts)

@@ -87,9 +87,9 @@ def missing_column(item: str, wanted: str, columns: Iterable[str], fix: str) -> 
     return DataError(item=item, wanted=wanted, got=f"columns {first_few(columns, 12)}", fix=fix)
 
 
-def nothing_in(item: str, what: str, fix: str = "check the file") -> DataError:
-    """Return the error for a thing that is empty."""
-    return DataError(item=item, wanted=f"at least one {what}", got="none", fix=fix)
+def lacking(item: str, wanted: str, fix: str = "check the file") -> DataError:
+    """Return the error for data of which something must be there and nothing is."""
+    return DataError(item=item, wanted=wanted, got="none", fix=fix)
 
 
 def repeated(item: str, wanted: str, count: int, fix: str = "keep one of them") -> DataError:

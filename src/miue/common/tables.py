@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from miue.common.errors import DataError, StorageError, no_such_file
+from miue.common.errors import DataError, StorageError, lacking, no_such_file
 from miue.common.files import atomic_file, can_hold
 
 HEADER_BYTES = 1 << 20
@@ -88,6 +88,12 @@ def read_text_columns(path: Path) -> dict[str, list[str]]:
         DataError: no row, or a column twice.
     """
     return {name: column.to_pylist() for name, column in _read(path, None).items()}
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return every row of a table as text by the names of the columns; errors as for ``read_text_columns``."""
+    columns = read_text_columns(path)
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
 
 
 def read_columns(path: Path, text: Collection[str]) -> dict[str, np.ndarray]:
@@ -172,12 +178,7 @@ def _read(path: Path, text: Collection[str] | None) -> dict[str, Any]:
             raise pa.ArrowInvalid("bytes that are no text")
     item = f"table {str(path)!r}"
     if not len(table):
-        raise DataError(
-            item=item,
-            wanted="at least one row",
-            got="none",
-            fix="check the file, or make it again: it holds nothing",
-        )
+        raise lacking(item, "at least one row", "check the file, or make it again: it holds nothing")
     cells = [
         (name, column) for name, column in zip(names, table.columns, strict=True) if name or _has_value(column)
     ]

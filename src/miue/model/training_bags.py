@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 from collections.abc import Mapping, Set
@@ -14,8 +13,7 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.bags.names import key_of
 from miue.common.errors import StorageError
-from miue.common.files import atomic_file
-from miue.common.tables import read_text_columns
+from miue.common.tables import read_text_columns, write_rows
 
 FILE = "splits.csv"
 COLUMNS = ("bag_id", "patient", "label", "fold_0", "content")
@@ -69,8 +67,7 @@ class TrainingBags:
 
     def save(self, folder: Path) -> None:
         """Write the bags into the folder of a model."""
-        with atomic_file(folder / FILE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([COLUMNS, *self.rows])
+        write_rows(folder / FILE, COLUMNS, self.rows)
 
     def compare(self, bags: BagDataset) -> PartsOfRun:
         """Return what each of ``bags`` was to the training.

@@ -9,7 +9,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.bags.names import places_of
-from miue.common.errors import DataError
+from miue.common.errors import DataError, lacking
 
 SPLITS = ("train", "validation", "test")
 
@@ -81,7 +81,7 @@ def check_splits(bags: BagDataset, source: str) -> None:
     """
     check_patients(bags, source)
     if "train" not in bags.splits:
-        raise DataError(item=f"splits of {source!r}", wanted="bags to train on", got="none", fix="check the file")
+        raise lacking(f"splits of {source!r}", "bags to train on", "check the file")
     known = bags.labels.known & ~bags.is_ood.out_of_distribution
     classes = set(np.unique(bags.labels.values[known]).tolist())
     for split in [name for name in SPLITS if name in bags.splits]:

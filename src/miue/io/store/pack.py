@@ -16,7 +16,7 @@ import numpy as np
 
 from miue.bags.arrays import check_bag
 from miue.bags.dataset import BagDataset
-from miue.common.errors import DataError, MiueError, StorageError
+from miue.common.errors import DataError, MiueError, StorageError, lacking
 from miue.common.files import (
     atomic_folder,
     read_json,
@@ -108,12 +108,7 @@ def _pack(
             fix="free space, then give the same command again: it goes on where it stopped",
         ) from error
     if not written:
-        raise DataError(
-            item=f"{str(out)!r}",
-            wanted="at least one bag",
-            got="none",
-            fix=missed[0].reason if missed else "check the folder",
-        )
+        raise lacking(f"{str(out)!r}", "at least one bag", missed[0].reason if missed else "check the folder")
     return _finish(work, out, bags, written, (*left_out, *missed), made_by, overwrite, resumed)
 
 

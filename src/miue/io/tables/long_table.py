@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.common.errors import DataError, nothing_in
+from miue.common.errors import DataError, lacking
 from miue.common.tables import read_header, read_parts
 from miue.io.raw_bags import RawBags
 from miue.io.tables.columns import BAG, COORDS, OF_BAGS, TEXT, columns_by_meaning
@@ -48,7 +48,7 @@ def read_long_table(
     parts = list(read_parts(path, types, FIX))
     parts_of_features = read_parts(path, dict.fromkeys(chosen, pa.float32()), FIX)
     if not parts:
-        raise nothing_in(f"table {source!r}", "row")
+        raise lacking(f"table {source!r}", "at least one row")
     table = pa.concat_tables(parts)
     cells = {meaning: table.column(name).to_numpy() for meaning, name in known.items()}
     ids, first, place = np.unique(cells[BAG].astype(object), return_index=True, return_inverse=True)

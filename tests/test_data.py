@@ -14,8 +14,9 @@ import torch
 
 import miue
 from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset, as_float
+from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
+from miue.bags.segments import as_float
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.datasets.digits import IMAGES, digits_bags
 from miue.datasets.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with_foreign_instances

@@ -67,7 +67,14 @@ def make_stores(wanted: Mapping[str, Mapping[str, Option]], paths: Paths, *, pro
     for data, opened in sources.items():
         path, made_by = _path(data, paths), _made_by(data, wanted[data])
         if isinstance(opened.bags.instances, FileInstances):
-            pack(opened.bags, path, made_by=made_by, left_out=opened.left_out, overwrite=True, progress=progress)
+            pack(
+                opened.bags,
+                path,
+                made_by=made_by,
+                left_out=opened.left_out,
+                if_exists="overwrite",
+                progress=progress,
+            )
         else:
             write_store(path, opened.bags, made_by=made_by, overwrite=True)
 

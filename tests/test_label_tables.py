@@ -219,6 +219,14 @@ def test_a_label_table_is_joined_to_a_table_of_instances_and_to_a_store(tmp_path
     assert (left.bags.ids, [one.bag for one in left.left_out if one.is_bad]) == (("b",), ["7", "d"])
 
 
+def test_any_fold_of_a_label_table_leaves_out_bags_that_are_not_there(tmp_path: Path) -> None:
+    write_store(tmp_path / "store", named("a", "b"))
+    rows = "id,label,fold_0,fold_1\na,x,train,train\nb,y,train,train\nc,y,test,train\n"
+    for fold in (0, 1):
+        opened = load_bags(tmp_path / "store", labels=table(tmp_path, rows), fold=fold, skip_bad=True)
+        assert opened.bags.splits == ("train", "train") and [one.bag for one in opened.left_out] == ["c"]
+
+
 ENCODED = "slide_id;patient;label\nGröße 1;Müller;ja\nb;Łukasz;nein\n"
 
 

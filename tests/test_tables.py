@@ -123,7 +123,7 @@ def test_what_is_written_is_read_back_to_the_last_digit(name: str, tmp_path: Pat
     assert read["known"].tolist() == ["", *map(str, range(199))]
 
 
-def test_cells_are_quoted_only_where_they_must_be(tmp_path: Path) -> None:
+def test_no_cell_is_quoted_in_a_table_that_needs_no_quotes(tmp_path: Path) -> None:
     write_rows(tmp_path / "t.csv", ("bag_id", "a,b"), [("x", 1), ("y", 2)])
     assert (tmp_path / "t.csv").read_text() == 'bag_id,"a,b"\nx,1\ny,2\n'
     assert read_rows(tmp_path / "t.csv") == [{"bag_id": "x", "a,b": "1"}, {"bag_id": "y", "a,b": "2"}]

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from miue.bags.dataset import BagDataset
 from miue.cli import app
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
+from miue.common.tables import read_text_columns
 from miue.io.folders import file_instances
 from miue.io.folders.file_instances import FileInstances
 from miue.io.loaded import LoadedBags
@@ -179,8 +180,8 @@ def test_files_that_are_no_slide_of_the_experiment_are_left_out_and_listed(sourc
     assert [one.bag for one in opened.left_out] == ["normal_008", "test_049"]
     paths = Paths(source, source.parent / "work", source.parent / "results")
     store_of("camelyon16", paths)
-    left_out = (source.parent / "work" / "stores" / "camelyon16" / "left_out.csv").read_text()
-    assert [line.split(",")[0] for line in left_out.splitlines()] == ["bag_id", "normal_008", "test_049"]
+    left_out = read_text_columns(source.parent / "work" / "stores" / "camelyon16" / "left_out.csv")
+    assert left_out["bag_id"] == ["normal_008", "test_049"]
     assert left_out.count("not a slide of the experiment") == 2
 
 

@@ -109,6 +109,8 @@ def read_columns(path: Path, text: Collection[str]) -> dict[str, np.ndarray]:
 def write_table(path: Path, columns: Mapping[str, Any] | pa.Table) -> None:
     """Write columns as CSV in UTF-8, gzipped where the name ends so; whole or not at all.
 
+    Texts are quoted where one of them holds a comma, a quote or a line break.
+
     Args:
         path: the file.
         columns: values by the name of their column, None where there is none; or a pyarrow table.

@@ -32,7 +32,8 @@ from measure import (
 )
 
 from miue.bags.batches import shuffled_batches
-from miue.bags.dataset import BagDataset, as_float
+from miue.bags.dataset import BagDataset
+from miue.bags.segments import as_float
 from miue.datasets.mnist import mnist_bags
 from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import compute_measures

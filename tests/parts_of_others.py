@@ -8,8 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from miue.bags.dataset import BagBatch
-from miue.bags.segments import Segments, segment_mean
+from miue.bags.segments import BagBatch, Segments, segment_mean
 from miue.methods import DeepEnsemble, Softmax
 from miue.networks import MILNetwork
 from miue.networks.base import Projection, Scores

@@ -23,7 +23,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "calibration": {"common", "bags", "distributions", "predictions"},
     "evaluation": {"common", "distributions", "predictions", "calibration"},
     "model": {"common", "bags", "distributions", "networks", "methods", "scores", "predictions", "calibration"},
-    "io": {"common", "bags", "predictions"},
+    "io": {"common", "bags"},
     "datasets": {"common", "bags", "io"},
     "training": {"common", "bags", "networks", "methods", "scores", "predictions", "model", "io"},
     "pathology": {"common", "bags", "distributions", "predictions", "io"},

@@ -15,7 +15,6 @@ from commands import run
 
 import miue
 from miue.common.errors import DataError
-from miue.io.folders import bag_folder
 from miue.io.labels.label_table import read_label_table
 from miue.io.load import load_bags
 from miue.io.store.pack import pack
@@ -344,7 +343,7 @@ def test_patients_get_the_mean_of_their_slides(slides: tuple[Path, Path], tmp_pa
     predictions.save(tmp_path / "p")
     patients = predictions.by_patient()
     assert patients is not None and len(patients) == 20
-    assert (tmp_path / "p" / "patients.csv").read_text().startswith('"patient","label"')
+    assert (tmp_path / "p" / "patients.csv").read_text().startswith("patient,label,")
     read = miue.read_predictions(tmp_path / "p").by_patient()
     assert read is not None
     np.testing.assert_allclose(read.probabilities, patients.probabilities, rtol=1e-6)
@@ -391,8 +390,8 @@ def test_folds_of_the_label_table_are_used(slides: tuple[Path, Path]) -> None:
 def test_clam_features_take_their_patch_size_from_the_patches(tmp_path: Path) -> None:
     made_files.clam(tmp_path, "a", made_files.features_of(7))
     made_files.clam_patches(tmp_path, "a", 7, 256, 2.0)
-    bags = bag_folder.open_folder(tmp_path).bags
+    bags = load_bags(tmp_path).bags
     assert bags.patch_sizes is not None and bags.patch_sizes.tolist() == [512]
     shutil.rmtree(tmp_path / "patches")
-    bags = bag_folder.open_folder(tmp_path).bags
+    bags = load_bags(tmp_path).bags
     assert bags.patch_sizes is not None and bags.patch_sizes.tolist() == [0]

@@ -13,9 +13,10 @@ from scipy.io import savemat
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, StorageError
-from miue.datasets.cifar10 import OOD_SOURCES, SEEDS, SIZES, TARGET, cifar10_bags
+from miue.datasets.cifar10 import OOD_SOURCES, SIZES, cifar10_bags
 from miue.datasets.color_images import read_cifar10, read_dtd, read_foreign, read_svhn
 from miue.datasets.drawing import draw_bags, with_foreign_instances
+from miue.datasets.ood_splits import SEEDS, TARGET
 
 SMALL = {"train": 20, "validation": 10, "test": 15}
 PER_FILE = 40

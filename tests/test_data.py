@@ -14,9 +14,10 @@ import torch
 
 import miue
 from miue.bags.coords import Coords
-from miue.bags.dataset import BagDataset, as_float
+from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
-from miue.common.errors import ConfigError, DataError, StorageError
+from miue.bags.segments import as_float
+from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.datasets.digits import IMAGES, digits_bags
 from miue.datasets.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with_foreign_instances
 from miue.datasets.gaussian import CENTRES, gaussian_bags
@@ -253,7 +254,7 @@ def test_a_split_that_does_not_exist_names_those_that_do() -> None:
 def test_files_that_are_no_store_say_what_they_lack(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="no such folder"):
         miue.read_store(tmp_path / "nothing")
-    with pytest.raises(StorageError, match="a folder without one"):
+    with pytest.raises(StorageError, match="a folder without it"):
         miue.read_store(tmp_path)
     store = tmp_path / "store"
     miue.write_store(store, digits_bags(splits=["train"], sizes=SMALL))
@@ -264,7 +265,7 @@ def test_files_that_are_no_store_say_what_they_lack(tmp_path: Path) -> None:
     (store / "instances.npy").write_bytes(whole)
     lines = (store / "bags.csv").read_text().splitlines()
     (store / "bags.csv").write_text("\n".join(lines[:-1]))
-    with pytest.raises(StorageError, match="the sum of the sizes"):
+    with pytest.raises(StorageError, match="expected bags .* in store.json, as in bags.csv and instances.npy"):
         miue.read_store(store)
     (store / "bags.csv").write_text("\n".join([lines[0].replace("size", "sizes"), *lines[1:]]))
     with pytest.raises(DataError, match="columns bag_id, size, label"):
@@ -302,13 +303,17 @@ def test_a_store_edited_by_hand_is_read_as_it_is_meant(word: str, plain_store: P
     ("row", "message"),
     [
         ("a,2,0,maybe,,,", "row 1, column 'is_ood': expected true, false, or empty where unknown, got 'maybe'"),
-        ("a,2,0,false,trian,,", "bag 'a' of .*bags.csv', split 'trian': .*did you mean 'train'"),
-        ("a,2,0", "row 1: expected 7 cells, got fewer"),
-        ("a,2,0,false,,,p,q", "row 1: expected 7 cells, got more"),
+        ("a,2,0,false,trian,,", "bags.csv', row 1, split 'trian': .*did you mean 'train'"),
+        ("a,3,0,,,,", "bags.csv': expected 4, the number of instances, as the sum of the sizes, got 5"),
+        ("a,two,0,,,,", "bags.csv', row 1, column 'size': expected a whole number from 0 on, got 'two'"),
+        ("a,2,2,,,,", "bags.csv', row 1, column 'label': expected a class index from 0 to 1, or empty .* got '2'"),
+        ("b,2,0,,,,", "bag 'b' of .*: expected a unique id, got 2"),
+        ("a,2,0", "bags.csv': .* Expected 7 columns, got 3: a,2,0"),
+        ("a,2,0,false,,,p,q", "Expected 7 columns, got 8"),
     ],
 )
 def test_a_line_of_a_store_that_cannot_be_read_is_named(row: str, message: str, plain_store: Path) -> None:
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(MiueError, match=message):
         miue.read_store(edited(plain_store, row))
 
 

@@ -19,7 +19,8 @@ from made_reports import reported, unpacked
 import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags, with_named_sets
+from miue.bags.ood_flags import OodFlags
+from miue.bags.table_columns import with_named_sets
 from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
 from miue.calibration.dataset_shift import find_shift, usual_values
 from miue.common.errors import DataError
@@ -31,7 +32,7 @@ from miue.evaluation import evaluate
 from miue.evaluation.bootstrap import resampled_metrics
 from miue.evaluation.evaluate import evaluate_level
 from miue.evaluation.metrics import NEITHER_KNOWN, NONE_KNOWN_IN, NONE_KNOWN_OUT, Metric
-from miue.io.tables.bag_table import open_table
+from miue.io.load import load_bags
 from miue.predictions.folder import Predictions, read_predictions, read_table
 from miue.predictions.patients import by_patient
 from miue.predictions.table import PredictionTable
@@ -107,10 +108,10 @@ def test_a_store_keeps_the_three_values_of_bags_and_instances(tmp_path: Path) ->
 def test_a_table_of_instances_keeps_the_three_values_and_without_a_column_all_are_unknown(tmp_path: Path) -> None:
     rows = ["a,0,1.0,false,", "b,1,2.0,true,scanner", "c,1,3.0,,"]
     (tmp_path / "t.csv").write_text("\n".join(["bag_id,label,f,is_ood,ood_set", *rows]))
-    bags = open_table(tmp_path / "t.csv").bags
+    bags = load_bags(tmp_path / "t.csv").bags
     assert same(bags.is_ood, VALUES, KNOWN) and same(bags.instance_is_ood, VALUES, KNOWN)
     (tmp_path / "bare.csv").write_text("bag_id,label,f\na,0,1.0\nb,1,2.0\n")
-    assert not open_table(tmp_path / "bare.csv").bags.is_ood.known.any()
+    assert not load_bags(tmp_path / "bare.csv").bags.is_ood.known.any()
 
 
 def test_a_named_set_says_out_of_distribution_and_never_contradicts_the_flag(tmp_path: Path) -> None:

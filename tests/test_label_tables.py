@@ -14,10 +14,11 @@ import pytest
 from miue.bags.dataset import BagDataset
 from miue.bags.names import key_of
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import LabelTable, read_label_table
-from miue.io.load import LoadedBags, load_bags
+from miue.io.load import load_bags
+from miue.io.loaded import LoadedBags
 from miue.io.store.store import write_store
-from miue.predictions.csv import read_text_columns
 
 
 def table(tmp_path: Path, text: str, name: str = "labels.csv") -> Path:
@@ -147,10 +148,10 @@ def test_a_missing_label_is_an_unknown_one(tmp_path: Path, text: str) -> None:
 
 def test_columns_may_be_given(tmp_path: Path) -> None:
     path = table(tmp_path, "name,grade,stage,who\na,low,1,p\nb,high,2,p\n")
-    found = read_label_table(path, id_column="name", label_column="grade", patient_column="who")
+    found = read_label_table(path, {"bag_id": "name", "label": "grade", "patient": "who"})
     assert (found.ids, found.labels, found.patients) == (("a", "b"), ("low", "high"), ("p", "p"))
     with pytest.raises(ConfigError, match="label column 'grad'.* did you mean 'grade'"):
-        read_label_table(path, id_column="name", label_column="grad")
+        read_label_table(path, {"bag_id": "name", "label": "grad"})
 
 
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
@@ -165,8 +166,8 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("slide_id,label\na,x\na,y\n", "bag 'a' of .*: expected one row, got 2 rows"),
-        ("slide_id,label\na,x\na.svs,y\n", "bag 'a' of .*: expected one row, got 2 rows"),
+        ("slide_id,label\na,x\na,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
+        ("slide_id,label\na,x\na.svs,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
         ("slide_id,label\na,x\n,y\n", "row 2: expected the name of a bag, got nothing"),
         ("slide_id,label\n", "expected at least one row"),
     ],
@@ -216,6 +217,14 @@ def test_a_label_table_is_joined_to_a_table_of_instances_and_to_a_store(tmp_path
         load_bags(tmp_path / "rows.csv", **labels)
     left = load_bags(tmp_path / "rows.csv", **labels, skip_bad=True)
     assert (left.bags.ids, [one.bag for one in left.left_out if one.is_bad]) == (("b",), ["7", "d"])
+
+
+def test_any_fold_of_a_label_table_leaves_out_bags_that_are_not_there(tmp_path: Path) -> None:
+    write_store(tmp_path / "store", named("a", "b"))
+    rows = "id,label,fold_0,fold_1\na,x,train,train\nb,y,train,train\nc,y,test,train\n"
+    for fold in (0, 1):
+        opened = load_bags(tmp_path / "store", labels=table(tmp_path, rows), fold=fold, skip_bad=True)
+        assert opened.bags.splits == ("train", "train") and [one.bag for one in opened.left_out] == ["c"]
 
 
 ENCODED = "slide_id;patient;label\nGröße 1;Müller;ja\nb;Łukasz;nein\n"

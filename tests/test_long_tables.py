@@ -12,8 +12,8 @@ from commands import run
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, StorageError
+from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.load import load_bags
-from miue.io.tables.bag_table import open_table, with_instance_labels
 from miue.io.tables.long_table import read_long_table
 
 
@@ -45,7 +45,7 @@ def test_long_tables_are_read(tmp_path: Path, kind: str) -> None:
         path.write_bytes(gzip.compress(LONG.encode()))
     else:
         path.write_text(LONG.replace(",", "\t") if kind == "tsv" else LONG)
-    bags = open_table(path).bags
+    bags = load_bags(path).bags
     assert bags.ids == ("b", "0a") and bags.patients == ("p", "p2")
     assert np.array_equal(np.asarray(bags.instances), np.array([[1, 2], [5, 6], [3, 4], [7, 8]], np.float32))
     assert bags.labels.values.tolist() == [1, 0] and bags.class_names == ("neg", "pos")
@@ -61,11 +61,12 @@ def test_long_tables_are_read(tmp_path: Path, kind: str) -> None:
 def test_columns_of_a_long_table_are_found_in_any_case(patient: str, tmp_path: Path) -> None:
     rows = [f"b{n},{n % 2},p{n // 2},{'Train' if n < 6 else 'test'},{n},{n + 1}" for n in range(8)]
     (tmp_path / "t.csv").write_text("\n".join([f"Bag_ID,Label,{patient},Split,F0,f1", *rows]) + "\n")
-    bags = open_table(tmp_path / "t.csv").bags
+    bags = load_bags(tmp_path / "t.csv").bags
     assert bags.instance_shape == (2,) and bags.labels.values.tolist() == [0, 1] * 4
     assert bags.patients == tuple(f"p{n // 2}" for n in range(8))
     assert bags.splits == ("train",) * 6 + ("test",) * 2
-    assert read_long_table(tmp_path / "t.csv", features=["f0"]).feature_names == ("F0",)
+    one = read_long_table(tmp_path / "t.csv", features=["f0"])
+    assert np.asarray(one.instances).tolist() == [[n] for n in range(8)]
 
 
 @pytest.mark.parametrize("numbers", ["Unnamed: 0", "index", "__index_level_0__"])
@@ -73,19 +74,19 @@ def test_row_numbers_in_a_long_table_are_no_feature(numbers: str, tmp_path: Path
     head, *rows = LONG.splitlines()
     lines = [f"{numbers},{head}", *(f"{row},{text}" for row, text in enumerate(rows, start=100))]
     (tmp_path / "t.csv").write_text("\n".join(lines))
-    assert np.asarray(open_table(tmp_path / "t.csv").bags.instances)[:, 0].tolist() == [1, 5, 3, 7]
+    assert np.asarray(load_bags(tmp_path / "t.csv").bags.instances)[:, 0].tolist() == [1, 5, 3, 7]
 
 
 def test_bags_without_positions_keep_those_of_others_in_a_long_table(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(LONG.replace("p2,0,512", "p2,,").replace("p2,512,512", "p2,,"))
-    bags = open_table(tmp_path / "t.csv").bags
+    bags = load_bags(tmp_path / "t.csv").bags
     assert bags.coords is not None and bags.coords.known.tolist() == [True, True, False, False]
     assert bags.coords.values[:2].tolist() == [[0, 0], [512, 0]] and bags.without_coords == ("0a",)
 
 
 def test_foreign_bags_of_a_long_table_are_foreign_and_no_feature(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("bag_id,IS_OOD,ood_set,f\na,1,scanner,1\na,1,scanner,2\nb,0,,3\nc,yes,,4\n")
-    bags = open_table(tmp_path / "t.csv").bags
+    bags = load_bags(tmp_path / "t.csv").bags
     assert bags.instance_shape == (1,)
     assert bags.is_ood.values.tolist() == [True, False, True] and bags.ood_sets == ("scanner", "", "ood")
     assert bags.instance_is_ood.values.tolist() == [True, True, False, True]
@@ -93,48 +94,45 @@ def test_foreign_bags_of_a_long_table_are_foreign_and_no_feature(tmp_path: Path)
 
 def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("bag_id,patient,f\na,p,1\nb,,2\nc,NA,3\nd,p,4\n")
-    assert open_table(tmp_path / "t.csv").bags.patients == ("p", "b", "c", "p")
+    assert load_bags(tmp_path / "t.csv").bags.patients == ("p", "b", "c", "p")
     (tmp_path / "t.csv").write_text("bag_id,patient,f\na,,1\nb,,2\n")
-    assert open_table(tmp_path / "t.csv").bags.patients is None
+    assert load_bags(tmp_path / "t.csv").bags.patients is None
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         (("patient", "Label"), "expected one column 'label', got 'label' and 'Label'"),
-        (("f2", "f1"), "expected one column 'f1', got columns bag_id, f1, f1, .*keep one of them"),
+        (("f2", "f1"), "expected one column 'f1', got 2; keep one of them"),
         (("patient", "is_ood"), "row 1, column 'is_ood': expected true, false, or empty where unknown, got 'p'"),
         (("pos,neg,p,", "neg,neg,p,"), "row 3, column 'label': expected 'pos', as in the other rows of this bag"),
         (("5,6", "5,"), r"b: no finite number in 1 of 2 rows \(row 3, column 'f2'\)"),
         (("5,6", "5,six"), "CSV conversion error to float"),
         (("0a,7", ",7"), "row 4: expected a bag_id, got nothing"),
         (("bag_id", "bag"), "a column 'bag_id' and columns of features"),
-        (("pos,pos", "pos,positive"), "instance_label 'positive': expected one of neg, pos"),
+        (
+            ("pos,pos", "pos,positive"),
+            "row 1, column 'instance_label': expected one of neg, pos, a class index .* got 'positive'",
+        ),
         (("p,512,0", "p,,0"), "row 3, columns 'x' and 'y': expected two numbers of pixels, .* got none and 0"),
     ],
 )
 def test_long_tables_that_cannot_be_used_are_named(tmp_path: Path, changes: tuple[str, str], message: str) -> None:
     (tmp_path / "t.csv").write_text(LONG.replace(*changes, 1))
     with pytest.raises(MiueError, match=message):
-        open_table(tmp_path / "t.csv")
+        load_bags(tmp_path / "t.csv")
 
 
-def test_a_table_is_read_in_parts_into_any_array(tmp_path: Path) -> None:
+def test_rows_of_a_table_are_read_in_parts_and_sorted_by_bag(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     values, bag = random.normal(size=(20_000, 3)).astype(np.float32), random.integers(0, 50, 20_000)
     rows = [f"b{b},{','.join(map(repr, map(float, row)))}" for b, row in zip(bag, values, strict=True)]
     (tmp_path / "t.csv").write_text("\n".join(["bag_id,f0,f1,f2", *rows]) + "\n")
-    made: list[np.ndarray] = []
-
-    def allocate(shape: tuple[int, int]) -> np.ndarray:
-        made.append(np.lib.format.open_memmap(tmp_path / "a.npy", "w+", np.float32, shape))
-        return made[0]
-
-    table = read_long_table(tmp_path / "t.csv", allocate=allocate)
+    table = read_long_table(tmp_path / "t.csv")
     order = list(dict.fromkeys(f"b{b}" for b in bag))
     assert list(table.ids) == order
     expected = np.concatenate([values[bag == int(name[1:])] for name in order])
-    assert np.array_equal(np.asarray(made[0]), expected)
+    assert np.array_equal(np.asarray(table.instances), expected)
 
 
 def test_instance_labels_come_from_a_table_of_their_own(slides: tuple[Path, Path], tmp_path: Path) -> None:
@@ -182,7 +180,10 @@ def test_a_cell_that_tells_no_instance_label_leaves_the_one_that_is_known(
             "bag_id,instance,instance_label\na,0,1\na,2,1\na,2,\n",
             "instance 2, bag 'a' .*: expected one row, got 2",
         ),
-        ("bag_id,instance,instance_label\na,0,²\n", "instance_label '²': expected a class number, or empty"),
+        (
+            "bag_id,instance,instance_label\na,0,²\n",
+            "row 1, column 'instance_label': expected a class index .* got '²'",
+        ),
     ],
 )
 def test_instance_labels_that_would_be_lost_are_named(text: str, message: str, tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_instance_labels_that_would_be_lost_are_named(text: str, message: str, t
 def test_a_long_table_is_read_in_the_encodings_that_spreadsheets_write(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(LONG.replace("0a", "ä").replace(",", ";").encode(encoding))
     found = read_long_table(tmp_path / "t.csv")
-    assert found.ids == ("b", "ä") and found.features.tolist() == [[1, 2], [5, 6], [3, 4], [7, 8]]
+    assert found.ids == ("b", "ä") and np.asarray(found.instances).tolist() == [[1, 2], [5, 6], [3, 4], [7, 8]]
 
 
 @pytest.mark.parametrize(("old", "new", "line"), [("0a", "ä", 3), ("f2", "ü", 1), ("5,6", "é,6", 4)])

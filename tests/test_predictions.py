@@ -119,7 +119,7 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
         ("bag_id,p_0,p_1,label\na,0.5,0.5,0\nb,0.5,0.5,2\n", "row 2, column 'label': expected a class index"),
         ("bag_id,p_0,p_1,label\na,0.5,0.5,tumour\n", "got 'tumour'"),
         ("bag_id,p_0,p_1,is_ood\na,0.5,0.5,maybe\n", "column 'is_ood': expected true, false, or empty"),
-        ("bag_id,p_0,p_1\na,0.5,0.5,7\n", "a readable CSV file"),
+        ("bag_id,p_0,p_1\na,0.5,0.5,7\n", "a readable table .* Expected 3 columns, got 4"),
         (
             "bag_id,instance,p_1,x,y\na,0,1,8,9\na,1,1,8,\n",
             "row 2, columns 'x' and 'y': .* got 8 and none;",

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from miue.common.errors import DataError
+from miue.common.errors import DataError, StorageError
 from miue.io.folders.discovery import bag_files
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats import READERS, contents_of, read_rows
@@ -447,7 +447,7 @@ def test_bag_files_are_found_where_tools_put_them(tmp_path: Path) -> None:
     made_files.trident(job / "features_conch", "a", FEATURES)
     with pytest.raises(DataError, match="several such folders: .*features_conch, .*features_uni_v1"):
         bag_files(tmp_path / "trident")
-    with pytest.raises(DataError, match="no such folder"):
+    with pytest.raises(StorageError, match="no such folder"):
         bag_files(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="got none; check the path"):

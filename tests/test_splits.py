@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import patients_of
 from miue.bags.ood_flags import OodFlags
 from miue.cli.pack import data_split
-from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.errors import DataError, StorageError
 from miue.io.splits.draw import VALIDATION_SHARE, held_out, make_folds, make_split
 from miue.io.splits.files import read_splits, write_splits
 from miue.io.splits.splits import Splits, check_splits
@@ -54,8 +53,8 @@ def test_no_patient_is_in_two_splits_and_every_bag_is_tested_once(
     for fold in range(folds):
         assigned = made.assign(data, fold)  # raises where a patient is in two splits or a class is missing
         for name in ("train", "validation", "test"):
-            mine = {p for p, s in zip(patients_of(data), assigned.splits, strict=True) if s == name}
-            others = {p for p, s in zip(patients_of(data), assigned.splits, strict=True) if s != name}
+            mine = {p for p, s in zip(data.patient_groups, assigned.splits, strict=True) if s == name}
+            others = {p for p, s in zip(data.patient_groups, assigned.splits, strict=True) if s != name}
             assert mine and not mine & others
         tested += [name for name, split in zip(data.ids, assigned.splits, strict=True) if split == "test"]
     assert sorted(tested) == sorted(data.ids)
@@ -80,8 +79,8 @@ def test_bags_for_calibration_are_of_patients_of_their_own(count: int, folds: in
         assert [s if s != "calibration" else "train" for s in splits] == list(plain)
         for name in ("train", "validation", "calibration", "test"):
             inside = [bag for bag, split in enumerate(splits) if split == name]
-            mine = {patients_of(data)[bag] for bag in inside}
-            assert mine and not mine & {p for p, s in zip(patients_of(data), splits, strict=True) if s != name}
+            mine = {data.patient_groups[bag] for bag in inside}
+            assert mine and not mine & {p for p, s in zip(data.patient_groups, splits, strict=True) if s != name}
             assert set(data.labels.values[inside].tolist()) == {0, 1}
     write_splits(tmp_path / "splits.csv", made, data)
     assert read_splits(tmp_path / "splits.csv").assign(data).splits == made.assign(data).splits
@@ -161,7 +160,7 @@ def test_splits_are_written_by_the_names_of_the_bags(tmp_path: Path) -> None:
 
 def test_bags_of_unknown_patients_are_patients_of_their_own() -> None:
     data = replace(six(), patients=("p", "", "", "", "", "p"))
-    assert patients_of(data) == ("p", "b", "c", "d", "e", "p")
+    assert data.patient_groups == ("p", "b", "c", "d", "e", "p")
     check_splits(replace(data, splits=("train", "train", "test", "test", "", "")), "x")
     many = replace(patients(40, 1), patients=("",) * 40)
     assert sorted(make_split(many).assign(many).splits)[0] == "test"
@@ -328,7 +327,7 @@ def test_names_without_a_bag_and_bags_twice_are_named(tmp_path: Path) -> None:
 
 def test_files_that_are_no_splits_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("slide_id,fold_0\na,trian\n")
-    with pytest.raises(ConfigError, match="split 'trian'.* did you mean 'train'"):
+    with pytest.raises(DataError, match="a.csv', row 1, split 'trian'.* did you mean 'train'"):
         read_splits(tmp_path / "a.csv")
     (tmp_path / "c.csv").write_text("train,val,test\nTrue,False,False\n")
     with pytest.raises(DataError, match="a column with the id of the bag, such as slide_id"):

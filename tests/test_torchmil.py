@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import miue
-from miue.bags.dataset import BagBatch
-from miue.bags.segments import Segments
+from miue.bags.segments import BagBatch, Segments
 from miue.cli import app
 from miue.common.errors import ConfigError
 from miue.distributions import Dirichlet

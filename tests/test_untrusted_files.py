@@ -126,7 +126,11 @@ def test_damage_to_a_file_of_a_store_is_named(name: str, tmp_path: Path) -> None
         ("coords.npy", np.ones((6, 2)), r"coords.npy': expected int64 \(6, 2\), got float64 \(6, 2\)"),
         ("coords.npy", np.ones((6, 3), int), r"coords.npy': expected int64 \(6, 2\), got int64 \(6, 3\)"),
         ("instance_is_ood.npy", np.ones(5, bool), r"expected bool \(6,\), got bool \(5,\)"),
-        ("instance_labels.npy", np.full(6, 2), r"instance_labels.npy': expected numbers from 0 to 1, .*, got 2"),
+        (
+            "instance_labels.npy",
+            np.full(6, 2),
+            r"label . in instance_labels.npy of .*: expected a class index from 0 to 1, got 2",
+        ),
         ("instances.npy", np.full((6, 3), "a"), r"expected numbers of shape \(M, D\).*, got <U1 \(6, 3\)"),
         ("instances.npy", np.ones(6), r"expected numbers of shape \(M, D\).*, got float64 \(6,\)"),
     ],
@@ -152,7 +156,12 @@ def test_an_array_of_a_store_that_is_longer_than_it_states_is_named(name: str, t
 @pytest.mark.parametrize(
     ("name", "before", "after", "message"),
     [
-        ("bags.csv", "bag_1,3,1", "bag_1,3,2", r"bags.csv': expected numbers from 0 to 1, .*, got 2"),
+        (
+            "bags.csv",
+            "bag_1,3,1",
+            "bag_1,3,2",
+            r"bags.csv', row 2, column 'label': expected a class index from 0 to 1, .*, got '2'",
+        ),
         ("store.json", '"class_names"', '"names"', "expected class_names, a list of texts, .* got None"),
     ],
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from miue.common.files import atomic_file
+from miue.common.tables import write_rows
 from miue.datasets.image_shifts import SHIFTS, shifted_copies
 from miue.evaluation import evaluate
 from miue.model.feature_scores import fit_distances
@@ -48,10 +47,7 @@ def distance_choice(names: Sequence[str], seeds: Sequence[int], paths: Paths) ->
 
 def write_choice(path: Path, rows: Sequence[tuple[str, ...]]) -> None:
     """Write the rows as CSV, atomically."""
-    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        writer.writerows(rows)
+    write_rows(path, COLUMNS, rows)
 
 
 def ranking(rows: Sequence[tuple[str, ...]], level: str) -> list[tuple[str, float]]:

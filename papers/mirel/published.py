@@ -7,13 +7,13 @@ distribution.
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 
 from miue.common.errors import unknown_name
+from miue.common.tables import read_rows
 
 
 @dataclass(frozen=True)
@@ -105,4 +105,4 @@ def _build_row(label: str, preset: str, estimator: str, lines: list[dict[str, st
 
 
 def _read_csv(name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader((files("papers.mirel") / name).read_text("utf-8").splitlines()))
+    return read_rows(Path(__file__).with_name(name))

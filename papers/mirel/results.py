@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from miue.common.errors import StorageError
-from miue.common.files import atomic_file
+from miue.common.tables import read_rows, write_rows
 from miue.evaluation import Evaluation, LevelEvaluation, Metric
 
 COLUMNS = ("preset", "seed", "estimator", "level", "task", "measure", "value")
@@ -57,13 +56,8 @@ def results_of(evaluation: Evaluation, estimator: str) -> Iterator[Result]:
 
 def write_results(path: Path, preset: str, seed: int, results: list[Result]) -> None:
     """Write the results to ``path``, atomically."""
-    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for result in results:
-            value = "" if result.value is None else f"{result.value:.6f}"
-            writer.writerow((preset, seed, result.estimator, result.level, result.task, result.measure, value))
-        writer.writerow((preset, seed, "", "", END, "", ""))
+    rows = [(preset, seed, one.estimator, one.level, one.task, one.measure, _text(one.value)) for one in results]
+    write_rows(path, COLUMNS, [*rows, (preset, seed, "", "", END, "", "")])
 
 
 def read_results(path: Path) -> list[Result] | None:
@@ -74,9 +68,8 @@ def read_results(path: Path) -> list[Result] | None:
     """
     if not path.exists():
         return None
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    if not rows or rows[-1].get("task") != END:
+    rows = read_rows(path)
+    if rows[-1].get("task") != END:
         return None
     try:
         return [
@@ -107,3 +100,7 @@ def metric_of(results: list[Result], estimator: str, level: str, task: str, meas
                 return Metric.undefined("undefined for this seed")
             return Metric(result.value)
     return Metric.undefined("not run")
+
+
+def _text(value: float | None) -> str:
+    return "" if value is None else f"{value:.6f}"

@@ -16,7 +16,7 @@ from miue.model.config import Option
 from papers.mirel.paths import Paths
 
 if TYPE_CHECKING:
-    from miue.io.load import LoadedBags
+    from miue.io.loaded import LoadedBags
 
 
 def store_of(data: str, paths: Paths, arguments: Mapping[str, Option] | None = None) -> BagDataset:
@@ -67,7 +67,14 @@ def make_stores(wanted: Mapping[str, Mapping[str, Option]], paths: Paths, *, pro
     for data, opened in sources.items():
         path, made_by = _path(data, paths), _made_by(data, wanted[data])
         if isinstance(opened.bags.instances, FileInstances):
-            pack(opened.bags, path, made_by=made_by, left_out=opened.left_out, overwrite=True, progress=progress)
+            pack(
+                opened.bags,
+                path,
+                made_by=made_by,
+                left_out=opened.left_out,
+                if_exists="overwrite",
+                progress=progress,
+            )
         else:
             write_store(path, opened.bags, made_by=made_by, overwrite=True)
 
@@ -85,7 +92,7 @@ def _opened(data: str, source: Path, arguments: Mapping[str, Any], progress: boo
     from miue.datasets import cifar10 as cifar10
     from miue.datasets import mnist as mnist
     from miue.datasets.gaussian import gaussian_bags
-    from miue.io.load import LoadedBags
+    from miue.io.loaded import LoadedBags
     from papers.mirel.camelyon16 import bags as slides
 
     make: dict[str, Callable[[], LoadedBags]] = {

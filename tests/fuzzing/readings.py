@@ -214,7 +214,7 @@ def label_table(case: Case) -> dict[str, Any]:
     from miue.io.labels.label_table import read_label_table
 
     folder, out = case.folder, case.folder / "drawn.csv"
-    given: dict[str, Any] = {"slide_table": folder / "slides.csv", "label_column": "MSI"}
+    given: dict[str, Any] = {"slide_table": folder / "slides.csv", "columns": {"label": "MSI"}}
     more: list[Any] = ["--slide-table", folder / "slides.csv", "--label-column", "MSI"]
     table = {"slides.csv": "clini.csv", "patches.csv": "clam.csv"}.get(case.name, case.name)
     stamp = table == "clini.csv"

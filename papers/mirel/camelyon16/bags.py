@@ -16,10 +16,10 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError, StorageError, unknown_name
-from miue.io.folders.bag_folder import dataset_of, open_folder
+from miue.io.folders.bag_folder import make_dataset, read_contents
+from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents
-from miue.io.labels.join import LeftOut
-from miue.io.load import LoadedBags
+from miue.io.loaded import LeftOut, LoadedBags
 from miue.pathology.stain_shifts import KINDS, STRENGTHS
 from miue.pathology.tile_files import read_about
 from papers.mirel.camelyon16.patches import with_patch_labels
@@ -146,9 +146,10 @@ def _features(
             got="no such folder",
             fix=made_by,
         )
-    opened = open_folder(folder, skip_bad=True, progress=progress)
-    by_name = {one.id if wanted is None else one.id.lower(): one for one in opened.contents}
-    bad = {one.bag if wanted is None else one.bag.lower(): one.reason for one in opened.left_out}
+    files = bag_files(folder)
+    contents, unusable = read_contents(files, tuple(files.by_id), progress=progress)
+    by_name = {one.id if wanted is None else one.id.lower(): one for one in contents}
+    bad = {one.bag if wanted is None else one.bag.lower(): one.reason for one in unusable}
     names = sorted({*by_name, *bad}) if wanted is None else list(wanted)
     missing = [name for name in names if name not in by_name]
     if missing:
@@ -167,7 +168,7 @@ def _features(
 
 
 def _labelled(features: Mapping[str, Contents], classes: Mapping[str, int], splits: tuple[str, ...]) -> BagDataset:
-    bags = dataset_of(list(features.values()))
+    bags = make_dataset(list(features.values()))
     labels = Labels.of([classes[name] for name in features])
     return replace(
         bags,
@@ -203,7 +204,7 @@ def _with_ood_sets(
 ) -> BagDataset:
     """Return the test slides, then those of each out-of-distribution set, which have no labels."""
     others = [(name, slide, ood_set) for ood_set, slides in ood_sets.items() for name, slide in slides.items()]
-    bags = dataset_of([*features.values(), *(slide for _, slide, _ in others)])
+    bags = make_dataset([*features.values(), *(slide for _, slide, _ in others)])
     is_ood = OodFlags.of(np.arange(len(bags)) >= len(own))
     further = len(bags.instances) - len(own.instances)
     return replace(

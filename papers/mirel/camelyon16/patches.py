@@ -12,7 +12,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.common.errors import DataError, StorageError
 from miue.common.progress import tracked
-from miue.io.tables.bag_table import with_instance_labels
+from miue.io.labels.instance_labels import with_instance_labels
 from miue.pathology.annotations import SUFFIXES, is_tumour, read_tumour, tumour_share
 from papers.mirel.camelyon16.slides import PARTLY_OUTLINED, TEST, TRAINING
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from miue.bags.names import key_of
 from miue.common.errors import DataError, StorageError
+from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import read_label_table
-from miue.predictions.csv import read_text_columns
 
 CLASSES = ("normal", "tumor")
 REFERENCE, CHOSEN = "reference.csv", "slides.csv"

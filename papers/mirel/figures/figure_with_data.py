@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from miue.common.files import atomic_file, make_folder
+from miue.common.files import make_folder
+from miue.common.tables import write_rows
 from miue.report.figures import save_figure
 
 Cell = str | int | float
@@ -33,13 +33,7 @@ class FigureWithData:
     def write(self, folder: Path, name: str) -> None:
         """Write <name>.csv and <name>.png to ``folder``, each whole or not at all."""
         make_folder(folder)
-        with (
-            atomic_file(folder / f"{name}.csv") as temporary,
-            temporary.open("w", newline="", encoding="utf-8") as file,
-        ):
-            writer = csv.writer(file)
-            writer.writerow(self.columns)
-            writer.writerows([_text(cell) for cell in row] for row in self.rows)
+        write_rows(folder / f"{name}.csv", self.columns, [list(map(_text, row)) for row in self.rows])
         save_figure(self.figure, folder / f"{name}.png")
 
 
@@ -50,5 +44,5 @@ def plain(axes: Any) -> None:
     axes.tick_params(labelsize=8)
 
 
-def _text(cell: Cell) -> str | int:
-    return f"{cell:.5g}" if isinstance(cell, float) else cell
+def _text(cell: Cell) -> str:
+    return f"{cell:.5g}" if isinstance(cell, float) else str(cell)

@@ -6,7 +6,6 @@ test bags and each of their shifted copies are then decided on as if they were n
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.calibration import FalseAlarmGoal, calibrate, decide
 from miue.calibration.dataset_shift import shift_of
 from miue.common.errors import unknown_name
-from miue.common.files import atomic_file
+from miue.common.tables import read_rows, write_rows
 from miue.datasets.image_shifts import shifted_copies
 from miue.pathology.stain_shifts import ALL_SHIFTS
 from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, NETWORK, OPTIONS, SETTINGS
@@ -111,18 +110,15 @@ def detections_path(results: Path, method: str, seed: int) -> Path:
 
 def write_detections(path: Path, detections: Sequence[ShiftDetection]) -> None:
     """Write a line for each shift, whole or not at all."""
-    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        writer.writerows((d.shift, f"{d.flagged_share:.4f}", d.detected, d.differing) for d in detections)
+    rows = [(d.shift, f"{d.flagged_share:.4f}", str(d.detected), d.differing) for d in detections]
+    write_rows(path, COLUMNS, rows)
 
 
 def read_detections(path: Path) -> list[ShiftDetection]:
     """Return what ``write_detections`` wrote; nothing where there is no such file."""
     if not path.exists():
         return []
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = read_rows(path)
     return [
         ShiftDetection(row["shift"], float(row["called_out"]), row["noticed"] == "True", row["differ"])
         for row in rows

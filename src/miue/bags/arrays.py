@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from miue.common.errors import DataError
+from miue.common.errors import DataError, lacking
 
 
 @runtime_checkable
@@ -114,7 +114,7 @@ def check_bags(arrays: list[np.ndarray], ids: tuple[str, ...]) -> None:
             cannot be used.
     """
     if not arrays:
-        raise DataError(item="the list of bags", wanted="at least one bag", got="none", fix="pass some bags")
+        raise lacking("the list of bags", "at least one bag", "pass some bags")
     if len(set(ids)) < len(ids):
         repeated = next(name for name in ids if ids.count(name) > 1)
         raise DataError(
@@ -148,12 +148,7 @@ def check_bag(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
             fix="reshape it, one row per instance",
         )
     if not len(array):
-        raise DataError(
-            item=f"bag {name!r}",
-            wanted="at least one instance",
-            got="none",
-            fix="drop it or give it instances",
-        )
+        raise lacking(f"bag {name!r}", "at least one instance", "drop it or give it instances")
     if array.shape[1:] != shape:
         raise DataError(
             item=f"bag {name!r}",

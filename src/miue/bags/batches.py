@@ -9,7 +9,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from miue.bags.dataset import BagBatch, BagDataset
+from miue.bags.dataset import BagDataset
+from miue.bags.segments import BagBatch
 from miue.common.seeds import seed_of
 
 READ_AHEAD = 2  # batches

@@ -17,7 +17,8 @@ from miue.bags.coords import Coords
 from miue.bags.labels import Labels, LabelSequence, is_missing, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
-from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.bags.table_columns import read_coords
+from miue.common.errors import DataError, lacking, one_of_two, unknown_name
 
 
 def fields_of_arrays(
@@ -140,7 +141,7 @@ def fields_of_anndata(
             fix="read it with anndata.read_h5ad, or use BagDataset.from_frame",
         )
     if layer is not None and obsm is not None:
-        raise ConfigError(item="layer and obsm", wanted="one of the two", got="both", fix="leave one out")
+        raise one_of_two("layer and obsm")
     names = list(_columns_of(data.obs))
     for what, column in (("bag", bag), ("label", label), ("patient", patient)):
         if column is not None and column not in names:
@@ -154,12 +155,7 @@ def fields_of_anndata(
             raise unknown_name(f"entry of {what}", entry, list(map(str, entries)))
     matrix = data.layers[layer] if layer is not None else data.obsm[obsm] if obsm is not None else data.X
     if matrix is None:
-        raise DataError(
-            item="the AnnData object",
-            wanted="features in X",
-            got="none",
-            fix="name where they are: layer= or obsm=",
-        )
+        raise lacking("the AnnData object", "features in X", "name where they are: layer= or obsm=")
     return fields_of_rows(
         matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix),
         np.asarray(data.obs[bag], object),
@@ -253,7 +249,7 @@ def _coords_of(given: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Co
             fix="pass one position for each instance",
         )
     x, y = np.concatenate(arrays).astype(np.float64).T
-    return Coords.of_columns(x, y, "coords")
+    return read_coords(x, y, "coords")
 
 
 def _count_mismatch(what: str, wanted: int, got: int) -> DataError:

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
-
-from miue.common.errors import DataError
+from jaxtyping import Bool, Int64
 
 LARGEST_COORD = 1 << 53  # beyond it a float64 does not tell one pixel from the next
 
@@ -40,31 +38,6 @@ class Coords:
     def concatenate(cls, parts: Sequence[Coords]) -> Coords:
         """Return the positions of all parts, one after the other."""
         return cls(np.concatenate([part.values for part in parts]), np.concatenate([part.known for part in parts]))
-
-    @classmethod
-    def of_columns(cls, x: Float64[np.ndarray, "n"], y: Float64[np.ndarray, "n"], table: str) -> Coords | None:
-        """Return the positions that two columns of a table tell, None where they tell none.
-
-        Args:
-            x: in level-0 pixels, NaN where a cell is empty.
-            y: likewise.
-            table: its name, for messages.
-
-        Raises:
-            DataError: one cell of the two is empty, or a number is none that a pixel can have.
-        """
-        known = ~(np.isnan(x) & np.isnan(y))
-        values = np.where(known[:, None], np.stack([x, y], 1), 0)
-        wrong: np.ndarray = np.flatnonzero(~(np.abs(values) <= LARGEST_COORD).all(1))
-        if len(wrong):
-            row = int(wrong[0])
-            raise DataError(
-                item=f"table {table!r}, row {row + 1}, columns 'x' and 'y'",
-                wanted="two numbers of pixels, at most 2^53 from 0, or two empty cells where the place is unknown",
-                got=" and ".join("none" if np.isnan(one) else f"{one:g}" for one in (x[row], y[row])),
-                fix=f"correct {len(wrong):,} rows that have neither" if len(wrong) > 1 else "correct the row",
-            )
-        return cls(values.round().astype(np.int64), known) if known.any() else None
 
     def completed_by(self, others: Coords) -> Coords:
         """Return these positions, and those of ``others`` where these are unknown."""

@@ -1,4 +1,4 @@
-"""Bags as they are held and handed to a network: a dataset of bags, and a packed batch of some of them."""
+"""A dataset of bags: one array of instances, and what is known of each bag and instance."""
 
 from __future__ import annotations
 
@@ -9,50 +9,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int64, Shaped
+from jaxtyping import Int64
 from torch import Tensor
 
-from miue.bags.arrays import InstanceArray, chain, check_bag
+from miue.bags.arrays import InstanceArray, check_bag
 from miue.bags.columns import ItemColumns
 from miue.bags.construct import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
 from miue.bags.coords import Coords
+from miue.bags.joined import bag_fields, fields_of_parts
 from miue.bags.labels import Labels, LabelSequence
 from miue.bags.ood_flags import OodFlags
-from miue.bags.segments import Segments
+from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import DataError
-
-
-@dataclass(frozen=True)
-class BagBatch:
-    """Some bags packed into one flat tensor, with their labels where these are known.
-
-    Attributes:
-        instances: features (N, D) or images (N, H, W, channels); uint8 images keep their bytes.
-        segments: which instance belongs to which bag.
-        labels: class of each bag; zero where ``labelled`` is false.
-        labelled: whether a bag's label is known.
-    """
-
-    instances: Shaped[Tensor, "N *shape"]
-    segments: Segments
-    labels: Int64[Tensor, "B"]
-    labelled: Bool[Tensor, "B"]
-
-    def to(self, device: torch.device | str) -> BagBatch:
-        """Return the same batch on ``device``."""
-        return BagBatch(
-            self.instances.to(device),
-            self.segments.to(device),
-            self.labels.to(device),
-            self.labelled.to(device),
-        )
-
-
-def as_float(instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N *shape"]:
-    """Return instances as a network takes them: float32, uint8 images (N, H, W, channels) scaled to [0, 1]."""
-    if instances.dtype == torch.uint8 and instances.dim() == 4:
-        return instances.to(torch.float32).div_(255)
-    return instances if instances.dtype in (torch.float32, torch.float64) else instances.to(torch.float32)
 
 
 @dataclass(frozen=True)
@@ -289,27 +257,7 @@ class BagDataset:
         >>> BagDataset.concatenate(parts).ids
         ('a', 'b')
         """
-        if not parts:
-            raise DataError(item="the parts", wanted="at least one dataset", got="none", fix="pass some bags")
-        names = max((part.class_names for part in parts), key=len)
-        parts = [part.with_classes(names) for part in parts]
-        _check_parts(parts)
-        lengths = np.array([len(part.instances) for part in parts], np.int64)
-        offsets = lengths.cumsum() - lengths
-        of_bags = ItemColumns.concatenate([part.columns for part in parts])
-        of_instances = ItemColumns.concatenate([part._all_instance_columns() for part in parts])
-        return cls(
-            instances=chain([part.instances for part in parts]),
-            starts=np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=True)]),
-            sizes=np.concatenate([part.sizes for part in parts]),
-            ids=tuple(name for part in parts for name in part.ids),
-            splits=tuple(split for part in parts for split in part.splits),
-            instance_labels=of_instances.labels,
-            instance_is_ood=of_instances.is_ood,
-            coords=of_instances.coords,
-            class_names=names,
-            **_bag_fields(of_bags),
-        )
+        return cls(**fields_of_parts(parts))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -339,11 +287,11 @@ class BagDataset:
     @property
     def instance_columns(self) -> ItemColumns:
         """What is known of each instance of these bags, in their order."""
-        known = self._all_instance_columns().subset(self.positions)
+        known = self.all_instance_columns().subset(self.positions)
         sets = np.repeat(np.array(self.ood_sets, object), self.sizes)
         return replace(known, ood_sets=np.where(known.is_ood.out_of_distribution, sets, ""))
 
-    def _all_instance_columns(self) -> ItemColumns:
+    def all_instance_columns(self) -> ItemColumns:
         """Return what is known of each of the M instances, of bags or not; sets are those of bags."""
         nothing = np.full(len(self.instance_labels), "", object)
         return ItemColumns(self.instance_labels, self.instance_is_ood, nothing, coords=self.coords)
@@ -353,6 +301,12 @@ class BagDataset:
         """C: named classes, or one more than the highest label, at least two."""
         highest = int(self.labels.values[self.labels.known].max(initial=1))
         return max(len(self.class_names), highest + 1)
+
+    @property
+    def patient_groups(self) -> tuple[str, ...]:
+        """The patient of each bag, its own name where that is unknown: bags of one group belong together."""
+        patients = self.ids if self.patients is None else self.patients
+        return tuple(patient or name for patient, name in zip(patients, self.ids, strict=True))
 
     @property
     def without_coords(self) -> tuple[str, ...]:
@@ -371,7 +325,7 @@ class BagDataset:
             sizes=self.sizes[chosen],
             ids=tuple(self.ids[i] for i in chosen),
             splits=tuple(self.splits[i] for i in chosen),
-            **_bag_fields(self.columns.subset(chosen)),
+            **bag_fields(self.columns.subset(chosen)),
         )
 
     def split(self, name: str) -> BagDataset:
@@ -437,45 +391,3 @@ class BagDataset:
             torch.from_numpy(labels.values),
             torch.from_numpy(labels.known),
         )
-
-
-def _bag_fields(columns: ItemColumns) -> dict[str, Any]:
-    """Return the fields of a dataset that hold the columns of its bags."""
-    return {
-        "labels": columns.labels,
-        "is_ood": columns.is_ood,
-        "ood_sets": tuple(columns.ood_sets.tolist()),
-        "patients": None if columns.patients is None else tuple(columns.patients.tolist()),
-        "patch_sizes": columns.patch_sizes,
-    }
-
-
-def _check_parts(parts: Sequence[BagDataset]) -> None:
-    """Raise unless the parts can be one dataset.
-
-    Raises:
-        DataError: a bag in two of them, or instances of different shapes or kinds.
-    """
-    ids = [name for part in parts for name in part.ids]
-    if len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        repeated = next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-        raise DataError(
-            item=f"bag {repeated!r}",
-            wanted="each bag in one part",
-            got="the same id in two",
-            fix="rename one of the two, or leave it out",
-        )
-    first = parts[0].instances
-    for part in parts:
-        kind, wanted = (
-            f"{'bytes' if array.dtype == np.uint8 else 'numbers'} of shape {tuple(array.shape[1:])}"
-            for array in (part.instances, first)
-        )
-        if kind != wanted:
-            raise DataError(
-                item=f"the bags of {part.ids[0]!r}" if part.ids else "an empty part",
-                wanted=f"instances that are {wanted}, as in the first part",
-                got=kind,
-                fix="use one feature extractor for all bags",
-            )

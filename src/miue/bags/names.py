@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Protocol, runtime_checkable
 
 from miue.common.errors import DataError
 from miue.common.parts import READERS
@@ -88,23 +87,3 @@ def _unclear(name: str, source: str, wanted: str, found: Sequence[str]) -> DataE
         got=f"{found[0]!r} and {found[1]!r}, which differ in the ending alone",
         fix="write the names as the bags have them",
     )
-
-
-@runtime_checkable
-class HavingPatients(Protocol):
-    """Bags with names and, where known, patients."""
-
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """Name of each bag."""
-
-    @property
-    def patients(self) -> tuple[str, ...] | None:
-        """Patient of each bag, "" where unknown."""
-
-
-def patients_of(bags: HavingPatients) -> tuple[str, ...]:
-    """Return the patient of each bag: its own name where the patient is not known."""
-    if bags.patients is None:
-        return bags.ids
-    return tuple(patient or name for patient, name in zip(bags.patients, bags.ids, strict=True))

@@ -11,8 +11,6 @@ from jaxtyping import Bool, Int64
 
 from miue.common.errors import DataError
 
-UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown")
-
 
 @dataclass(frozen=True)
 class OodFlags:
@@ -84,31 +82,3 @@ class OodFlags:
 
     def __getitem__(self, index: Any) -> OodFlags:
         return OodFlags(self.values[index], self.known[index])
-
-
-def with_named_sets(flags: OodFlags, names: Sequence[str] | np.ndarray, table: str) -> tuple[OodFlags, np.ndarray]:
-    """Return flags and names of out-of-distribution sets that agree with each other.
-
-    A named set says that an item is out of distribution where its flag is unknown; "ood" is the set of an item
-    that is out of distribution and names none.
-
-    Args:
-        flags: of the rows of a table.
-        names: its column ``ood_set``.
-        table: for messages.
-
-    Raises:
-        DataError: a set is named for a row that is said to be in distribution.
-    """
-    texts = ["" if str(name).strip().lower() in UNKNOWN_WORDS else str(name).strip() for name in names]
-    sets = np.array(texts, object)
-    wrong = np.flatnonzero((sets != "") & flags.in_distribution)
-    if len(wrong):
-        raise DataError(
-            item=f"table {table!r}, row {wrong[0] + 1}, column 'ood_set'",
-            wanted="nothing where is_ood is false",
-            got=repr(str(sets[wrong[0]])),
-            fix="empty the cell, or write true into is_ood",
-        )
-    agreed = OodFlags(flags.values | (sets != ""), flags.known | (sets != ""))
-    return agreed, np.where(agreed.out_of_distribution & (sets == ""), "ood", sets).astype(object)

@@ -6,10 +6,11 @@ D features, K attention columns.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from miue.common.errors import DataError
@@ -156,3 +157,36 @@ def segment_weighted_sum(
         pairs = zip(weights.split(sizes), values.split(sizes), strict=True)
         return torch.stack([weight.T @ value for weight, value in pairs])
     return segment_sum(weights.unsqueeze(2) * values.unsqueeze(1), segments)
+
+
+@dataclass(frozen=True)
+class BagBatch:
+    """Some bags packed into one flat tensor, with their labels where these are known.
+
+    Attributes:
+        instances: features (N, D) or images (N, H, W, channels); uint8 images keep their bytes.
+        segments: which instance belongs to which bag.
+        labels: class of each bag; zero where ``labelled`` is false.
+        labelled: whether a bag's label is known.
+    """
+
+    instances: Shaped[Tensor, "N *shape"]
+    segments: Segments
+    labels: Int64[Tensor, "B"]
+    labelled: Bool[Tensor, "B"]
+
+    def to(self, device: torch.device | str) -> BagBatch:
+        """Return the same batch on ``device``."""
+        return BagBatch(
+            self.instances.to(device),
+            self.segments.to(device),
+            self.labels.to(device),
+            self.labelled.to(device),
+        )
+
+
+def as_float(instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N *shape"]:
+    """Return instances as a network takes them: float32, uint8 images (N, H, W, channels) scaled to [0, 1]."""
+    if instances.dtype == torch.uint8 and instances.dim() == 4:
+        return instances.to(torch.float32).div_(255)
+    return instances if instances.dtype in (torch.float32, torch.float64) else instances.to(torch.float32)

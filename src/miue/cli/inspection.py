@@ -11,11 +11,11 @@ from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration
 from miue.common.errors import StorageError
 from miue.common.files import read_json
+from miue.common.tables import read_text_columns
 from miue.common.terminal import TextTable
 from miue.io.folders.listing import describe_bag_files
 from miue.io.tables.long_table import is_long_table
 from miue.model.config import Component
-from miue.predictions.csv import read_text_columns
 
 if TYPE_CHECKING:
     from miue.model.model import SavedConfig
@@ -109,9 +109,9 @@ def _show(value: Any) -> str:
 
 
 def _describe_table(path: Path) -> dict[str, Any]:
-    from miue.io.tables.bag_table import open_table
+    from miue.io.load import load_bags
 
-    opened = open_table(path, skip_bad=True)
+    opened = load_bags(path, skip_bad=True)
     facts = {"kind": "long table", "path": str(path), **_facts_of(opened.bags), "split": _splits_of(opened.bags)}
     problems = [f"{one.bag}: {one.reason}" for one in opened.left_out]
     return {**facts, "bags that cannot be used": problems} if problems else facts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import signal
 import sys
@@ -65,4 +64,4 @@ def _lines(path: Path, *, header: bool = True) -> int:
     if not path.exists():
         return 0
     with path.open(newline="", encoding="utf-8") as file:
-        return max(0, sum(1 for _ in csv.reader(file)) - header)
+        return max(0, sum(1 for _ in file) - header)

@@ -15,7 +15,7 @@ from miue.common.errors import first_few
 from miue.common.terminal import say
 
 if TYPE_CHECKING:
-    from miue.io.load import LoadedBags
+    from miue.io.loaded import LoadedBags
 
 BAGS_HELP = "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays), or long table (CSV, Parquet)."
 
@@ -108,27 +108,27 @@ def open_bags(
         ConfigError: an option that does not fit what lies at ``path``.
         DataError, StorageError: bags that cannot be used.
     """
+    from miue.io.checks import check_values as check
     from miue.io.load import load_bags
 
-    return load_bags(
+    columns = {"bag_id": source.id_column, "label": source.label_column, "patient": source.patient_column}
+    loaded = load_bags(
         path,
         labels=source.labels,
         splits=None if source.splits == "none" else source.splits,
         instance_labels=source.instance_labels,
         fold=source.fold,
         classes=[name.strip() for name in source.classes.split(",")] if source.classes else (),
-        id_column=source.id_column,
-        label_column=source.label_column,
-        patient_column=source.patient_column,
+        columns={name: column for name, column in columns.items() if column is not None},
         slide_table=source.slide_table,
         microns_per_pixel=source.mpp,
         instance_shape=instance_shape,
         validation_share=validation_share if source.splits is None else None,
-        check_values=check_values,
         coords_for=coords_for,
         skip_bad=source.skip_bad,
         progress=progress,
     )
+    return check(loaded, skip_bad=source.skip_bad, progress=progress) if check_values else loaded
 
 
 def say_left_out(opened: LoadedBags) -> None:

@@ -108,7 +108,7 @@ def for_each_slide(
     """
     from rich.progress import Progress
 
-    from miue.common.errors import DataError, MiueError
+    from miue.common.errors import MiueError, lacking
     from miue.common.files import remove_temporaries
     from miue.common.locks import locked
 
@@ -146,7 +146,7 @@ def for_each_slide(
     for reason in failed:
         say(f"left out: {reason}", err=True)
     if not written + kept:
-        raise DataError(item="the slides", wanted="at least one with tissue", got="none", fix="see the list above")
+        raise lacking("the slides", "at least one with tissue", "see the list above")
     already = f", {kept:,} were there already" if kept else ""
     say(f"{written:,} slides {done} {patches:,} patches{already}: {out}")
 
@@ -157,19 +157,21 @@ def refuse_same_names(slides: list[Path]) -> None:
     Raises:
         DataError: two of one name.
     """
-    from miue.common.errors import DataError
+
+    from miue.common.errors import repeated
 
     names = [slide.stem for slide in slides]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise DataError(
-            item=f"slide {twice[0]!r}",
-            wanted="slides of different names",
-            got=f"{names.count(twice[0])} of this name",
-            fix="cut them into different folders",
+        raise repeated(
+            f"slide {twice[0]!r}",
+            "slides of different names",
+            names.count(twice[0]),
+            "cut them into different folders",
         )
 
 
 def _made_otherwise(target: Path) -> Exception:
+
     from miue.common.errors import StorageError
 
     return StorageError(

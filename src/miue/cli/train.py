@@ -21,7 +21,7 @@ from miue.cli.options import (
     validation_share,
 )
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
-from miue.common.errors import ConfigError
+from miue.common.errors import one_of_two
 from miue.common.terminal import say
 
 
@@ -72,9 +72,7 @@ def train(
 
     options, settings = parse_settings(setting or [], {"seed": seed})
     if resume and overwrite:
-        raise ConfigError(
-            item="--resume with --overwrite", wanted="one of the two", got="both", fix="leave one out"
-        )
+        raise one_of_two("--resume with --overwrite")
     torch_device(device)
     in_files = not (bags / "store.json").exists()
     share = validation_share(settings) if in_files else None

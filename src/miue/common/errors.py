@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from miue.common.escapes import shortened, visible
 
@@ -62,6 +63,48 @@ def cannot_write(path: Path, error: Exception) -> StorageError:
     return StorageError(
         item=f"{str(path)!r}", wanted="to write it whole", got=got, fix=f"{fix}; nothing half-written was left"
     )
+
+
+def no_such_file(item: str, fix: str = "check the path") -> StorageError:
+    """Return the error for a file that is not there."""
+    return StorageError(item=item, wanted="an existing file", got="no such file", fix=fix)
+
+
+def not_readable(item: str, wanted: str, error: Exception, fix: str) -> StorageError:
+    """Return the error for a file that a library could not read, or that is damaged, in its own words."""
+    got = shortened(str(error).split("\n")[0] or type(error).__name__)
+    return StorageError(item=item, wanted=wanted, got=got, fix=fix)
+
+
+def not_a_folder(path: Path, wanted: str, fix: str = "check the path") -> StorageError:
+    """Return the error for a folder that is not there, is a file, or lacks what makes it the one wanted."""
+    got = "a folder without it" if path.is_dir() else "a file" if path.exists() else "no such folder"
+    return StorageError(item=repr(str(path)), wanted=wanted, got=got, fix=fix)
+
+
+def missing_column(item: str, wanted: str, columns: Iterable[str], fix: str) -> DataError:
+    """Return the error for a table that lacks a column."""
+    return DataError(item=item, wanted=wanted, got=f"columns {first_few(columns, 12)}", fix=fix)
+
+
+def lacking(item: str, wanted: str, fix: str = "check the file") -> DataError:
+    """Return the error for data of which something must be there and nothing is."""
+    return DataError(item=item, wanted=wanted, got="none", fix=fix)
+
+
+def repeated(item: str, wanted: str, count: int, fix: str = "keep one of them") -> DataError:
+    """Return the error for what is there several times and may be there once."""
+    return DataError(item=item, wanted=wanted, got=f"{count}", fix=fix)
+
+
+def one_of_two(item: str, got: str = "both", fix: str = "leave one out") -> ConfigError:
+    """Return the error for two options of which exactly one can be used."""
+    return ConfigError(item=item, wanted="one of the two", got=got, fix=fix)
+
+
+def wrong_shape(item: str, wanted: str, array: Any, fix: str) -> StorageError:
+    """Return the error for an array of another shape or type than it must have."""
+    return StorageError(item=item, wanted=wanted, got=f"{array.dtype} {tuple(array.shape)}", fix=fix)
 
 
 def out_of_range(item: str, wanted: str, got: object) -> ConfigError:

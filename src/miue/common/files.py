@@ -12,8 +12,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import StorageError, cannot_write
+from miue.common.errors import StorageError, cannot_write, no_such_file, not_readable
 from miue.common.locks import locked
+
+INFLATES_AT_MOST = 64  # features compress to a half, sparse ones and images with an empty ground to a thirtieth
+ROOM = 64 << 20  # bytes that any file may claim: what is small may be as empty as it likes
+
+
+def can_hold(path: Path, claimed: int) -> bool:
+    """Return whether a file may become as many bytes as it claims to hold."""
+    return claimed <= path.stat().st_size * INFLATES_AT_MOST + ROOM
 
 
 @contextmanager
@@ -117,36 +125,18 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
     Raises:
         StorageError: missing, or not a JSON object of text that can be written again.
     """
+    item, fix = f"{what} {str(path)!r}", "the file is damaged or not what it claims to be; make it again"
     try:
         text = path.read_text("utf-8")
         content = json.loads(text)
         if "\\u" in text:  # an escape may spell half a character, which no file and no terminal takes
             json.dumps(content, ensure_ascii=False).encode("utf-8")
     except FileNotFoundError as error:
-        raise StorageError(
-            item=f"{what} {str(path)!r}",
-            wanted="an existing file",
-            got="no such file",
-            fix="check the path, or make it first",
-        ) from error
-    except (
-        OSError,
-        ValueError,
-        RecursionError,
-    ) as error:
-        raise StorageError(
-            item=f"{what} {str(path)!r}",
-            wanted="readable JSON",
-            got=str(error),
-            fix="the file is damaged or not what it claims to be; make it again",
-        ) from error
+        raise no_such_file(item, "check the path, or make it first") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise not_readable(item, "readable JSON", error, fix) from error
     if not isinstance(content, dict):
-        raise StorageError(
-            item=f"{what} {str(path)!r}",
-            wanted="a JSON object",
-            got=type(content).__name__,
-            fix="the file is not what it claims to be; make it again",
-        )
+        raise StorageError(item=item, wanted="a JSON object", got=type(content).__name__, fix=fix)
     return content
 
 

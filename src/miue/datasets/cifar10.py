@@ -7,13 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import unknown_name
 from miue.datasets.color_images import read_cifar10, read_foreign
 from miue.datasets.ood_splits import splits_with_foreign
 
-TARGET = 9
 SIZES = {"train": 6000, "validation": 1000, "test": 2000}
-SEEDS = {"train": 98, "validation": 97, "test": 96}
 OOD_SOURCES = ("svhn", "dtd")
 
 
@@ -44,16 +41,12 @@ def cifar10_bags(
         ConfigError: no such split or foreign source.
         StorageError: files are missing or damaged.
     """
-    for name in ood:
-        if name not in OOD_SOURCES:
-            raise unknown_name("OOD source", name, OOD_SOURCES)
     return splits_with_foreign(
         partial(read_cifar10, Path(source)),
         partial(read_foreign, Path(source)),
-        target=TARGET,
-        seeds=SEEDS,
         sizes=sizes,
         splits=splits,
         ood=ood,
+        ood_sources=OOD_SOURCES,
         ood_ratio=ood_ratio,
     )

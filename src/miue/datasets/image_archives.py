@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from miue.common.errors import StorageError
+from miue.common.errors import not_readable
 from miue.io.formats.arrays import UNREADABLE, read_member_header
 
 
@@ -23,9 +23,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (*UNREADABLE, Image.DecompressionBombError) as error:
-        raise StorageError(
-            item=f"{str(path)!r}", wanted="a whole, readable file", got=str(error), fix="get the file again"
-        ) from error
+        raise not_readable(f"{str(path)!r}", "a whole, readable file", error, "get the file again") from error
 
 
 class Archive(Mapping[str, np.ndarray]):

@@ -10,14 +10,11 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import unknown_name
 from miue.datasets.drawing import Pool, draw_bags
 from miue.datasets.image_files import has_split, read_images
-from miue.datasets.ood_splits import splits_with_foreign
+from miue.datasets.ood_splits import SEEDS, TARGET, splits_with_foreign
 
-TARGET = 9
 SIZES = {"train": 500, "validation": 100, "test": 1000}
-SEEDS = {"train": 98, "validation": 97, "test": 96}
 OOD_SOURCES = ("fmnist", "kmnist")
 
 
@@ -49,17 +46,13 @@ def mnist_bags(
         ConfigError: no such split or foreign source.
         StorageError: files are missing or damaged.
     """
-    for name in ood:
-        if name not in OOD_SOURCES:
-            raise unknown_name("OOD source", name, OOD_SOURCES)
     return splits_with_foreign(
         partial(read_images, Path(source), "mnist"),
         partial(_foreign_images, Path(source)),
-        target=TARGET,
-        seeds=SEEDS,
         sizes=sizes,
         splits=splits,
         ood=ood,
+        ood_sources=OOD_SOURCES,
         ood_ratio=ood_ratio,
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, not_readable
 from miue.datasets.image_archives import Archive
 from miue.io.formats.arrays import UNREADABLE
 
@@ -34,11 +34,11 @@ def musk_bags(source: Path, number: int) -> BagDataset:
             if features.ndim != 2 or {array.ndim for array in (bag, labels, ids)} != {1}:
                 raise ValueError(f"arrays of shapes {features.shape}, {bag.shape}, {labels.shape}, {ids.shape}")
     except UNREADABLE as error:
-        raise StorageError(
-            item=f"{str(path)!r}",
-            wanted=f"an archive with {', '.join(names)}",
-            got=str(error),
-            fix="pass the folder with musk.npz as --source",
+        raise not_readable(
+            f"{str(path)!r}",
+            f"an archive with {', '.join(names)}",
+            error,
+            "pass the folder with musk.npz as --source",
         ) from error
     if len(features) != len(bag) or len(labels) != len(ids) or set(bag.tolist()) != set(range(len(ids))):
         raise DataError(

@@ -10,16 +10,18 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import unknown_name
 from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_foreign_instances
 
+TARGET = 9
+SEEDS = {"train": 98, "validation": 97, "test": 96}
+
 
 def splits_with_foreign(
     read: Callable[[str], Pool],
     read_foreign: Callable[[str], tuple[str, Pool]],
     *,
-    target: int,
-    seeds: Mapping[str, int],
     sizes: Mapping[str, int],
     splits: Sequence[str],
     ood: Sequence[str] = (),
+    ood_sources: Sequence[str] = (),
     ood_ratio: float = 1.0,
 ) -> BagDataset:
     """Draw the bags of each split; the test split holds n of its own, then n foreign ones per source.
@@ -32,56 +34,52 @@ def splits_with_foreign(
     Args:
         read: returns the images of the source's "train" or "test" split.
         read_foreign: returns the name of the set that a foreign source makes, and its images.
-        target: the positive class.
-        seeds: random state of each split.
         sizes: number of bags of each split.
         splits: which splits to draw; all but "test" draw from the source's train split.
         ood: foreign sources of the test split.
+        ood_sources: those that there are.
         ood_ratio: share of each foreign bag's instances that is foreign, 0 to 1.
 
     Raises:
-        ConfigError: no such split.
+        ConfigError: no such split or foreign source.
     """
     for split in splits:
-        if split not in seeds:
-            raise unknown_name("split", split, seeds)
+        if split not in SEEDS:
+            raise unknown_name("split", split, SEEDS)
+    for name in ood:
+        if name not in ood_sources:
+            raise unknown_name("OOD source", name, ood_sources)
     parts: dict[str, list[BagDataset]] = {}
     training = {split: sizes[split] for split in splits if split != "test"}
     if training:
-        parts |= _training_bags(read("train"), training, target, seeds)
+        parts |= _training_bags(read("train"), training)
     if "test" in splits:
-        parts["test"] = _test_bags(
-            read("test"), sizes["test"], target, seeds["test"], ood, ood_ratio, read_foreign
-        )
+        parts["test"] = _test_bags(read("test"), sizes["test"], ood, ood_ratio, read_foreign)
     return BagDataset.concatenate([part for split in splits for part in parts[split]])
 
 
-def _training_bags(
-    pool: Pool, sizes: Mapping[str, int], target: int, seeds: Mapping[str, int]
-) -> dict[str, list[BagDataset]]:
+def _training_bags(pool: Pool, sizes: Mapping[str, int]) -> dict[str, list[BagDataset]]:
     parts = {}
     for split, count in sizes.items():
-        drawn = draw_bags(np.random.RandomState(seeds[split]), pool.labels == target, count)
-        parts[split] = [drawn_dataset(drawn, pool, target, split=split)]
+        drawn = draw_bags(np.random.RandomState(SEEDS[split]), pool.labels == TARGET, count)
+        parts[split] = [drawn_dataset(drawn, pool, TARGET, split=split)]
     return parts
 
 
 def _test_bags(
     pool: Pool,
     count: int,
-    target: int,
-    seed: int,
     ood: Sequence[str],
     ratio: float,
     read_foreign: Callable[[str], tuple[str, Pool]],
 ) -> list[BagDataset]:
-    random = np.random.RandomState(seed)
-    drawn = draw_bags(random, pool.labels == target, 2 * count if ood else count)
+    random = np.random.RandomState(SEEDS["test"])
+    drawn = draw_bags(random, pool.labels == TARGET, 2 * count if ood else count)
     state = random.get_state()
-    parts = [drawn_dataset(drawn[:count], pool, target, split="test")]
+    parts = [drawn_dataset(drawn[:count], pool, TARGET, split="test")]
     for name in ood:
         set_name, foreign = read_foreign(name)
         random.set_state(state)
         replaced = with_foreign_instances(random, drawn[count:], len(foreign.instances), ratio)
-        parts.append(drawn_dataset(replaced, pool, target, split="test", ood_set=set_name, foreign=foreign))
+        parts.append(drawn_dataset(replaced, pool, TARGET, split="test", ood_set=set_name, foreign=foreign))
     return parts

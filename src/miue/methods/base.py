@@ -10,8 +10,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from miue.bags.dataset import BagBatch
-from miue.bags.segments import Segments
+from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError, unknown_name
 from miue.distributions import PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy

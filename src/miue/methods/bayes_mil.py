@@ -10,8 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, softplus
 
-from miue.bags.dataset import BagBatch
-from miue.bags.segments import Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
+from miue.bags.segments import BagBatch, Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
 from miue.common.errors import ConfigError
 from miue.common.option_types import Width
 from miue.common.seeds import seed_of

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags.dataset import BagBatch
+from miue.bags.segments import BagBatch
 from miue.methods.base import Method
 from miue.methods.mc_dropout import positive_count
 from miue.methods.softmax import Softmax

@@ -7,7 +7,7 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.bags.dataset import BagBatch
+from miue.bags.segments import BagBatch
 from miue.common.errors import unknown_name
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ACTIVATIONS, to_alpha

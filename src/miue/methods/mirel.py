@@ -8,8 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.bags.dataset import BagBatch
-from miue.bags.segments import Segments
+from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.option_types import Width
 from miue.distributions import Dirichlet, PredictiveDistribution

@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from miue.bags.dataset import BagBatch
+from miue.bags.segments import BagBatch
 from miue.distributions import Categorical, PredictiveDistribution
 from miue.methods.base import Method
 

@@ -13,8 +13,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from miue.bags.batches import READ_AHEAD, ordered_batches, read_ahead
-from miue.bags.dataset import BagBatch, BagDataset
-from miue.bags.segments import Segments
+from miue.bags.dataset import BagDataset
+from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import torch_device
 from miue.common.errors import DataError, MiueError
 from miue.common.progress import bar

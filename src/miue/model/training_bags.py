@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import re
 from collections.abc import Mapping, Set
@@ -12,10 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import key_of, patients_of
+from miue.bags.names import key_of
 from miue.common.errors import StorageError
-from miue.common.files import atomic_file
-from miue.predictions.csv import read_text_columns
+from miue.common.tables import read_text_columns, write_rows
 
 FILE = "splits.csv"
 COLUMNS = ("bag_id", "patient", "label", "fold_0", "content")
@@ -69,8 +67,7 @@ class TrainingBags:
 
     def save(self, folder: Path) -> None:
         """Write the bags into the folder of a model."""
-        with atomic_file(folder / FILE) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([COLUMNS, *self.rows])
+        write_rows(folder / FILE, COLUMNS, self.rows)
 
     def compare(self, bags: BagDataset) -> PartsOfRun:
         """Return what each of ``bags`` was to the training.
@@ -88,7 +85,7 @@ class TrainingBags:
         patients_in: dict[str, set[str]] = {}
         for _, patient, _, part, _ in self.rows:
             patients_in.setdefault(patient, set()).add(part)
-        return PartsOfRun(bags.ids, tuple(parts), patients_of(bags), patients_in)
+        return PartsOfRun(bags.ids, tuple(parts), bags.patient_groups, patients_in)
 
     def _compare_contents(self, bags: BagDataset) -> PartsOfRun:
         """Return the same for bags that are numbered: by what they hold, and by patients that have a name."""
@@ -98,7 +95,7 @@ class TrainingBags:
         for _, patient, _, part, _ in self.rows:
             if not NUMBERED.fullmatch(patient):
                 patients_in.setdefault(patient, set()).add(part)
-        return PartsOfRun(bags.ids, parts, patients_of(bags), patients_in)
+        return PartsOfRun(bags.ids, parts, bags.patient_groups, patients_in)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from miue.bags.dataset import as_float
-from miue.bags.segments import Segments
+from miue.bags.segments import Segments, as_float
 from miue.common.errors import ConfigError
 from miue.networks.encoders.base import Encoder
 

@@ -21,7 +21,7 @@ from shapely.geometry.base import BaseGeometry
 from shapely.strtree import STRtree
 
 from miue.bags.coords import LARGEST_COORD
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, StorageError, lacking, not_readable
 
 LEAST_TUMOUR = 0.2  # share of a patch's area; Liu & Ji 2024
 SUFFIXES = (".xml", ".geojson", ".json")
@@ -98,11 +98,10 @@ def read_tumour(path: Path, groups: Groups = Groups()) -> BaseGeometry:
             )
         areas[meaning].append(drawn)
     if not areas["positive"]:
-        raise DataError(
-            item=f"annotation {str(path)!r}",
-            wanted="a polygon of tumour",
-            got="none",
-            fix="remove the file where the slide has no tumour, and pass --unannotated negative",
+        raise lacking(
+            f"annotation {str(path)!r}",
+            "a polygon of tumour",
+            "remove the file where the slide has no tumour, and pass --unannotated negative",
         )
     tumour = union_all(areas["positive"]).difference(union_all(areas["excluded"]))
     if not tumour.area > 0:
@@ -219,9 +218,4 @@ def _mended(outlined: BaseGeometry) -> BaseGeometry:
 
 
 def _unreadable(path: Path, wanted: str, error: Exception) -> StorageError:
-    return StorageError(
-        item=f"annotation {str(path)!r}",
-        wanted=wanted,
-        got=str(error) or type(error).__name__,
-        fix="export the annotation again",
-    )
+    return not_readable(f"annotation {str(path)!r}", wanted, error, "export the annotation again")

@@ -23,7 +23,7 @@ from jaxtyping import Float32, UInt8
 from torch import Tensor
 
 from miue.common.devices import torch_device
-from miue.common.errors import ModelError, StorageError, unknown_name
+from miue.common.errors import ModelError, not_readable, unknown_name
 from miue.pathology.color_texture import NAME, colour_texture
 
 EXPORTED = ".pt2"
@@ -81,9 +81,7 @@ def network_encoder(
     try:
         digest = hashlib.sha256(path.read_bytes()).hexdigest()
     except OSError as error:
-        raise StorageError(
-            item=f"encoder {str(path)!r}", wanted="a readable file", got=str(error), fix="check the path"
-        ) from error
+        raise not_readable(f"encoder {str(path)!r}", "a readable file", error, "check the path") from error
     network = _exported(path, target) if path.suffix == EXPORTED else _scripted(path, target)
     mean, deviation = (
         torch.tensor(values, device=target)[:, None, None] for values in NORMALISATIONS[normalisation]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
-from miue.common.errors import DataError
-from miue.common.files import atomic_file
+from miue.common.errors import lacking
+from miue.common.tables import write_rows
 from miue.pathology.annotations import LEAST_TUMOUR, Groups, find_annotation, is_tumour, read_tumour, tumour_share
 from miue.pathology.tile_files import read_tiles
 
@@ -50,11 +49,10 @@ def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
     outline = find_annotation(how.annotations, features.stem)
     if outline is None:
         if not how.unannotated_negative:
-            raise DataError(
-                item=f"slide {features.stem!r}",
-                wanted=f"an annotation {features.stem}.xml or .geojson in {str(how.annotations)!r}",
-                got="none",
-                fix="pass --unannotated negative if slides without one have no tumour, or --unannotated skip",
+            raise lacking(
+                f"slide {features.stem!r}",
+                f"an annotation {features.stem}.xml or .geojson in {str(how.annotations)!r}",
+                "pass --unannotated negative if slides without one have no tumour, or --unannotated skip",
             )
         return np.zeros(len(tiles.coords), np.int64)
     share = tumour_share(read_tumour(outline, how.groups), tiles.coords, tiles.step)
@@ -62,9 +60,6 @@ def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
 
 
 def write_patch_labels(path: Path, labels: Iterable[tuple[str, Int64[np.ndarray, "n"]]]) -> None:
-    """Write labels of slides, given one after the other, as CSV; whole or not at all."""
-    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(COLUMNS)
-        for slide, values in labels:
-            writer.writerows((slide, instance, int(label)) for instance, label in enumerate(values))
+    """Write labels of slides, one slide after the other, as CSV; whole or not at all."""
+    rows = [(slide, instance, int(label)) for slide, values in labels for instance, label in enumerate(values)]
+    write_rows(path, COLUMNS, rows)

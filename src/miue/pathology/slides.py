@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.common.errors import ConfigError, StorageError
+from miue.common.errors import ConfigError, StorageError, not_readable
 
 SUFFIXES = (
     *(".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".scn", ".svslide", ".bif", ".vms", ".vmu", ".czi", ".dcm"),
@@ -55,11 +55,8 @@ def open_slide(path: Path) -> Iterator[Any]:
         with openslide.OpenSlide(str(path)) as slide:
             yield slide
     except (openslide.OpenSlideError, OSError) as error:
-        raise StorageError(
-            item=f"slide {str(path)!r}",
-            wanted="an image that OpenSlide reads",
-            got=str(error) or type(error).__name__,
-            fix="check that the file is whole",
+        raise not_readable(
+            f"slide {str(path)!r}", "an image that OpenSlide reads", error, "check that the file is whole"
         ) from error
 
 

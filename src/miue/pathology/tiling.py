@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float32, Int64, UInt8
 
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, lacking
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import microns_per_pixel, open_slide, thumbnail
 from miue.pathology.tile_files import Tiles, read_about, write_features
@@ -69,11 +69,10 @@ def tiles_of(slide: Any, path: Path, tiling: Tiling) -> Tiles:
     step = round(tiling.patch_px * of_slide / tiling.magnification)
     coords = tissue_grid(tissue_mask(thumbnail(slide, LONGEST)), tuple(slide.dimensions), step, tiling.tissue)
     if not len(coords):
-        raise DataError(
-            item=f"slide {str(path)!r}",
-            wanted=f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
-            got="none",
-            fix="look at the slide; lower --tissue or --patch-px, or pass --skip-bad",
+        raise lacking(
+            f"slide {str(path)!r}",
+            f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
+            "look at the slide; lower --tissue or --patch-px, or pass --skip-bad",
         )
     about = {
         "level0_magnification": of_slide,

@@ -24,14 +24,14 @@ import numpy as np
 import torch
 from jaxtyping import Float64
 
-from miue.bags.coords import Coords
 from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags, with_named_sets
-from miue.common.errors import DataError, StorageError
-from miue.common.files import atomic_file, atomic_folder, check_format, read_json, write_json
+from miue.bags.ood_flags import OodFlags
+from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
+from miue.common.errors import DataError, StorageError, missing_column
+from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.tables import read_columns, write_table
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, compute_measures
-from miue.predictions.csv import cell_of, flags_of, read_columns
 from miue.predictions.decisions import Decisions, calibrated_columns, label_sets_of
 from miue.predictions.patients import by_patient
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
@@ -39,6 +39,7 @@ from miue.predictions.table import SCORE_PREFIX, PredictionTable
 FORMAT = "miue-predictions"
 VERSION = 1
 COMPRESSED_FROM = 20_000  # rows
+TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "label_set"}
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,10 @@ def read_table(path: Path | str) -> PredictionTable:
         StorageError: missing or unreadable.
         DataError: columns that are missing or hold something else.
     """
-    return _table_from_columns(read_columns(Path(path)), str(path))
+    columns = read_columns(Path(path), TEXT)
+    if "bag_id" not in columns:
+        raise missing_column(f"table {str(path)!r}", "a column 'bag_id'", columns, "name the id column bag_id")
+    return _table_from_columns(columns, str(path))
 
 
 def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> PredictionTable:
@@ -188,8 +192,8 @@ def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> Predict
     distribution = _distribution(columns, name)
     labels = Labels.unknown(count)
     if "label" in columns:
-        labels = _labels(columns["label"], name, distribution.num_classes)
-    flags = flags_of(columns["is_ood"], name) if "is_ood" in columns else OodFlags.unknown(count)
+        labels = read_classes(columns["label"], name, "label", num_classes=distribution.num_classes)
+    flags = read_flags(columns["is_ood"], name) if "is_ood" in columns else OodFlags.unknown(count)
     is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", np.array([""] * count, object)), name)
     computed = compute_measures(distribution)
     scores: dict[str, np.ndarray] = {}
@@ -202,7 +206,7 @@ def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> Predict
     coords = None
     if instance is not None and {"x", "y"} <= set(columns):
         x, y = (_numbers_or_nan(columns[axis], axis, name) for axis in "xy")
-        coords = Coords.of_columns(x, y, name)
+        coords = read_coords(x, y, name)
     return PredictionTable(
         distribution=distribution,
         bag_ids=columns["bag_id"],
@@ -282,30 +286,6 @@ def _check_class_columns(columns: Mapping[str, np.ndarray], name: str) -> None:
             )
 
 
-def _labels(values: np.ndarray, name: str, num_classes: int) -> Labels:
-    distinct, places = np.unique(values.astype(str), return_inverse=True)
-    numbers = np.zeros(len(distinct), np.int64)
-    for position, text in enumerate(distinct):
-        number = _whole_number(text) if text else 0
-        if number is None or not 0 <= number < num_classes:
-            raise DataError(
-                item=cell_of(name, places, position, "label"),
-                wanted=f"a class index from 0 to {num_classes - 1}, or empty where unknown",
-                got=repr(str(text)),
-                fix="number classes as the probability columns do; mark out-of-distribution rows with is_ood",
-            )
-        numbers[position] = number
-    return Labels(numbers[places], (distinct != "")[places])
-
-
-def _whole_number(text: str) -> int | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return int(number) if number.is_integer() else None
-
-
 def _numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:
     numbers = _numbers_or_nan(values, column, name)
     bad = np.flatnonzero(~np.isfinite(numbers))
@@ -336,11 +316,5 @@ def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.nd
 
 
 def _write_csv(path: Path, table: PredictionTable, id_column: str = "bag_id") -> None:
-    import pyarrow as pa
-    from pyarrow import csv
-
-    compression = "gzip" if path.suffix == ".gz" else None
-    options = csv.WriteOptions(quoting_style="needed")
-    with atomic_file(path) as temporary, pa.output_stream(str(temporary), compression=compression) as stream:
-        written = table.to_arrow()
-        csv.write_csv(written.rename_columns([id_column, *written.column_names[1:]]), stream, options)
+    written = table.to_arrow()
+    write_table(path, written.rename_columns([id_column, *written.column_names[1:]]))

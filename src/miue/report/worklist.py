@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float64, Int64
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.errors import ConfigError
 from miue.common.escapes import escape_formula
-from miue.common.files import atomic_file, write_json
+from miue.common.files import write_json
+from miue.common.tables import write_rows
 from miue.pathology.export.patches import class_names
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
@@ -152,14 +153,8 @@ def write_worklist(path: Path | str, given: Worklist) -> None:
 
     It is meant for a spreadsheet: text that one would take for a formula gets an apostrophe before it.
     """
-    import csv
-
     path = Path(path)
-    with atomic_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.DictWriter(file, list(given.rows[0]))
-        writer.writeheader()
-        for row in given.rows:
-            writer.writerow({name: _cell(value) for name, value in row.items()})
+    write_rows(path, list(given.rows[0]), [list(map(_cell, row.values())) for row in given.rows])
     limits = {"judged": given.judged, "not judged": given.not_judged, "order": given.order}
     write_json(path.with_suffix(".json"), {**limits, **({"warning": given.warning} if given.warning else {})})
 

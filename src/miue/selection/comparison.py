@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.common.errors import DataError, StorageError
+from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import fold_columns
-from miue.predictions.csv import read_text_columns
 from miue.selection.cross_validation import Summary, Value, standard_error, summarise
 
 

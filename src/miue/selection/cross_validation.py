@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,9 +17,10 @@ from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.devices import torch_device
 from miue.common.errors import DataError, StorageError
-from miue.common.files import atomic_file, make_folder, read_json, remove_temporaries, write_json
+from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.locks import locked
 from miue.common.progress import bar
+from miue.common.tables import write_rows
 from miue.evaluation import Evaluation, evaluate
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
@@ -308,7 +308,4 @@ def _test_share(folds: Sequence[BagDataset]) -> float:
 
 
 def _write(path: Path, rows: Sequence[Value] | Sequence[Summary]) -> None:
-    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(asdict(rows[0])))
-        writer.writeheader()
-        writer.writerows(asdict(row) for row in rows)
+    write_rows(path, list(asdict(rows[0])), [list(asdict(row).values()) for row in rows])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from miue.common.errors import StorageError
-from miue.common.files import atomic_file
+from miue.common.tables import read_text_columns, write_rows
 from miue.common.weights import digest, weights_of, write_tensors
 from miue.methods import Method
-from miue.predictions.csv import read_text_columns
 from miue.training.module import TrainingModule
 
 MIN_DELTA = 1e-6  # an epoch improves when its criterion falls by more than this
@@ -184,10 +182,7 @@ class EpochLog(Callback):
         metrics = {key: float(trainer.callback_metrics[key]) for key in self.columns[1:-1]}
         rate = trainer.optimizers[0].param_groups[0]["lr"]
         self.rows.append({"epoch": trainer.current_epoch + 1, **metrics, "learning_rate": rate})
-        with atomic_file(self.path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, self.columns)
-            writer.writeheader()
-            writer.writerows(self.rows)
+        write_rows(self.path, self.columns, [[str(row[name]) for name in self.columns] for row in self.rows])
 
 
 class EpochProgress(Callback):

@@ -12,7 +12,8 @@ from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
-from miue.bags.dataset import BagBatch, BagDataset
+from miue.bags.dataset import BagDataset
+from miue.bags.segments import BagBatch
 from miue.common.errors import DataError
 from miue.common.seeds import seed_of
 from miue.methods import Method

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
@@ -15,53 +13,13 @@ from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, first_few
 from miue.common.progress import tracked
-from miue.io.folders.discovery import BagFiles, bag_files
+from miue.io.folders.discovery import BagFiles
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats import Contents, contents_of
-from miue.io.labels.join import LeftOut, refuse_or_skip
-
-
-@dataclass(frozen=True)
-class OpenedFolder:
-    """The bags of a folder.
-
-    Attributes:
-        bags: the dataset.
-        contents: what each of its files holds.
-        left_out: bags that are not in it.
-        not_read: which folder beside holds further bags, "" for none.
-    """
-
-    bags: BagDataset
-    contents: tuple[Contents, ...]
-    left_out: tuple[LeftOut, ...]
-    not_read: str = ""
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What to know of the folder and of its files, each once, with the number of files it is true of."""
-        of, notes = f"of {len(self.contents):,} files", [self.not_read] if self.not_read else []
-        said = Counter(text for one in self.contents for text in one.notes)
-        notes += [f"{text} ({count:,} {of})" for text, count in said.items()]
-        bare = [one.id for one in self.contents if one.coords is None]
-        if 0 < len(bare) < len(self.contents):
-            notes.append(
-                f"{len(bare):,} {of} without coords ({first_few(bare)}): their instances have no place on a slide"
-            )
-        return tuple(notes)
-
-
-def open_folder(
-    folder: Path, *, microns_per_pixel: float | None = None, skip_bad: bool = False, progress: bool = False
-) -> OpenedFolder:
-    """Return all bags of ``folder``, without labels; see ``open_files``."""
-    files = bag_files(folder)
-    how: dict[str, Any] = {"microns_per_pixel": microns_per_pixel, "skip_bad": skip_bad, "progress": progress}
-    return open_files(folder, files, tuple(files.by_id), **how)
+from miue.io.loaded import LeftOut, LoadedBags, refuse_or_skip
 
 
 def open_files(
-    folder: Path,
     files: BagFiles,
     names: Sequence[str],
     left_out: Sequence[LeftOut] = (),
@@ -70,11 +28,10 @@ def open_files(
     instance_shape: tuple[int, ...] | None = None,
     skip_bad: bool = False,
     progress: bool = False,
-) -> OpenedFolder:
-    """Return the bags of the files of some names, in their order.
+) -> LoadedBags:
+    """Return the bags of the files of some names, in their order, without labels.
 
     Args:
-        folder: where they are.
         files: files of CLAM, TRIDENT, STAMP or arrays.
         names: of the bags to open.
         left_out: bags that were left out before.
@@ -86,18 +43,45 @@ def open_files(
     Raises:
         DataError: a file that cannot be used, two of one name, a bag without a file, or no bag left.
     """
-    bad, found = list(left_out), []
+    contents, bad = read_contents(files, names, microns_per_pixel, instance_shape, progress=progress)
+    bad = [*left_out, *bad]
+    refuse_or_skip(files.folder, len(contents), bad, skip_bad=skip_bad)
+    return LoadedBags(make_dataset(contents), tuple(bad), tuple(_notes(files, contents)))
+
+
+def read_contents(
+    files: BagFiles,
+    names: Sequence[str],
+    microns_per_pixel: float | None = None,
+    instance_shape: tuple[int, ...] | None = None,
+    *,
+    progress: bool = False,
+) -> tuple[list[Contents], list[LeftOut]]:
+    """Return what the files of some names hold, as far as they are alike and can be used, and the other bags."""
+    bad, contents = [], []
     for name in tracked(names, "opening", shown=progress):
         try:
-            found.append(_usable(_only(files.by_id[name]), microns_per_pixel))
+            contents.append(_usable(_only(files.by_id[name]), microns_per_pixel))
         except MiueError as error:
             bad.append(LeftOut(name, str(error)))
-    found = _alike(_fitting(found, instance_shape, bad), bad)
-    refuse_or_skip(str(folder), len(found), bad, skip_bad=skip_bad)
-    return OpenedFolder(dataset_of(found), tuple(found), tuple(bad), files.not_read)
+    return _alike(_fitting(contents, instance_shape, bad), bad), bad
 
 
-def dataset_of(found: Sequence[Contents]) -> BagDataset:
+def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:
+    """Return what to know of the folder and of its files, each once, with the number of files it is true of."""
+    of = f"of {len(contents):,} files"
+    counts = Counter(text for one in contents for text in one.notes)
+    notes = [files.not_read] if files.not_read else []
+    notes += [f"{text} ({count:,} {of})" for text, count in counts.items()]
+    bare = [one.id for one in contents if one.coords is None]
+    if 0 < len(bare) < len(contents):
+        notes.append(
+            f"{len(bare):,} {of} without coords ({first_few(bare)}): their instances have no place on a slide"
+        )
+    return notes
+
+
+def make_dataset(found: Sequence[Contents]) -> BagDataset:
     """Return the bags of files that are alike, one each, without labels; features stay in the files."""
     sizes = np.array([one.size for one in found], np.int64)
     dtypes = {one.dtype for one in found}

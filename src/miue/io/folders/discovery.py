@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from miue.common.errors import DataError, first_few
+from miue.common.errors import DataError, first_few, not_a_folder
 from miue.io.formats.registry import READERS
 
 NO_BAGS = ("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson")
@@ -17,10 +17,12 @@ class BagFiles:
     """The bag files of a folder, sorted by name.
 
     Attributes:
+        folder: where they were looked for.
         by_id: the file of each bag; several where two kinds of file have one name.
         not_read: which folder beside holds bags that these are not, "" for none.
     """
 
+    folder: str
     by_id: Mapping[str, tuple[Path, ...]]
     not_read: str = ""
 
@@ -28,24 +30,20 @@ class BagFiles:
 def bag_files(folder: Path) -> BagFiles:
     """Return the bag files of ``folder``.
 
-    They lie in the folder itself, or in the only folder below it that has any. Of CLAM's ``h5_files`` and
+    They are in the folder itself, or in the only folder below it that has any. Of CLAM's ``h5_files`` and
     ``pt_files``, which hold the same features, the first is taken, since it has the coords.
 
     Raises:
-        DataError: no such folder, no bag files, or several folders of them.
+        StorageError: no such folder.
+        DataError: no bag files, or several folders of them.
     """
     if not folder.is_dir():
-        raise DataError(
-            item=f"{str(folder)!r}",
-            wanted="a folder of bag files",
-            got="a file" if folder.exists() else "no such folder",
-            fix="check the path",
-        )
+        raise not_a_folder(folder, "a folder of bag files")
     files = _files_in(folder)
     if files:
-        return BagFiles(_by_id(files))
+        return BagFiles(str(folder), _by_id(files))
     below = _only_folder_below(folder)
-    return BagFiles(_by_id(_files_in(below)), _not_read(below))
+    return BagFiles(str(folder), _by_id(_files_in(below)), _not_read(below))
 
 
 def _by_id(files: list[Path]) -> dict[str, tuple[Path, ...]]:

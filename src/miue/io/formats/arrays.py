@@ -15,6 +15,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from miue.common.errors import StorageError
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
 from miue.io.formats.names import coords_name, features_name
 
@@ -50,6 +51,23 @@ def memory_mapped(path: Path) -> np.ndarray:
     if stated != held:
         raise ValueError(f"{held:,} bytes where shape {array.shape} of {array.dtype} makes {stated:,}")
     return array
+
+
+def read_array(path: Path, fix: str) -> np.ndarray:
+    """Return the array of an .npy file, memory-mapped.
+
+    Raises:
+        StorageError: missing, truncated or damaged.
+    """
+    try:
+        return memory_mapped(path)
+    except UNREADABLE as error:
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted="a whole .npy array",
+            got=str(error),
+            fix=f"the file is missing, truncated or damaged; {fix}",
+        ) from error
 
 
 @contextmanager

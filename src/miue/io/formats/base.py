@@ -13,9 +13,7 @@ from jaxtyping import Int64
 
 from miue.common.errors import DataError, MiueError
 from miue.common.escapes import shortened
-
-INFLATES_AT_MOST = 64  # features compress to a half, sparse ones and images with an empty ground to a thirtieth
-ROOM = 64 << 20  # bytes that any file may claim: what is small may be as empty as it likes
+from miue.common.files import can_hold
 
 
 @dataclass(frozen=True)
@@ -92,8 +90,8 @@ def refuse_bytes(path: Path, claimed: int) -> None:
     Raises:
         DataError: it does.
     """
-    held = path.stat().st_size
-    if claimed > held * INFLATES_AT_MOST + ROOM:
+    if not can_hold(path, claimed):
+        held = path.stat().st_size
         fix = (
             "leave the file out (--skip-bad goes on and lists it); if it is no fraud, store it without compression"
         )

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from miue.bags.coords import LARGEST_COORD
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, not_readable
 from miue.common.escapes import shortened
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refuse_claim, refusing
 from miue.io.formats.names import coords_name, features_name
@@ -87,11 +87,8 @@ def read_parts(path: Path, about: Sequence[str], array: str = "") -> tuple[dict[
     except DataError:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
-        raise StorageError(
-            item=f"{str(path)!r}",
-            wanted=f"an HDF5 file with {' and '.join(about)}",
-            got=shortened(str(error)),
-            fix="check the file",
+        raise not_readable(
+            f"{str(path)!r}", f"an HDF5 file with {' and '.join(about)}", error, "check the file"
         ) from error
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, StorageError, no_such_file
 from miue.io.formats.base import Contents, bag_error
 from miue.io.formats.open import contents_here, rows_here
 from miue.io.formats.positions import grid_note
@@ -90,9 +90,7 @@ def read_hdf5_parts(
         DataError: a dataset that is none, not whole, or lies in another file.
     """
     if not path.is_file():
-        raise StorageError(
-            item=f"{str(path)!r}", wanted="an existing file", got="no such file", fix="check the path"
-        )
+        raise no_such_file(f"{str(path)!r}")
     answer, values = _ask(path, "parts", about=list(about), array=array)
     return {name: {key: _value(one) for key, one in of.items()} for name, of in answer["about"].items()}, values
 

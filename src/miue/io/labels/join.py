@@ -3,42 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
 from miue.bags.names import key_of, places_of
-from miue.common.errors import DataError
+from miue.bags.table_columns import read_classes
+from miue.common.errors import ConfigError
 from miue.io.labels.label_table import LabelTable
-from miue.io.splits.splits import Splits, check_splits
+from miue.io.loaded import FoundBags, LeftOut, LoadedBags
+from miue.io.splits.splits import Splits
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A bag that is not in the dataset.
-
-    Attributes:
-        bag: its id.
-        reason: why.
-        is_bad: whether something is wrong with it, unlike a file that the label table does not list.
-    """
-
-    bag: str
-    reason: str
-    is_bad: bool = True
-
-
-def match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut]]:
-    """Return the row of each bag that the table lists, in its order, and what is in one of the two alone.
+def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str] = ()) -> LoadedBags:
+    """Return the bags that a table lists, with its classes, patients and folds; all bags without a table.
 
     Args:
-        labels: the table.
-        names: of the bags.
-        where: where they are, for messages.
+        found: the bags.
+        table: their labels; None for bags with labels of their own, or without any.
+        classes: order of the classes; the first is the negative one. Sorted by name if empty.
 
     Raises:
-        DataError: a name of the table that may be that of two bags, or two of one bag.
+        ConfigError: a table for bags that have labels.
+        DataError: a name that may be that of two bags, a class that is not among those specified, or bags that
+            cannot be used.
     """
+    if table is None:
+        loaded = found.read(found.ids, ())
+        columns = found.label_columns
+        return loaded if columns is None else replace(loaded, labels=describe_labels(loaded.bags, columns))
+    if found.has_labels:
+        raise ConfigError(
+            item=f"label table {table.source!r}",
+            wanted="bags without labels",
+            got=f"{found.path!r}, which tells its labels itself",
+            fix="leave out --labels, or remove the labels from the bags",
+        )
+    row_of, left_out = _match(table, found.ids, found.path)
+    loaded = found.read(list(row_of), left_out)
+    bags = loaded.bags
+    names = table.class_names(classes)
+    rows = [row_of[name] for name in bags.ids]
+    labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)
+    patients = tuple(table.patients[row] for row in rows) if table.has_patients else None
+    bags = replace(bags, labels=labels, class_names=names, patients=patients)
+    folds = tuple(
+        {name: fold[row] for name, row in zip(bags.ids, rows, strict=True) if fold[row]}
+        for fold in table.folds.values()
+    )
+    return replace(
+        loaded,
+        bags=bags,
+        folds=Splits(table.source, folds) if folds else loaded.folds,
+        labels=describe_labels(bags, table.columns),
+    )
+
+
+def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut]]:
+    """Return the row of each bag that the table lists, in its order, and what is in one of the two alone."""
     places = places_of(labels.ids, names, labels.source)
     rows = {names[place]: row for row, place in enumerate(places) if place is not None}
     unlisted = sorted(set(names) - set(rows))
@@ -50,38 +71,6 @@ def match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[st
             left_out.append(LeftOut(name, f"listed in {labels.source!r}, but {where!r} has no such bag{hint}"))
     left_out += [LeftOut(name, f"a bag that {labels.source!r} does not list", is_bad=False) for name in unlisted]
     return rows, left_out
-
-
-def with_labels(
-    bags: BagDataset, labels: LabelTable, row_of: Mapping[str, int], classes: Sequence[str] = ()
-) -> BagDataset:
-    """Return ``bags`` with the classes, the patients and the first fold of a table.
-
-    Args:
-        bags: each of which the table lists.
-        labels: the table.
-        row_of: the row of each bag, as ``match`` returns them.
-        classes: their order; the first is the negative one. Sorted by name if not specified.
-
-    Raises:
-        DataError: a class that is not among those specified, or splits that cannot be used.
-    """
-    names = labels.class_names(classes)
-    rows = [row_of[name] for name in bags.ids]
-    index = {name: number for number, name in enumerate(names)}
-    texts = [labels.labels[row] for row in rows]
-    labelled = replace(
-        bags,
-        labels=Labels.of([index[text] if text else None for text in texts]),
-        class_names=names,
-        patients=tuple(labels.patients[row] for row in rows) if labels.has_patients else None,
-    )
-    if not labels.folds:
-        return labelled
-    first = next(iter(labels.folds.values()))
-    labelled = replace(labelled, splits=tuple(first[row] for row in rows))
-    check_splits(labelled, labels.source)
-    return labelled
 
 
 def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
@@ -119,39 +108,6 @@ def counts_of_classes(bags: BagDataset) -> str:
     unknown = len(bags) - len(known)
     counts += [f"unknown {unknown:,}"] if unknown else []
     return f"{', '.join(counts)}; negative class: {names[0]}"
-
-
-def splits_of(labels: LabelTable) -> Splits | None:
-    """Return the folds that a label table holds, None where it has none."""
-    if not labels.folds:
-        return None
-    folds = [dict(zip(labels.ids, fold, strict=True)) for fold in labels.folds.values()]
-    return Splits(labels.source, tuple({name: s for name, s in fold.items() if s} for fold in folds))
-
-
-def refuse_or_skip(where: str, count: int, left_out: Sequence[LeftOut], *, skip_bad: bool) -> None:
-    """Raise unless there are bags and, where bad ones may not be skipped, none that is bad.
-
-    Raises:
-        DataError: which bags cannot be used and why, at most three of them.
-    """
-    bad = [one for one in left_out if one.is_bad]
-    if bad and not skip_bad:
-        shown = "; ".join(f"{one.bag}: {one.reason}" for one in bad[:3])
-        raise DataError(
-            item=repr(where),
-            wanted="bags that can all be used",
-            got=f"{len(bad)} that cannot ({shown}{'; …' if bad[3:] else ''})",
-            fix="mend them, or pass --skip-bad to go on without them; 'miue inspect FOLDER' lists all",
-        )
-    if not count:
-        reason = left_out[0].reason if left_out else "the folder is empty"
-        raise DataError(
-            item=repr(where),
-            wanted="at least one bag",
-            got=f"none of {len(left_out)} ({reason})",
-            fix="check the folder and the ids of the label table",
-        )
 
 
 def _near(name: str, others: Iterable[str]) -> str | None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from miue.bags.names import key_of, named_twice, rows_of
-from miue.common.errors import DataError, unknown_name
+from miue.bags.table_columns import class_names, known_text, read_splits_column
+from miue.common.errors import DataError, missing_column, repeated, unknown_name
+from miue.common.tables import read_text_columns
 from miue.io.tables.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
-from miue.predictions.csv import read_text_columns
 
 BAG_COLUMNS = ("slide_id", "bag_id", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id", "id")
 LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
-UNKNOWN = ("", "na", "n/a", "nan", "none", "null", "unknown")
 FOLD = re.compile(r"fold_(\d+)")
 
 
@@ -49,47 +49,17 @@ class LabelTable:
         Raises:
             DataError: an order that leaves a class of the table out, or fewer than two classes.
         """
-        present = {label for label in self.labels if label}
-        numeric = all(_is_number(label) for label in present)
-        found = sorted(present, key=float) if numeric else sorted(present)
-        if order:
-            for name in order:
-                if list(order).count(name) > 1:
-                    raise unknown_name("class given twice,", name, found)
-            for name in found:
-                if name not in order:
-                    raise DataError(
-                        item=f"label {name!r} of {self.source!r}",
-                        wanted=f"one of the classes given: {', '.join(order)}",
-                        got=f"{self.labels.count(name)} bags of this class",
-                        fix="name it as one of these, add it to --classes, or take these bags out of the table",
-                    )
-            found = list(order)
-        if len(found) < 2:
-            raise DataError(
-                item=f"label table {self.source!r}",
-                wanted="at least two classes",
-                got=", ".join(found) or "no label",
-                fix="check the label column",
-            )
-        return tuple(found)
+        return class_names(self.labels, self.source, order)
 
 
 def read_label_table(
-    path: Path,
-    *,
-    id_column: str | None = None,
-    label_column: str | None = None,
-    patient_column: str | None = None,
-    slide_table: Path | None = None,
+    path: Path, columns: Mapping[str, str] | None = None, *, slide_table: Path | str | None = None
 ) -> LabelTable:
-    """Return the labels of the table at ``path``; its columns are found by their names unless given.
+    """Return the labels of the table at ``path``; its columns are found by their names unless specified.
 
     Args:
-        path: CSV, or text with tabs or semicolons between columns.
-        id_column: the names of the bags.
-        label_column: their classes.
-        patient_column: whose they are.
+        path: CSV, or text with tabs or semicolons between columns, or Parquet.
+        columns: names of columns by what they mean: bag_id, label, patient.
         slide_table: STAMP's second table, PATIENT and FILENAME, where ``path`` has one row per patient.
 
     Raises:
@@ -97,52 +67,34 @@ def read_label_table(
         DataError: columns that are not found, an empty or a repeated id, a patient without slides.
         ConfigError: a column that does not exist.
     """
-    columns = read_text_columns(path)
-    bags = _chosen(path, columns, id_column, BAG_COLUMNS, "id")
-    patients = _chosen(path, columns, patient_column, PATIENT_COLUMNS, "patient")
-    labels = _chosen(path, columns, label_column, LABEL_COLUMNS, "label")
-    labels = labels or _only_other(path, columns, bags, patients)
-    folds = fold_columns(path, columns)
+    specified = columns or {}
+    cells = read_text_columns(path)
+    bags = _chosen(path, cells, specified.get("bag_id"), BAG_COLUMNS, "id")
+    patients = _chosen(path, cells, specified.get("patient"), PATIENT_COLUMNS, "patient")
+    labels = _chosen(path, cells, specified.get("label"), LABEL_COLUMNS, "label")
+    labels = labels or _only_other(path, cells, bags, patients)
+    folds = fold_columns(path, cells)
     meant = {"label": labels, **({} if patients is None else {"patient": patients})}
     if slide_table is not None:
         if patients is None:
-            raise _no_column(path, "patient", PATIENT_COLUMNS, columns)
-        columns = _joined(path, columns, patients, slide_table)
+            raise _no_column(path, "patient", PATIENT_COLUMNS, cells)
+        cells = _joined(path, cells, patients, Path(slide_table))
         bags, patients = BAG_COLUMNS[0], PATIENT_COLUMNS[0]
     if bags is None:
         bags = patients
     if bags is None:
-        raise _no_column(path, "id", BAG_COLUMNS, columns)
-    ids = tuple(name.strip() for name in columns[bags])
+        raise _no_column(path, "id", BAG_COLUMNS, cells)
+    ids = tuple(name.strip() for name in cells[bags])
     _check_ids(path, ids)
-    whose = ids if patients is None else tuple(map(known_text, columns[patients]))
+    whose = ids if patients is None else tuple(map(known_text, cells[patients]))
     return LabelTable(
         source=str(path),
         ids=ids,
-        labels=tuple(map(known_text, columns[labels])),
+        labels=tuple(map(known_text, cells[labels])),
         patients=tuple(patient or bag for patient, bag in zip(whose, ids, strict=True)),
-        folds={fold: tuple(map(split_name, columns[name])) for fold, name in folds.items()},
+        folds={fold: read_splits_column(cells[name], str(path)) for fold, name in folds.items()},
         columns=meant,
     )
-
-
-def known_text(text: str) -> str:
-    """Return the text of a cell, "" for the words that stand for nothing.
-
-    >>> known_text(" tumor "), known_text("NA")
-    ('tumor', '')
-    """
-    return "" if text.strip().lower() in UNKNOWN else text.strip()
-
-
-def known_patients(texts: Sequence[str], names: Sequence[str]) -> tuple[str, ...] | None:
-    """Return whose each bag is, the bag's own name where that is not known; None where nothing is.
-
-    >>> known_patients(["p", ""], ["a", "b"]), known_patients(["", "NA"], ["a", "b"])
-    (('p', 'b'), None)
-    """
-    known = list(map(known_text, texts))
-    return tuple(text or name for text, name in zip(known, names, strict=True)) if any(known) else None
 
 
 def fold_columns(path: Path, columns: Iterable[str]) -> dict[int, str]:
@@ -151,20 +103,6 @@ def fold_columns(path: Path, columns: Iterable[str]) -> dict[int, str]:
     folds = {int(match[1]): name for name in names if (match := FOLD.fullmatch(word_of(name)))}
     split = column_of(names, ("split",), str(path))
     return dict(sorted(folds.items())) if folds or split is None else {0: split}
-
-
-def split_name(text: str) -> str:
-    """Return "train", "validation", "test" or "" for what tables call them.
-
-    Raises:
-        ConfigError: another word.
-    """
-    word = text.strip().lower()
-    known = {"train": "train", "training": "train", "val": "validation", "valid": "validation", "test": "test"}
-    known |= {"validation": "validation", "testing": "test", "calibration": "calibration", "": "", "nan": ""}
-    if word not in known:
-        raise unknown_name("split", text, ("train", "val", "test", "calibration"))
-    return known[word]
 
 
 def _chosen(path: Path, columns: Iterable[str], given: str | None, known: Sequence[str], what: str) -> str | None:
@@ -204,11 +142,8 @@ def _joined(
     row_of = {patient: row for row, patient in enumerate(columns[patients])}
     if len(row_of) < len(columns[patients]):
         twice = next(p for p in columns[patients] if columns[patients].count(p) > 1)
-        raise DataError(
-            item=f"patient {twice!r} of {str(path)!r}",
-            wanted="one row per patient",
-            got="several",
-            fix="keep one of them",
+        raise repeated(
+            f"patient {twice!r} of {str(path)!r}", "one row per patient", columns[patients].count(twice)
         )
     kept = [
         (slide, row_of[patient])
@@ -240,26 +175,10 @@ def _check_ids(path: Path, ids: Sequence[str]) -> None:
         )
     twice = named_twice(ids)
     if twice is not None:
-        raise DataError(
-            item=f"bag {twice!r} of {str(path)!r}",
-            wanted="one row",
-            got=f"{len(rows_of(twice, ids))} rows",
-            fix="keep one of them; a patient's slides need names of their own",
-        )
+        fix = "keep one of them; a patient's slides need names of their own"
+        raise repeated(f"bag {twice!r} of {str(path)!r}", "one row", len(rows_of(twice, ids)), fix)
 
 
 def _no_column(path: Path, what: str, known: Sequence[str], columns: Iterable[str]) -> DataError:
-    return DataError(
-        item=f"table {str(path)!r}",
-        wanted=f"a column for the {what}, such as {', '.join(known[:3])}",
-        got=f"columns {', '.join(columns)}",
-        fix=f"pass --{what}-column NAME",
-    )
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
+    wanted = f"a column for the {what}, such as {', '.join(known[:3])}"
+    return missing_column(f"table {str(path)!r}", wanted, columns, f"pass --{what}-column NAME")

@@ -10,9 +10,9 @@ from pathlib import Path
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.names import key_of
-from miue.common.errors import StorageError
+from miue.common.errors import missing_column
+from miue.common.tables import read_text_columns
 from miue.io.labels.join import counts_of_classes
-from miue.predictions.csv import read_text_columns
 
 
 def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...]) -> tuple[BagDataset, str]:
@@ -26,7 +26,7 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
         classes: of the model; a label of another name is unknown.
 
     Raises:
-        StorageError: a table that cannot be read.
+        StorageError, DataError: a table that cannot be read.
     """
     if not splits.exists():
         return bags, f"labels: none, and {str(splits)!r} is not there; pass --labels TABLE to evaluate"
@@ -55,12 +55,8 @@ def _listed(splits: Path) -> Mapping[str, tuple[str, str]]:
     """Return patient and label by the name of each bag, and by that without endings where it is of one bag."""
     columns = read_text_columns(splits)
     if not {"bag_id", "patient", "label"} <= set(columns):
-        raise StorageError(
-            item=f"splits {str(splits)!r}",
-            wanted="columns bag_id, patient and label",
-            got=f"columns {', '.join(columns)}",
-            fix="put back the file that the training wrote",
-        )
+        fix = "put back the file that the training wrote"
+        raise missing_column(f"splits {str(splits)!r}", "columns bag_id, patient and label", columns, fix)
     facts = list(zip(columns["patient"], columns["label"], strict=True))
     keys = Counter(map(key_of, columns["bag_id"]))
     by_key = {key_of(name): fact for name, fact in zip(columns["bag_id"], facts, strict=True)}

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import patients_of
 from miue.common.errors import DataError
 from miue.common.seeds import seed_of
 from miue.io.splits.splits import Splits
@@ -38,7 +37,7 @@ def make_folds(
         DataError: a class with too few patients.
     """
     labelled = np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution)
-    labels, groups = bags.labels.values[labelled], np.array(patients_of(bags), object)[labelled]
+    labels, groups = bags.labels.values[labelled], np.array(bags.patient_groups, object)[labelled]
     _check_patients(bags, labels, groups, count, max(2 * count, 8) if calibration else max(count, 3))
     folds = []
     for number, (rest, tested) in enumerate(_group_folds(labels, groups, count, seed)):
@@ -89,11 +88,13 @@ def _group_folds(
 
 def _foreign_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
     """Return the out-of-distribution bags as test bags, but for those of a patient who is learned from."""
-    learned = {p for p, name in zip(patients_of(bags), bags.ids, strict=True) if fold.get(name, "test") != "test"}
+    learned = {
+        p for p, name in zip(bags.patient_groups, bags.ids, strict=True) if fold.get(name, "test") != "test"
+    }
     return {
         bags.ids[b]: "test"
         for b in np.flatnonzero(bags.is_ood.out_of_distribution)
-        if patients_of(bags)[b] not in learned
+        if bags.patient_groups[b] not in learned
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import named_twice, patients_of, rows_of
-from miue.common.errors import DataError, StorageError
-from miue.common.files import atomic_file
+from miue.bags.names import named_twice, rows_of
+from miue.bags.table_columns import SPLIT_NAMES, known_text, read_splits_column
+from miue.common.errors import DataError, missing_column, not_a_folder, not_readable
+from miue.common.tables import read_text_columns, write_rows
 from miue.io.formats.arrays import UNREADABLE, read_member_header
-from miue.io.labels.label_table import BAG_COLUMNS, fold_columns, known_text, split_name
+from miue.io.labels.label_table import BAG_COLUMNS, fold_columns
 from miue.io.splits.splits import SPLITS, Splits
 from miue.io.tables.columns import PATIENT_COLUMNS, column_of, word_of
-from miue.predictions.csv import read_text_columns
 
 MOST_BYTES = 1 << 28
 """Of the names in an .npz; those of a million patients take a tenth of it."""
@@ -41,7 +40,7 @@ def read_splits(path: Path) -> Splits:
     if path.suffix.lower() == ".npz":
         return Splits(str(path), (_from_npz(path),), of_patients=True)
     columns = read_text_columns(path)
-    folds = [list(map(split_name, columns[name])) for name in fold_columns(path, columns).values()]
+    folds = [read_splits_column(columns[name], str(path)) for name in fold_columns(path, columns).values()]
     if folds:
         names = columns[_id_column(path, columns)]
         return Splits(str(path), tuple(_by_name(path, names, fold) for fold in folds))
@@ -56,18 +55,15 @@ def write_splits(path: Path, splits: Splits, *sources: BagDataset) -> None:
         splits: what is written.
         sources: the bags; those of a later source that are called as one of an earlier are not written again.
     """
-    written: set[str] = set()
-    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(["bag_id", "patient", "label", *(f"fold_{k}" for k in range(len(splits)))])
-        for bags in sources:
-            rows = _rows_of(bags, splits)
-            writer.writerows(row for row in rows if row[0] not in written)
-            written |= set(bags.ids)
+    rows: dict[str, tuple[str, ...]] = {}
+    for bags in sources:
+        for row in _rows_of(bags, splits):
+            rows.setdefault(row[0], row)
+    write_rows(path, ["bag_id", "patient", "label", *(f"fold_{k}" for k in range(len(splits)))], rows.values())
 
 
 def _rows_of(bags: BagDataset, splits: Splits) -> Iterator[tuple[str, ...]]:
-    patients = patients_of(bags)
+    patients = bags.patient_groups
     folds = [splits.of_bags(bags, fold)[0] for fold in range(len(splits))]
     for row, name in enumerate(bags.ids):
         known = bool(bags.labels.known[row])
@@ -79,26 +75,18 @@ def _rows_of(bags: BagDataset, splits: Splits) -> Iterator[tuple[str, ...]]:
 def _from_folder(folder: Path) -> Splits:
     numbered = [(int(m[1]), p) for p in folder.iterdir() if (m := re.fullmatch(r"splits_(\d+)\.csv", p.name))]
     if not numbered:
-        raise StorageError(
-            item=f"{str(folder)!r}",
-            wanted="splits_0.csv, splits_1.csv, … as CLAM writes them",
-            got="none of them",
-            fix="check the path",
-        )
+        raise not_a_folder(folder, "a folder with splits_0.csv, splits_1.csv, … as CLAM writes them")
     files = [path for _, path in sorted(numbered)]
     return Splits(str(folder), tuple(_from_clam(path, read_text_columns(path)) for path in files))
 
 
 def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
     lower = {word_of(name): name for name in columns}
-    present = {split_name(word): lower[word] for word in ("train", "val", "validation", "test") if word in lower}
+    present = {SPLIT_NAMES[word]: lower[word] for word in ("train", "val", "validation", "test") if word in lower}
     if not set(SPLITS) <= set(present):
-        raise DataError(
-            item=f"splits {str(path)!r}",
-            wanted="columns train, val, test (CLAM), or fold_0, … with the id of a bag (Patho-Bench)",
-            got=f"columns {', '.join(columns)}",
-            fix=f"name the columns so; {EMPTY.format('column')}",
-        )
+        wanted = "columns train, val, test (CLAM), or fold_0, … with the id of a bag (Patho-Bench)"
+        fix = f"name the columns so; {EMPTY.format('column')}"
+        raise missing_column(f"splits {str(path)!r}", wanted, columns, fix)
     values = {split: columns[name] for split, name in present.items()}
     truth = {"true", "false"}
     if all(text.strip().lower() in truth for column in values.values() for text in column):
@@ -122,12 +110,11 @@ def _from_npz(path: Path) -> dict[str, str]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             found = {split: _names_in(arrays, name) for split, name in parts.items() if name in arrays}
     except (*UNREADABLE, AttributeError) as error:  # a file of one array is no context
-        raise StorageError(
-            item=f"splits {str(path)!r}",
-            wanted="an .npz of texts, without pickled objects",
-            got=str(error).split("\n")[0],
-            fix="save the names as arrays of text: np.array(names, dtype=str)",
-        ) from error
+        wanted, fix = (
+            "an .npz of texts, without pickled objects",
+            "save the names as arrays: np.array(names, dtype=str)",
+        )
+        raise not_readable(f"splits {str(path)!r}", wanted, error, fix) from error
     missing = [name for split, name in parts.items() if split not in found]
     if missing:
         raise DataError(
@@ -182,9 +169,5 @@ def _id_column(path: Path, columns: Mapping[str, list[str]]) -> str:
 
 
 def _no_id(path: Path, columns: Iterable[str]) -> DataError:
-    return DataError(
-        item=f"splits {str(path)!r}",
-        wanted=f"a column with the id of the bag, such as {BAG_COLUMNS[0]}",
-        got=f"columns {', '.join(columns)}",
-        fix="name it so",
-    )
+    wanted = f"a column with the id of the bag, such as {BAG_COLUMNS[0]}"
+    return missing_column(f"splits {str(path)!r}", wanted, columns, "name it so")

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import patients_of, places_of
-from miue.common.errors import DataError
+from miue.bags.names import places_of
+from miue.common.errors import DataError, lacking
 
 SPLITS = ("train", "validation", "test")
 
@@ -65,7 +65,7 @@ class Splits:
             DataError: a name that may be that of two, or two names of one.
         """
         chosen = self.folds[fold]
-        called = patients_of(bags) if self.of_patients else bags.ids
+        called = bags.patient_groups if self.of_patients else bags.ids
         names = list(dict.fromkeys(called))
         places = dict(zip(chosen, places_of(list(chosen), names, self.source), strict=True))
         split_of = {names[place]: chosen[name] for name, place in places.items() if place is not None}
@@ -81,7 +81,7 @@ def check_splits(bags: BagDataset, source: str) -> None:
     """
     check_patients(bags, source)
     if "train" not in bags.splits:
-        raise DataError(item=f"splits of {source!r}", wanted="bags to train on", got="none", fix="check the file")
+        raise lacking(f"splits of {source!r}", "bags to train on", "check the file")
     known = bags.labels.known & ~bags.is_ood.out_of_distribution
     classes = set(np.unique(bags.labels.values[known]).tolist())
     for split in [name for name in SPLITS if name in bags.splits]:
@@ -104,7 +104,7 @@ def check_patients(bags: BagDataset, source: str) -> None:
         DataError: a patient in two.
     """
     seen: dict[str, str] = {}
-    for patient, split in zip(patients_of(bags), bags.splits, strict=True):
+    for patient, split in zip(bags.patient_groups, bags.splits, strict=True):
         if split and seen.setdefault(patient, split) != split:
             raise DataError(
                 item=f"patient {patient!r} in {source!r}",

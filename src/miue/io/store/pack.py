@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import shutil
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
 from miue.bags.arrays import check_bag
 from miue.bags.dataset import BagDataset
-from miue.common.errors import DataError, MiueError, StorageError
+from miue.common.errors import DataError, MiueError, StorageError, lacking, not_readable
 from miue.common.files import (
-    atomic_file,
     atomic_folder,
     read_json,
     refuse_existing,
@@ -28,10 +26,10 @@ from miue.common.files import (
 )
 from miue.common.locks import locked
 from miue.common.progress import tracked
+from miue.common.tables import read_text_columns, write_rows, write_table
 from miue.io.formats.arrays import UNREADABLE
-from miue.io.labels.join import LeftOut
+from miue.io.loaded import LeftOut
 from miue.io.store.store import write_tables
-from miue.predictions.csv import read_text_columns
 
 READ_AHEAD = 256 << 20  # bytes of bags that wait to be written
 WORKERS = 4
@@ -61,8 +59,8 @@ def pack(
     *,
     made_by: dict[str, Any] | None = None,
     left_out: tuple[LeftOut, ...] = (),
+    if_exists: Literal["refuse", "overwrite"] = "refuse",
     skip_bad: bool = False,
-    overwrite: bool = False,
     progress: bool = False,
 ) -> Packed:
     """Write ``bags``, whose instances lie in files, to a store at ``out``.
@@ -75,8 +73,8 @@ def pack(
         out: the store.
         made_by: how it came about, for a reader.
         left_out: bags left out before, to be listed beside those that fail here.
+        if_exists: what to do where ``out`` holds something.
         skip_bad: leave out bags with features that are not finite or cannot be read.
-        overwrite: replace what is at ``out``.
         progress: show a bar with the time left.
 
     Raises:
@@ -85,38 +83,26 @@ def pack(
             read back.
     """
     with locked(out):
-        return _pack(bags, out, made_by or {}, left_out, skip_bad=skip_bad, overwrite=overwrite, progress=progress)
-
-
-def _pack(
-    bags: BagDataset,
-    out: Path,
-    made_by: dict[str, Any],
-    left_out: tuple[LeftOut, ...],
-    *,
-    skip_bad: bool,
-    overwrite: bool,
-    progress: bool,
-) -> Packed:
-    refuse_existing(out, overwrite=overwrite)
-    work = out.parent / f".{out.name}.packing"
-    try:
-        written, missed, resumed = _write(work, bags, skip_bad=skip_bad, progress=progress)
-    except OSError as error:
-        raise StorageError(
-            item=f"{str(out)!r}",
-            wanted="to write it whole",
-            got=error.strerror or str(error),
-            fix="free space, then give the same command again: it goes on where it stopped",
-        ) from error
-    if not written:
-        raise DataError(
-            item=f"{str(out)!r}",
-            wanted="at least one bag",
-            got="none",
-            fix=missed[0].reason if missed else "check the folder",
-        )
-    return _finish(work, out, bags, written, (*left_out, *missed), made_by, overwrite, resumed)
+        refuse_existing(out, overwrite=if_exists == "overwrite")
+        work = out.parent / f".{out.name}.packing"
+        try:
+            written, missed, resumed = _write(work, bags, skip_bad=skip_bad, progress=progress)
+        except OSError as error:
+            fix = "free space, then give the same command again: it goes on where it stopped"
+            raise not_readable(repr(str(out)), "to write it whole", error, fix) from error
+        if not written:
+            raise lacking(repr(str(out)), "at least one bag", missed[0].reason if missed else "check the folder")
+        instances = _finish(work, bags, written)
+        kept, missing = bags.subset(list(written)), (*left_out, *missed)
+        with atomic_folder(out, overwrite=if_exists == "overwrite") as folder:
+            digests = [digest for _, digest in written.values()]
+            write_table(folder / CHECKSUMS, {"bag_id": kept.ids, "sha256": digests})
+            if missing:
+                write_rows(folder / LEFT_OUT, ("bag_id", "reason"), [(one.bag, one.reason) for one in missing])
+            write_tables(folder, kept, made_by or {})
+            (work / "instances.npy").replace(folder / "instances.npy")  # last: nothing packed is lost
+        shutil.rmtree(work, ignore_errors=True)
+        return Packed(len(kept), instances, resumed, missing)
 
 
 def _write(
@@ -130,7 +116,7 @@ def _write(
         resumed = len(written)
         file.seek(end)
         file.truncate()
-        with (work / CHECKSUMS).open("a", newline="", encoding="utf-8") as journal:
+        with (work / CHECKSUMS).open("a", encoding="utf-8") as journal:
             todo = [bag for bag in range(len(bags)) if bag not in written]
             for bag, found in tracked(_read_ahead(bags, todo), "packing", shown=progress, total=len(todo)):
                 if isinstance(found, MiueError):
@@ -141,7 +127,7 @@ def _write(
                 rows, digest = found
                 file.write(_bytes(rows))
                 file.flush()
-                csv.writer(journal).writerow((bag, len(rows), digest))
+                journal.write(f"{bag},{len(rows)},{digest}\n")
                 journal.flush()
                 written[bag] = (len(rows), digest)
     return written, missed, resumed
@@ -187,11 +173,11 @@ def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
         if read_json(work / "pack.json", what="interrupted packing") == same:
             with (work / "instances.npy").open("rb") as file:
                 _check_header(file, bags)
-            with (work / CHECKSUMS).open(newline="", encoding="utf-8") as table:
-                rows = [row for row in csv.reader(table) if len(row) == 3 and len(row[2]) == 64]
+            lines = [line.split(",") for line in (work / CHECKSUMS).read_text("utf-8").splitlines()]
+            rows = [line for line in lines if len(line) == 3 and len(line[2]) == 64]
             done = [(int(bag), int(size), digest) for bag, size, digest in rows]
             return [one for one in done if 0 <= one[0] < len(bags) and one[1] == bags.sizes[one[0]]]
-    except (StorageError, csv.Error, *UNREADABLE):
+    except (StorageError, *UNREADABLE):
         pass  # what it left cannot be gone on with
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -302,47 +288,20 @@ def _header(bags: BagDataset, rows: int) -> bytes:
     return written.getvalue()
 
 
-def _finish(
-    work: Path,
-    out: Path,
-    bags: BagDataset,
-    written: dict[int, tuple[int, str]],
-    left_out: tuple[LeftOut, ...],
-    made_by: dict[str, Any],
-    overwrite: bool,
-    resumed: int,
-) -> Packed:
-    """Make the work folder a store and put it in its place."""
-    kept = bags.subset(list(written))
-    instances = int(kept.sizes.sum())
+def _finish(work: Path, bags: BagDataset, written: dict[int, tuple[int, str]]) -> int:
+    """Complete the header of the instances, read all back, and return how many there are."""
+    instances = sum(size for size, _ in written.values())
     with (work / "instances.npy").open("r+b") as file:
-        file.write(_header(kept, instances))
+        file.write(_header(bags, instances))
     stored = np.load(work / "instances.npy", mmap_mode="r", allow_pickle=False)
     end = 0
-    for name, (size, digest) in zip(kept.ids, written.values(), strict=True):
+    for bag, (size, digest) in written.items():
         if _digest(stored[end : end + size]) != digest:
             raise StorageError(
-                item=f"bag {name!r} in {str(work)!r}",
+                item=f"bag {bags.ids[bag]!r} in {str(work)!r}",
                 wanted="what was written to be read back",
                 got="other bytes",
                 fix="check the disk, and pack again",
             )
         end += size
-    del stored
-    with atomic_folder(out, overwrite=overwrite) as folder:
-        _write_rows(
-            folder / CHECKSUMS, ("bag_id", "sha256"), zip(kept.ids, (d for _, d in written.values()), strict=True)
-        )
-        if left_out:
-            _write_rows(folder / LEFT_OUT, ("bag_id", "reason"), ((one.bag, one.reason) for one in left_out))
-        write_tables(folder, kept, made_by)
-        (work / "instances.npy").replace(folder / "instances.npy")  # last, so that nothing packed is lost before
-    shutil.rmtree(work, ignore_errors=True)
-    return Packed(len(kept), instances, resumed, left_out)
-
-
-def _write_rows(path: Path, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    with atomic_file(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        writer.writerow(header)
-        writer.writerows(rows)
+    return instances

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from miue.common.errors import DataError
+from miue.common.errors import DataError, missing_column
 
 PATIENT_COLUMNS = ("case_id", "patient_id", "patient", "case", "submitter_id")
+BAG = "bag_id"
+OF_BAGS = ("label", "patient", "split", "is_ood", "ood_set")
+TEXT = (BAG, "instance_label", *OF_BAGS)
+COORDS = ("x", "y")
+NAMES = {name: (name,) for name in (*TEXT, *COORDS)} | {
+    BAG: (BAG, "slide_id"),
+    "patient": ("patient", *PATIENT_COLUMNS),
+}
+NO_FEATURES = {"instance", "fold"}.union(*NAMES.values())
 
 
 def word_of(name: str) -> str:
@@ -24,13 +33,13 @@ def numbers_rows(name: str) -> bool:
     return word in ("", "index") or word.startswith(("unnamed:", "__index_level_"))
 
 
-def column_of(names: Iterable[str], known: Sequence[str], where: str) -> str | None:
+def column_of(names: Iterable[str], known: Sequence[str], table: str) -> str | None:
     """Return the first of the known columns that is there, None where none is.
 
     Args:
         names: the columns of the table, as it writes them.
         known: names for what is looked for, in lower case.
-        where: the table, for messages.
+        table: its name, for messages.
 
     Raises:
         DataError: two columns of this name that differ in case.
@@ -43,7 +52,7 @@ def column_of(names: Iterable[str], known: Sequence[str], where: str) -> str | N
         found = [name for name in present if word_of(name) == word]
         if len(found) > 1:
             raise DataError(
-                item=f"table {where!r}",
+                item=f"table {table!r}",
                 wanted=f"one column {word!r}",
                 got=" and ".join(map(repr, found)),
                 fix="keep one of them, or rename the other",
@@ -51,3 +60,34 @@ def column_of(names: Iterable[str], known: Sequence[str], where: str) -> str | N
         if found:
             return found[0]
     return None
+
+
+def columns_by_meaning(
+    names: Sequence[str], table: str, specified: Mapping[str, str], features: Sequence[str] = ()
+) -> tuple[dict[str, str], list[str]]:
+    """Return the columns of a long table that have a meaning, by what they mean, and those of features.
+
+    Args:
+        names: all columns.
+        table: its name, for messages.
+        specified: the names of columns by what they mean, before those that are found.
+        features: those to learn from; all without a meaning if empty.
+
+    Raises:
+        DataError: no bag_id, no features, or a column that is missing or there twice.
+    """
+    twice = next((name for name in names if name and names.count(name) > 1), None)
+    if twice is not None:
+        got, fix = f"{names.count(twice)}", "keep one of them, or rename the others"
+        raise DataError(item=f"table {table!r}", wanted=f"one column {twice!r}", got=got, fix=fix)
+    found = {meaning: column_of(names, words, table) for meaning, words in NAMES.items()}
+    known = {**{meaning: name for meaning, name in found.items() if name is not None}, **specified}
+    meaningful = NO_FEATURES | {word_of(name) for name in specified.values()}
+    chosen = [name if name in names else column_of(names, (word_of(name),), table) or name for name in features]
+    chosen = chosen or [name for name in names if word_of(name) not in meaningful and not numbers_rows(name)]
+    missing = next((name for name in (*specified.values(), *chosen) if name not in names), None)
+    if missing is not None or BAG not in known or not chosen:
+        wanted = f"a column {BAG!r} and columns of features" if missing is None else f"a column {missing!r}"
+        fix = f"name the column with the bags {BAG!r}, one row per instance"
+        raise missing_column(f"table {table!r}", wanted, names, fix)
+    return known, chosen

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.errors import DataError, StorageError, one_of_two
 from miue.common.files import atomic_folder
 from miue.common.progress import tracked
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
@@ -93,7 +93,7 @@ def write_overlays(
         DataError, StorageError: a slide that fails; nothing was written.
     """
     if slides is not None and bounds != (0, 0):
-        raise ConfigError(item="--bounds with --slides", wanted="one of the two", got="both", fix="leave one out")
+        raise one_of_two("--bounds with --slides")
     names = class_names(predictions)
     chosen = sorted({class_number(names, name) for name in classes or names})
     selection = Selection(names, chosen, threshold)

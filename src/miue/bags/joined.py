@@ -1,0 +1,81 @@
+"""Several datasets become one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from miue.bags.arrays import chain
+from miue.bags.columns import ItemColumns
+from miue.common.errors import DataError, lacking
+
+if TYPE_CHECKING:
+    from miue.bags.dataset import BagDataset
+
+
+def fields_of_parts(parts: Sequence[BagDataset]) -> dict[str, Any]:
+    """Return the fields of a dataset with the bags of all parts; see ``BagDataset.concatenate``."""
+    if not parts:
+        raise lacking("the parts", "at least one dataset", "pass some bags")
+    names = max((part.class_names for part in parts), key=len)
+    parts = [part.with_classes(names) for part in parts]
+    _check_parts(parts)
+    lengths = np.array([len(part.instances) for part in parts], np.int64)
+    offsets = lengths.cumsum() - lengths
+    of_instances = ItemColumns.concatenate([part.all_instance_columns() for part in parts])
+    return {
+        "instances": chain([part.instances for part in parts]),
+        "starts": np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=True)]),
+        "sizes": np.concatenate([part.sizes for part in parts]),
+        "ids": tuple(name for part in parts for name in part.ids),
+        "splits": tuple(split for part in parts for split in part.splits),
+        "instance_labels": of_instances.labels,
+        "instance_is_ood": of_instances.is_ood,
+        "coords": of_instances.coords,
+        "class_names": names,
+        **bag_fields(ItemColumns.concatenate([part.columns for part in parts])),
+    }
+
+
+def bag_fields(columns: ItemColumns) -> dict[str, Any]:
+    """Return the fields of a dataset that hold the columns of its bags."""
+    return {
+        "labels": columns.labels,
+        "is_ood": columns.is_ood,
+        "ood_sets": tuple(columns.ood_sets.tolist()),
+        "patients": None if columns.patients is None else tuple(columns.patients.tolist()),
+        "patch_sizes": columns.patch_sizes,
+    }
+
+
+def _check_parts(parts: Sequence[BagDataset]) -> None:
+    """Raise unless the parts can be one dataset.
+
+    Raises:
+        DataError: a bag in two of them, or instances of different shapes or kinds.
+    """
+    ids = [name for part in parts for name in part.ids]
+    if len(set(ids)) < len(ids):
+        seen: set[str] = set()
+        repeated = next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise DataError(
+            item=f"bag {repeated!r}",
+            wanted="each bag in one part",
+            got="the same id in two",
+            fix="rename one of the two, or leave it out",
+        )
+    first = parts[0].instances
+    for part in parts:
+        kind, wanted = (
+            f"{'bytes' if array.dtype == np.uint8 else 'numbers'} of shape {tuple(array.shape[1:])}"
+            for array in (part.instances, first)
+        )
+        if kind != wanted:
+            raise DataError(
+                item=f"the bags of {part.ids[0]!r}" if part.ids else "an empty part",
+                wanted=f"instances that are {wanted}, as in the first part",
+                got=kind,
+                fix="use one feature extractor for all bags",
+            )

@@ -1,0 +1,335 @@
+"""Columns of a table become what is known of its items; what cannot be is named by table, row and column.
+
+Every table goes through here: stores, long tables, tables of labels and of predictions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from miue.bags.columns import ItemColumns
+from miue.bags.coords import LARGEST_COORD, Coords
+from miue.bags.labels import Labels
+from miue.bags.ood_flags import OodFlags
+from miue.common.errors import DataError, unknown_name
+
+UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown")
+TRUE, FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
+SPLIT_WORDS = ("train", "val", "test", "calibration")
+SPLIT_NAMES = {
+    "": "",
+    "nan": "",
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+    "testing": "test",
+    "calibration": "calibration",
+}
+
+
+def read_item_columns(columns: Mapping[str, Any], table: str, labels: Labels | None = None) -> ItemColumns:
+    """Return what the columns of a table say of its rows.
+
+    Args:
+        columns: text of each row under is_ood, ood_set, patient and patch_size, numbers under x and y, as far as
+            the table has them, and at least one other.
+        table: its name, for messages.
+        labels: of the rows.
+
+    Raises:
+        DataError: a cell that says none of what it can say.
+    """
+    count = len(next(iter(columns.values())))
+    nothing = np.full(count, "", object)
+    flags = read_flags(columns["is_ood"], table) if "is_ood" in columns else OodFlags.unknown(count)
+    is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", nothing), table)
+    patients = np.array([known_text(str(text)) for text in columns.get("patient", nothing)], object)
+    return ItemColumns(
+        labels=Labels.unknown(count) if labels is None else labels,
+        is_ood=is_ood,
+        ood_sets=ood_sets,
+        patients=patients if (patients != "").any() else None,
+        coords=read_coords(columns["x"], columns["y"], table) if {"x", "y"} <= set(columns) else None,
+        patch_sizes=whole_numbers(columns["patch_size"], table, "patch_size") if "patch_size" in columns else None,
+    )
+
+
+def read_instance_columns(
+    columns: Mapping[str, Any],
+    table: str,
+    names: Sequence[str],
+    flags: OodFlags,
+    order: Int64[np.ndarray, "M"] | None = None,
+) -> ItemColumns:
+    """Return what is known of the instances of bags.
+
+    Args:
+        columns: of a table text under instance_label, numbers under x and y; of a store instance_labels,
+            instance_labelled, instance_is_ood, instance_ood_known, coords and located; as far as there are any.
+        table: the name of the table or the store, for messages.
+        names: those of the classes.
+        flags: whether the instances are out of distribution, where the columns do not say so.
+        order: the row of each instance in the table; None where the order is the same.
+
+    Raises:
+        DataError: a label that is no class, or one number of two for a position.
+    """
+    total = len(flags)
+    labels, coords = Labels.unknown(total), None
+    if "instance_label" in columns:
+        labels = read_classes(columns["instance_label"], table, "instance_label", names)
+    elif "instance_labels" in columns:
+        labels = Labels(columns["instance_labels"], columns["instance_labelled"])
+        check_classes(labels, f"instance_labels.npy of {table!r}", len(names))
+    if {"x", "y"} <= set(columns):
+        coords = read_coords(columns["x"], columns["y"], table)
+    elif "coords" in columns:
+        coords = Coords(columns["coords"], columns.get("located", np.ones(total, bool)))
+    if order is not None:
+        labels, coords = labels[order], None if coords is None else coords[order]
+    known = columns.get("instance_ood_known", flags.known)
+    is_ood = OodFlags(columns.get("instance_is_ood", flags.values) & known, known)
+    return ItemColumns(labels, is_ood, np.full(total, "", object), coords=coords)
+
+
+def known_text(text: str) -> str:
+    """Return the text of a cell, "" for the words that stand for nothing.
+
+    >>> known_text(" tumor "), known_text("NA")
+    ('tumor', '')
+    """
+    return "" if text.strip().lower() in UNKNOWN_WORDS else text.strip()
+
+
+def split_name(text: str) -> str:
+    """Return "train", "validation", "test", "calibration" or "" for what tables call them.
+
+    Raises:
+        ConfigError: another word.
+    """
+    word = text.strip().lower()
+    if word not in SPLIT_NAMES:
+        raise unknown_name("split", text, SPLIT_WORDS)
+    return SPLIT_NAMES[word]
+
+
+def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the classes of labels in the order specified, else sorted; numbers by value.
+
+    Raises:
+        DataError: an order that leaves a class out, or fewer than two classes.
+        ConfigError: an order with a class twice.
+    """
+    texts = [label for label in labels if label]
+    present = set(texts)
+    found = sorted(present, key=float) if all(map(_is_number, present)) else sorted(present)
+    for name in order:
+        if list(order).count(name) > 1:
+            raise unknown_name("class given twice,", name, found)
+    left_out = next((name for name in found if order and name not in order), None)
+    if left_out is not None:
+        raise DataError(
+            item=f"label {left_out!r} of {source!r}",
+            wanted=f"one of the classes given: {', '.join(order)}",
+            got=f"{texts.count(left_out)} bags of this class",
+            fix="name it as one of these, add it to --classes, or take these bags out of the table",
+        )
+    names = tuple(order or found)
+    if len(names) < 2:
+        raise DataError(
+            item=f"label table {source!r}",
+            wanted="at least two classes",
+            got=", ".join(names) or "no label",
+            fix="check the label column",
+        )
+    return names
+
+
+def read_classes(
+    values: Any, table: str, column: str, names: Sequence[str] = (), num_classes: int | None = None
+) -> Labels:
+    """Return labels from a column with names of classes or their numbers; an empty cell is an unknown label.
+
+    Args:
+        values: the column, text.
+        table: its name, for messages.
+        column: the name of the column, likewise.
+        names: those of the classes; numbers alone are read without.
+        num_classes: how many there are; as many as names, at least two, if None.
+
+    Raises:
+        DataError: a cell that is neither.
+    """
+    distinct, places = np.unique(np.asarray(values, object).astype(str), return_inverse=True)
+    count = max(2, len(names)) if num_classes is None else num_classes
+    numbers = np.full(len(distinct), -1, np.int64)
+    for position, text in enumerate(distinct.tolist()):
+        word = known_text(text)
+        if word:
+            number = list(names).index(word) if word in names else _whole_number(word)
+            if number is None or not 0 <= number < count:
+                raise DataError(
+                    item=cell_name(table, places, position, column),
+                    wanted=f"{_one_of(names)}a class index from 0 to {count - 1}, or empty where unknown",
+                    got=repr(text),
+                    fix="use the names or numbers of the classes; mark out-of-distribution rows with is_ood",
+                )
+            numbers[position] = number
+    return Labels(np.maximum(numbers, 0)[places], (numbers >= 0)[places])
+
+
+def check_classes(labels: Labels, where: str, num_classes: int) -> None:
+    """Raise unless all known labels are classes.
+
+    Raises:
+        DataError: one that is.
+    """
+    wrong: np.ndarray = np.flatnonzero(labels.known & ((labels.values < 0) | (labels.values >= num_classes)))
+    if len(wrong):
+        raise DataError(
+            item=f"label {wrong[0]} in {where}",
+            wanted=f"a class index from 0 to {num_classes - 1}",
+            got=str(labels.values[wrong[0]]),
+            fix="correct the label, or make the file again",
+        )
+
+
+def read_flags(values: Any, table: str, column: str = "is_ood") -> OodFlags:
+    """Return which cells of a column say yes and which no; an empty one says neither.
+
+    Args:
+        values: the column, text or truth values.
+        table: its name, for messages.
+        column: the name of the column, likewise.
+
+    Raises:
+        DataError: a cell that holds something else.
+    """
+    distinct, places = np.unique(np.asarray(values).astype(str), return_inverse=True)
+    words = [text.strip().lower() for text in distinct.tolist()]
+    for position, word in enumerate(words):
+        if word not in (*TRUE, *FALSE, *UNKNOWN_WORDS):
+            raise DataError(
+                item=cell_name(table, places, position, column),
+                wanted="true, false, or empty where unknown",
+                got=repr(str(distinct[position])),
+                fix="write true or false, or empty the cell",
+            )
+    return OodFlags.of([None if word in UNKNOWN_WORDS else word in TRUE for word in words])[places]
+
+
+def with_named_sets(flags: OodFlags, names: Sequence[str] | np.ndarray, table: str) -> tuple[OodFlags, np.ndarray]:
+    """Return flags and names of out-of-distribution sets that agree with each other.
+
+    A named set says that an item is out of distribution where its flag is unknown; "ood" is the set of an item
+    that is out of distribution and names none.
+
+    Args:
+        flags: of the rows of a table.
+        names: its column ``ood_set``.
+        table: for messages.
+
+    Raises:
+        DataError: a set is named for a row that is said to be in distribution.
+    """
+    sets = np.array([known_text(str(name)) for name in names], object)
+    wrong = np.flatnonzero((sets != "") & flags.in_distribution)
+    if len(wrong):
+        raise DataError(
+            item=f"table {table!r}, row {wrong[0] + 1}, column 'ood_set'",
+            wanted="nothing where is_ood is false",
+            got=repr(str(sets[wrong[0]])),
+            fix="empty the cell, or write true into is_ood",
+        )
+    agreed = OodFlags(flags.values | (sets != ""), flags.known | (sets != ""))
+    return agreed, np.where(agreed.out_of_distribution & (sets == ""), "ood", sets).astype(object)
+
+
+def read_coords(x: Float64[np.ndarray, "n"], y: Float64[np.ndarray, "n"], table: str) -> Coords | None:
+    """Return the positions in two columns of a table, None where they hold none.
+
+    Args:
+        x: in level-0 pixels, NaN where a cell is empty.
+        y: likewise.
+        table: its name, for messages.
+
+    Raises:
+        DataError: one cell of the two is empty, or a number is none that a pixel can have.
+    """
+    known = ~(np.isnan(x) & np.isnan(y))
+    values = np.where(known[:, None], np.stack([x, y], 1), 0)
+    wrong: np.ndarray = np.flatnonzero(~(np.abs(values) <= LARGEST_COORD).all(1))
+    if len(wrong):
+        row = int(wrong[0])
+        raise DataError(
+            item=f"table {table!r}, row {row + 1}, columns 'x' and 'y'",
+            wanted="two numbers of pixels, at most 2^53 from 0, or two empty cells where the place is unknown",
+            got=" and ".join("none" if np.isnan(one) else f"{one:g}" for one in (x[row], y[row])),
+            fix=f"correct {len(wrong):,} rows that have neither" if len(wrong) > 1 else "correct the row",
+        )
+    return Coords(values.round().astype(np.int64), known) if known.any() else None
+
+
+def read_splits_column(values: Sequence[str], table: str) -> tuple[str, ...]:
+    """Return the split of each row.
+
+    Raises:
+        DataError: a word that is no split.
+    """
+    words = [text.strip().lower() for text in values]
+    for row, word in enumerate(words):
+        if word not in SPLIT_NAMES:
+            error = unknown_name("split", values[row], SPLIT_WORDS)
+            item = f"table {table!r}, row {row + 1}, {error.item}"
+            raise DataError(item=item, wanted=error.wanted, got=error.got, fix=error.fix)
+    return tuple(SPLIT_NAMES[word] for word in words)
+
+
+def whole_numbers(values: Any, table: str, column: str, least: int = 0) -> Int64[np.ndarray, "n"]:
+    """Return a column of whole numbers.
+
+    Raises:
+        DataError: a cell that is none, or less than the least there can be.
+    """
+    if isinstance(values, np.ndarray) and values.dtype == np.int64:
+        return values
+    numbers = [_whole_number(str(value)) for value in values]
+    for row, number in enumerate(numbers):
+        if number is None or number < least:
+            raise DataError(
+                item=f"table {table!r}, row {row + 1}, column {column!r}",
+                wanted=f"a whole number from {least} on",
+                got=repr(values[row]),
+                fix="correct the cell",
+            )
+    return np.array(numbers, np.int64)
+
+
+def cell_name(table: str, places: np.ndarray, position: int, column: str) -> str:
+    """Return where in a table the first cell with the distinct value number ``position`` is."""
+    return f"table {table!r}, row {int(np.argmax(places == position)) + 1}, column {column!r}"
+
+
+def _one_of(names: Sequence[str]) -> str:
+    return f"one of {', '.join(names)}, " if names else ""
+
+
+def _whole_number(text: str) -> int | None:
+    if not _is_number(text) or not float(text).is_integer() or abs(float(text)) > 2**53:
+        return None
+    return int(float(text))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,292 @@
+"""The one reader and writer of tables: CSV of any separator and encoding that is read, and Parquet."""
+
+from __future__ import annotations
+
+import codecs
+import csv as plain_csv
+import io
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv, parquet
+
+from miue.common.errors import DataError, StorageError, lacking, no_such_file
+from miue.common.files import atomic_file, can_hold
+
+HEADER_BYTES = 1 << 20
+MARKS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+MISSING = ["", "NA", "nan", "NaN"]
+SAVE_AS = "save the table as UTF-8 (in Excel: Save As, CSV UTF-8)"
+
+
+def read_header(path: Path) -> list[str]:
+    """Return the names of a table's columns.
+
+    Args:
+        path: CSV (comma, semicolon or tab; UTF-8, or UTF-16 and UTF-32 with a byte order mark), gzipped CSV or
+            Parquet.
+
+    Raises:
+        StorageError: missing, unreadable, or in another encoding.
+    """
+    with reading_table(path):
+        if _is_parquet(path):
+            return list(parquet.read_schema(path).names)
+        with _open_text(path) as stream, csv.open_csv(stream, **_csv_options(path)) as reader:
+            return list(reader.schema.names)
+
+
+def read_parts(path: Path, types: Mapping[str, Any], fix: str = "check the file") -> Iterator[Any]:
+    """Yield the table at ``path`` a part of its rows at a time, as pyarrow tables.
+
+    Args:
+        path: as for ``read_header``.
+        types: the columns to read and the type of each; a cell of text is never missing, but empty.
+        fix: what to do where a cell is of another type.
+
+    Raises:
+        StorageError: unreadable, or cells of another type.
+        DataError: a Parquet file that claims more rows than it can hold.
+    """
+    names = list(types)
+    if _is_parquet(path):
+        _refuse_claim(path)
+    with reading_table(path, fix):
+        if _is_parquet(path):
+            with parquet.ParquetFile(path) as file:
+                for part in file.iter_batches(columns=names):
+                    yield _with_types(pa.Table.from_batches([part]).select(names), types)
+            return
+        convert = csv.ConvertOptions(
+            column_types=dict(types), include_columns=names, strings_can_be_null=False, null_values=MISSING
+        )
+        with (
+            _open_text(path) as stream,
+            csv.open_csv(stream, **_csv_options(path), convert_options=convert) as reader,
+        ):
+            for part in reader:
+                yield pa.Table.from_batches([part])
+
+
+def read_text_columns(path: Path) -> dict[str, list[str]]:
+    """Return every column of a table as text, so that ids keep their zeros.
+
+    Raises:
+        StorageError: missing, unreadable, or in another encoding.
+        DataError: no row, or a column twice.
+    """
+    return {name: column.to_pylist() for name, column in _read(path, None).items()}
+
+
+def read_rows(path: Path) -> list[dict[str, str]]:
+    """Return every row of a table as text by the names of the columns; errors as for ``read_text_columns``."""
+    columns = read_text_columns(path)
+    return [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
+
+
+def read_columns(path: Path, text: Collection[str]) -> dict[str, np.ndarray]:
+    """Return every column of a table as its cells read, but those named in ``text`` as text.
+
+    Raises:
+        StorageError: missing, unreadable, or in another encoding.
+        DataError: no row, or a column twice.
+    """
+    return {name: _as_array(column) for name, column in _read(path, text).items()}
+
+
+def write_table(path: Path, columns: Mapping[str, Any] | pa.Table) -> None:
+    """Write columns as CSV in UTF-8, gzipped where the name ends so; whole or not at all.
+
+    Texts are quoted where one of them holds a comma, a quote or a line break.
+
+    Args:
+        path: the file.
+        columns: values by the name of their column, None where there is none; or a pyarrow table.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    table = columns if isinstance(columns, pa.Table) else pa.table(dict(columns))
+    special = any(
+        pc.any(pc.match_substring_regex(column, '[",\r\n]')).as_py()
+        for column in table.columns
+        if pa.types.is_string(column.type)
+    )
+    header = io.StringIO()
+    plain_csv.writer(header, lineterminator="\n").writerow(table.column_names)
+    options = csv.WriteOptions(include_header=False, quoting_style="needed" if special else "none")
+    compression = "gzip" if path.suffix == ".gz" else None
+    with atomic_file(path) as temporary, pa.output_stream(str(temporary), compression=compression) as stream:
+        stream.write(header.getvalue().encode())
+        csv.write_csv(table, stream, options)
+
+
+def write_rows(path: Path, names: Sequence[str], rows: Collection[Sequence[Any]]) -> None:
+    """Write rows of cells under the names of their columns, as ``write_table`` does."""
+    cells = zip(*rows, strict=True) if rows else [[] for _ in names]
+    write_table(path, dict(zip(names, map(list, cells), strict=True)))
+
+
+@contextmanager
+def reading_table(path: Path, fix: str = "check the file") -> Iterator[None]:
+    """Name the table where reading it fails, and the line where that is for its encoding.
+
+    Raises:
+        StorageError: missing, unreadable, or in another encoding than UTF-8 or UTF-16.
+    """
+    item = f"table {str(path)!r}"
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise no_such_file(item) from error
+    except (OSError, UnicodeError, pa.ArrowException) as error:
+        line = _first_undecodable(path)
+        if line is not None:
+            raise _not_text(f"{item}, {line[0]}", line[1]) from error
+        wanted = "a readable table with one header line"
+        raise StorageError(item=item, wanted=wanted, got=str(error).split("\n")[0], fix=fix) from error
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix.lower() == ".parquet"
+
+
+def _read(path: Path, text: Collection[str] | None) -> dict[str, Any]:
+    """Return the columns by name; all as text, or those in ``text``; without nameless ones that are empty."""
+    names = read_header(path)
+    types = {name: pa.string() for name in names if text is None or name in text}
+    if _is_parquet(path):
+        _refuse_claim(path)
+    with reading_table(path):
+        if _is_parquet(path):
+            table = _with_types(parquet.read_table(path), types)
+        else:
+            convert = csv.ConvertOptions(column_types=types, strings_can_be_null=False)
+            with _open_text(path) as stream:
+                table = csv.read_csv(stream, **_csv_options(path), convert_options=convert)
+        if any(pa.types.is_binary(kind) for kind in table.schema.types):
+            raise pa.ArrowInvalid("bytes that are no text")
+    item = f"table {str(path)!r}"
+    if not len(table):
+        raise lacking(item, "at least one row", "check the file, or make it again: it holds nothing")
+    cells = [
+        (name, column) for name, column in zip(names, table.columns, strict=True) if name or _has_value(column)
+    ]
+    kept = [name for name, _ in cells]
+    if len(set(kept)) < len(kept):
+        twice = next(name for name in kept if kept.count(name) > 1)
+        raise DataError(
+            item=item,
+            wanted="columns of different names",
+            got=f"{kept.count(twice)} columns {twice!r}",
+            fix="keep one of them, or rename the others",
+        )
+    return dict(cells)
+
+
+def _has_value(column: Any) -> bool:
+    return column.null_count < len(column) and (not pa.types.is_string(column.type) or any(column.to_pylist()))
+
+
+def _as_array(column: Any) -> np.ndarray:
+    if pa.types.is_null(column.type):  # a column without a single value
+        return np.full(len(column), "", object)
+    values: np.ndarray = column.to_numpy()
+    return values
+
+
+def _with_types(table: Any, types: Mapping[str, Any]) -> Any:
+    """Return the table with some columns in other types; a text that is missing is empty."""
+    for place, name in enumerate(table.column_names):
+        if name in types:
+            column = table.column(place).cast(types[name], safe=False)
+            column = column.fill_null("") if types[name] == pa.string() else column
+            table = table.set_column(place, name, column)
+    return table
+
+
+def _refuse_claim(path: Path) -> None:
+    """Raise where a Parquet file claims more rows than it can hold, before memory is taken for them."""
+    with reading_table(path):
+        metadata = parquet.read_metadata(path)
+    rows, columns = metadata.num_rows, metadata.num_columns
+    if not can_hold(path, rows * columns * np.dtype(np.float32).itemsize):
+        raise DataError(
+            item=f"table {str(path)!r}",
+            wanted="rows that the file can hold",
+            got=f"{rows:,} rows of {columns:,} columns in {path.stat().st_size:,} bytes",
+            fix="if it is no fraud, write it without compression and dictionaries",
+        )
+
+
+def _open_text(path: Path) -> Any:
+    """Return the bytes of a table as a stream, unpacked where its name says that it is gzipped."""
+    return pa.input_stream(str(path), compression="detect")
+
+
+def _csv_options(path: Path) -> dict[str, Any]:
+    """Return how a CSV file is read: its encoding, and the separator that its header line has most of.
+
+    Raises:
+        StorageError: a header line in another encoding, or a file that is no text.
+    """
+    with _open_text(path) as stream:
+        first = stream.read(HEADER_BYTES)
+    encoding = _encoding(first)
+    if first.startswith(b"PK\x03\x04"):
+        raise _not_text(f"table {str(path)!r}", "a zip archive, as Excel's own workbooks are")
+    header = re.split(r"[\r\n]", codecs.getincrementaldecoder(encoding)("replace").decode(first), maxsplit=1)[0]
+    if "\0" in header:
+        raise _not_text(f"table {str(path)!r}", "zero bytes, as of UTF-16 without a byte order mark")
+    unquoted = re.sub(r'"[^"]*"', "", header)
+    separator = max(",;\t", key=unquoted.count) if re.search(r"[,;\t]", unquoted) else "\t"
+    # pyarrow knows its own encoding by this name alone, and would transcode "utf-8"
+    return {
+        "read_options": csv.ReadOptions(encoding="utf8" if encoding == "utf-8" else encoding),
+        "parse_options": csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+    }
+
+
+def _encoding(first: bytes) -> str:
+    return next((name for mark, name in MARKS if first.startswith(mark)), "utf-8")
+
+
+def _first_undecodable(path: Path) -> tuple[str, str] | None:
+    """Return the first line that is not in the table's encoding and what is wrong there, None if all lines are."""
+    if _is_parquet(path):
+        return None
+    try:
+        with _open_text(path) as stream:
+            part = stream.read(HEADER_BYTES)
+            encoding = _encoding(part)
+            decoder, lines = codecs.getincrementaldecoder(encoding)(), 1
+            while True:
+                lines += decoder.decode(part, final=not part).count("\n")
+                if not part:
+                    return None
+                part = stream.read(HEADER_BYTES)
+    except UnicodeDecodeError as error:
+        line = lines + error.object[: error.start].count(b"\n")
+        got = f"the byte {error.object[error.start]:#04x}, which is not {encoding.upper()}"
+        latin = " (the table may be in Latin-1 or Windows-1252)" if encoding == "utf-8" else ""
+        return f"line {line}", got + latin
+    except (OSError, pa.ArrowException):
+        return None
+
+
+def _not_text(item: str, got: str) -> StorageError:
+    return StorageError(
+        item=item, wanted="text in UTF-8, or in UTF-16 with a byte order mark", got=got, fix=SAVE_AS
+    )

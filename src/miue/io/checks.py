@@ -1,0 +1,60 @@
+"""What is asked of all bags at once, after they are loaded."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from miue.common.errors import DataError, MiueError, first_few
+from miue.common.progress import tracked
+from miue.io.folders.file_instances import FileInstances
+from miue.io.loaded import LeftOut, LoadedBags
+
+
+def check_coords(loaded: LoadedBags, where: str, needed_by: str, *, skip_bad: bool) -> LoadedBags:
+    """Return the bags after all, or where ``skip_bad`` some, were seen to have coords.
+
+    Args:
+        loaded: the bags.
+        where: they come from, for messages.
+        needed_by: what needs the coords, likewise.
+        skip_bad: let bags without coords pass where others have them.
+
+    Raises:
+        DataError: bags without coords.
+    """
+    bags, bare = loaded.bags, loaded.bags.without_coords
+    if not bare or (skip_bad and len(bare) < len(bags)):
+        return loaded
+    without = f"{len(bare):,} of {len(bags):,} bags without ({first_few(bare)})"
+    alone = " (--skip-bad leaves these bags out of it alone)" if len(bare) < len(bags) else ""
+    raise DataError(
+        item=repr(where),
+        wanted=f"coords, which {needed_by} needs",
+        got="; ".join([without, *loaded.notes]),
+        fix=f"extract them with the features, or leave out {needed_by}{alone}",
+    )
+
+
+def check_values(loaded: LoadedBags, *, skip_bad: bool, progress: bool) -> LoadedBags:
+    """Return the bags after all features that stay in files were read once, to see that they are finite.
+
+    Args:
+        loaded: the bags.
+        skip_bad: leave out those that cannot be used.
+        progress: show a bar.
+
+    Raises:
+        DataError: features that are not finite, or cannot be read.
+    """
+    if not isinstance(loaded.bags.instances, FileInstances):
+        return loaded
+    kept, bad = [], []
+    for bag, name in enumerate(tracked(loaded.bags.ids, "checking", shown=progress)):
+        try:
+            loaded.bags.batch([bag])
+            kept.append(bag)
+        except MiueError as error:
+            if not skip_bad:
+                raise
+            bad.append(LeftOut(name, str(error)))
+    return replace(loaded, bags=loaded.bags.subset(kept), left_out=(*loaded.left_out, *bad)) if bad else loaded

@@ -1,0 +1,99 @@
+"""Bags on their way from files to a dataset, with what was left out and what is to be said about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from miue.bags.dataset import BagDataset
+from miue.common.errors import DataError
+from miue.io.splits.splits import Splits
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A bag that is not in the dataset.
+
+    Attributes:
+        bag: its id.
+        reason: why.
+        is_bad: whether something is wrong with it, unlike a file that the label table does not list.
+    """
+
+    bag: str
+    reason: str
+    is_bad: bool = True
+
+
+@dataclass(frozen=True)
+class LoadedBags:
+    """Bags, and what was said or done about them.
+
+    Attributes:
+        bags: the dataset.
+        left_out: bags that are not in it, and why.
+        notes: what to know of the files that they were read from.
+        drawn: how the splits came about, where they were drawn.
+        folds: those of the label table, of the bags that are in the dataset.
+        labels: in one line, which columns hold labels and patients; "" of a store, which has its own.
+    """
+
+    bags: BagDataset
+    left_out: tuple[LeftOut, ...] = ()
+    notes: tuple[str, ...] = ()
+    drawn: str = ""
+    folds: Splits | None = None
+    labels: str = ""
+
+    @property
+    def note(self) -> str:
+        """How the splits were drawn, and how many of these bags are in each; "" where none were."""
+        if not self.drawn or not any(self.bags.splits):
+            return self.drawn
+        splits = self.bags.splits
+        counts = ", ".join(f"{name} {splits.count(name):,}" for name in ("train", "validation", "test"))
+        return f"{self.drawn}: {counts} bags"
+
+
+@dataclass(frozen=True)
+class FoundBags:
+    """Bags that are there, before they are labelled.
+
+    Attributes:
+        path: where they are.
+        ids: their names.
+        has_labels: whether they have labels of their own.
+        read: returns those of some names, and what else was left out with the bags in the second argument.
+        label_columns: the columns of their own that hold labels and patients.
+    """
+
+    path: str
+    ids: tuple[str, ...]
+    has_labels: bool
+    read: Callable[[Sequence[str], Sequence[LeftOut]], LoadedBags]
+    label_columns: Mapping[str, str] | None = None
+
+
+def refuse_or_skip(where: str, count: int, left_out: Sequence[LeftOut], *, skip_bad: bool) -> None:
+    """Raise unless there are bags and, where bad ones may not be skipped, none that is bad.
+
+    Raises:
+        DataError: which bags cannot be used and why, at most three of them.
+    """
+    bad = [one for one in left_out if one.is_bad]
+    if bad and not skip_bad:
+        shown = "; ".join(f"{one.bag}: {one.reason}" for one in bad[:3])
+        raise DataError(
+            item=repr(where),
+            wanted="bags that can all be used",
+            got=f"{len(bad)} that cannot ({shown}{'; …' if bad[3:] else ''})",
+            fix="mend them, or pass --skip-bad to go on without them; 'miue inspect FOLDER' lists all",
+        )
+    if not count:
+        reason = left_out[0].reason if left_out else "the folder is empty"
+        raise DataError(
+            item=repr(where),
+            wanted="at least one bag",
+            got=f"none of {len(left_out)} ({reason})",
+            fix="check the folder and the ids of the label table",
+        )

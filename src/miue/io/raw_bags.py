@@ -1,0 +1,100 @@
+"""What a long table or a store holds, before it is checked, and the one place where that becomes a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Int64
+
+from miue.bags.arrays import InstanceArray
+from miue.bags.dataset import BagDataset
+from miue.bags.table_columns import (
+    class_names,
+    known_text,
+    read_classes,
+    read_instance_columns,
+    read_item_columns,
+    read_splits_column,
+    whole_numbers,
+)
+from miue.common.errors import StorageError
+
+
+@dataclass(frozen=True)
+class RawBags:
+    """Bags as they are stored.
+
+    Attributes:
+        source: the table of the bags, for messages.
+        ids: name of each of the B bags.
+        sizes: instances of each, numbers or text.
+        instances: all, bag after bag.
+        of_bags: text of each bag, by what it means: label, patient, split, is_ood, ood_set, patch_size.
+        of_instances: of the M instances in the order of the table; instance_label as text, x and y as numbers.
+        order: the row of each instance in the table; None where they are in the order of ``instances``.
+        arrays: of the M instances, as a store has them: instance_labels, instance_labelled, instance_is_ood,
+            instance_ood_known, coords, located.
+        class_names: by the numbers that are the labels; None where labels are the names of classes.
+        bad: what is wrong with bags that cannot be used, by their names.
+    """
+
+    source: str
+    ids: tuple[str, ...]
+    sizes: Int64[np.ndarray, "B"] | Sequence[str]
+    instances: InstanceArray
+    of_bags: Mapping[str, Sequence[str]]
+    of_instances: Mapping[str, np.ndarray] = field(default_factory=dict)
+    order: Int64[np.ndarray, "M"] | None = None
+    arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
+    class_names: tuple[str, ...] | None = None
+    bad: Mapping[str, str] = field(default_factory=dict)
+
+
+def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
+    """Return the bags that can be used, after every cell of their columns was checked.
+
+    Args:
+        raw: as it is stored.
+        classes: order of the classes where labels are names; sorted if empty.
+
+    Raises:
+        DataError: a cell that says none of what it can say, or a label that is no class.
+        StorageError: other numbers of instances than there are.
+    """
+    nothing = ("",) * len(raw.ids)
+    texts, names = raw.of_bags.get("label", nothing), raw.class_names
+    if names is None:
+        named = list(map(known_text, texts))
+        names = class_names(named, raw.source, classes) if any(named) else tuple(classes)
+    labels = read_classes(texts, raw.source, "label", names if raw.class_names is None else (), len(names))
+    of_bags = read_item_columns({"bag_id": raw.ids, **raw.of_bags}, raw.source, labels)
+    sizes = whole_numbers(raw.sizes, raw.source, "size")
+    if sizes.sum() != len(raw.instances):
+        raise StorageError(
+            item=f"table {raw.source!r}",
+            wanted=f"{len(raw.instances)}, the number of instances, as the sum of the sizes",
+            got=str(sizes.sum()),
+            fix="make the table again",
+        )
+    flags = of_bags.is_ood.repeat(sizes)
+    of_instances = read_instance_columns({**raw.of_instances, **raw.arrays}, raw.source, names, flags, raw.order)
+    splits = read_splits_column(raw.of_bags.get("split", nothing), raw.source)
+    patients = of_bags.patients
+    bags = BagDataset.packed(
+        raw.instances,
+        sizes,
+        raw.ids,
+        labels=labels,
+        is_ood=of_bags.is_ood,
+        splits=splits,
+        ood_sets=tuple(of_bags.ood_sets.tolist()),
+        instance_labels=of_instances.labels,
+        instance_is_ood=of_instances.is_ood,
+        coords=of_instances.coords,
+        class_names=names,
+        patients=None if patients is None else tuple(p or n for p, n in zip(patients, raw.ids, strict=True)),
+        patch_sizes=of_bags.patch_sizes,
+    )
+    return bags.subset([row for row, name in enumerate(raw.ids) if name not in raw.bad]) if raw.bad else bags

@@ -1,0 +1,129 @@
+"""Every table is read by one reader and written by one writer: separators, encodings and quotes alike."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from miue.bags.dataset import BagDataset
+from miue.common.errors import StorageError
+from miue.common.tables import read_columns, read_rows, read_text_columns, write_rows, write_table
+from miue.io.labels.instance_labels import with_instance_labels
+from miue.io.labels.label_table import read_label_table
+from miue.io.load import load_bags
+from miue.io.splits.files import read_splits
+from miue.pathology.patch_labels import write_patch_labels
+from miue.predictions.folder import read_table
+
+NAMES = ("Größe, 1; a", "b")
+Rows = list[tuple[str, ...]]
+
+
+def bags() -> BagDataset:
+    return BagDataset.from_arrays([np.ones((2, 2))] * 2, ids=NAMES)
+
+
+def labelled(path: Path) -> list[int]:
+    return with_instance_labels(bags(), path).instance_labels.values.tolist()
+
+
+KINDS: dict[str, tuple[Rows, Callable[[Path], Any], Any]] = {
+    "label table": (
+        [("slide_id", "label"), (NAMES[0], "ja"), (NAMES[1], "nein")],
+        lambda path: (read_label_table(path).ids, read_label_table(path).labels),
+        (NAMES, ("ja", "nein")),
+    ),
+    "splits": (
+        [("bag_id", "fold_0"), (NAMES[0], "train"), (NAMES[1], "test")],
+        lambda path: read_splits(path).folds,
+        ({NAMES[0]: "train", NAMES[1]: "test"},),
+    ),
+    "long table": (
+        [("bag_id", "f"), (NAMES[0], "1.5"), (NAMES[1], "2.5")],
+        lambda path: (load_bags(path).bags.ids, np.asarray(load_bags(path).bags.instances).tolist()),
+        (NAMES, [[1.5], [2.5]]),
+    ),
+    "instance labels": (
+        [("bag_id", "instance", "instance_label"), (NAMES[0], "1", "1"), (NAMES[1], "0", "1")],
+        labelled,
+        [0, 1, 1, 0],
+    ),
+    "predictions": (
+        [("bag_id", "p_0", "p_1"), (NAMES[0], "0.5", "0.5"), (NAMES[1], "0.25", "0.75")],
+        lambda path: tuple(read_table(path).bag_ids),
+        NAMES,
+    ),
+}
+
+
+def text(rows: Rows, separator: str, quoting: Any = csv.QUOTE_MINIMAL) -> str:
+    out = io.StringIO()
+    csv.writer(out, delimiter=separator, quoting=quoting).writerows(rows)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_every_table_is_read_with_any_separator_and_encoding(
+    kind: str, separator: str, encoding: str, tmp_path: Path
+) -> None:
+    rows, read, expected = KINDS[kind]
+    (tmp_path / "t.csv").write_bytes(text(rows, separator).encode(encoding))
+    assert read(tmp_path / "t.csv") == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_table_is_read_with_all_cells_quoted_and_a_line_break_in_one(kind: str, tmp_path: Path) -> None:
+    rows, read, expected = KINDS[kind]
+    noted = [(*row, note) for row, note in zip(rows, ("patient", "two\nlines", ""), strict=True)]
+    (tmp_path / "t.csv").write_text(text(noted, ";", csv.QUOTE_ALL), newline="")
+    assert "two\nlines" in read_text_columns(tmp_path / "t.csv")["patient"]
+    assert read(tmp_path / "t.csv") == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_table_in_latin_1_is_refused_with_its_line(kind: str, tmp_path: Path) -> None:
+    rows, read, _ = KINDS[kind]
+    (tmp_path / "t.csv").write_bytes(text(rows, ";").encode("latin-1"))
+    with pytest.raises(StorageError, match=r"t.csv', line 2: expected text in UTF-8.*Latin-1.*save the table as"):
+        read(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_table_may_be_parquet(kind: str, tmp_path: Path) -> None:
+    rows, read, expected = KINDS[kind]
+    columns = {name: list(cells) for name, *cells in zip(*rows, strict=True)}
+    numbers = {"f", "instance", "p_0", "p_1"}
+    typed = {name: [float(c) for c in cells] if name in numbers else cells for name, cells in columns.items()}
+    parquet.write_table(pa.table(typed), tmp_path / "t.parquet")
+    assert read(tmp_path / "t.parquet") == expected
+
+
+def test_labels_of_patches_are_written_as_they_are_read(tmp_path: Path) -> None:
+    write_patch_labels(tmp_path / "p.csv", [(name, np.array([0, 1])) for name in NAMES])
+    assert labelled(tmp_path / "p.csv") == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.csv.gz"])
+def test_what_is_written_is_read_back_to_the_last_digit(name: str, tmp_path: Path) -> None:
+    numbers = np.random.default_rng(0).lognormal(0, 30, 200)
+    ids = [f'"{row}"; a,\n{row}' if row % 2 else f"0{row}" for row in range(200)]
+    write_table(tmp_path / name, {"bag_id": ids, "value": numbers, "known": [None, *range(199)]})
+    read = read_columns(tmp_path / name, {"bag_id", "known"})
+    assert read["bag_id"].tolist() == ids and np.array_equal(read["value"], numbers)
+    assert read["known"].tolist() == ["", *map(str, range(199))]
+
+
+def test_no_cell_is_quoted_in_a_table_that_needs_no_quotes(tmp_path: Path) -> None:
+    write_rows(tmp_path / "t.csv", ("bag_id", "a,b"), [("x", 1), ("y", 2)])
+    assert (tmp_path / "t.csv").read_text() == 'bag_id,"a,b"\nx,1\ny,2\n'
+    assert read_rows(tmp_path / "t.csv") == [{"bag_id": "x", "a,b": "1"}, {"bag_id": "y", "a,b": "2"}]

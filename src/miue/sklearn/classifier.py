@@ -14,7 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from miue.bags.dataset import BagDataset
-from miue.bags.rows import GroupedRows
+from miue.bags.drawing import hold_out
+from miue.bags.rows import GroupedRows, row_count
 from miue.common.errors import ConfigError, DataError
 from miue.model.config import training_config
 from miue.model.feature_scores import DistanceLike
@@ -23,7 +24,6 @@ from miue.model.options import Option
 from miue.model.part import PartLike
 from miue.predictions.folder import Predictions
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
-from miue.sklearn.grouping import held_out_groups
 from miue.training.train import DEFAULT_DISTANCES, train
 
 NESTED = ("options", "settings")
@@ -135,7 +135,10 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         fraction = training_config(settings).validation_fraction
         if groups is not None and fraction:
             of_bags = np.asarray(groups) if rows is None else rows.one_of_each(np.asarray(groups), "groups")
-            learning, validation = held_out_groups(dataset, of_bags, fraction, settings["seed"])
+            if of_bags.shape != (len(dataset),):
+                raise row_count("groups", f"one for each of {len(dataset)} bags", f"shape {of_bags.shape}")
+            kept, held_out = hold_out(dataset.labels.values, fraction, settings["seed"], groups=of_bags)
+            learning, validation = dataset.subset(kept), dataset.subset(held_out)
         self.model_: Model = train(
             learning,
             validation=validation,

@@ -19,7 +19,9 @@ from miue.bags.coords import Coords
 from miue.bags.labels import Labels, LabelSequence
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import Segments
+from miue.bags.summary import summary_table
 from miue.common.errors import DataError
+from miue.common.tables import PrintsAsTable, ResultTable
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,8 @@ def as_float(instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N *shape"]
     return instances if instances.dtype in (torch.float32, torch.float64) else instances.to(torch.float32)
 
 
-@dataclass(frozen=True)
-class BagDataset:
+@dataclass(frozen=True, repr=False)
+class BagDataset(PrintsAsTable):
     """Bags over one array of instances, memory-mapped or read from files; subsets share that array.
 
     Attributes:
@@ -313,6 +315,10 @@ class BagDataset:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def tables(self) -> tuple[ResultTable]:
+        """Return the bags of each class and the instances of each split."""
+        return (summary_table(self),)
 
     @property
     def instance_shape(self) -> tuple[int, ...]:

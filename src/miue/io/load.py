@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, DataError, MiueError, first_few
 from miue.common.progress import tracked
+from miue.common.tables import PrintsAsTable, ResultTable
 from miue.io.folders.bag_folder import open_files
 from miue.io.folders.discovery import bag_files
 from miue.io.folders.file_instances import FileInstances
@@ -27,8 +28,8 @@ LONG_TABLE = {"id_column": "bag_id", "label_column": "label", "patient_column": 
 """What columns of a long table mean, by the argument that names them."""
 
 
-@dataclass(frozen=True)
-class LoadedBags:
+@dataclass(frozen=True, repr=False)
+class LoadedBags(PrintsAsTable):
     """Bags, and what was said or done about them.
 
     Attributes:
@@ -46,6 +47,13 @@ class LoadedBags:
     drawn: str = ""
     folds: Splits | None = None
     labels: str = ""
+
+    def tables(self) -> Iterator[ResultTable]:
+        """Return the bags of each split, and what was said of them."""
+        left_out = f"{len(self.left_out):,} bags left out (left_out says why)" if self.left_out else ""
+        notes = (self.labels, self.drawn, *self.notes, left_out)
+        for table in self.bags.tables():
+            yield replace(table, notes=(*table.notes, *filter(None, notes)))
 
     @property
     def note(self) -> str:

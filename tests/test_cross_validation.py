@@ -25,7 +25,7 @@ from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
 from miue.networks.encoders import MLP
 from miue.selection.comparison import compare, paired_difference
-from miue.selection.cross_validation import Recipe, Value, cross_validate, summarise
+from miue.selection.cross_validation import Recipe, Summaries, Value, cross_validate, summarise
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
 
@@ -135,7 +135,7 @@ def test_of_one_fold_the_interval_is_over_seeds_and_of_one_run_there_is_none() -
 def test_an_undefined_value_is_left_out_and_counted() -> None:
     (found,) = summarise(values((0, 1, 0.8), (1, 1, None), (2, 1, 0.6)), 0.5)
     assert found.runs == 2 and found.mean == pytest.approx(0.7)
-    assert summarise(values((0, 1, None)), 0.5) == []
+    assert summarise(values((0, 1, None)), 0.5) == Summaries()
 
 
 def test_the_command(tmp_path: Path) -> None:

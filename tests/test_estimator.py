@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,10 @@ from sklearn.utils.validation import _num_samples
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.bags.labels import Labels
 from miue.bags.rows import GroupedRows
 from miue.common.errors import ConfigError, DataError
+from miue.model.config import TrainingConfig
 from miue.sklearn.classifier import MILUncertaintyClassifier
-from miue.sklearn.grouping import held_out_groups
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-2}
 SMALL = {"encoder.width": 16, "network.hidden": 8, "method.residual_hidden": 8}
@@ -32,7 +30,7 @@ OF_ANY_NETWORK = {"encoder.width": 16, "method.residual_hidden": 8}
 
 
 def classifier(**more: Any) -> MILUncertaintyClassifier:
-    return MILUncertaintyClassifier(**{"settings": QUICK, "options": SMALL, "random_state": 3, **more})
+    return MILUncertaintyClassifier(**{**QUICK, "options": SMALL, "random_state": 3, **more})
 
 
 def arrays_of(bags: BagDataset) -> list[np.ndarray]:
@@ -51,7 +49,7 @@ def labels() -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def fitted(arrays: list[np.ndarray], labels: np.ndarray) -> MILUncertaintyClassifier:
-    return classifier(settings={**QUICK, "max_epochs": 20}).fit(arrays, labels)
+    return classifier(max_epochs=20).fit(arrays, labels)
 
 
 class RowsAsBags(MILUncertaintyClassifier):
@@ -69,8 +67,7 @@ class RowsAsBags(MILUncertaintyClassifier):
 @pytest.mark.filterwarnings("ignore:invalid value encountered in cast")  # a check casts infinity itself
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.DataConversionWarning")  # y as a column
 def test_every_check_of_scikit_learn_passes_with_rows_as_bags() -> None:
-    settings = {"max_epochs": 1, "learning_rate": 2e-2}
-    rows = RowsAsBags(settings=settings, options=SMALL, distances=(), random_state=0)
+    rows = RowsAsBags(max_epochs=1, learning_rate=2e-2, options=SMALL, distances=(), random_state=0)
     results = check_estimator(rows, on_fail=None)
     failed = [f"{r['check_name']}: {r['exception']}" for r in results if r["status"] == "failed"]
     skipped = [r["check_name"] for r in results if r["status"] == "skipped"]
@@ -143,7 +140,7 @@ def test_text_labels_are_sorted_and_the_negative_class_is_named(
 def test_three_classes_are_learned_whichever_is_the_negative_one(arrays: list[np.ndarray], negative: str) -> None:
     names = np.array(["low", "high", "none"])[np.arange(40) % 3]
     shifted = [bag + 6 * (i % 3) for i, bag in enumerate(arrays)]
-    found = classifier(negative_class=negative, settings={**QUICK, "max_epochs": 20}).fit(shifted, names)
+    found = classifier(negative_class=negative, max_epochs=20).fit(shifted, names)
     assert found.classes_.tolist() == ["high", "low", "none"]
     order = found.model_.contract.class_names
     assert order[0] == negative
@@ -158,12 +155,12 @@ def test_three_classes_are_learned_whichever_is_the_negative_one(arrays: list[np
     assert len(set(of_instances)) > 1
 
 
-def test_a_grid_search_over_options_and_settings(arrays: list[np.ndarray], labels: np.ndarray) -> None:
-    grid = {"network": ["mean", "attention"], "settings__learning_rate": [1e-9, 1e-2]}
-    found = classifier(settings={**QUICK, "max_epochs": 6}, options=OF_ANY_NETWORK, distances=())
+def test_a_grid_search_over_networks_and_learning_rates(arrays: list[np.ndarray], labels: np.ndarray) -> None:
+    grid = {"network": ["mean", "attention"], "learning_rate": [1e-9, 1e-2]}
+    found = classifier(max_epochs=6, options=OF_ANY_NETWORK, distances=())
     search = GridSearchCV(found, grid, cv=2).fit(arrays, labels)
-    assert search.best_params_["settings__learning_rate"] == 1e-2
-    assert search.best_estimator_.settings["max_epochs"] == 6
+    assert search.best_params_["learning_rate"] == 1e-2
+    assert search.best_estimator_.max_epochs == 6
     assert len(set(search.cv_results_["mean_test_score"])) > 1
     nested = clone(classifier()).set_params(**{"options__network.hidden": 11})
     assert nested.get_params()["options__network.hidden"] == 11
@@ -219,25 +216,6 @@ def test_the_fitted_model_is_saved_and_predicts_as_before(
     assert np.array_equal(loaded.bags.probabilities, fitted.predict_proba(arrays))
 
 
-def test_groups_are_never_divided_between_learning_and_early_stopping() -> None:
-    bags = separable_bags(60)
-    patients = np.arange(60) // 4
-    learning, validation = held_out_groups(bags, patients, 0.2, seed=3)
-    number = {name: i for i, name in enumerate(bags.ids)}
-    sides = [{patients[number[name]] for name in side.ids} for side in (learning, validation)]
-    assert not sides[0] & sides[1]
-    assert sides[0] | sides[1] == set(patients)
-    assert 8 <= len(validation) <= 16
-    assert set(validation.labels.values) == {0, 1}
-
-
-def test_labels_that_leave_a_number_out_can_be_held_out_by_group() -> None:
-    bags = separable_bags(60)
-    bags = replace(bags, labels=Labels(2 * bags.labels.values, bags.labels.known))
-    _, validation = held_out_groups(bags, np.arange(60) // 4, 0.2, seed=3)
-    assert set(validation.labels.values) == {0, 2}
-
-
 def test_fit_holds_out_groups(arrays: list[np.ndarray], labels: np.ndarray) -> None:
     patients = np.repeat(np.arange(5), 8)
     found = classifier().fit(arrays, labels, groups=patients)
@@ -263,8 +241,30 @@ def test_the_seed_follows_the_conventions_of_scikit_learn(arrays: list[np.ndarra
     assert np.array_equal(fit(np.random.RandomState(5)), fit(np.random.RandomState(5)))
     state = np.random.RandomState(5)
     assert not np.array_equal(fit(state), fit(state))
-    with pytest.raises(ConfigError, match="pass random_state"):
-        classifier(settings={"seed": 3}).fit(arrays, labels)
+
+
+def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
+    arrays: list[np.ndarray], labels: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {name: field.default for name, field in TrainingConfig.model_fields.items() if name != "seed"}
+    parameters = MILUncertaintyClassifier().get_params()
+    assert {name: parameters[name] for name in fields} == fields
+    assert not {"seed", "settings"} & set(parameters)
+    changed = {name: value / 2 if isinstance(value, float) else value + 1 for name, value in fields.items()}
+    found = clone(MILUncertaintyClassifier().set_params(**changed))
+    assert {name: found.get_params()[name] for name in fields} == changed
+    seen: dict[str, Any] = {}
+
+    def kept(*bags: Any, **options: Any) -> miue.Model:
+        seen.update(options["settings"])
+        return miue.train(*bags, **options)
+
+    monkeypatch.setattr("miue.sklearn.classifier.train", kept)
+    found.set_params(max_epochs=np.int64(1), lr_factor=np.float32(0.25), options=SMALL, random_state=7)
+    found.fit(arrays, labels)
+    assert seen == {**changed, "max_epochs": 1, "lr_factor": 0.25, "seed": 7}
+    with pytest.raises(ConfigError, match="training setting 'lr_factor': expected less than 1"):
+        classifier(lr_factor=2.0).fit(arrays, labels)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,10 @@ def test_bags_that_cannot_be_used_are_named(change: dict[str, Any], message: str
 
 
 def test_too_few_groups_are_refused(arrays: list[np.ndarray], labels: np.ndarray) -> None:
-    with pytest.raises(DataError, match="1 groups that cannot"):
+    with pytest.raises(
+        DataError,
+        match="groups, such as patients, to hold out: expected two or more of each class.*got 1 of the rarest",
+    ):
         classifier().fit(arrays, labels, groups=np.zeros(40))
     with pytest.raises(DataError, match="groups: expected one for each of 40 bags"):
         classifier().fit(arrays, labels, groups=np.zeros(39))

@@ -66,7 +66,9 @@ def test_separation_equals_scikit_learn_with_ties(rows: list[tuple[int, bool]]) 
 def test_aurc_is_the_mean_error_rate_over_all_coverages() -> None:
     uncertainty = np.array([0.1, 0.2, 0.3, 0.4])
     correct = np.array([True, False, True, False])
-    assert area_under_risk_coverage(uncertainty, correct).value == pytest.approx((0 + 1 / 2 + 1 / 3 + 2 / 4) / 4)
+    assert area_under_risk_coverage(uncertainty, correct).plain.value == pytest.approx(
+        (0 + 1 / 2 + 1 / 3 + 2 / 4) / 4
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=12), st.randoms())
@@ -74,14 +76,14 @@ def test_aurc_does_not_depend_on_the_order_of_ties(rows: list[tuple[int, bool]],
     shuffled = list(rows)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
     values = [
-        area_under_risk_coverage(np.array([float(u) for u, _ in r]), np.array([c for _, c in r])).value
+        area_under_risk_coverage(np.array([float(u) for u, _ in r]), np.array([c for _, c in r])).plain.value
         for r in (rows, shuffled)
     ]
     assert values[0] == pytest.approx(values[1])
 
 
 def test_aurc_with_ties_is_the_mean_over_their_orders() -> None:
-    tied = area_under_risk_coverage(np.zeros(2), np.array([True, False])).value
+    tied = area_under_risk_coverage(np.zeros(2), np.array([True, False])).plain.value
     assert tied == pytest.approx(np.mean([(0 + 1 / 2) / 2, (1 + 1 / 2) / 2]))
 
 
@@ -90,7 +92,7 @@ def test_calibration_error_weighs_bins_by_their_items() -> None:
     probabilities = np.stack([1 - p, p], 1)
     labels = np.array([1, 1, 0, 1])
     expected = (3 * abs(2 / 3 - 0.95) + 1 * abs(1 - 0.65)) / 4
-    assert expected_calibration_error(probabilities, labels).value == pytest.approx(expected)
+    assert expected_calibration_error(probabilities, labels).plain.value == pytest.approx(expected)
 
 
 def test_calibration_error_equals_the_bins_of_scikit_learn() -> None:
@@ -101,7 +103,7 @@ def test_calibration_error_equals_the_bins_of_scikit_learn() -> None:
     shares, means = calibration_curve(labels, p, n_bins=15)
     counts = np.histogram(p, np.linspace(0, 1, 16))[0]
     expected = np.abs(shares - means) @ counts[counts > 0] / 997
-    assert expected_calibration_error(probabilities, labels).value == pytest.approx(expected)
+    assert expected_calibration_error(probabilities, labels).plain.value == pytest.approx(expected)
 
 
 def test_brier_and_likelihood_equal_scikit_learn() -> None:
@@ -109,16 +111,18 @@ def test_brier_and_likelihood_equal_scikit_learn() -> None:
     p = random.uniform(size=101)
     labels = random.integers(0, 2, 101)
     binary = np.stack([1 - p, p], 1)
-    assert brier_score(binary, labels).value == pytest.approx(2 * brier_score_loss(labels, p))
-    assert negative_log_likelihood(binary, labels).value == pytest.approx(log_loss(labels, binary))
+    assert brier_score(binary, labels).plain.value == pytest.approx(2 * brier_score_loss(labels, p))
+    assert negative_log_likelihood(binary, labels).plain.value == pytest.approx(log_loss(labels, binary))
     several = random.dirichlet(np.ones(3), 101)
     truth = random.integers(0, 3, 101)
-    assert negative_log_likelihood(several, truth).value == pytest.approx(log_loss(truth, several))
-    assert class_auroc(several, truth).value == pytest.approx(roc_auc_score(truth, several, multi_class="ovr"))
+    assert negative_log_likelihood(several, truth).plain.value == pytest.approx(log_loss(truth, several))
+    assert class_auroc(several, truth).plain.value == pytest.approx(
+        roc_auc_score(truth, several, multi_class="ovr")
+    )
 
 
 def test_a_label_of_probability_zero_has_no_likelihood() -> None:
-    result = negative_log_likelihood(np.array([[1.0, 0.0]]), np.array([1]))
+    result = negative_log_likelihood(np.array([[1.0, 0.0]]), np.array([1])).plain
     assert result == Metric(None, "1 labels have probability zero")
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from made_slides import GRID, STEP, alpha_of, export, prediction_table
 
+import miue
 from miue.bags.coords import Coords, grid_step
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.export.patches import class_names, file_names
@@ -177,3 +178,36 @@ def test_arrays_are_read_back_with_their_places_and_values(saved_slides: Path, t
                 column = name if name in file else f"score_{name}"
                 np.testing.assert_allclose(file[column][:], values[rows], rtol=1e-6)
             assert len(file) == 2 + len(table.uncertainties())
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "options"),
+    [
+        ("geojson", ("--merge", "--class", "tumour", "--bounds", "512,0"), None),
+        ("arrays", ("--patch-size", "64"), {"patch_size": 64}),
+        ("heatmap", ("--class", "normal"), {"class_name": "normal"}),
+    ],
+)
+def test_python_exports_the_files_of_the_command(
+    two_slides: Predictions, tmp_path: Path, kind: str, words: tuple[str, ...], options: dict[str, object] | None
+) -> None:
+    two_slides.save(tmp_path / "p")
+    assert export(kind, tmp_path / "p", "--out", tmp_path / "shell", "--quiet", *words).exit_code == 0
+    given = options or {"merge": True, "classes": ["tumour"], "bounds": (512, 0)}
+    written = miue.export(read_predictions(tmp_path / "p"), str(tmp_path / "python"), kind, **given)  # type: ignore[arg-type]
+    files = {path.name: path.read_bytes() for path in (tmp_path / "shell").iterdir()}
+    assert written.slides == len(files) == 2 and written.left_out == ()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "python").iterdir()} == files
+    with pytest.raises(StorageError, match="python"):
+        miue.export(two_slides, tmp_path / "python", kind)
+    assert miue.export(two_slides, tmp_path / "python", kind, overwrite=True).slides == 2
+
+
+def test_an_export_that_there_is_not_is_refused_with_the_nearest(two_slides: Predictions, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="export 'geojsn'.*did you mean 'geojson'"):
+        miue.export(two_slides, tmp_path / "x", "geojsn")
+    with pytest.raises(ConfigError, match="option of heatmap 'class_nam'.*did you mean 'class_name'"):
+        miue.export(two_slides, tmp_path / "x", "heatmap", class_nam="tumour")
+    with pytest.raises(ConfigError, match="option of arrays 'merge'"):
+        miue.export(two_slides, tmp_path / "x", "arrays", merge=True)
+    assert not (tmp_path / "x").exists()

@@ -267,7 +267,5 @@ def test_parts_of_others_are_cross_validated_and_used_by_the_classifier(tmp_path
         )
         assert {summary.level for summary in found} >= {"bags"}
     arrays = [bags.batch([row]).instances.numpy() for row in range(len(bags))]
-    classifier = miue.MILUncertaintyClassifier(
-        others.PlainMean, "softmax", settings={"max_epochs": 1}, device="cpu"
-    )
+    classifier = miue.MILUncertaintyClassifier(others.PlainMean, "softmax", max_epochs=1, device="cpu")
     assert classifier.fit(arrays, bags.labels.values).predict(arrays).shape == (24,)

@@ -75,7 +75,7 @@ def test_many_instances_are_compressed(tmp_path: Path) -> None:
 
 
 def test_a_table_becomes_a_data_frame(predictions: Predictions) -> None:
-    frame = predictions.bags.to_pandas()
+    frame = predictions.bags.to_frame()
     assert frame["vacuity"].between(0, 1).all()
     assert len(frame) == 40
 

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from miue.bags.dataset import BagDataset
+from miue.bags.drawing import draw_folds, draw_one_of_each, group_by_patient, hold_out
 from miue.bags.ood_flags import OodFlags
 from miue.cli.pack import data_split
 from miue.common.errors import DataError, StorageError
-from miue.io.splits.draw import VALIDATION_SHARE, held_out, make_folds, make_split
+from miue.io.splits.draw import VALIDATION_SHARE, make_folds, make_split
 from miue.io.splits.files import read_splits, write_splits
 from miue.io.splits.splits import Splits, check_splits
 
@@ -164,8 +165,45 @@ def test_bags_of_unknown_patients_are_patients_of_their_own() -> None:
     check_splits(replace(data, splits=("train", "train", "test", "test", "", "")), "x")
     many = replace(patients(40, 1), patients=("",) * 40)
     assert sorted(make_split(many).assign(many).splits)[0] == "test"
-    kept, out = held_out(many.labels.values, many.patients or (), 0.2, seed=1)
+    kept, out = hold_out(many.labels.values, 0.2, seed=1, groups=group_by_patient(many.patients or ()))
     assert len(kept) == 32 and len(out) == 8
+
+
+def test_bags_are_held_out_by_share_or_number_with_classes_alike() -> None:
+    labels = np.repeat([0, 1], [40, 20])
+    for size in (0.3, 18):
+        kept, out = hold_out(labels, size, seed=1)
+        assert sorted([*kept, *out]) == list(range(60)) and len(out) == 18
+        assert labels[out].sum() == 6
+    assert hold_out(labels, 18, seed=1)[1].tolist() == hold_out(labels, 0.3, seed=1)[1].tolist()
+    assert hold_out(labels, 18, seed=1)[1].tolist() != hold_out(labels, 18, seed=2)[1].tolist()
+    assert len(hold_out(labels, 0.001, seed=1)[1]) == 2  # one of each class at the least
+    assert len(hold_out(np.array([0, 0, 1, 1]), 0.9, seed=1)[0]) == 2
+
+
+def test_groups_are_held_out_whole_or_the_lack_is_named() -> None:
+    labels, groups = 2 * (np.arange(60) % 2), np.arange(60) // 4  # numbers of classes may have gaps
+    kept, out = hold_out(labels, 0.2, seed=3, groups=groups)
+    assert not set(groups[kept]) & set(groups[out]) and sorted([*kept, *out]) == list(range(60))
+    assert 8 <= len(out) <= 16
+    assert set(labels[kept]) == set(labels[out]) == {0, 2}
+    alone = np.where(np.arange(60) < 4, 1, labels)
+    with pytest.raises(DataError, match="two or more of each class.*got 1 of the rarest class"):
+        hold_out(alone, 0.2, seed=3, groups=groups)
+    with pytest.raises(DataError, match="bags to hold out: expected two or more of each class"):
+        hold_out(np.array([0, 0, 1]), 0.2, seed=3)
+
+
+def test_one_bag_of_each_group_is_drawn_and_folds_test_each_bag_once() -> None:
+    groups = group_by_patient(["a", "", "b", "a", "", "b", "a"])
+    drawn = {tuple(draw_one_of_each(groups, seed).tolist()) for seed in range(50)}
+    assert all(len(rows) == 4 and {1, 4} <= set(rows) for rows in drawn)
+    assert len(drawn) == 6  # three bags of a, two of b
+    labels = np.repeat([0, 1], [20, 10])
+    for whole in (None, np.arange(30) // 2):
+        tested = [rows for _, rows in draw_folds(labels, 5, 0, groups=whole)]
+        assert sorted(np.concatenate(tested)) == list(range(30))
+        assert all(labels[rows].sum() == 2 for rows in tested)
 
 
 def test_splits_of_clam_are_read(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.model.model import Model as Model
     from miue.networks import NETWORKS as NETWORKS
     from miue.networks.encoders import ENCODERS as ENCODERS
+    from miue.pathology.export.folders import export as export
     from miue.predictions.folder import Predictions as Predictions
     from miue.predictions.folder import read_predictions as read_predictions
     from miue.report.report import write_report as write_report
@@ -72,6 +73,7 @@ _PUBLIC = {
     "cross_validate": "miue.selection.cross_validation",
     "decide": "miue.calibration",
     "evaluate": "miue.evaluation",
+    "export": "miue.pathology.export.folders",
     "load_bags": "miue.io.load",
     "make_folds": "miue.io.splits.draw",
     "read_predictions": "miue.predictions.folder",

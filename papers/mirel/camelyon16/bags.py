@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
+from miue.bags.drawing import hold_out
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError, StorageError, unknown_name
@@ -183,8 +184,6 @@ def _labelled(features: Mapping[str, Contents], classes: Mapping[str, int], spli
 
 def _held_out(classes: Mapping[str, int], share: float, seed: int) -> set[str]:
     """Return the names of the training slides to validate on."""
-    from sklearn.model_selection import train_test_split
-
     counts = [list(classes.values()).count(number) for number in range(len(CLASSES))]
     if min(counts) < 2:
         raise DataError(
@@ -193,10 +192,9 @@ def _held_out(classes: Mapping[str, int], share: float, seed: int) -> set[str]:
             got=str(min(counts)),
             fix=f"list more slides in {HOME}/{CHOSEN}",
         )
-    size = max(len(CLASSES), round(share * len(classes)))
     names = list(classes)
-    _, held = train_test_split(names, test_size=size, stratify=list(classes.values()), random_state=seed)
-    return set(held)
+    _, held = hold_out(np.array(list(classes.values())), share, seed)
+    return {names[row] for row in held}
 
 
 def _with_ood_sets(

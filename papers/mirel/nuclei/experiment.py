@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.model_selection import StratifiedKFold, train_test_split
 
 from miue.bags.dataset import BagDataset
+from miue.bags.drawing import draw_folds, hold_out
 from miue.common.errors import unknown_name
 from miue.common.seeds import seed_of
 from miue.datasets.image_shifts import shifted_copies
@@ -103,12 +103,9 @@ def fold_of(bags: BagDataset, seed: int, fold: int) -> tuple[BagDataset, BagData
         fold: from 0.
     """
     labels = bags.labels.values
-    folds = list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(labels, labels))
-    rest, test = folds[fold]
-    train, validation = train_test_split(
-        rest, test_size=VALIDATION_BAGS, stratify=labels[rest], random_state=seed_of(seed, fold)
-    )
-    return bags.subset(np.sort(train)), bags.subset(np.sort(validation)), bags.subset(test)
+    rest, test = list(draw_folds(labels, FOLDS, seed))[fold]
+    train, validation = hold_out(labels[rest], VALIDATION_BAGS, seed_of(seed, fold))
+    return bags.subset(np.sort(rest[train])), bags.subset(np.sort(rest[validation])), bags.subset(test)
 
 
 def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") -> list[Result]:

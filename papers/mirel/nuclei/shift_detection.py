@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from sklearn.model_selection import train_test_split
 
 from miue.bags.dataset import BagDataset
+from miue.bags.drawing import hold_out
 from miue.bags.ood_flags import OodFlags
 from miue.calibration import FalseAlarmGoal, calibrate, decide
 from miue.calibration.dataset_shift import shift_of
@@ -56,10 +56,9 @@ def parts_of(bags: BagDataset, seed: int) -> dict[str, BagDataset]:
         ("calibration", CALIBRATION_BAGS),
         ("validation", VALIDATION_BAGS),
     ):
-        rest, chosen = train_test_split(
-            rest, test_size=count, stratify=bags.labels.values[rest], random_state=seed
-        )
-        parts[name] = bags.subset(np.sort(chosen))
+        kept, chosen = hold_out(bags.labels.values[rest], count, seed)
+        parts[name] = bags.subset(np.sort(rest[chosen]))
+        rest = rest[kept]
     return {**parts, "train": bags.subset(np.sort(rest))}
 
 

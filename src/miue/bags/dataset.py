@@ -20,11 +20,13 @@ from miue.bags.joined import bag_fields, fields_of_parts
 from miue.bags.labels import Labels, LabelSequence
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import BagBatch, Segments
+from miue.bags.summary import summary_table
 from miue.common.errors import DataError
+from miue.common.result_table import PrintsAsTable, ResultTable
 
 
-@dataclass(frozen=True)
-class BagDataset:
+@dataclass(frozen=True, repr=False)
+class BagDataset(PrintsAsTable):
     """Bags over one array of instances, memory-mapped or read from files; subsets share that array.
 
     Attributes:
@@ -261,6 +263,10 @@ class BagDataset:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def tables(self) -> tuple[ResultTable]:
+        """Return the bags of each class and the instances of each split."""
+        return (summary_table(self),)
 
     @property
     def instance_shape(self) -> tuple[int, ...]:

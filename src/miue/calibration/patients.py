@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from miue.bags.drawing import draw_one_of_each, group_by_patient
 from miue.common.errors import ConfigError
 from miue.predictions.table import PredictionTable
 
@@ -37,7 +38,7 @@ def counted_bags(
     rows = counted_rows(table.patients, len(table), of_patient, seed)
     if table.patients is None:
         return rows, {}
-    patients = len(np.unique(_names(table.patients)))
+    patients = len(np.unique(group_by_patient(table.patients)))
     if patients == len(table):
         return rows, {"patients": patients}
     if of_patient == "all":
@@ -65,11 +66,4 @@ def counted_rows(
         )
     if patients is None or of_patient == "all":
         return np.arange(count)
-    drawn = np.random.default_rng(seed).permutation(count)
-    _, first = np.unique(_names(patients)[drawn], return_index=True)
-    return np.sort(drawn[first])
-
-
-def _names(patients: Sequence[str] | np.ndarray) -> np.ndarray:
-    """Return a name for every patient; a bag of an unknown one is alone with its own."""
-    return np.array([str(name or f"\0{row}") for row, name in enumerate(patients)])
+    return draw_one_of_each(group_by_patient(patients), seed)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,7 +11,7 @@ from miue.cli.interrupt import kept_on_interrupt, kept_runs
 from miue.cli.options import Device, Encoder, Method, Network, parse_settings, validation_share
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import ConfigError
-from miue.common.terminal import TextTable, say, show_table
+from miue.common.terminal import say, show_table
 
 if TYPE_CHECKING:
     from miue.io.splits.splits import Splits
@@ -71,7 +70,7 @@ def cross_validate(
     )
     with kept_on_interrupt(lambda: kept_runs(out, len(splits) * len(numbers))):
         found = run(opened.bags, splits, numbers, out, recipe, jobs=jobs, progress=not quiet)
-    show_table(summary_table(found, len(splits), len(numbers)))
+    show_table(found.as_table().as_rich(f"{len(splits)} folds × {len(numbers)} seeds"))
     say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
 
 
@@ -91,26 +90,6 @@ def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) ->
     if source.splits is not None:
         return read_splits(Path(source.splits))
     return of_table if of_table is not None and len(of_table) > 1 else None
-
-
-def summary_table(summaries: Sequence[Any], folds: int, seeds: int) -> TextTable:
-    """Return the metrics as a table for a person; shares in percent."""
-
-    from miue.selection.cross_validation import is_share
-
-    table = TextTable(title=f"{folds} folds × {seeds} seeds")
-    for name in ("level", "metric", "mean ± std", "95 % interval", "runs"):
-        table.add_column(name, justify="left" if name in ("level", "metric") else "right")
-    for one in summaries:
-        scale, digits = (100, 2) if is_share(one.metric) else (1, 4)
-        spread = "" if one.std is None else f" ± {scale * one.std:.{digits}f}"
-        interval = "" if one.low is None else f"{scale * one.low:.{digits}f} to {scale * one.high:.{digits}f}"
-        table.add_row(one.level, one.metric, f"{scale * one.mean:.{digits}f}{spread}", interval, str(one.runs))
-    table.caption = (
-        "Shares in %. The interval is that of the mean over folds, widened because folds share training bags\n"
-        "(corrected resampled t); with one fold it is over seeds alone."
-    )
-    return table
 
 
 def _seeds(text: str) -> list[int]:

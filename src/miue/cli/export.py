@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.shift_warning import warn_of_shift
-from miue.common.errors import unknown_name
 from miue.common.terminal import TextTable, say, show_table
 
 export_app = typer.Typer(
@@ -17,9 +16,6 @@ export_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-BESIDE = ("arrays", "geojson", "heatmap")
-"""What ``miue predict --export`` writes as well."""
 
 Given = Annotated[Path, typer.Argument(metavar="PREDICTIONS", help="Folder of predictions.")]
 Out = Annotated[Path, typer.Option(help="Folder to write, one file per slide.")]
@@ -73,14 +69,18 @@ def export_geojson(
     Example: miue export geojson predictions --out overlays --class tumour --threshold 0.5 --merge
     """
     from miue.common.files import refuse_existing
-    from miue.pathology.export.folders import Export, write_overlays
+    from miue.pathology.export.folders import export
     from miue.predictions.folder import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
-    written = write_overlays(
+    written = export(
         read_predictions(given),
         out,
-        Export(patch_size, skip_bad, overwrite, progress=not quiet),
+        "geojson",
+        patch_size=patch_size,
+        skip_bad=skip_bad,
+        overwrite=overwrite,
+        progress=not quiet,
         classes=class_name,
         threshold=threshold,
         merge=merge,
@@ -114,12 +114,21 @@ def export_heatmap(
     Example: miue export heatmap predictions --slides slides --out heatmaps
     """
     from miue.common.files import refuse_existing
-    from miue.pathology.export.folders import Export, write_heatmaps
+    from miue.pathology.export.folders import export
     from miue.predictions.folder import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
-    how = Export(patch_size, skip_bad, overwrite, progress=not quiet)
-    written = write_heatmaps(read_predictions(given), out, how, class_name=class_name, slides=slides)
+    written = export(
+        read_predictions(given),
+        out,
+        "heatmap",
+        patch_size=patch_size,
+        skip_bad=skip_bad,
+        overwrite=overwrite,
+        progress=not quiet,
+        class_name=class_name,
+        slides=slides,
+    )
     say_left_out(written.left_out)
     say(f"{written.slides:,} heatmaps written to {out}")
 
@@ -139,12 +148,18 @@ def export_arrays(
     Example: miue export arrays predictions --out arrays
     """
     from miue.common.files import refuse_existing
-    from miue.pathology.export.folders import Export, write_arrays
+    from miue.pathology.export.folders import export
     from miue.predictions.folder import read_predictions
 
     refuse_existing(out, overwrite=overwrite)
-    written = write_arrays(
-        read_predictions(given), out, Export(patch_size, skip_bad, overwrite, progress=not quiet)
+    written = export(
+        read_predictions(given),
+        out,
+        "arrays",
+        patch_size=patch_size,
+        skip_bad=skip_bad,
+        overwrite=overwrite,
+        progress=not quiet,
     )
     say_left_out(written.left_out)
     say(f"{written.objects:,} patches of {written.slides:,} slides written to {out}")
@@ -236,17 +251,6 @@ def parse_bounds(text: str | None) -> tuple[int, int]:
     return x, y
 
 
-def check_exports(kinds: Sequence[str]) -> None:
-    """Raise unless every kind can be written beside predictions.
-
-    Raises:
-        ConfigError: the first that cannot.
-    """
-    for kind in kinds:
-        if kind not in BESIDE:
-            raise unknown_name("export", kind, BESIDE)
-
-
 def export_beside(
     predictions: Any, folder: Path, kinds: Sequence[str], slides: Path | None, *, skip_bad: bool, progress: bool
 ) -> None:
@@ -255,19 +259,13 @@ def export_beside(
     Raises:
         ConfigError, DataError, StorageError: a kind that cannot be written; the predictions stay.
     """
-    from miue.pathology.export.folders import Export, write_arrays, write_heatmaps, write_overlays
+    from miue.pathology.export.folders import export
 
-    how = Export(skip_bad=skip_bad, progress=progress)
     for kind in dict.fromkeys(kinds):
-        out = folder / kind
-        if kind == "arrays":
-            written = write_arrays(predictions, out, how)
-        elif kind == "geojson":
-            written = write_overlays(predictions, out, how, slides=slides)
-        else:
-            written = write_heatmaps(predictions, out, how, slides=slides)
+        options: dict[str, Any] = {} if kind == "arrays" else {"slides": slides}
+        written = export(predictions, folder / kind, kind, skip_bad=skip_bad, progress=progress, **options)
         say_left_out(written.left_out)
-        say(f"{kind} of {written.slides:,} slides written to {out}")
+        say(f"{kind} of {written.slides:,} slides written to {folder / kind}")
 
 
 def say_left_out(reasons: Sequence[str]) -> None:

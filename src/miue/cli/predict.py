@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from miue.cli.export import check_exports, export_beside
+from miue.cli.export import export_beside
 from miue.cli.options import Device, Out, Overwrite, Quiet, Trust
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
@@ -61,9 +61,10 @@ def predict(
     from miue.common.files import refuse_existing
     from miue.io.labels.run_labels import with_labels_of_run
     from miue.model.model import Model
+    from miue.pathology.export.folders import check_kinds
 
     refuse_existing(out, overwrite=overwrite)
-    check_exports(export or [])
+    check_kinds(export or [])
     torch_device(device)
     model = Model.load(run, trust=trust)
     opened = open_bags(

@@ -1,4 +1,4 @@
-"""Bootstrap intervals of the metrics: whole patients, or bags, are drawn again with all that is theirs."""
+"""Bootstrap intervals of the metrics: whole patients, or bags, are drawn again with all that belongs to them."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Float64, Int64
 
-from miue.evaluation.evaluate import default_measures
-from miue.evaluation.metrics import ECE_BINS
+from miue.evaluation.evaluate import default_metrics
+from miue.evaluation.metrics import Owners
 from miue.predictions.table import PredictionTable
 
 CELLS_AT_ONCE = 2_000_000  # resamples × items held in memory together
@@ -75,8 +75,8 @@ def resampled_metrics(
     step: Step = lambda done: None,
 ) -> dict[str, Float64[np.ndarray, "resamples"]]:
     """Return every metric in every resample; NaN where it is undefined there."""
-    names, bag_of = np.unique(_owners(table, patients), return_inverse=True)
-    metrics = _weighted_metrics(table, bag_of, len(names))
+    names, index = np.unique(_owners(table, patients), return_inverse=True)
+    metrics = default_metrics(table, Owners(index, len(names)))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in metrics}
     for weights in _drawn_weights(len(names), len(table), resamples, seed):
         for name, metric in metrics.items():
@@ -115,119 +115,3 @@ def _drawn_weights(bags: int, items: int, resamples: int, seed: int) -> Iterator
         numbers = range(first, min(first + chunk, resamples))
         drawn = [np.random.default_rng([seed, number]).integers(bags, size=bags) for number in numbers]
         yield np.stack([np.bincount(one, minlength=bags) for one in drawn])
-
-
-Weighted = Callable[[Int64[np.ndarray, "chunk bags"]], Float64[np.ndarray, "chunk"]]
-
-
-def _weighted_metrics(table: PredictionTable, bag_of: Int64[np.ndarray, "n"], bags: int) -> Mapping[str, Weighted]:
-    """Return each metric as a function of how often each bag was drawn."""
-    inside, is_in, is_out = table.judged, table.is_ood.in_distribution, table.is_ood.out_of_distribution
-    labels, probabilities, bag = table.labels.values[inside], table.probabilities[inside], bag_of[inside]
-    correct = probabilities.argmax(1) == labels
-    uncertainties = table.uncertainties()
-    confidence_measure, ood_measure = default_measures(table)
-    confidence, detection = uncertainties[confidence_measure][inside], uncertainties[ood_measure]
-    hits = np.eye(probabilities.shape[1])[labels]
-    with np.errstate(divide="ignore"):
-        losses = -np.log(probabilities[np.arange(len(labels)), labels])
-    metrics: dict[str, Weighted] = {
-        "accuracy": _mean(correct.astype(np.float64), bag, bags),
-        "auroc": _class_auroc(probabilities, labels, bag),
-        "ece": _calibration(probabilities.max(1), correct, bag, bags),
-        "brier": _mean(((probabilities - hits) ** 2).sum(1), bag, bags),
-        "nll": _mean(losses, bag, bags),
-        "aurc": _risk_coverage(confidence, correct, bag),
-        "confidence": _auroc(confidence, ~correct, bag),
-    }
-    for name in sorted({str(one) for one in table.ood_sets if one}):
-        compared = is_in | (is_out & (table.ood_sets == name))
-        metrics[f"ood {name}"] = _auroc(detection[compared], is_out[compared], bag_of[compared])
-    return metrics
-
-
-def _per_bag(values: Float64[np.ndarray, "n"], bag: Int64[np.ndarray, "n"], bags: int) -> np.ndarray:
-    return np.bincount(bag, values, minlength=bags)
-
-
-def _mean(values: Float64[np.ndarray, "n"], bag: Int64[np.ndarray, "n"], bags: int) -> Weighted:
-    """A mean over items is a ratio of two weighted sums over bags."""
-    infinite = not np.isfinite(values).all()
-    total, count = _per_bag(np.nan_to_num(values), bag, bags), _per_bag(np.ones(len(bag)), bag, bags)
-
-    def metric(weights: np.ndarray) -> np.ndarray:
-        return np.full(len(weights), np.nan) if infinite else _ratio(weights @ total, weights @ count)
-
-    return metric
-
-
-def _calibration(
-    confidence: Float64[np.ndarray, "n"],
-    correct: Bool[np.ndarray, "n"],
-    bag: Int64[np.ndarray, "n"],
-    bags: int,
-) -> Weighted:
-    bin_of = np.clip(np.ceil(confidence * ECE_BINS).astype(int) - 1, 0, ECE_BINS - 1)
-    gap = np.bincount(bag * ECE_BINS + bin_of, correct - confidence, minlength=bags * ECE_BINS)
-    gaps, count = gap.reshape(bags, ECE_BINS), _per_bag(np.ones(len(bag)), bag, bags)
-    return lambda weights: _ratio(np.abs(weights @ gaps).sum(1), weights @ count)
-
-
-def _class_auroc(
-    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], bag: Int64[np.ndarray, "n"]
-) -> Weighted:
-    classes = [1] if probabilities.shape[1] == 2 else range(probabilities.shape[1])
-    each = [_auroc(probabilities[:, c], labels == c, bag) for c in classes]
-    return lambda weights: np.mean([one(weights) for one in each], axis=0)
-
-
-def _auroc(
-    values: Float64[np.ndarray, "n"], positive: Bool[np.ndarray, "n"], bag: Int64[np.ndarray, "n"]
-) -> Weighted:
-    """Chance that a positive item has the higher value, ties counting half, items weighted as their bag."""
-    if positive.sum() > len(positive) / 2:  # the rarer kind is looked up among the sorted others
-        return _auroc(-values, ~positive, bag)
-    order = np.argsort(values[~positive], kind="stable")
-    others, bag_others, bag_positive = values[~positive][order], bag[~positive][order], bag[positive]
-    below = np.searchsorted(others, values[positive], side="left")
-    upto = np.searchsorted(others, values[positive], side="right")
-
-    def metric(weights: np.ndarray) -> np.ndarray:
-        running = np.zeros((len(weights), len(others) + 1))
-        np.cumsum(weights[:, bag_others], axis=1, out=running[:, 1:])
-        of_positive = weights[:, bag_positive]
-        won = (of_positive * (running[:, below] + running[:, upto])).sum(1) / 2
-        return _ratio(won, running[:, -1] * of_positive.sum(1))
-
-    return metric
-
-
-def _risk_coverage(
-    uncertainty: Float64[np.ndarray, "n"], correct: Bool[np.ndarray, "n"], bag: Int64[np.ndarray, "n"]
-) -> Weighted:
-    """Area under risk–coverage; a group of m tied items with e errors after s items with E adds a closed form.
-
-    Σ_{j=1}^{m} (E + e·j/m) / (s + j) = (E − e·s/m)·(H(s + m) − H(s)) + e, H the harmonic numbers.
-    """
-    order = np.argsort(uncertainty, kind="stable")
-    bag_sorted, wrong = bag[order], ~correct[order]
-    starts = np.unique(uncertainty[order], return_index=True)[1]
-
-    def metric(weights: np.ndarray) -> np.ndarray:
-        if not len(order):
-            return np.full(len(weights), np.nan)
-        drawn = weights[:, bag_sorted]
-        size = np.add.reduceat(drawn, starts, axis=1)
-        errors = np.add.reduceat(drawn * wrong, starts, axis=1)
-        end, errors_before = size.cumsum(1), errors.cumsum(1) - errors
-        harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, end.max() + 1))])
-        rise = harmonic[end] - harmonic[end - size]
-        share = errors * (end - size) / np.maximum(size, 1)
-        return _ratio(((errors_before - share) * rise + errors).sum(1), end[:, -1])
-
-    return metric
-
-
-def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray(np.where(below > 0, above / below, np.nan), np.float64)

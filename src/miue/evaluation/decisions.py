@@ -99,9 +99,9 @@ def _of_calibrated(table: PredictionTable, decisions: Decisions) -> dict[str, Me
     judged = table.judged
     probabilities, labels = decisions.calibrated.probabilities.numpy()[judged], table.labels.values[judged]
     return {
-        "ece": expected_calibration_error(probabilities, labels),
-        "brier": brier_score(probabilities, labels),
-        "nll": negative_log_likelihood(probabilities, labels),
+        "ece": expected_calibration_error(probabilities, labels).plain,
+        "brier": brier_score(probabilities, labels).plain,
+        "nll": negative_log_likelihood(probabilities, labels).plain,
     }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+from jaxtyping import Float64
+
 from miue.distributions import Dirichlet
 from miue.evaluation.decisions import evaluate_decisions
 from miue.evaluation.evaluation import Evaluation, LevelEvaluation, Separations
@@ -11,9 +14,12 @@ from miue.evaluation.metrics import (
     NONE_KNOWN_IN,
     NONE_KNOWN_OUT,
     Metric,
+    Owners,
     Separation,
+    WeightedMetric,
     accuracy,
     area_under_risk_coverage,
+    auroc,
     brier_score,
     class_auroc,
     expected_calibration_error,
@@ -52,11 +58,9 @@ def evaluate(predictions: Predictions) -> Evaluation:
 def evaluate_level(table: PredictionTable) -> LevelEvaluation:
     """Return the metrics of one table."""
     inside, is_in, is_out = table.judged, table.is_ood.in_distribution, table.is_ood.out_of_distribution
-    labels, probabilities = table.labels.values[inside], table.probabilities[inside]
-    correct = probabilities.argmax(1) == labels
+    correct = table.probabilities[inside].argmax(1) == table.labels.values[inside]
     uncertainties = table.uncertainties()
     confidence_measure, ood_measure = default_measures(table)
-    sets = sorted({str(name) for name in table.ood_sets if name})
 
     def conf(measure: str) -> Separation:
         if not len(correct):
@@ -70,17 +74,13 @@ def evaluate_level(table: PredictionTable) -> LevelEvaluation:
         return separation(uncertainties[measure][compared], is_in[compared], names=DISTRIBUTION)
 
     by_measure = {
-        measure: Separations(conf(measure), {name: ood(measure, name) for name in sets})
+        measure: Separations(conf(measure), {name: ood(measure, name) for name in _ood_sets(table)})
         for measure in uncertainties
     }
     confidence, detection = by_measure[confidence_measure].confidence, by_measure[ood_measure].ood
+    class_metrics = _class_metrics(table, uncertainties[confidence_measure], Owners.one(len(table)))
     metrics = {
-        "accuracy": accuracy(probabilities, labels),
-        "auroc": class_auroc(probabilities, labels),
-        "ece": expected_calibration_error(probabilities, labels),
-        "brier": brier_score(probabilities, labels),
-        "nll": negative_log_likelihood(probabilities, labels),
-        "aurc": area_under_risk_coverage(uncertainties[confidence_measure][inside], correct),
+        **{name: metric.plain for name, metric in class_metrics.items()},
         "ue": Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])
         if detection
         else Metric.undefined(NONE_KNOWN_OUT if is_in.any() else NEITHER_KNOWN),
@@ -97,6 +97,40 @@ def evaluate_level(table: PredictionTable) -> LevelEvaluation:
         detection,
         by_measure,
     )
+
+
+def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, WeightedMetric]:
+    """Return accuracy, auroc, ece, brier, nll, aurc, confidence and "ood SET", by weights of the items' owners."""
+    inside, is_in, is_out = table.judged, table.is_ood.in_distribution, table.is_ood.out_of_distribution
+    correct = table.probabilities[inside].argmax(1) == table.labels.values[inside]
+    uncertainties = table.uncertainties()
+    confidence, detection = (uncertainties[measure] for measure in default_measures(table))
+    metrics = _class_metrics(table, confidence, owners)
+    metrics["confidence"] = auroc(-confidence[inside], correct, owners[inside])
+    for name in _ood_sets(table):
+        compared = is_in | (is_out & (table.ood_sets == name))
+        metrics[f"ood {name}"] = auroc(-detection[compared], is_in[compared], owners[compared])
+    return metrics
+
+
+def _class_metrics(
+    table: PredictionTable, uncertainty: Float64[np.ndarray, "n"], owners: Owners
+) -> dict[str, WeightedMetric]:
+    inside = table.judged
+    labels, probabilities, owners = table.labels.values[inside], table.probabilities[inside], owners[inside]
+    correct = probabilities.argmax(1) == labels
+    return {
+        "accuracy": accuracy(probabilities, labels, owners),
+        "auroc": class_auroc(probabilities, labels, owners),
+        "ece": expected_calibration_error(probabilities, labels, owners),
+        "brier": brier_score(probabilities, labels, owners),
+        "nll": negative_log_likelihood(probabilities, labels, owners),
+        "aurc": area_under_risk_coverage(uncertainty[inside], correct, owners),
+    }
+
+
+def _ood_sets(table: PredictionTable) -> list[str]:
+    return sorted({str(name) for name in table.ood_sets if name})
 
 
 def default_measures(table: PredictionTable) -> tuple[str, str]:

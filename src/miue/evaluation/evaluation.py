@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from html import escape
-from textwrap import wrap
 from typing import Any
 
 import numpy as np
 
-from miue.common.escapes import visible
-from miue.common.terminal import TextTable
+from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.metrics import Metric, Separation
@@ -42,7 +39,6 @@ DECISION_TITLES = {
     "brier": "Brier, calibrated",
     "nll": "NLL, calibrated",
 }
-NARROWEST = 80  # characters of a line below a table
 IN_PERCENT = {"accuracy", "auroc", "ece", "aurc", "ue"}
 
 
@@ -89,7 +85,7 @@ class LevelEvaluation:
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation:
+class Evaluation(PrintsAsTable):
     """Evaluation of bags and, where they were predicted, of instances; of decisions and patients, if any.
 
     It prints as a table, in a notebook as one of HTML.
@@ -108,16 +104,31 @@ class Evaluation:
     patients: LevelEvaluation | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        return "\n\n".join(table.as_text() for table in self._tables())
-
-    def _repr_html_(self) -> str:
-        return "".join(table.as_html() for table in self._tables())
-
-    def _tables(self) -> Iterator[ResultTable]:
+    def tables(self) -> Iterator[ResultTable]:
+        """Return the table of the levels, and that of the decisions where there are any."""
         yield evaluation_table(self)
         if self.decisions is not None:
             yield decision_table(self.decisions)
+
+    def metrics(self) -> Iterator[tuple[str, str, Metric]]:
+        """Yield level, name and metric of every one; Conf. and OOD of the measures that the paper uses."""
+        levels = {"bags": self.bags, "instances": self.instances, "patients": self.patients}
+        for name, level in levels.items():
+            if level is None:
+                continue
+            yield from ((name, metric, one) for metric, one in level.metrics.items())
+            yield name, "confidence_auroc", level.confidence.auroc
+            for ood_set, separation in level.ood.items():
+                yield name, f"ood_{ood_set}_auroc", separation.auroc
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with level, metric, value and, where it is undefined, the reason.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        rows = [{"level": level, "metric": name, **asdict(one)} for level, name, one in self.metrics()]
+        return require_pandas().DataFrame(rows)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; an undefined metric is null with its reason beside it."""
@@ -128,54 +139,6 @@ class Evaluation:
             "decisions": self.decisions and _plain(asdict(self.decisions)),
             "patients": self.patients and _plain(asdict(self.patients)),
         }
-
-
-@dataclass(frozen=True)
-class ResultTable:
-    """A table of texts: what a terminal, a plain text and a notebook show alike.
-
-    Attributes:
-        heading: of each column; the first is that of the names of the rows.
-        rows: name and cells of each.
-        notes: what to know of it, with the reason of each "—" by its number.
-    """
-
-    heading: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
-
-    def as_rich(self, title: str = "") -> TextTable:
-        """Return it as a table for a terminal, which reads no text of it as markup."""
-        table = TextTable(title=title or None, caption="\n".join(self.notes))
-        for place, name in enumerate(self.heading):
-            table.add_column(name, justify="right" if place else "left")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
-
-    def as_text(self) -> str:
-        """Return it as lines, the columns lined up."""
-        widths = [max(map(len, column)) for column in zip(self.heading, *self.rows, strict=True)]
-        lines = [
-            "  ".join(
-                cell.rjust(width) if place else cell.ljust(width) for place, (cell, width) in enumerate(cells)
-            )
-            for cells in (list(zip(row, widths, strict=True)) for row in (self.heading, *self.rows))
-        ]
-        notes = [line for note in self.notes for line in wrap(note, max(NARROWEST, len(lines[0])))]
-        return visible("\n".join([lines[0], "─" * len(lines[0]), *lines[1:], *notes]), keep="\n")
-
-    def as_html(self) -> str:
-        """Return it as an HTML table; every text is escaped."""
-        heading = "".join(f"<th>{escape(name)}</th>" for name in self.heading)
-        rows = "".join(
-            f"<tr><th style='text-align:left'>{escape(name)}</th>"
-            + "".join(f"<td style='text-align:right'>{escape(cell)}</td>" for cell in cells)
-            + "</tr>"
-            for name, *cells in self.rows
-        )
-        notes = "<br>".join(map(escape, self.notes))
-        return f"<table><thead><tr>{heading}</tr></thead><tbody>{rows}</tbody></table><p>{notes}</p>"
 
 
 def evaluation_table(evaluation: Evaluation) -> ResultTable:

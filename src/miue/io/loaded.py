@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
+from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.io.splits.splits import Splits
 
 
@@ -25,8 +26,8 @@ class LeftOut:
     is_bad: bool = True
 
 
-@dataclass(frozen=True)
-class LoadedBags:
+@dataclass(frozen=True, repr=False)
+class LoadedBags(PrintsAsTable):
     """Bags, and what was said or done about them.
 
     Attributes:
@@ -44,6 +45,13 @@ class LoadedBags:
     drawn: str = ""
     folds: Splits | None = None
     labels: str = ""
+
+    def tables(self) -> Iterator[ResultTable]:
+        """Return the bags of each split, and what was said of them."""
+        left_out = f"{len(self.left_out):,} bags left out (left_out says why)" if self.left_out else ""
+        notes = (self.labels, self.drawn, *self.notes, left_out)
+        for table in self.bags.tables():
+            yield replace(table, notes=(*table.notes, *filter(None, notes)))
 
     @property
     def note(self) -> str:

@@ -19,8 +19,9 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.common.errors import ConfigError, ModelError, StorageError
+from miue.common.errors import ConfigError, ModelError, StorageError, first_few
 from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.weights import weights_of, write_tensors
 from miue.methods import Method
 from miue.model.config import DataContract, ModelConfig, build_method, check_saveable, weight_shapes
@@ -38,8 +39,8 @@ FORMAT = "miue-model"
 VERSION = 1
 
 
-@dataclass(frozen=True)
-class Model:
+@dataclass(frozen=True, repr=False)
+class Model(PrintsAsTable):
     """A method with its weights, and what is needed to build it again.
 
     Attributes:
@@ -154,6 +155,20 @@ class Model:
             "classes": list(self.contract.class_names),
             **self.about,
         }
+
+    def tables(self) -> tuple[ResultTable]:
+        """Return the parts with their options, and what they were made for."""
+        parts = {kind: getattr(self.config, kind) for kind in ("encoder", "network", "method")}
+        rows = [
+            (kind, part.name, ", ".join(f"{name}={value}" for name, value in part.options.items()))
+            for kind, part in parts.items()
+        ]
+        weights = f"{sum(one.numel() for one in self.method.parameters()):,} weights"
+        classes = first_few(self.contract.class_names, 6)
+        calibrated = "calibrated" if self.calibration is not None else "not calibrated"
+        shape = _shape(self.contract.instance_shape)
+        note = f"instances of shape {shape}; classes {classes}; {weights}; {calibrated}"
+        return (ResultTable(("model", "name", "options"), tuple(rows), (note,)),)
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> None:
         """Write the model's files to the folder ``path``, whole or not at all.

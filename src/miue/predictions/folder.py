@@ -15,7 +15,7 @@ be there. Labels are class indices from 0, is_ood is true or false; either is em
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
 from miue.common.errors import DataError, StorageError, missing_column
 from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import read_columns, write_table
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, compute_measures
@@ -42,8 +43,8 @@ COMPRESSED_FROM = 20_000  # rows
 TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "label_set"}
 
 
-@dataclass(frozen=True)
-class Predictions:
+@dataclass(frozen=True, repr=False)
+class Predictions(PrintsAsTable):
     """Predictions of bags and of their instances.
 
     Attributes:
@@ -59,6 +60,23 @@ class Predictions:
     def by_patient(self) -> PredictionTable | None:
         """Return one prediction per patient, None where no patient has several bags."""
         return by_patient(self.bags)
+
+    def tables(self) -> Iterator[ResultTable]:
+        """Return how many items there are of each level, and what is known of them."""
+        levels = {"bags": self.bags, "instances": self.instances, "patients": self.by_patient()}
+        rows = [
+            (name, table, table.labels.known, table.is_ood.known, table.is_ood.out_of_distribution)
+            for name, table in levels.items()
+            if table is not None
+        ]
+        yield ResultTable(
+            ("predictions", "items", "labelled", "known in distribution", "out of distribution"),
+            tuple(
+                (name, *(f"{count:,}" for count in (len(table), known.sum(), (is_known & ~out).sum(), out.sum())))
+                for name, table, known, is_known, out in rows
+            ),
+            (f"{self.bags.distribution.num_classes} classes; each level is a table: predictions.bags.to_frame()",),
+        )
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> None:
         """Write the tables to the folder ``path``, whole or not at all.

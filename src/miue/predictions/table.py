@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,15 +14,17 @@ from miue.bags.columns import ItemColumns
 from miue.bags.coords import Coords
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, compute_measures
 from miue.predictions.decisions import Decisions
 
 SCORE_PREFIX = "score_"
+SHOWN = 5  # items in print
 
 
-@dataclass(frozen=True)
-class PredictionTable:
+@dataclass(frozen=True, repr=False)
+class PredictionTable(PrintsAsTable):
     """Predictions of one level, bags or instances, n of them.
 
     Attributes:
@@ -129,6 +131,31 @@ class PredictionTable:
             columns.update(self.decisions.columns())
         return pa.table(columns)
 
-    def to_pandas(self) -> Any:
-        """Return the table as a pandas DataFrame (``pip install miue[pandas]``)."""
+    def to_frame(self) -> Any:
+        """Return the table as a pandas DataFrame.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        require_pandas()
         return self.to_arrow().to_pandas()
+
+    def tables(self) -> Iterator[ResultTable]:
+        """Return the first items, with their class and their uncertainty."""
+        first = self.subset(np.arange(min(SHOWN, len(self)))) if len(self) else self
+        known, labels = first.labels.known, first.labels.values
+        columns: dict[str, list[str]] = {"bag": first.bag_ids.astype(str).tolist()}
+        if first.instance is not None:
+            columns["instance"] = [f"{number}" for number in first.instance]
+        columns["label"] = [str(label) if is_known else "" for label, is_known in zip(labels, known, strict=True)]
+        columns["predicted"] = [str(one) for one in first.predicted]
+        columns["probability"] = [f"{p:.4f}" for p in first.probabilities.max(1, initial=0.0)]
+        for name, values in first.uncertainties().items() if len(self) else ():
+            if name in ("entropy", "mutual_information", "vacuity"):
+                columns[name.replace("_", " ")] = [f"{value:.4f}" for value in values]
+        if first.decisions is not None:
+            columns["decision"] = first.decisions.decision.astype(str).tolist()
+        kind = type(self.distribution).__name__.lower()
+        items = "bags" if self.instance is None else "instances"
+        note = f"{len(self):,} {items}, {self.distribution.num_classes} classes, {kind}; all columns: to_frame()"
+        yield ResultTable(tuple(columns), tuple(zip(*columns.values(), strict=True)), (note,))

@@ -11,7 +11,7 @@ from jaxtyping import Shaped
 from miue.distributions.measures import MEASURES
 from miue.evaluation.evaluate import default_measures
 from miue.evaluation.evaluation import LevelEvaluation
-from miue.evaluation.metrics import ECE_BINS, NO_LABEL
+from miue.evaluation.metrics import ECE_BINS, NO_LABEL, confidence_bins
 from miue.predictions.table import PredictionTable
 
 HISTOGRAM_BINS = 40
@@ -55,7 +55,7 @@ def _reliability(table: PredictionTable) -> dict[str, Any]:
         return {"reason": NO_LABEL}
     probabilities, labels = table.probabilities[inside], table.labels.values[inside]
     confidence, correct = probabilities.max(1), probabilities.argmax(1) == labels
-    bin_of = np.clip(np.ceil(confidence * ECE_BINS).astype(int) - 1, 0, ECE_BINS - 1)
+    bin_of = confidence_bins(confidence)
     count = np.bincount(bin_of, minlength=ECE_BINS)
     used = np.flatnonzero(count)
     mean = np.bincount(bin_of, confidence, minlength=ECE_BINS)[used] / count[used]

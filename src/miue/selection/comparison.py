@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, StorageError, unknown_name
+from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import fold_columns
-from miue.selection.cross_validation import Summary, Value, standard_error, summarise
+from miue.selection.cross_validation import Summary, Value, is_share, standard_error, summarise
+
+METRICS = ("accuracy", "auroc", "confidence_auroc", "nll", "ece")
+NOTE = (
+    "Mean over folds ± standard deviation over runs, shares in %; in brackets the difference to the first row on "
+    "the same folds and its p-value."
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,13 @@ class Compared:
     differences: dict[tuple[str, str], Difference]
     same_tests: bool
 
+    def cells(self, level: str, metrics: Sequence[str]) -> tuple[str, ...]:
+        """Return the name, the runs and each metric as texts, shares in percent."""
+        summaries = [self.summaries.get((level, name)) for name in metrics]
+        runs = max((s.runs for s in summaries if s), default=0)
+        pairs = [self.differences.get((level, name)) for name in metrics]
+        return (self.name, str(runs), *map(_cell, summaries, pairs))
+
 
 @dataclass(frozen=True)
 class _Folder:
@@ -56,7 +71,53 @@ class _Folder:
     test_share: float
 
 
-def compare(folders: Sequence[Path | str]) -> list[Compared]:
+class Comparison(PrintsAsTable, tuple[Compared, ...]):
+    """Cross-validations side by side; prints as a table of the commonest metrics of bags."""
+
+    def tables(self) -> tuple[ResultTable]:
+        """Return the commonest metrics of bags."""
+        return (self.as_table(),)
+
+    def as_table(self, level: str = "bags", metrics: Sequence[str] | None = None) -> ResultTable:
+        """Return a row for each cross-validation, with its runs and each metric.
+
+        Args:
+            level: "bags", "instances" or "patients".
+            metrics: the columns; None for the commonest.
+
+        Raises:
+            ConfigError: no such level or metric.
+        """
+        known = list(dict.fromkeys(key for one in self for key in one.summaries))
+        levels = list(dict.fromkeys(name for name, _ in known))
+        if level not in levels:
+            raise unknown_name("level", level, levels)
+        there = [name for at, name in known if at == level]
+        for name in metrics or ():
+            if name not in there:
+                raise unknown_name("metric", name, there)
+        columns = list(metrics or [name for name in METRICS if name in there] or there)
+        others = [one.name for one in self if not one.same_tests]
+        apart = f" Without a difference, since their folds test other bags: {', '.join(others)}." if others else ""
+        rows = tuple(one.cells(level, columns) for one in self)
+        return ResultTable(("", "runs", *columns), rows, (f"{NOTE}{apart}",))
+
+    def to_frame(self) -> Any:
+        """Return a pandas DataFrame with a row for each metric of each, and its difference to the first.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        rows = [
+            {"name": one.name, **asdict(summary), "difference": pair and pair.mean, "p": pair and pair.p}
+            for one in self
+            for key, summary in one.summaries.items()
+            for pair in [one.differences.get(key)]
+        ]
+        return require_pandas().DataFrame(rows)
+
+
+def compare(folders: Sequence[Path | str]) -> Comparison:
     """Return cross-validations side by side, each with its differences to the first.
 
     Args:
@@ -83,7 +144,7 @@ def compare(folders: Sequence[Path | str]) -> list[Compared]:
         same = one.tests == first.tests
         pairs = _differences(one, first) if same and one is not first else {}
         compared.append(Compared(one.name, summaries, pairs, same))
-    return compared
+    return Comparison(compared)
 
 
 def paired_difference(
@@ -111,6 +172,19 @@ def paired_difference(
     if scale < 1e-12:
         return Difference(mean, float(abs(mean) < 1e-12))
     return Difference(mean, float(2 * t.sf(abs(mean) / scale, len(differences) - 1)))
+
+
+def _cell(summary: Summary | None, difference: Difference | None) -> str:
+    if summary is None:
+        return "—"
+    scale, digits = (100, 1) if is_share(summary.metric) else (1, 3)
+    text = f"{scale * summary.mean:.{digits}f}"
+    if summary.std is not None:
+        text += f" ± {scale * summary.std:.{digits}f}"
+    if difference is not None:
+        p = "" if difference.p is None else f", p {difference.p:.2f}"
+        text += f" ({scale * difference.mean:+.{digits}f}{p})"
+    return text
 
 
 def _differences(one: _Folder, first: _Folder) -> dict[tuple[str, str], Difference]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,9 @@ from miue.common.errors import DataError, StorageError
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.locks import locked
 from miue.common.progress import bar
+from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import write_rows
-from miue.evaluation import Evaluation, evaluate
+from miue.evaluation import evaluate
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
 from miue.model.feature_scores import DistanceLike, find_distance
@@ -32,6 +33,12 @@ from miue.training.run_folder import changed_setting, changes
 from miue.training.train import DEFAULT_DISTANCES, train
 
 CONFIDENCE = 0.95
+SHOWN = 7  # metrics in print
+UNITS = "Shares in %."
+INTERVALS = (
+    "The interval is that of the mean over folds, widened because folds share training bags (corrected resampled "
+    "t); with one fold it is over seeds alone."
+)
 
 
 class _Metric(TypedDict):
@@ -93,6 +100,41 @@ class Summary:
     high: float | None
 
 
+class Summaries(PrintsAsTable, tuple[Summary, ...]):
+    """Every metric of a cross-validation, in print the first ones."""
+
+    def tables(self) -> tuple[ResultTable]:
+        """Return the metrics of bags, at most ``SHOWN``."""
+        table = self.as_table()
+        more = f"{len(self) - SHOWN} more metrics: to_frame()" if len(self) > SHOWN else ""
+        return (replace(table, rows=table.rows[:SHOWN], notes=(UNITS, *filter(None, [more]))),)
+
+    def as_table(self) -> ResultTable:
+        """Return all metrics as texts; shares in percent."""
+        rows = []
+        for one in self:
+            scale, digits = (100, 2) if is_share(one.metric) else (1, 4)
+            spread = "" if one.std is None else f" ± {scale * one.std:.{digits}f}"
+            interval = (
+                ""
+                if one.low is None or one.high is None
+                else f"{scale * one.low:.{digits}f} to {scale * one.high:.{digits}f}"
+            )
+            mean = f"{scale * one.mean:.{digits}f}{spread}"
+            rows.append((one.metric, one.level, mean, interval, str(one.runs)))
+        return ResultTable(
+            ("metric", "level", "mean ± std", "95 % interval", "runs"), tuple(rows), (f"{UNITS} {INTERVALS}",)
+        )
+
+    def to_frame(self) -> Any:
+        """Return all metrics as a pandas DataFrame.
+
+        Raises:
+            ConfigError: pandas is not installed.
+        """
+        return require_pandas().DataFrame([asdict(one) for one in self])
+
+
 def cross_validate(
     bags: BagDataset,
     splits: Splits,
@@ -102,7 +144,7 @@ def cross_validate(
     *,
     jobs: int = 1,
     progress: bool = True,
-) -> list[Summary]:
+) -> Summaries:
     """Train on every fold with every seed, evaluate on its test bags, and return mean, deviation and interval.
 
     Each run is written to ``out/fold_<k>/seed_<s>`` as it ends; what is there is not run again. The folder also
@@ -147,7 +189,7 @@ def cross_validate(
     return summaries
 
 
-def summarise(values: Sequence[Value], test_share: float) -> list[Summary]:
+def summarise(values: Sequence[Value], test_share: float) -> Summaries:
     """Return mean, standard deviation and a 95 % interval of every metric.
 
     The interval is that of the corrected resampled t-test: folds share training bags, so that the variance of
@@ -178,7 +220,7 @@ def summarise(values: Sequence[Value], test_share: float) -> list[Summary]:
             high = min(1.0, high) if is_share(metric) else high
         std = float(numbers.std(ddof=1)) if len(numbers) > 1 else None
         summaries.append(Summary(level, metric, len(numbers), float(groups.mean()), std, low, high))
-    return summaries
+    return Summaries(summaries)
 
 
 def standard_error(of_folds: Float64[np.ndarray, "k"], test_share: float) -> float:
@@ -200,19 +242,6 @@ def is_share(metric: str) -> bool:
     (True, False)
     """
     return metric not in UNBOUNDED
-
-
-def metrics_of(evaluation: Evaluation) -> Iterator[tuple[str, str, float | None]]:
-    """Yield level, name and value of every metric; Conf. and OOD of the measures that the paper uses."""
-    levels = {"bags": evaluation.bags, "instances": evaluation.instances, "patients": evaluation.patients}
-    for name, level in levels.items():
-        if level is None:
-            continue
-        for metric, one in level.metrics.items():
-            yield name, metric, one.value
-        yield name, "confidence_auroc", level.confidence.auroc.value
-        for ood_set, separation in level.ood.items():
-            yield name, f"ood_{ood_set}_auroc", separation.auroc.value
 
 
 def _run_all(
@@ -249,7 +278,7 @@ def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe) -> N
     predictions = model.predict(bags.split("test"), device=recipe.device)
     predictions.save(folder / "predictions", overwrite=True)
     found = evaluate(read_predictions(folder / "predictions"))
-    rows = [{"level": level, "metric": metric, "value": value} for level, metric, value in metrics_of(found)]
+    rows = [{"level": level, "metric": name, "value": metric.value} for level, name, metric in found.metrics()]
     write_json(_evaluation(out, fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
 
 

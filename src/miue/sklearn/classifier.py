@@ -14,20 +14,20 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from miue.bags.dataset import BagDataset
-from miue.bags.rows import GroupedRows
+from miue.bags.drawing import hold_out
+from miue.bags.rows import GroupedRows, row_count
 from miue.common.errors import ConfigError, DataError
-from miue.model.config import training_config
+from miue.model.config import TrainingConfig, training_config
 from miue.model.feature_scores import DistanceLike
 from miue.model.model import Model
 from miue.model.options import Option
 from miue.model.part import PartLike
 from miue.predictions.folder import Predictions
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
-from miue.sklearn.grouping import held_out_groups
 from miue.training.train import DEFAULT_DISTANCES, train
 
-NESTED = ("options", "settings")
-"""Parameters that are mappings, whose entries can be searched over as ``settings__learning_rate``."""
+SETTINGS = tuple(name for name in TrainingConfig.model_fields if name != "seed")
+"""Parameters that are fields of ``TrainingConfig``."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,15 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         network: name of a network, or a class, factory or module of your own.
         method: name of an uncertainty method, or a class of your own.
         encoder: name of an encoder, or a class, factory or module of your own, or "auto".
-        options: "network.hidden", "method.routing" and the like.
-        settings: fields of ``TrainingConfig`` but the seed, such as max_epochs.
+        options: "network.hidden", "method.routing" and the like, searched over as ``options__network.hidden``.
+        max_epochs: epochs at most.
+        learning_rate: of Adam, at the start.
+        weight_decay: on weights, not on biases or norms.
+        bags_per_update: bags that share one update.
+        lr_factor: what the learning rate is multiplied with after lr_patience epochs without improvement.
+        lr_patience: epochs without improvement before that.
+        stop_patience: epochs without improvement before training ends.
+        validation_fraction: share of the bags held out to stop by; 0 to train on all.
         distances: names of distances to the training instances.
         negative_class: the label whose bags hold background only; None for the first of ``classes_``.
         random_state: seed of weights, bag order and the bags held out.
@@ -70,7 +77,14 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     method: PartLike
     encoder: PartLike
     options: Mapping[str, Option] | None
-    settings: Mapping[str, Any] | None
+    max_epochs: int
+    learning_rate: float
+    weight_decay: float
+    bags_per_update: int
+    lr_factor: float
+    lr_patience: int
+    stop_patience: int
+    validation_fraction: float
     distances: Sequence[DistanceLike]
     negative_class: Any
     random_state: int | np.random.RandomState | None
@@ -85,7 +99,14 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         encoder: PartLike = "auto",
         *,
         options: Mapping[str, Option] | None = None,
-        settings: Mapping[str, Any] | None = None,
+        max_epochs: int = 200,
+        learning_rate: float = 1e-4,
+        weight_decay: float = 1e-5,
+        bags_per_update: int = 8,
+        lr_factor: float = 0.5,
+        lr_patience: int = 10,
+        stop_patience: int = 20,
+        validation_fraction: float = 0.2,
         distances: Sequence[DistanceLike] = DEFAULT_DISTANCES,
         negative_class: Any = None,
         random_state: int | np.random.RandomState | None = None,
@@ -96,7 +117,14 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         self.method = method
         self.encoder = encoder
         self.options = options
-        self.settings = settings
+        self.max_epochs = max_epochs
+        self.learning_rate = learning_rate
+        self.weight_decay = weight_decay
+        self.bags_per_update = bags_per_update
+        self.lr_factor = lr_factor
+        self.lr_patience = lr_patience
+        self.stop_patience = stop_patience
+        self.validation_fraction = validation_fraction
         self.distances = distances
         self.negative_class = negative_class
         self.random_state = random_state
@@ -130,12 +158,15 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
             class_names=[str(name) for name in self.classes_[order]],
         )
         self.n_features_in_ = int(np.prod(dataset.instance_shape))
-        settings = {**(self.settings or {}), "seed": self._seed()}
+        settings = {name: _plain(getattr(self, name)) for name in SETTINGS} | {"seed": self._seed()}
         learning, validation = dataset, None
         fraction = training_config(settings).validation_fraction
         if groups is not None and fraction:
             of_bags = np.asarray(groups) if rows is None else rows.one_of_each(np.asarray(groups), "groups")
-            learning, validation = held_out_groups(dataset, of_bags, fraction, settings["seed"])
+            if of_bags.shape != (len(dataset),):
+                raise row_count("groups", f"one for each of {len(dataset)} bags", f"shape {of_bags.shape}")
+            kept, held_out = hold_out(dataset.labels.values, fraction, settings["seed"], groups=of_bags)
+            learning, validation = dataset.subset(kept), dataset.subset(held_out)
         self.model_: Model = train(
             learning,
             validation=validation,
@@ -195,21 +226,19 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         return float(accuracy_score(labels, self.predict(X, bag_ids=bag_ids), sample_weight=sample_weight))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters; where ``deep``, the entries of options and settings by themselves as well."""
+        """Return the parameters; where ``deep``, the entries of options by themselves as well."""
         parameters: dict[str, Any] = super().get_params(deep=deep)
-        if deep:
-            for name in NESTED:
-                if isinstance(entries := parameters[name], Mapping):
-                    parameters.update({f"{name}__{entry}": value for entry, value in entries.items()})
+        if deep and isinstance(self.options, Mapping):
+            parameters.update({f"options__{entry}": value for entry, value in self.options.items()})
         return parameters
 
     def set_params(self, **params: Any) -> MILUncertaintyClassifier:
-        """Set parameters, such as network or ``settings__max_epochs`` or ``options__network.hidden``."""
-        nested = {key: value for key, value in params.items() if key.split("__")[0] in NESTED and "__" in key}
+        """Set parameters, such as network or max_epochs or ``options__network.hidden``."""
+        nested = {key: value for key, value in params.items() if key.startswith("options__")}
         super().set_params(**{key: value for key, value in params.items() if key not in nested})
-        for key, value in nested.items():
-            name, _, entry = key.partition("__")
-            setattr(self, name, {**(getattr(self, name) or {}), entry: value})
+        if nested:
+            entries = {key.removeprefix("options__"): value for key, value in nested.items()}
+            self.options = {**(self.options or {}), **entries}
         return self
 
     def _predictions(self, X: Any, bag_ids: Any) -> Predictions:
@@ -259,13 +288,14 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         return table.probabilities[:, np.argsort(self._order())]
 
     def _seed(self) -> int:
-        if "seed" in (self.settings or {}):
-            raise ConfigError(
-                item="setting 'seed'", wanted="the seed as random_state", got="both", fix="pass random_state"
-            )
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+def _plain(value: Any) -> Any:
+    """Return a number of NumPy, as a search draws it, as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _labels(y: Any) -> Shaped[np.ndarray, "n"]:

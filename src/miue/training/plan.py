@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from miue.bags.dataset import BagDataset
+from miue.bags.drawing import group_by_patient, hold_out
 from miue.bags.fingerprint import fingerprint
 from miue.common.errors import DataError
-from miue.io.splits.draw import held_out as hold_out
 from miue.io.splits.splits import Splits, check_patients
 from miue.model.config import (
     DataContract,
@@ -139,16 +139,8 @@ def training_sets(
             got=str(counts.min()),
             fix="add bags of this class, or pass validation bags",
         )
-    if bags.patients is not None:
-        kept, held_out = hold_out(bags.labels.values, bags.patients, config.validation_fraction, config.seed)
-        return bags.subset(kept), bags.subset(held_out)
-    from sklearn.model_selection import train_test_split
-
-    held = max(len(classes), round(config.validation_fraction * len(bags)))
-    held = min(held, len(bags) - len(classes))
-    kept, held_out = train_test_split(
-        np.arange(len(bags)), test_size=held, stratify=bags.labels.values, random_state=config.seed
-    )
+    groups = None if bags.patients is None else group_by_patient(bags.patients)
+    kept, held_out = hold_out(bags.labels.values, config.validation_fraction, config.seed, groups=groups)
     return bags.subset(np.sort(kept)), bags.subset(np.sort(held_out))
 
 

@@ -1,12 +1,13 @@
-"""Splits are drawn by patient and class: folds, one split, and bags held out."""
+"""Splits of a data set, drawn by patient and class."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from miue.bags.dataset import BagDataset
+from miue.bags.drawing import draw_folds, hold_out
 from miue.common.errors import DataError
 from miue.common.seeds import seed_of
 from miue.io.splits.splits import Splits
@@ -40,16 +41,16 @@ def make_folds(
     labels, groups = bags.labels.values[labelled], np.array(bags.patient_groups, object)[labelled]
     _check_patients(bags, labels, groups, count, max(2 * count, 8) if calibration else max(count, 3))
     folds = []
-    for number, (rest, tested) in enumerate(_group_folds(labels, groups, count, seed)):
+    for number, (rest, tested) in enumerate(draw_folds(labels, count, seed, groups=groups)):
         names = {"test": labelled[tested]}
         for name, share, draw in (("validation", validation, ()), ("calibration", calibration, (1,))):
             if share:
-                drawn_with = seed_of(seed, number, *draw)
-                kept, aside = held_out(labels[rest], groups[rest].tolist(), share, drawn_with)
+                fold_seed = seed_of(seed, number, *draw)
+                kept, aside = hold_out(labels[rest], share, fold_seed, groups=groups[rest])
                 names[name], rest = labelled[rest[aside]], rest[kept]
         names["train"] = labelled[rest]
         fold = {bags.ids[bag]: split for split, chosen in names.items() for bag in chosen}
-        folds.append(fold | _foreign_bags(bags, fold))
+        folds.append(fold | _ood_bags(bags, fold))
     return Splits(f"{count} folds made with seed {seed}", tuple(folds))
 
 
@@ -66,27 +67,7 @@ def make_split(
     return Splits(f"a split made with seed {seed}", folds.folds[:1])
 
 
-def held_out(
-    labels: np.ndarray, patients: Sequence[str], share: float, seed: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions kept and held out: about ``share`` of the bags, whole patients, classes alike.
-
-    A bag whose patient is "", not known, is one of its own.
-    """
-    groups = np.array([patient or f"\0{row}" for row, patient in enumerate(patients)], object)
-    fewest = min(len(set(groups[labels == c].tolist())) for c in np.unique(labels))
-    return next(_group_folds(labels, groups, max(2, min(round(1 / share), fewest)), seed))
-
-
-def _group_folds(
-    labels: np.ndarray, groups: np.ndarray, count: int, seed: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    from sklearn.model_selection import StratifiedGroupKFold
-
-    yield from StratifiedGroupKFold(count, shuffle=True, random_state=seed % 2**32).split(labels, labels, groups)
-
-
-def _foreign_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
+def _ood_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
     """Return the out-of-distribution bags as test bags, but for those of a patient who is learned from."""
     learned = {
         p for p, name in zip(bags.patient_groups, bags.ids, strict=True) if fold.get(name, "test") != "test"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import DataError, StorageError, one_of_two
+from miue.common.errors import DataError, StorageError, one_of_two, unknown_name
 from miue.common.files import atomic_folder
 from miue.common.progress import tracked
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
@@ -154,6 +155,62 @@ def write_heatmaps(
         return len(patches)
 
     return _write_each(predictions, out, how, ".png", "Drawing", write)
+
+
+KINDS: dict[str, Callable[..., Written]] = {
+    "arrays": write_arrays,
+    "geojson": write_overlays,
+    "heatmap": write_heatmaps,
+}
+
+
+def export(
+    predictions: Predictions,
+    out: Path | str,
+    kind: str,
+    *,
+    patch_size: int | None = None,
+    skip_bad: bool = False,
+    overwrite: bool = False,
+    progress: bool = False,
+    **options: Any,
+) -> Written:
+    """Write one file per slide: "arrays" (HDF5), "geojson" overlays for QuPath, or a "heatmap" (PNG).
+
+    Args:
+        predictions: with instances that have coords.
+        out: the folder.
+        kind: what is written.
+        patch_size: side of a patch in level-0 pixels; None for that of the slide's file or its grid.
+        skip_bad: go on after a slide that fails, instead of an error for the first.
+        overwrite: replace the folder.
+        progress: show a bar.
+        options: of the kind: slides, classes, threshold, merge and bounds of "geojson" (``write_overlays``);
+            slides and class_name of "heatmap" (``write_heatmaps``).
+
+    Raises:
+        ConfigError: no such kind, option or class.
+        DataError, StorageError: a slide that fails; nothing was written.
+    """
+    check_kinds([kind])
+    known = [name for name in signature(KINDS[kind]).parameters if name not in ("predictions", "out", "how")]
+    for name in options:
+        if name not in known:
+            raise unknown_name(f"option of {kind}", name, known or ["none"])
+    if options.get("slides") is not None:
+        options["slides"] = Path(options["slides"])
+    return KINDS[kind](predictions, Path(out), Export(patch_size, skip_bad, overwrite, progress), **options)
+
+
+def check_kinds(kinds: Iterable[str]) -> None:
+    """Raise unless all of ``kinds`` can be exported.
+
+    Raises:
+        ConfigError: the first that cannot.
+    """
+    for kind in kinds:
+        if kind not in KINDS:
+            raise unknown_name("export", kind, KINDS)
 
 
 def _write_each(

@@ -1,0 +1,79 @@
+"""Draws of bags: folds, bags that are held out, one bag of each patient; patients whole, classes alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from jaxtyping import Int64, Shaped
+
+from miue.common.errors import DataError
+
+
+def group_by_patient(patients: Sequence[str] | np.ndarray) -> Shaped[np.ndarray, "B"]:
+    """Return the group of each bag: its patient, or one of its own where the patient is "", not known."""
+    return np.array([str(patient or f"\0{row}") for row, patient in enumerate(patients)], object)
+
+
+def draw_folds(
+    labels: Shaped[np.ndarray, "B"], count: int, seed: int, *, groups: Shaped[np.ndarray, "B"] | None = None
+) -> Iterator[tuple[Int64[np.ndarray, "kept"], Int64[np.ndarray, "tested"]]]:
+    """Yield the rows kept and the rows tested of each fold, classes alike in all.
+
+    Args:
+        labels: class of each bag.
+        count: folds, at least two.
+        seed: of the draw.
+        groups: of the bags, such as patients; all bags of one are tested in the same fold.
+    """
+    from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
+
+    splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
+    yield from splitter(count, shuffle=True, random_state=seed % 2**32).split(labels, labels, groups)
+
+
+def hold_out(
+    labels: Shaped[np.ndarray, "B"],
+    size: float | int,
+    seed: int,
+    *,
+    groups: Shaped[np.ndarray, "B"] | None = None,
+) -> tuple[Int64[np.ndarray, "kept"], Int64[np.ndarray, "held"]]:
+    """Return the rows kept and the rows held out, in the order of the draw, classes alike in both.
+
+    Args:
+        labels: class of each bag.
+        size: share of the bags to hold out, about so many where there are groups, or their number as an int.
+        seed: of the draw.
+        groups: of the bags, such as patients; none is divided.
+
+    Raises:
+        DataError: a class without a bag, or a group, for each side.
+    """
+    rows, classes = np.arange(len(labels)), np.unique(labels)
+    fewest = min(len(np.unique((rows if groups is None else groups)[labels == c])) for c in classes)
+    if fewest > 1 and groups is None:
+        from sklearn.model_selection import train_test_split
+
+        held = size if isinstance(size, int) else max(len(classes), round(size * len(labels)))
+        held = min(held, len(labels) - len(classes))
+        kept, out = train_test_split(rows, test_size=held, stratify=labels, random_state=seed % 2**32)
+        return kept, out
+    if fewest > 1:
+        share = size / len(labels) if isinstance(size, int) else size
+        for kept, out in draw_folds(labels, max(2, min(round(1 / share), fewest)), seed, groups=groups):
+            if len(np.unique(labels[kept])) == len(np.unique(labels[out])) == len(classes):
+                return kept, out
+    raise DataError(
+        item="bags to hold out" if groups is None else "groups, such as patients, to hold out",
+        wanted="two or more of each class, so that both sides have bags of every class",
+        got=f"{fewest} of the rarest class" if fewest < 2 else "groups that cannot be divided so",
+        fix="add bags of this class, or hold none out",
+    )
+
+
+def draw_one_of_each(groups: Shaped[np.ndarray, "B"], seed: int) -> Int64[np.ndarray, "groups"]:
+    """Return the row of one bag of each group, in ascending order."""
+    drawn = np.random.default_rng(seed).permutation(len(groups))
+    _, first = np.unique(groups[drawn].astype(str), return_index=True)
+    return np.sort(drawn[first])

@@ -1,0 +1,97 @@
+"""Tables that people read: the same in a terminal, as plain text and in a notebook; and as data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from miue.common.errors import ConfigError
+from miue.common.escapes import visible
+
+if TYPE_CHECKING:
+    from miue.common.terminal import TextTable
+
+NARROWEST = 80  # characters of a line below a table
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A table of texts: what a terminal, a plain text and a notebook show alike.
+
+    Attributes:
+        heading: of each column; the first is that of the names of the rows.
+        rows: name and cells of each.
+        notes: what to know of it, with the reason of each "—" by its number.
+    """
+
+    heading: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def as_rich(self, title: str = "") -> TextTable:
+        """Return it as a table for a terminal, which reads no text of it as markup."""
+        from miue.common.terminal import TextTable
+
+        table = TextTable(title=title or None, caption="\n".join(self.notes))
+        for column, name in enumerate(self.heading):
+            table.add_column(name, justify="right" if column else "left")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def as_text(self) -> str:
+        """Return it as lines, the columns lined up."""
+        widths = [max(map(len, column)) for column in zip(self.heading, *self.rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if column else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
+            for row in (self.heading, *self.rows)
+        ]
+        notes = [line for note in self.notes for line in wrap(note, max(NARROWEST, len(lines[0])))]
+        return visible("\n".join([lines[0], "─" * len(lines[0]), *lines[1:], *notes]), keep="\n")
+
+    def as_html(self) -> str:
+        """Return it as an HTML table; every text is escaped."""
+        heading = "".join(f"<th>{escape(name)}</th>" for name in self.heading)
+        rows = "".join(
+            f"<tr><th style='text-align:left'>{escape(name)}</th>"
+            + "".join(f"<td style='text-align:right'>{escape(cell)}</td>" for cell in cells)
+            + "</tr>"
+            for name, *cells in self.rows
+        )
+        notes = "<br>".join(map(escape, self.notes))
+        return f"<table><thead><tr>{heading}</tr></thead><tbody>{rows}</tbody></table><p>{notes}</p>"
+
+
+class PrintsAsTable:
+    """What prints as its tables, in a notebook as tables of HTML."""
+
+    def tables(self) -> Iterable[ResultTable]:
+        """Return what is shown."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return "\n\n".join(table.as_text() for table in self.tables())
+
+    def _repr_html_(self) -> str:
+        return "".join(table.as_html() for table in self.tables())
+
+
+def require_pandas() -> Any:
+    """Return the module pandas.
+
+    Raises:
+        ConfigError: it is not installed.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise ConfigError(
+            item="a data frame", wanted="pandas", got=str(error), fix="pip install 'miue[pandas]'"
+        ) from error
+    return pandas

@@ -28,7 +28,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "training": {"common", "bags", "methods", "scores", "predictions", "model", "io"},
     "pathology": {"common", "bags", "distributions", "predictions", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation", "pathology"},
-    "hub": {"common", "distributions", "model"},
+    "hub": {"common", "distributions", "predictions", "model"},
     "selection": {"common", "bags", "io", "predictions", "evaluation", "model", "training"},
     "sklearn": {"common", "bags", "predictions", "model", "training"},
 }

@@ -23,9 +23,10 @@ from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
+from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
 from miue.selection.comparison import compare, paired_difference
-from miue.selection.cross_validation import Recipe, Value, cross_validate, summarise
+from miue.selection.cross_validation import Value, cross_validate, summarise
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
 
@@ -51,7 +52,7 @@ def test_every_fold_and_seed_is_run_once_and_kept(tmp_path: Path, monkeypatch: p
             measured = miue.evaluate(predictions).bags.metrics["accuracy"].value
             assert measured is not None
             per_run.append(measured)
-            assert miue.Model.load(folder / "run").about["seed"] == seed
+            assert miue.Model.load(folder / "run").provenance().seed == seed
     assert accuracy.mean == pytest.approx(np.mean(per_run))
     assert accuracy.std == pytest.approx(np.std(per_run, ddof=1))
     with (out / "runs.csv").open() as file:

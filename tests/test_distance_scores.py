@@ -111,7 +111,7 @@ def test_features_that_are_all_the_same_stop_a_run_only_if_a_distance_was_asked_
     same = [np.ones((2, 3))] * 8
     labels = [0, 1] * 4
     model = miue.train(same, labels, settings=SETTINGS, progress=False, device="cpu")
-    assert "instances that differ" in model.about["without distances"]
+    assert "instances that differ" in model.training.without_distances
     assert not model.distances
     with pytest.raises(DataError, match="instances that differ"):
         miue.train(same, labels, distances=("mahalanobis",), settings=SETTINGS, progress=False, device="cpu")

@@ -85,7 +85,7 @@ def test_fit_is_train(fitted: MILUncertaintyClassifier, arrays: list[np.ndarray]
     predictions = model.predict(arrays)
     assert np.array_equal(fitted.predict_proba(arrays), predictions.bags.probabilities)
     assert fitted.n_features_in_ == 5
-    assert fitted.n_iter_ == model.about["epochs"]
+    assert fitted.n_iter_ == model.training.epochs
     uncertainty = fitted.predict_uncertainty(arrays)
     assert np.array_equal(uncertainty["vacuity"], predictions.bags.uncertainties()["vacuity"])
     assert np.array_equal(uncertainty["score_knn_mean"], predictions.bags.uncertainties()["knn_mean"])
@@ -241,7 +241,7 @@ def test_labels_that_leave_a_number_out_can_be_held_out_by_group() -> None:
 def test_fit_holds_out_groups(arrays: list[np.ndarray], labels: np.ndarray) -> None:
     patients = np.repeat(np.arange(5), 8)
     found = classifier().fit(arrays, labels, groups=patients)
-    assert found.model_.about["training_bags"] % 8 == 0
+    assert found.model_.training.training_bags % 8 == 0
     sizes = [len(bag) for bag in arrays]
     rows = classifier().fit(
         np.concatenate(arrays),

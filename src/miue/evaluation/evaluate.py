@@ -45,7 +45,7 @@ def evaluate(predictions: Predictions) -> Evaluation:
         evaluate_level(instances) if instances else None,
         evaluate_decisions(predictions.bags, decisions) if decisions else None,
         evaluate_level(patients) if patients else None,
-        predictions.about,
+        predictions.provenance,
     )
 
 

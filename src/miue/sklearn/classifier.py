@@ -16,15 +16,16 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from miue.bags.dataset import BagDataset
 from miue.bags.rows import GroupedRows
 from miue.common.errors import ConfigError, DataError
-from miue.model.config import training_config
 from miue.model.feature_scores import DistanceLike
 from miue.model.model import Model
 from miue.model.options import Option
 from miue.model.part import PartLike
+from miue.model.recipe import DEFAULT_DISTANCES, Recipe
 from miue.predictions.folder import Predictions
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 from miue.sklearn.grouping import held_out_groups
-from miue.training.train import DEFAULT_DISTANCES, train
+from miue.training.fit import Run
+from miue.training.train import train_recipe
 
 NESTED = ("options", "settings")
 """Parameters that are mappings, whose entries can be searched over as ``settings__learning_rate``."""
@@ -130,25 +131,17 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
             class_names=[str(name) for name in self.classes_[order]],
         )
         self.n_features_in_ = int(np.prod(dataset.instance_shape))
+        parts = (self.network, self.method, self.encoder)
         settings = {**(self.settings or {}), "seed": self._seed()}
+        recipe = Recipe(*parts, self.options or {}, tuple(self.distances), settings)
         learning, validation = dataset, None
-        fraction = training_config(settings).validation_fraction
+        fraction = recipe.training_config.validation_fraction
         if groups is not None and fraction:
             of_bags = np.asarray(groups) if rows is None else rows.one_of_each(np.asarray(groups), "groups")
             learning, validation = held_out_groups(dataset, of_bags, fraction, settings["seed"])
-        self.model_: Model = train(
-            learning,
-            validation=validation,
-            network=self.network,
-            method=self.method,
-            encoder=self.encoder,
-            options=self.options,
-            distances=tuple(self.distances),
-            settings=settings,
-            progress=bool(self.verbose),
-            device=self.device,
-        )
-        self.n_iter_ = int(self.model_.about["epochs"])
+        run = Run(progress=bool(self.verbose), accelerator=self.device)
+        self.model_: Model = train_recipe(recipe, learning, run, validation=validation)
+        self.n_iter_ = self.model_.training.epochs
         return self
 
     def predict(self, X: Any, *, bag_ids: Any = None) -> Shaped[np.ndarray, "B"]:

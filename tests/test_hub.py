@@ -68,7 +68,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def evaluated(run: Path, bags: BagDataset, out: Path) -> dict[str, Any]:
-    evaluation = miue.evaluate(miue.Model.load(run).predict(bags)).to_json()
+    evaluation = miue.Model.load(run).evaluate(bags, allow_training_bags=True).to_json()
     write_json(out, evaluation)
     return evaluation
 
@@ -115,7 +115,7 @@ def test_names_in_a_card_are_text_whatever_markdown_they_look_like(
 ) -> None:
     called = replace(bags, class_names=(name, "other"), ood_sets=bags.ood_sets)
     miue.train(called, out=tmp_path / "run", settings={"max_epochs": 1}, progress=False, device="cpu")
-    evaluation = miue.evaluate(miue.Model.load(tmp_path / "run").predict(called)).to_json()
+    evaluation = miue.Model.load(tmp_path / "run").evaluate(called, allow_training_bags=True).to_json()
     evaluation["provenance"] |= {"bags": name, "split": name}
     for level in ("bags", "instances"):
         evaluation[level]["ood"] = {name: {}}
@@ -242,7 +242,7 @@ def test_the_commands_go_from_predictions_to_a_pulled_model(
     write_store(tmp_path / "store", bags, made_by={"name": "test"})
     for command in (
         "predict run store --split all --out predictions",
-        "evaluate predictions --out evaluation.json",
+        "evaluate predictions --out evaluation.json --allow-training-bags",
         "hub card run --evaluation evaluation.json --license apache-2.0",
         "hub push run someone/model",
         "hub pull someone/model --out pulled",

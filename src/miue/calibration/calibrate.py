@@ -17,10 +17,11 @@ from miue.calibration.needs import Goals, check_bags
 from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
 from miue.calibration.referral import Referral, ReferralGoal, fit_referral, needed_for_referral, refuse_all
 from miue.calibration.scaling import fit_scaling
-from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.common.errors import ConfigError, unknown_name
 from miue.predictions.decisions import RESERVED
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
+from miue.predictions.training_parts import refuse_training_bags
 
 STOPPED_EARLY = (
     "these bags also chose the epoch that training kept, so that the guarantees hold nearly, not exactly; "
@@ -107,20 +108,12 @@ def check_unseen(table: PredictionTable, *, allowed: bool = False) -> str:
     Raises:
         DataError: it was.
     """
-    if table.training_parts is None:
-        return ""
-    trained = np.flatnonzero(table.training_parts == "train")
-    if len(trained) and not allowed:
-        raise DataError(
-            item="the bags to calibrate on",
-            wanted="bags that took no part in training",
-            got=f"{len(trained):,} of {len(table):,} that the model was trained on, or others of their patients, "
-            f"such as {str(table.bag_ids[trained[0]])!r}",
-            fix="keep patients for calibration apart (a split of their own), or pass allow_training_bags=True",
-        )
-    if len(trained):
-        return f"the model was trained on {len(trained):,} of these bags: no guarantee holds"
-    return STOPPED_EARLY if "validation" in table.training_parts else ""
+    fix = "keep patients for calibration apart (a split of their own), or pass allow_training_bags=True"
+    trained = refuse_training_bags(table, "calibrate on", fix, allowed=allowed)
+    if trained:
+        return f"the model was trained on {trained:,} of these bags: no guarantee holds"
+    validated = table.training_parts is not None and "validation" in table.training_parts
+    return STOPPED_EARLY if validated else ""
 
 
 def check_names(table: PredictionTable, goals: Goals) -> None:

@@ -22,12 +22,13 @@ from miue.evaluation.metrics import (
 )
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
+from miue.predictions.training_parts import refuse_training_bags
 
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")
 
 
-def evaluate(predictions: Predictions) -> Evaluation:
+def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> Evaluation:
     """Return the metrics of ``predictions`` at both levels.
 
     Conf. is the AUROC of the confidence for "prediction correct" over labelled items that are not known to be
@@ -37,7 +38,17 @@ def evaluate(predictions: Predictions) -> Evaluation:
     is its max probability. Instances of all bags are pooled.
 
     Reference: Liu & Ji 2024, Section sec-exp-setup, "Evaluation".
+
+    Args:
+        predictions: of bags and, perhaps, of instances.
+        allow_training_bags: evaluate although the model was trained on some of these bags, which says nothing of
+            new ones.
+
+    Raises:
+        DataError: the model was trained on some of these bags, or on others of their patients.
     """
+    fix = "evaluate bags of other patients, or pass allow_training_bags=True (--allow-training-bags)"
+    refuse_training_bags(predictions.bags, "evaluate", fix, allowed=allow_training_bags)
     instances, decisions = predictions.instances, predictions.bags.decisions
     patients = predictions.by_patient()
     return Evaluation(

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -33,6 +33,9 @@ from miue.predictions.provenance import Provenance, TrainingRecord
 from miue.predictions.validation_quantiles import FILE as VALIDATION
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
+
+if TYPE_CHECKING:
+    from miue.evaluation import Evaluation
 
 FORMAT = "miue-model"
 VERSION = 1
@@ -138,6 +141,30 @@ class Model:
                 got=_shape(bags.instance_shape),
                 fix="use the feature extractor that made the training bags",
             )
+
+    def evaluate(
+        self,
+        bags: BagDataset | Sequence[np.ndarray | Tensor],
+        labels: LabelSequence | None = None,
+        *,
+        device: str = "auto",
+        allow_training_bags: bool = False,
+    ) -> Evaluation:
+        """Predict labelled bags and return the metrics of these predictions.
+
+        Args:
+            bags: a dataset, or arrays, as for ``predict``.
+            labels: class index of each bag, where ``bags`` are arrays.
+            device: "auto", "cpu", "gpu".
+            allow_training_bags: evaluate although the model was trained on some of these bags.
+
+        Raises:
+            DataError: the model was trained on some of these bags, or on others of their patients.
+            ModelError, ConfigError: as ``predict`` does.
+        """
+        from miue.evaluation import evaluate
+
+        return evaluate(self.predict(bags, labels, device=device), allow_training_bags=allow_training_bags)
 
     def provenance(self) -> Provenance:
         """Return what its predictions keep of the model."""

@@ -38,8 +38,9 @@ from miue.datasets.mnist import mnist_bags
 from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import compute_measures
 from miue.methods import Method
-from miue.model.config import DataContract, build_method, model_config
+from miue.model.config import DataContract, build_method
 from miue.model.predict import predict
+from miue.model.recipe import Recipe
 
 REPETITIONS = 5
 Side = Callable[[BagDataset], Callable[[], None]]
@@ -60,7 +61,7 @@ def mnist_like(source: Path, split: str) -> BagDataset:
 def build() -> Method:
     """Return ABMIL + MIREL as for MNIST-bags."""
     shape = (28, 28, 1)
-    config = model_config(network="attention", method="mirel", encoder="lenet", instance_shape=shape, options={})
+    config = Recipe(encoder="lenet").model_config(shape)
     return build_method(config, DataContract(instance_shape=shape, class_names=("0", "1")), seed=1)
 
 

@@ -34,8 +34,9 @@ from miue.bags.ood_flags import OodFlags
 from miue.io.store.store import write_tables
 from miue.methods import Method
 from miue.model import predict as prediction
-from miue.model.config import DataContract, build_method, model_config
+from miue.model.config import DataContract, build_method
 from miue.model.predict import encode_in_chunks, predict
+from miue.model.recipe import Recipe
 
 WIDTH = 512
 REPETITIONS = 3
@@ -82,7 +83,7 @@ def make_store(folder: Path, count: int, size: int) -> Path:
 
 def build() -> Method:
     """Return ABMIL + MIREL for 512 features."""
-    config = model_config(network="attention", method="mirel", encoder="mlp", instance_shape=(WIDTH,), options={})
+    config = Recipe(encoder="mlp").model_config((WIDTH,))
     return build_method(config, DataContract(instance_shape=(WIDTH,), class_names=("0", "1")), seed=1)
 
 

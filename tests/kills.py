@@ -27,7 +27,8 @@ from made_images import bright_bags
 import miue
 from miue.bags.dataset import BagDataset
 from miue.io.splits.draw import make_folds
-from miue.selection.cross_validation import Recipe, cross_validate
+from miue.model.recipe import Recipe
+from miue.selection.cross_validation import cross_validate
 
 SETTINGS = {"seed": 7, "max_epochs": 8, "learning_rate": 3e-3, "lr_patience": 1}
 ENSEMBLE = {"method": "deep-ensemble", "options": {"method.size": 3}}
@@ -39,8 +40,8 @@ def train(bags: BagDataset, out: Path, **more: Any) -> None:
 
 def validate(out: Path) -> None:
     bags = bright_bags()
-    recipe = Recipe(encoder="compact", settings={**SETTINGS, "max_epochs": 3}, device="cpu")
-    cross_validate(bags, make_folds(bags, 2), [1, 2], out, recipe, progress=False)
+    recipe = Recipe(encoder="compact", settings={**SETTINGS, "max_epochs": 3})
+    cross_validate(bags, make_folds(bags, 2), [1, 2], out, recipe, device="cpu", progress=False)
 
 
 KINDS: dict[str, Callable[[Path], None]] = {

@@ -14,6 +14,7 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance, TrainingRecord
 from miue.predictions.table import PredictionTable
 
 NASTY = "</script><script>document.title='taken'</script><b>&amp;\"'"
@@ -25,7 +26,7 @@ def made_predictions(
     *,
     classes: int = 2,
     seed: int = 0,
-    about: dict[str, Any] | None = None,
+    provenance: Provenance | None = None,
     name: str = "bag",
     ood_set: str = "cats",
 ) -> Predictions:
@@ -54,8 +55,23 @@ def made_predictions(
             sets[of_bag],
             within,
         ),
-        about if about is not None else {"network": "attention", "method": "mirel", "seed": 42},
+        provenance or made_provenance(network="attention", method="mirel", seed=42),
     )
+
+
+def made_provenance(*, seed: int | None = None, epochs: int = 1, **known: Any) -> Provenance:
+    """What made predictions, trained with ``seed`` where there is one."""
+    if seed is not None:
+        known["training"] = TrainingRecord(
+            seed=seed,
+            training_bags=9,
+            validation_bags=3,
+            epochs=epochs,
+            best_epoch=1,
+            criterion=0.5,
+            settings={"max_epochs": 9},
+        )
+    return Provenance(**known)
 
 
 def unlabelled(predictions: Predictions) -> Predictions:

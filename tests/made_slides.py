@@ -14,6 +14,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.cli.app import app
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
 
 STEP = 512
@@ -51,7 +52,7 @@ def predictions_of_two_slides() -> Predictions:
     distances = np.linspace(0.1, 2, 19)
     instances = prediction_table(alpha_of(19), ids, coords, knn=distances)
     bags = prediction_table(alpha_of(2, 1), ["007", "b"], knn_mean=np.array([0.5, 1.0]))
-    return Predictions(bags, instances, {"classes": ["normal", "tumour"]})
+    return Predictions(bags, instances, Provenance(classes=("normal", "tumour")))
 
 
 def one_slide(coords: list[list[int]], tumour: list[float]) -> Predictions:

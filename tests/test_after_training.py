@@ -89,17 +89,18 @@ def test_each_member_of_an_ensemble_acts_after_training(bags: BagDataset) -> Non
 
 def test_each_model_of_a_cross_validation_acts_on_its_own_training_bags(tmp_path: Path) -> None:
     from miue.io.splits.draw import make_folds
-    from miue.selection.cross_validation import Recipe, cross_validate
+    from miue.model.recipe import Recipe
+    from miue.selection.cross_validation import cross_validate
 
     bags = separable_bags(24)
-    recipe = Recipe(method=others.CountsBags, settings={"max_epochs": 1}, device="cpu")
+    recipe = Recipe(method=others.CountsBags, settings={"max_epochs": 1})
     folds = make_folds(bags, 2, validation=0.25, seed=1)
-    cross_validate(bags, folds, [1], tmp_path, recipe, progress=False)
+    cross_validate(bags, folds, [1], tmp_path, recipe, device="cpu", progress=False)
     runs = sorted(path.parent for path in tmp_path.rglob("model.safetensors"))
     assert len(runs) == 2
     for run in runs:
         model = miue.Model.load(run, trust=True)
-        assert sum(buffers(model, "counted")[0]) == 2 * model.about["training_bags"]
+        assert sum(buffers(model, "counted")[0]) == 2 * model.training.training_bags
 
 
 def test_a_buffer_that_changes_its_shape_is_refused_before_it_is_saved(tmp_path: Path, bags: BagDataset) -> None:

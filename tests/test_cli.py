@@ -56,8 +56,8 @@ def test_tables_given_as_files_evaluate_as_the_folder_does(folder: Path) -> None
         folder / "predictions" / "instances.csv",
     ]
     of_files = json.loads(run("evaluate", *tables, "--json"))
-    assert of_files.pop("about") == {}
-    assert whole.pop("about")["method"] == "mirel"
+    assert of_files.pop("provenance") == {}
+    assert whole.pop("provenance")["method"] == "mirel"
     assert of_files == whole
     assert json.loads(run("evaluate", *tables[:2], "--json"))["instances"] is None
 

@@ -11,6 +11,7 @@ import torch
 
 import miue
 from miue.bags.columns import ItemColumns
+from miue.bags.concatenate import concatenate
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
@@ -36,7 +37,7 @@ def bare_part() -> BagDataset:
 
 
 def test_nothing_that_one_part_knows_is_lost() -> None:
-    whole = BagDataset.concatenate([bare_part(), known_part().subset([2, 0])])
+    whole = concatenate([bare_part(), known_part().subset([2, 0])])
     assert whole.ids == ("x", "y", "c", "a")
     assert whole.patients == ("", "", "q", "p")
     assert whole.patch_sizes is not None and whole.patch_sizes.tolist() == [0, 0, 256, 256]
@@ -51,15 +52,15 @@ def test_nothing_that_one_part_knows_is_lost() -> None:
 
 @pytest.mark.parametrize("field", ["patients", "coords", "patch_sizes"])
 def test_what_no_part_knows_stays_unknown(field: str) -> None:
-    assert getattr(BagDataset.concatenate([bare_part(), replace(bare_part(), ids=("u", "v"))]), field) is None
+    assert getattr(concatenate([bare_part(), replace(bare_part(), ids=("u", "v"))]), field) is None
 
 
 def test_stores_that_are_put_together_stay_on_disk(tmp_path: Path) -> None:
     miue.write_store(tmp_path / "a", known_part())
     miue.write_store(tmp_path / "b", bare_part())
-    whole = BagDataset.concatenate([miue.read_store(tmp_path / "a"), miue.read_store(tmp_path / "b")])
+    whole = concatenate([miue.read_store(tmp_path / "a"), miue.read_store(tmp_path / "b")])
     assert not isinstance(whole.instances, np.ndarray)
-    wanted = BagDataset.concatenate([known_part(), bare_part()])
+    wanted = concatenate([known_part(), bare_part()])
     assert torch.equal(whole.batch(range(5)).instances, wanted.batch(range(5)).instances)
     assert np.array_equal(np.asarray(whole.instances[2:5]), np.asarray(wanted.instances)[2:5])
     assert whole.instances[4:4].shape == (0, 2)
@@ -89,7 +90,7 @@ def images() -> BagDataset:
 )
 def test_parts_that_do_not_fit_are_refused(parts: list[BagDataset], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        BagDataset.concatenate(parts)
+        concatenate(parts)
 
 
 def test_columns_are_chosen_and_put_together_alike_for_every_kind_of_item() -> None:

@@ -23,9 +23,10 @@ from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
+from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
 from miue.selection.comparison import compare, paired_difference
-from miue.selection.cross_validation import Recipe, Summaries, Value, cross_validate, summarise
+from miue.selection.cross_validation import Summaries, Value, cross_validate, summarise
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
 
@@ -51,7 +52,7 @@ def test_every_fold_and_seed_is_run_once_and_kept(tmp_path: Path, monkeypatch: p
             measured = miue.evaluate(predictions).bags.metrics["accuracy"].value
             assert measured is not None
             per_run.append(measured)
-            assert miue.Model.load(folder / "run").about["seed"] == seed
+            assert miue.Model.load(folder / "run").provenance().seed == seed
     assert accuracy.mean == pytest.approx(np.mean(per_run))
     assert accuracy.std == pytest.approx(np.std(per_run, ddof=1))
     with (out / "runs.csv").open() as file:
@@ -331,7 +332,7 @@ def test_inputs_are_read_once_for_all_members_of_an_ensemble(monkeypatch: pytest
     for encoder in encoders:
         assert isinstance(encoder, MLP)
         assert not torch.equal(encoder.mean, torch.zeros_like(encoder.mean))
-        assert torch.equal(encoder.deviation, encoders[0].get_buffer("spread"))
+        assert torch.equal(encoder.deviation, encoders[0].get_buffer("deviation"))
     weights = [encoder.get_parameter("layers.0.weight") for encoder in encoders]
     assert not torch.equal(weights[0], weights[1])
 

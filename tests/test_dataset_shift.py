@@ -18,10 +18,11 @@ from scipy.stats import binom, ks_2samp
 import miue
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration, calibrate, decide, find_shift
-from miue.calibration.dataset_shift import CHANCE, KEY, DatasetShift, shift_of
+from miue.calibration.dataset_shift import CHANCE
 from miue.distributions import Categorical
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import DatasetShift
 
 LESS = {"scaling": False, "referral": None, "label_sets": None}
 
@@ -88,14 +89,12 @@ def test_a_decision_keeps_what_was_found_and_not_the_calibration_bags() -> None:
     made = calibrate(held, **LESS)  # type: ignore[arg-type]
     assert made.usual["s"] == tuple(np.sort(held.bags.scores["s"]).astype(np.float32).tolist())
     decided = decide(bags_with({"s": random.normal(-9, 1, 40)}), made)
-    found = shift_of(decided)
+    found = decided.provenance.dataset_shift
     assert found is not None
     assert found.lower.keys() == {"s"}
-    assert "usual" not in decided.about["calibration"]
+    assert decided.provenance.calibration is not None and "usual" not in decided.provenance.calibration
     older = Calibration.model_validate(made.model_dump(mode="json", exclude={"usual"}))
-    assert KEY not in decide(held, older).about
-    for strange in (None, "text", {"bags": "many"}, {**found.model_dump(), "further": 1}):
-        assert shift_of(replace(decided, about={KEY: strange})) is None
+    assert decide(held, older).provenance.dataset_shift is None
 
 
 def features_moved(bags: BagDataset, by: float) -> BagDataset:
@@ -122,6 +121,6 @@ def test_the_commands_warn_of_bags_that_are_unlike_the_calibration(tmp_path: Pat
         page = report.read_text()
         assert [*told, sentence in page] == [warned] * 3
         assert ("no sign that the 40 new bags are not like" in page) == (not warned)
-        about = json.loads((out / "predictions.json").read_text())["about"]
-        assert bool(about[KEY]["higher"] or about[KEY]["lower"]) == warned
+        shift = json.loads((out / "predictions.json").read_text())["provenance"]["dataset_shift"]
+        assert bool(shift["higher"] or shift["lower"]) == warned
     assert model.calibration is None

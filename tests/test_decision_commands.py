@@ -14,6 +14,7 @@ from made_bags import separable_bags
 from made_files import slides
 
 import miue
+from miue.calibration import Calibration
 from miue.cli.held_out import calibration_bags
 from miue.common.errors import DataError, StorageError
 from miue.io.splits.files import read_splits
@@ -51,7 +52,7 @@ def test_a_calibrated_run_is_applied_by_predict_and_judged_by_evaluate(folder: P
     printed = run("calibrate", model, folder / "store", *EASY, "--quiet")
     assert "error among the kept ≤ 0.4" in " ".join(printed.replace("│", " ").split())
     assert "Note" not in printed
-    about = json.loads((model / "calibration.json").read_text())["calibration"]["about"]
+    about = json.loads((model / "calibration.json").read_text())["calibration"]["made_from"]
     assert (about["split"], about["bags"]) == ("calibration", 80)
     run("predict", model, folder / "store", "--out", tmp_path / "out", "--quiet")
     assert "error among the kept" in run("evaluate", tmp_path / "out")
@@ -66,9 +67,9 @@ def test_bags_that_stopped_the_training_are_used_with_a_note(folder: Path, tmp_p
     model = copied(folder, "run", tmp_path / "run")
     assert "chose the epoch" in run("calibrate", model, folder / "two", *EASY, "--without", "ood", "--quiet")
     whole = copied(folder, "whole-run", tmp_path / "whole-run")
-    bags, about = calibration_bags(whole, miue.read_store(folder / "whole"), None)
-    assert (len(bags), about["split"]) == (52, "held out by training")
-    assert "caveat" in about
+    bags, made_from = calibration_bags(whole, miue.read_store(folder / "whole"), None)
+    assert (len(bags), made_from.split) == (52, "held out by training")
+    assert made_from.caveat
 
 
 def test_all_needs_are_said_before_anything_is_predicted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +106,7 @@ def test_a_referral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_pa
     made = json.loads(out.read_text())["calibration"]
     assert made["scaling"] is None
     assert made["label_sets"]["bags"] == [120, 120]
-    assert "every bag is referred" in promised(made)[0]
+    assert "every bag is referred" in promised(Calibration.load(out))[0]
 
 
 def test_training_bags_are_refused_where_they_can_be_seen(folder: Path) -> None:
@@ -191,17 +192,18 @@ def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_h
     printed = run("calibrate", tmp_path / "run", features, *told, *easy)
     made = json.loads((tmp_path / "run" / "calibration.json").read_text())["calibration"]
     assert made["class_names"] == ["normal", "tumor"]
-    assert made["about"]["split"] == "held out by training"
+    assert made["made_from"]["split"] == "held out by training"
     parts = read_splits(tmp_path / "run" / "splits.csv").folds[0]
     validation = [name for name, part in parts.items() if part == "validation"]
-    assert made["about"]["patients"] == made["about"]["bags"] < len(validation)
-    assert made["about"]["bags left out"] == len(validation) - made["about"]["bags"]
-    assert f"one bag of each of {made['about']['patients']} patients" in printed
+    assert made["made_from"]["patients"] == made["made_from"]["bags"] < len(validation)
+    assert made["made_from"]["left_out"] == len(validation) - made["made_from"]["bags"]
+    assert f"one bag of each of {made['made_from']['patients']} patients" in printed
     assert "chose the epoch" in printed
     again = ["calibrate", tmp_path / "run", features, "--quiet", *easy, "--out", tmp_path / "again.json"]
     run(*again)  # without --labels: those that the training listed
     assert (
-        json.loads((tmp_path / "again.json").read_text())["calibration"]["about"]["bags"] == made["about"]["bags"]
+        json.loads((tmp_path / "again.json").read_text())["calibration"]["made_from"]["bags"]
+        == made["made_from"]["bags"]
     )
     (tmp_path / "run" / "splits.csv").rename(tmp_path / "splits.csv")
     assert "--labels" in fail(*again, "--overwrite", "--split", "all")
@@ -211,7 +213,7 @@ def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_h
     table = [*map(str, easy), "--labels", str(labels), "--bags", "x.csv", "--out", "y.json"]
     assert "neither, or a mixture" in fail("calibrate", *table)
     run("predict", tmp_path / "run", features, "--out", tmp_path / "out", "--quiet")
-    assert '"decision"' in (tmp_path / "out" / "bags.csv").read_text()
+    assert "decision" in (tmp_path / "out" / "bags.csv").read_text().split("\n")[0].split(",")
 
 
 def test_bags_that_the_run_does_not_know_are_all_used_and_patients_it_knows_are_refused(
@@ -221,9 +223,9 @@ def test_bags_that_the_run_does_not_know_are_all_used_and_patients_it_knows_are_
     bags = miue.read_store(folder / "whole")
     others = replace(bags, ids=tuple(f"other_{name}" for name in bags.ids), labels=bags.labels)
     sizes = others.subset(range(100))
-    chosen, about = calibration_bags(model, sizes, None)
-    assert (len(chosen), about["split"]) == (100, "all bags")
-    assert "caveat" not in about
+    chosen, made_from = calibration_bags(model, sizes, None)
+    assert (len(chosen), made_from.split) == (100, "all bags")
+    assert not made_from.caveat
     learned = [n for n, part in read_splits(model / "splits.csv").folds[0].items() if part == "train"]
     held_out = [n for n, part in read_splits(model / "splits.csv").folds[0].items() if part == "validation"]
     patients = dict(zip(bags.ids, bags.ids, strict=True)) | {held_out[3]: learned[5]}

@@ -14,7 +14,15 @@ from made_bags import separable_bags
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.calibration import Calibration, FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
+from miue.calibration import (
+    Calibration,
+    FalseAlarmGoal,
+    LabelSetGoal,
+    ReferralGoal,
+    applied_calibration,
+    calibrate,
+    decide,
+)
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.label_sets import LabelSets
 from miue.calibration.referral import Referral
@@ -22,6 +30,7 @@ from miue.calibration.scaling import Scaling
 from miue.common.errors import DataError, StorageError
 from miue.evaluation import evaluate
 from miue.predictions.folder import Predictions, read_predictions, read_tables
+from miue.predictions.provenance import Provenance
 
 
 def by_hand(**changes: object) -> Calibration:
@@ -137,7 +146,8 @@ def test_a_score_that_equals_a_threshold_is_on_the_same_side_after_its_table_was
     assert again.bags.decisions is not None
     assert not first.bags.decisions.flagged.any()
     assert again.bags.decisions.decision.tolist() == first.bags.decisions.decision.tolist()
-    assert again.about["dataset_shift"]["higher"] == {}
+    assert again.provenance.dataset_shift is not None
+    assert again.provenance.dataset_shift.higher == {}
 
 
 def test_decisions_are_read_back_as_they_were_and_judged_the_same(table: Path, tmp_path: Path) -> None:
@@ -179,7 +189,7 @@ def test_parts_that_were_left_out_make_no_column_and_undefined_metrics(table: Pa
     decided = decide(read_tables(table), bare)
     decided.save(tmp_path / "out")
     header = (tmp_path / "out" / "bags.csv").read_text().splitlines()[0]
-    assert header.endswith('"decision","reason"')
+    assert header.endswith("decision,reason")
     metrics = evaluate(read_predictions(tmp_path / "out")).to_json()["decisions"]["metrics"]
     assert metrics["kept"] == 1.0
     assert metrics["coverage"] == {"value": None, "reason": "no label sets were asked for"}
@@ -229,9 +239,9 @@ def test_predictions_that_do_not_fit_a_calibration_are_refused(table: Path) -> N
     ):
         decide(given, by_hand(class_names=("0", "1", "2")))
     with pytest.raises(DataError, match="calibrated: 0, 1, got 1, 0"):
-        decide(Predictions(given.bags, None, {"classes": ["1", "0"]}), by_hand(class_names=("0", "1")))
+        decide(Predictions(given.bags, None, Provenance(classes=("1", "0"))), by_hand(class_names=("0", "1")))
     with pytest.raises(DataError, match="expected the classes that were calibrated: benign, tumour, got tumour"):
-        decide(Predictions(given.bags, None, {"classes": ["tumour", "benign"]}), by_hand())
+        decide(Predictions(given.bags, None, Provenance(classes=("tumour", "benign"))), by_hand())
     with pytest.raises(DataError, match="'knn_mean'"):
         far = by_hand().false_alarms.model_copy(update={"score": "knn_mean"})  # type: ignore[union-attr]
         decide(given, by_hand(false_alarms=far))
@@ -239,8 +249,8 @@ def test_predictions_that_do_not_fit_a_calibration_are_refused(table: Path) -> N
 
 def test_classes_without_names_are_those_of_the_same_number(table: Path) -> None:
     given, numbered = read_tables(table), by_hand(class_names=("0", "1"))
-    named = Predictions(given.bags, None, {"classes": ["benign", "tumour"]})
-    bare = Predictions(given.bags, None, {"classes": ["0", "1"]})
+    named = Predictions(given.bags, None, Provenance(classes=("benign", "tumour")))
+    bare = Predictions(given.bags, None, Provenance(classes=("0", "1")))
     for predictions, calibration in ((named, numbered), (bare, by_hand()), (given, by_hand())):
         decisions = decide(predictions, calibration).bags.decisions
         assert decisions is not None
@@ -288,7 +298,8 @@ def test_a_saved_model_decides_as_before_and_its_calibrated_dirichlet_keeps_thre
     assert decisions is not None
     assert isinstance(decisions.calibrated, miue.Dirichlet)
     assert (decisions.calibrated.mutual_information() > 0).all()
-    assert ours.about["calibration"]["false_alarms"]["score"] == "knn_mean"
+    assert (rules := applied_calibration(ours.provenance)) and rules.false_alarms
+    assert rules.false_alarms.score == "knn_mean"
     assert replace(model, calibration=None).predict(bags, device="cpu").bags.decisions is None
 
 

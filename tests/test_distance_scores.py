@@ -70,7 +70,7 @@ def test_scores_are_columns_of_the_tables_and_are_evaluated(bags: BagDataset, tm
     assert header.endswith("score_knn_mean,score_knn_high")
     back = read_predictions(tmp_path / "out")
     np.testing.assert_allclose(back.bags.scores["knn_mean"], predictions.bags.scores["knn_mean"], rtol=1e-6)
-    assert "knn_high" in miue.evaluate(back).bags.by_measure
+    assert "knn_high" in miue.evaluate(back, allow_training_bags=True).bags.by_measure
 
 
 def test_the_instances_fitted_on_are_bounded_and_depend_on_the_seed_alone(
@@ -111,7 +111,7 @@ def test_features_that_are_all_the_same_stop_a_run_only_if_a_distance_was_asked_
     same = [np.ones((2, 3))] * 8
     labels = [0, 1] * 4
     model = miue.train(same, labels, settings=SETTINGS, progress=False, device="cpu")
-    assert "instances that differ" in model.about["without distances"]
+    assert "instances that differ" in model.training.without_distances
     assert not model.distances
     with pytest.raises(DataError, match="instances that differ"):
         miue.train(same, labels, distances=("mahalanobis",), settings=SETTINGS, progress=False, device="cpu")

@@ -22,7 +22,9 @@ from miue.bags.dataset import BagDataset
 from miue.bags.rows import GroupedRows
 from miue.common.errors import ConfigError, DataError
 from miue.model.config import TrainingConfig
+from miue.model.recipe import Recipe
 from miue.sklearn.classifier import MILUncertaintyClassifier
+from miue.training.train import train_recipe
 
 QUICK = {"max_epochs": 3, "learning_rate": 1e-2}
 SMALL = {"encoder.width": 16, "network.hidden": 8, "method.residual_hidden": 8}
@@ -82,7 +84,7 @@ def test_fit_is_train(fitted: MILUncertaintyClassifier, arrays: list[np.ndarray]
     predictions = model.predict(arrays)
     assert np.array_equal(fitted.predict_proba(arrays), predictions.bags.probabilities)
     assert fitted.n_features_in_ == 5
-    assert fitted.n_iter_ == model.about["epochs"]
+    assert fitted.n_iter_ == model.training.epochs
     uncertainty = fitted.predict_uncertainty(arrays)
     assert np.array_equal(uncertainty["vacuity"], predictions.bags.uncertainties()["vacuity"])
     assert np.array_equal(uncertainty["score_knn_mean"], predictions.bags.uncertainties()["knn_mean"])
@@ -219,7 +221,7 @@ def test_the_fitted_model_is_saved_and_predicts_as_before(
 def test_fit_holds_out_groups(arrays: list[np.ndarray], labels: np.ndarray) -> None:
     patients = np.repeat(np.arange(5), 8)
     found = classifier().fit(arrays, labels, groups=patients)
-    assert found.model_.about["training_bags"] % 8 == 0
+    assert found.model_.training.training_bags % 8 == 0
     sizes = [len(bag) for bag in arrays]
     rows = classifier().fit(
         np.concatenate(arrays),
@@ -255,11 +257,11 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
     assert {name: found.get_params()[name] for name in fields} == changed
     seen: dict[str, Any] = {}
 
-    def kept(*bags: Any, **options: Any) -> miue.Model:
-        seen.update(options["settings"])
-        return miue.train(*bags, **options)
+    def kept(recipe: Recipe, *others: Any, **options: Any) -> miue.Model:
+        seen.update(recipe.settings)
+        return train_recipe(recipe, *others, **options)
 
-    monkeypatch.setattr("miue.sklearn.classifier.train", kept)
+    monkeypatch.setattr("miue.sklearn.classifier.train_recipe", kept)
     found.set_params(max_epochs=np.int64(1), lr_factor=np.float32(0.25), options=SMALL, random_state=7)
     found.fit(arrays, labels)
     assert seen == {**changed, "max_epochs": 1, "lr_factor": 0.25, "seed": 7}

@@ -17,6 +17,7 @@ from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.export.patches import class_names, file_names
 from miue.pathology.slides import find_slide, open_slide
 from miue.predictions.folder import Predictions, read_predictions
+from miue.predictions.provenance import UNKNOWN
 
 
 def test_the_grid_step_is_the_common_one_even_where_pieces_of_tissue_have_grids_of_their_own() -> None:
@@ -147,7 +148,7 @@ def test_ids_never_lead_out_of_the_folder_and_never_share_a_file() -> None:
 
 
 def test_classes_without_names_are_numbered(two_slides: Predictions, saved_slides: Path) -> None:
-    assert class_names(replace(two_slides, about={})) == ["class 0", "class 1"]
+    assert class_names(replace(two_slides, provenance=UNKNOWN)) == ["class 0", "class 1"]
     assert class_names(read_predictions(saved_slides)) == ["normal", "tumour"]
     error = export("geojson", saved_slides, "--out", saved_slides.parent / "out", "--class", "tumor").exception
     assert isinstance(error, ConfigError)

@@ -76,8 +76,8 @@ def test_calibration_sees_bags_named_like_files(wanted: str, folder: Path, tmp_p
         assert "bags that the model was trained on" in fail(*command)
         return
     run(*command)
-    about = json.loads(out.read_text())["calibration"]["about"]
-    assert about["split"] == "held out by training" and "caveat" in about
+    made_from = json.loads(out.read_text())["calibration"]["made_from"]
+    assert made_from["split"] == "held out by training" and made_from["caveat"]
 
 
 def test_without_a_test_split_what_was_learned_from_is_left_out(folder: Path, tmp_path: Path) -> None:

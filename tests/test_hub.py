@@ -68,7 +68,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def evaluated(run: Path, bags: BagDataset, out: Path) -> dict[str, Any]:
-    evaluation = miue.evaluate(miue.Model.load(run).predict(bags)).to_json()
+    evaluation = miue.Model.load(run).evaluate(bags, allow_training_bags=True).to_json()
     write_json(out, evaluation)
     return evaluation
 
@@ -92,7 +92,7 @@ def test_a_card_says_what_the_model_is_and_states_no_license_unasked(run: Path) 
     assert "license" not in yaml.safe_load(text.split("---")[1])
     for fact in ("a vector of 5 features", "0, 1", "method: mirel", "seed: 42", "max epochs: 2", "Nothing yet."):
         assert fact in text
-    assert f"best epoch: {model.about['best_epoch']}" in text
+    assert f"best epoch: {model.training.best_epoch}" in text
     assert model.weights_sha256 in text
     assert "For research. Not for diagnosis" in text
 
@@ -115,8 +115,8 @@ def test_names_in_a_card_are_text_whatever_markdown_they_look_like(
 ) -> None:
     called = replace(bags, class_names=(name, "other"), ood_sets=bags.ood_sets)
     miue.train(called, out=tmp_path / "run", settings={"max_epochs": 1}, progress=False, device="cpu")
-    evaluation = miue.evaluate(miue.Model.load(tmp_path / "run").predict(called)).to_json()
-    evaluation["about"] |= {"bags": name, "split": name}
+    evaluation = miue.Model.load(tmp_path / "run").evaluate(called, allow_training_bags=True).to_json()
+    evaluation["provenance"] |= {"bags": name, "split": name}
     for level in ("bags", "instances"):
         evaluation[level]["ood"] = {name: {}}
         evaluation[level]["metrics"]["ece"] = {"value": None, "reason": name}
@@ -152,11 +152,11 @@ def test_an_evaluation_without_a_part_is_refused(part: str, run: Path, bags: Bag
 
 def test_an_evaluation_of_another_model_is_refused(run: Path, bags: BagDataset, tmp_path: Path) -> None:
     evaluation = evaluated(run, bags, tmp_path / "e.json")
-    evaluation["about"]["weights_sha256"] = "0" * 64
+    evaluation["provenance"]["weights_sha256"] = "0" * 64
     write_json(tmp_path / "other.json", evaluation)
     with pytest.raises(ModelError, match="SHA-256 0000"):
         write_card(run, evaluation=tmp_path / "other.json")
-    write_json(tmp_path / "unknown.json", {**evaluation, "about": {}})
+    write_json(tmp_path / "unknown.json", {**evaluation, "provenance": {}})
     with pytest.raises(ModelError, match="do not say which weights"):
         write_card(run, evaluation=tmp_path / "unknown.json")
     write_json(tmp_path / "wrong.json", {"format": "something else"})
@@ -219,7 +219,7 @@ def test_only_a_model_with_its_own_card_is_pushed(run: Path, bags: BagDataset, h
         push(run, "someone/model")
     write_card(run)
     other = miue.train(bags, settings={"max_epochs": 1, "seed": 7}, progress=False, device="cpu")
-    replace(other, about={}).save(tmp_path / "other")
+    other.save(tmp_path / "other")
     shutil.copy(run / CARD, tmp_path / "other" / CARD)
     with pytest.raises(StorageError, match="a card of others"):
         push(tmp_path / "other", "someone/model")
@@ -242,7 +242,7 @@ def test_the_commands_go_from_predictions_to_a_pulled_model(
     write_store(tmp_path / "store", bags, made_by={"name": "test"})
     for command in (
         "predict run store --split all --out predictions",
-        "evaluate predictions --out evaluation.json",
+        "evaluate predictions --out evaluation.json --allow-training-bags",
         "hub card run --evaluation evaluation.json --license apache-2.0",
         "hub push run someone/model",
         "hub pull someone/model --out pulled",
@@ -250,7 +250,7 @@ def test_the_commands_go_from_predictions_to_a_pulled_model(
     ):
         result = CliRunner().invoke(app, command.split())
         assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception}"
-    assert json.loads((tmp_path / "evaluation.json").read_text())["about"]["bags"] == "store"
+    assert json.loads((tmp_path / "evaluation.json").read_text())["provenance"]["bags"] == "store"
     assert "bags of store, split all bags" in (tmp_path / "pulled" / CARD).read_text()
     first, again = (miue.read_predictions(tmp_path / name).bags for name in ("predictions", "again"))
     assert first.training_parts is not None and again.training_parts is None  # names of bags are not pushed

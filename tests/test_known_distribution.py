@@ -35,6 +35,7 @@ from miue.evaluation.metrics import NEITHER_KNOWN, NONE_KNOWN_IN, NONE_KNOWN_OUT
 from miue.io.load import load_bags
 from miue.predictions.folder import Predictions, read_predictions, read_table
 from miue.predictions.patients import by_patient
+from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
 from miue.report.figures import confidence_figure
 from miue.training.plan import check_labels
@@ -266,11 +267,13 @@ def test_a_report_tells_the_three_kinds_apart(tmp_path: Path) -> None:
 
 def test_what_one_run_states_another_takes_over_and_contradictions_are_refused(tmp_path: Path) -> None:
     stated = some_predictions(OodFlags.of([i % 2 == 0 for i in range(30)]))
-    bare = replace(some_predictions(OodFlags.unknown(30)), about={"method": "bare"})
+    bare = replace(some_predictions(OodFlags.unknown(30)), provenance=Provenance(method="bare"))
     shown, written = reported(tmp_path, stated, bare)
     assert "bare lacks the flags is_ood of 30 bags; those of the other predictions are used." in written.notes
     assert shown.data["levels"]["bags"][1]["distributions"]["vacuity"]["groups"][0]["count"] == 15
-    turned = replace(some_predictions(OodFlags.of([i % 2 == 1 for i in range(30)])), about={"method": "turned"})
+    turned = replace(
+        some_predictions(OodFlags.of([i % 2 == 1 for i in range(30)])), provenance=Provenance(method="turned")
+    )
     message = "bag 'bag 0000' of predictions 'place_1': expected out of distribution, .*got in distribution"
     with pytest.raises(DataError, match=message):
         reported(tmp_path, stated, turned)

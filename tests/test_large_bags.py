@@ -19,7 +19,8 @@ from miue.bags.batches import ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
 from miue.methods import METHODS
 from miue.model import predict as prediction
-from miue.model.config import DataContract, build_method, model_config
+from miue.model.config import DataContract, build_method
+from miue.model.recipe import Recipe
 from miue.networks import base as networks
 
 
@@ -31,7 +32,7 @@ def method_of(name: str, network: str, dropout: float = 0.0) -> miue.methods.Met
         options["method.size"] = 2
     if dropout:
         options["encoder.dropout"] = dropout
-    config = model_config(network=network, method=name, encoder="mlp", instance_shape=(5,), options=options)
+    config = Recipe(network, name, "mlp", options).model_config((5,))
     return build_method(config, DataContract(instance_shape=(5,), class_names=("0", "1")), seed=1)
 
 

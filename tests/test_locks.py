@@ -23,7 +23,8 @@ from miue.common.files import atomic_file, atomic_folder
 from miue.common.locks import locked
 from miue.io.splits.draw import make_folds
 from miue.io.store.pack import pack
-from miue.selection.cross_validation import Recipe, cross_validate
+from miue.model.recipe import Recipe
+from miue.selection.cross_validation import cross_validate
 
 HOLD = """
 import sys, time

@@ -19,6 +19,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.common.errors import ConfigError, DataError, ModelError, StorageError
 from miue.model import predict as prediction
+from miue.predictions.provenance import UNKNOWN
 
 ONE_EPOCH = {"max_epochs": 1}
 
@@ -210,7 +211,7 @@ def test_the_digest_of_the_weights_is_that_of_their_file(tmp_path: Path, bags: B
     digest = hashlib.sha256((tmp_path / "model" / "model.safetensors").read_bytes()).hexdigest()
     assert model.weights_sha256 == digest
     assert miue.Model.load(tmp_path / "model").weights_sha256 == digest
-    assert model.predict(bags).about["weights_sha256"] == digest
+    assert model.predict(bags).provenance.weights_sha256 == digest
 
 
 def test_a_calibration_is_of_its_weights_alone(tmp_path: Path, bags: BagDataset) -> None:
@@ -234,7 +235,7 @@ def test_a_calibration_is_of_its_weights_alone(tmp_path: Path, bags: BagDataset)
 def test_predictions_of_another_tool_are_decided_on_without_weights(bags: BagDataset) -> None:
     model = calibrated(train(bags), bags)
     assert model.calibration is not None
-    table = replace(model.predict(bags), about={})
+    table = replace(model.predict(bags), provenance=UNKNOWN)
     assert miue.decide(table, model.calibration).bags.decisions is not None
 
 

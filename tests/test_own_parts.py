@@ -18,7 +18,8 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, ModelError
-from miue.model.config import DataContract, build_method, model_config
+from miue.model.config import DataContract, build_method
+from miue.model.recipe import Recipe
 from miue.networks import NETWORKS
 from miue.networks.adapter import BagModuleNetwork
 from miue.networks.encoders import ENCODERS, MLP, Identity
@@ -33,8 +34,8 @@ def train(bags: BagDataset, **more: Any) -> miue.Model:
 
 
 def build(seed: int = 1, **given: Any) -> Any:
-    chosen: dict[str, Any] = {"network": "mean", "method": "softmax", "encoder": "auto", "options": {}, **given}
-    return build_method(model_config(instance_shape=(WIDTH,), **chosen), CONTRACT, seed)
+    recipe = Recipe(**{"network": "mean", "method": "softmax", **given})
+    return build_method(recipe.model_config((WIDTH,)), CONTRACT, seed)
 
 
 GIVEN: dict[str, dict[str, Any]] = {
@@ -240,8 +241,8 @@ def test_a_class_of_miue_is_saved_by_its_name(registry: Any) -> None:
     for name in registry.own_names():
         if name not in ("lenet", "alexnet", "compact"):
             given = {registry.kind: registry[name]}
-            chosen = {"network": "mean", "encoder": "mlp", **given}
-            config = model_config(method="softmax", instance_shape=(WIDTH,), options={}, **chosen)
+            recipe = Recipe(**{"network": "mean", "encoder": "mlp", "method": "softmax", **given})
+            config = recipe.model_config((WIDTH,))
             assert getattr(config, registry.kind).model_dump() == {"name": name, "options": {}}
 
 
@@ -252,18 +253,18 @@ def test_a_registered_part_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch, 
     train(bags, network="plain-mean", out=tmp_path / "run")
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["model"]["network"]
     assert saved["name"] == "plain-mean" and saved["import_path"] == "parts_of_others:PlainMean"
-    assert miue.Model.load(tmp_path / "run", trust=True).summary()["network"]
+    assert miue.Model.load(tmp_path / "run", trust=True).provenance().network
 
 
 def test_parts_of_others_are_cross_validated_and_used_by_the_classifier(tmp_path: Path) -> None:
     from miue.io.splits.draw import make_folds
-    from miue.selection.cross_validation import Recipe, cross_validate
+    from miue.selection.cross_validation import cross_validate
 
     bags = separable_bags(24)
-    recipe = Recipe(network=others.PlainMean, method=others.Smoothed, settings={"max_epochs": 1}, device="cpu")
+    recipe = Recipe(network=others.PlainMean, method=others.Smoothed, settings={"max_epochs": 1})
     for _ in range(2):
         found = cross_validate(
-            bags, make_folds(bags, 2, validation=0.2, seed=1), [1], tmp_path, recipe, progress=False
+            bags, make_folds(bags, 2, validation=0.2, seed=1), [1], tmp_path, recipe, device="cpu", progress=False
         )
         assert {summary.level for summary in found} >= {"bags"}
     arrays = [bags.batch([row]).instances.numpy() for row in range(len(bags))]

@@ -71,8 +71,8 @@ def test_a_network_is_given_normalised_batches_of_one_size(kind: str, tmp_path: 
     plain = network_encoder(file, normalisation="none", batch=7, device="cpu").encode(patches)
     assert plain[:, :3] == pytest.approx(patches.mean((1, 2)) / 255, abs=1e-5)
     assert encoder.name == file.name
-    assert encoder.about["encoder_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
-    assert encoder.about["normalisation"] == "imagenet"
+    assert encoder.attributes["encoder_sha256"] == hashlib.sha256(file.read_bytes()).hexdigest()
+    assert encoder.attributes["normalisation"] == "imagenet"
 
 
 def test_a_network_predicts_as_it_does_after_training(tmp_path: Path, patches: np.ndarray) -> None:
@@ -146,7 +146,11 @@ def test_exported_programs_with_pickled_parts_are_not_loaded(
 
 def test_plain_statistics_need_no_file(patches: np.ndarray) -> None:
     encoder = plain_encoder()
-    assert (encoder.name, encoder.encode(patches).shape, dict(encoder.about)) == ("colour-texture", (3, 24), {})
+    assert (encoder.name, encoder.encode(patches).shape, dict(encoder.attributes)) == (
+        "colour-texture",
+        (3, 24),
+        {},
+    )
 
 
 def test_an_accelerator_that_is_not_there_is_not_taken_for_one(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from miue.common.errors import DataError, StorageError
 from miue.io.formats import contents_of, isolated, read_rows
 from miue.io.formats import process as reading
 from miue.io.load import load_bags
-from miue.pathology.tile_files import read_about, read_tiles
+from miue.pathology.tile_files import read_attributes, read_tiles
 
 FEATURES = made_files.features_of(7)
 SCRIPT = """
@@ -93,7 +93,7 @@ def read_endless(folder: Path, how: str) -> None:
     elif how == "tiles":
         read_tiles(made_files.endless(made_files.clam_patches(folder, "s", 7, 256, 1.0)))
     else:
-        read_about(made_files.endless(made_files.trident(folder, "s", FEATURES)))
+        read_attributes(made_files.endless(made_files.trident(folder, "s", FEATURES)))
 
 
 @pytest.mark.usefixtures("hangs", "one_second")

@@ -10,9 +10,9 @@ import torch
 from made_promises import RUNS, predictions_of, within_band
 from scipy.stats import binom
 
-from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate
+from miue.calibration import CalibrationBags, FalseAlarmGoal, ReferralGoal, calibrate
 from miue.calibration.binomial import p_values
-from miue.calibration.patients import counted_bags
+from miue.calibration.patients import count_patients, counted_rows
 from miue.calibration.referral import fallback_tests, fit_referral
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
@@ -185,15 +185,15 @@ def test_one_bag_of_each_patient_counts_and_patients_that_are_not_known_count_ba
     given = of_patients(patients, np.ones(7, bool))
     drawn = set()
     for seed in range(40):
-        rows, about = counted_bags(given.bags, "one", seed)
+        rows = counted_rows(given.bags.patients, 7, "one", seed)
         assert [patients[row] for row in rows].count("a") == 1
         assert {1, 3, 4, 5} <= set(rows.tolist())
-        assert about == {"patients": 5, "bags left out": 2}
+        assert len(rows) == count_patients(given.bags.patients) == 5
         drawn |= set(rows.tolist())
     assert drawn == set(range(7))
-    assert len(counted_bags(given.bags, "all", 0)[0]) == 7
+    assert len(counted_rows(given.bags.patients, 7, "all", 0)) == 7
     with pytest.raises(ConfigError, match="one or all"):
-        counted_bags(given.bags, "some", 0)
+        counted_rows(given.bags.patients, 7, "some", 0)
 
 
 def test_bags_of_one_patient_break_the_promise_that_one_bag_of_each_keeps() -> None:
@@ -222,13 +222,14 @@ def test_bags_of_one_patient_break_the_promise_that_one_bag_of_each_keeps() -> N
 def test_a_calibration_tells_how_patients_were_counted() -> None:
     names: list[str | None] = [f"patient {i // 2}" for i in range(200)]
     given = of_patients(names, np.ones(200, bool))
-    made_of = calibrate(given, about={"caveat": "the other"}).about
-    assert (made_of["bags"], made_of["patients"], made_of["bags left out"]) == (100, 100, 100)
-    assert made_of["caveat"] == "the other"
-    counted = calibrate(given, about={"caveat": "the other"}, bags_of_patient="all").about
-    assert counted["bags"] == 200
-    assert "alike" in counted["caveat"]
-    assert counted["caveat"].endswith("; the other")
+    other = CalibrationBags(caveat="the other")
+    drawn = calibrate(given, made_from=other).made_from
+    assert (drawn.bags, drawn.patients, drawn.left_out) == (100, 100, 100)
+    assert drawn.caveat == "the other"
+    counted = calibrate(given, made_from=other, bags_of_patient="all").made_from
+    assert counted.bags == 200
+    assert "alike" in counted.caveat
+    assert counted.caveat.endswith("; the other")
     few = of_patients(names[:80], np.ones(80, bool))
     with pytest.raises(DataError, match=r"got 40 labelled \(one bag of each of 40 patients, of 80 bags\)"):
         calibrate(few, false_alarms=None)

@@ -9,19 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_predictions import NASTY, made_predictions, on_a_slide, unlabelled
+from made_predictions import NASTY, made_predictions, made_provenance, on_a_slide, unlabelled
 from made_reports import Page, reported, store_of, unpacked
 from typer.testing import CliRunner
 
 import miue
 from miue.bags.labels import Labels
-from miue.calibration import FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
+from miue.calibration import CalibrationBags, FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
 from miue.cli import app
-from miue.common.errors import DataError, MiueError
+from miue.common.errors import DataError, MiueError, StorageError
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import NO_LABEL
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
 from miue.report import page
 from miue.report.page import json_in_html
 from miue.report.runs import named_runs
@@ -71,8 +72,8 @@ def test_the_file_asks_for_nothing_from_a_network(tmp_path: Path) -> None:
 
 
 def test_text_of_others_is_escaped_wherever_it_stands(tmp_path: Path) -> None:
-    about = {"network": NASTY, "method": "m", "seed": NASTY, "classes": [NASTY, "b<i>"], NASTY: NASTY}
-    predictions = made_predictions(name=NASTY, ood_set=NASTY, about=about)
+    provenance = Provenance(network=NASTY, method="m", classes=(NASTY, "b<i>"), notes={NASTY: NASTY})
+    predictions = made_predictions(name=NASTY, ood_set=NASTY, provenance=provenance)
     shown, _ = reported(tmp_path, predictions, title=NASTY)
     assert len(shown.scripts) == 3
     assert not {"b", "i"} & set(shown.tags)
@@ -94,10 +95,10 @@ def test_the_scripts_of_the_page_never_make_markup_of_text() -> None:
 
 
 def test_seeds_of_one_method_are_summarised(tmp_path: Path) -> None:
-    both = [
-        made_predictions(seed=s, about={"network": "a", "method": "m", "seed": s, "epochs": s}) for s in (3, 4)
-    ]
-    shown, written = reported(tmp_path, *both, made_predictions(seed=5, about={"network": "a", "method": "other"}))
+    of_seeds = [made_provenance(network="a", method="m", seed=s, epochs=s) for s in (3, 4)]
+    both = [made_predictions(seed=s, provenance=one) for s, one in zip((3, 4), of_seeds, strict=True)]
+    other = Provenance(network="a", method="other")
+    shown, written = reported(tmp_path, *both, made_predictions(seed=5, provenance=other))
     assert "a m, mean ± std of 2 seeds" in shown.text
     assert "a other, mean" not in shown.text
     accuracies = [100 * (evaluate(one).bags.metrics["accuracy"].value or 0) for one in both]
@@ -106,17 +107,19 @@ def test_seeds_of_one_method_are_summarised(tmp_path: Path) -> None:
 
 
 def test_options_tell_the_seeds_of_one_variant_from_those_of_another() -> None:
-    abouts = [
-        {"method": "m", "seed": seed, "options": {"method.red": red}} for red in (True, False) for seed in (1, 2)
+    provenances = [
+        made_provenance(method="m", seed=seed, options={"method.red": red})
+        for red in (True, False)
+        for seed in (1, 2)
     ]
-    runs = named_runs([(str(number), made_predictions(about=about)) for number, about in enumerate(abouts)])
+    runs = named_runs([(str(number), made_predictions(provenance=one)) for number, one in enumerate(provenances)])
     assert [run.name for run in runs] == ["m, method.red=True"] * 2 + ["m, method.red=False"] * 2
     assert runs[0].title == "m, method.red=True, seed 1"
 
 
 def test_runs_that_differ_in_more_than_the_seed_keep_their_own_names() -> None:
-    first = made_predictions(about={"method": "m", "seed": 1, "estimator": "residual"})
-    other = made_predictions(about={"method": "m", "seed": 2, "estimator": "attention"})
+    first = made_predictions(provenance=made_provenance(method="m", seed=1, estimator="residual"))
+    other = made_predictions(provenance=made_provenance(method="m", seed=2, estimator="attention"))
     assert [run.name for run in named_runs([("a", first), ("b", other)])] == ["m (a)", "m (b)"]
     assert [run.name for run in named_runs([("a", first), ("b", first)])] == ["m (a)", "m (b)"]
     assert [run.name for run in named_runs([("a", first), ("b", other)], ["x", "x"])] == ["x", "x"]
@@ -125,8 +128,8 @@ def test_runs_that_differ_in_more_than_the_seed_keep_their_own_names() -> None:
 
 
 def test_bags_that_one_lacks_are_named_and_metrics_are_of_the_shared_ones(tmp_path: Path) -> None:
-    whole = made_predictions(seed=1, about={"method": "whole"})
-    part = without(made_predictions(seed=2, about={"method": "part"}), {"bag 0003", "bag 0007"})
+    whole = made_predictions(seed=1, provenance=Provenance(method="whole"))
+    part = without(made_predictions(seed=2, provenance=Provenance(method="part")), {"bag 0003", "bag 0007"})
     shown, written = reported(tmp_path, whole, part)
     assert "part lacks 2 of 30 bags: bag 0003, bag 0007." in written.notes
     assert any("are of the 28 bags that all predictions have" in note for note in written.notes)
@@ -153,32 +156,39 @@ def test_without_labels_the_rest_is_shown_and_what_is_missing_is_said(tmp_path: 
 
 
 def test_labels_that_one_lacks_come_from_the_other_and_contradictions_are_refused(tmp_path: Path) -> None:
-    whole, bare = made_predictions(about={"method": "a"}), unlabelled(made_predictions(about={"method": "b"}))
+    whole, bare = (
+        made_predictions(provenance=Provenance(method="a")),
+        unlabelled(made_predictions(provenance=Provenance(method="b"))),
+    )
     shown, written = reported(tmp_path, whole, bare)
     assert "b lacks the labels of 20 bags; those of the other predictions are used." in written.notes
     assert shown.data["levels"]["bags"][1]["coverage"]["vacuity"]["kept"][-1] == 20
     known = whole.bags.labels
     turned = replace(whole.bags, labels=Labels(1 - known.values, known.known))
     with pytest.raises(DataError, match="bag 'bag 0000' of predictions 'place_1': expected label"):
-        reported(tmp_path, whole, replace(whole, bags=turned, about={"method": "c"}))
+        reported(tmp_path, whole, replace(whole, bags=turned, provenance=Provenance(method="c")))
 
 
 @pytest.mark.parametrize(
     ("other", "message"),
     [
         (made_predictions(classes=3), "expected 2 classes, as 'place_0' has, got 3"),
-        (made_predictions(about={"classes": ["x", "z"]}), "expected the classes x, y, as 'place_0' has, got x, z"),
+        (
+            made_predictions(provenance=Provenance(classes=("x", "z"))),
+            "expected the classes x, y, as 'place_0' has, got x, z",
+        ),
     ],
 )
 def test_other_classes_are_refused(tmp_path: Path, other: Predictions, message: str) -> None:
     with pytest.raises(DataError, match=re.escape(message)):
-        reported(tmp_path, made_predictions(about={"classes": ["x", "y"]}), other)
+        reported(tmp_path, made_predictions(provenance=Provenance(classes=("x", "y"))), other)
 
 
 def decided(predictions: Predictions) -> Predictions:
     inside = without(predictions, {str(n) for n in predictions.bags.bag_ids[predictions.bags.is_ood.values]})
     goals = {"referral": ReferralGoal(0.45, 0.6), "label_sets": LabelSetGoal(0.2), "seed": 1}
-    made_of = calibrate(inside, **goals, false_alarms=FalseAlarmGoal(0.2), about={"caveat": "<b>few</b>"})  # type: ignore[arg-type]
+    few = CalibrationBags(caveat="<b>few</b>")
+    made_of = calibrate(inside, **goals, false_alarms=FalseAlarmGoal(0.2), made_from=few)  # type: ignore[arg-type]
     assert made_of.referral is not None
     stricter = made_of.referral.model_copy(update={"threshold": 0.3})
     return decide(predictions, made_of.model_copy(update={"referral": stricter}))
@@ -186,7 +196,7 @@ def decided(predictions: Predictions) -> Predictions:
 
 def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> None:
     predictions = decided(made_predictions(90, seed=3))
-    shown, _ = reported(tmp_path, predictions, made_predictions(90, seed=4, about={"method": "plain"}))
+    shown, _ = reported(tmp_path, predictions, made_predictions(90, seed=4, provenance=Provenance(method="plain")))
     found = evaluate(predictions).decisions
     assert found is not None
     kept, error, low = (100 * (found.metrics[k].value or 0) for k in ("kept", "error_among_kept", "error_low"))
@@ -212,26 +222,19 @@ def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> 
     assert "Decisions" not in reported(tmp_path, made_predictions())[0].text
 
 
-def test_a_calibration_that_another_tool_wrote_is_left_out(tmp_path: Path) -> None:
+def test_a_calibration_of_another_form_is_refused(tmp_path: Path) -> None:
     predictions = decided(made_predictions(90, seed=3))
-    strangers: list[Any] = [
-        "text",
-        {"referral": 3},
-        {"referral": {"max_error": "x", "confidence": 1}},
-        {"about": []},
-    ]
-    for strange in strangers:
-        shown, _ = reported(tmp_path, replace(predictions, about={"calibration": strange}))
-        assert "Promised" not in shown.text
+    damaged: list[Any] = [{"referral": 3}, {"referral": {"max_error": "x", "confidence": 1}}, {"about": []}]
+    for calibration in damaged:
+        provenance = Provenance(calibration=calibration)
+        with pytest.raises(StorageError, match="the calibration in the provenance of predictions: expected"):
+            reported(tmp_path, replace(predictions, provenance=provenance))
 
 
 def test_seeds_that_were_calibrated_each_by_itself_stay_seeds_of_one_method() -> None:
-    about = {"network": "attention", "method": "mirel"}
-    runs = [
-        (f"run {seed}", made_predictions(about={**about, "seed": seed, "calibration": {"made": seed}}))
-        for seed in (1, 2)
-    ]
-    assert [run.title for run in named_runs(runs)] == ["attention mirel, seed 1", "attention mirel, seed 2"]
+    provenances = [made_provenance(method="mirel", seed=seed, calibration={"made": seed}) for seed in (1, 2)]
+    runs = [(f"run {one.seed}", made_predictions(provenance=one)) for one in provenances]
+    assert [run.title for run in named_runs(runs)] == ["mirel, seed 1", "mirel, seed 2"]
 
 
 def test_the_settings_of_the_training_and_the_data_are_told(tmp_path: Path) -> None:
@@ -239,7 +242,8 @@ def test_the_settings_of_the_training_and_the_data_are_told(tmp_path: Path) -> N
     settings = {"max_epochs": 1, "learning_rate": 3e-3}
     model = miue.train(bags, [i % 2 for i in range(20)], settings=settings, distances=[], progress=False)
     given = model.predict(bags, progress=False)
-    shown, _ = reported(tmp_path, replace(given, about={**given.about, "bags": "the slides of spring"}))
+    provenance = given.provenance.model_copy(update={"bags": "the slides of spring"})
+    shown, _ = reported(tmp_path, replace(given, provenance=provenance))
     at = shown.texts.index("settings of training")
     assert shown.texts[at + 1].startswith("max_epochs = 1, learning_rate = 0.003, weight_decay = 1e-05, ")
     assert shown.texts[shown.texts.index("data") + 1] == "the slides of spring"

@@ -10,13 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_predictions import NASTY, chromium, made_predictions, on_a_slide, unlabelled, without_evidence
+from made_predictions import (
+    NASTY,
+    chromium,
+    made_predictions,
+    made_provenance,
+    on_a_slide,
+    unlabelled,
+    without_evidence,
+)
 
 from miue.bags.coords import Coords
 from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
 from miue.evaluation.evaluate import default_measures
 from miue.evaluation.metrics import NO_LABEL
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
 from miue.report.report import Resampling, write_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -60,17 +69,19 @@ class Opened:
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("report") / "report.html"
-    found = [(f"place_{seed}", made_predictions(120, seed=seed, about=about(seed))) for seed in (1, 2)]
+    found = [(f"place_{seed}", made_predictions(120, seed=seed, provenance=mirel(seed))) for seed in (1, 2)]
     write_report(out, [*found, ("soft", softmax())], resampling=Resampling(20))
     return out
 
 
-def about(seed: int) -> dict[str, Any]:
-    return {"network": "attention", "method": "mirel", "seed": seed, "classes": ["no", "yes"]}
+def mirel(seed: int) -> Provenance:
+    return made_provenance(network="attention", method="mirel", seed=seed, classes=("no", "yes"))
 
 
 def softmax() -> Predictions:
-    return without_evidence(made_predictions(120, seed=7, about={"method": "softmax", "classes": ["no", "yes"]}))
+    return without_evidence(
+        made_predictions(120, seed=7, provenance=Provenance(method="softmax", classes=("no", "yes")))
+    )
 
 
 @pytest.fixture
@@ -211,10 +222,10 @@ def test_what_is_missing_shows_its_reason(browser: Any, tmp_path: Path) -> None:
 
 def test_no_text_becomes_code(browser: Any, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    about = {"network": NASTY, "method": "%{x}", "classes": [NASTY, "<img src=x onerror=alert(1)>"]}
+    provenance = Provenance(network=NASTY, method="%{x}", classes=(NASTY, "<img src=x onerror=alert(1)>"))
     write_report(
         out,
-        [("x", made_predictions(name=NASTY, ood_set=NASTY, about=about))],
+        [("x", made_predictions(name=NASTY, ood_set=NASTY, provenance=provenance))],
         resampling=Resampling(20),
         title=NASTY,
     )
@@ -277,7 +288,7 @@ def test_a_bag_without_positions_beside_bags_with_them_is_drawn_as_bars(browser:
 
 
 def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Path) -> None:
-    given = made_predictions(120, seed=1, about={"classes": ["no", "yes"]})
+    given = made_predictions(120, seed=1, provenance=Provenance(classes=("no", "yes")))
     inside = given.bags.subset(np.flatnonzero(~given.bags.is_ood.values))
     goals = {"referral": ReferralGoal(0.4, 0.6), "false_alarms": FalseAlarmGoal(0.2)}
     rules = calibrate(Predictions(inside, None), class_names=("no", "yes"), **goals)  # type: ignore[arg-type]

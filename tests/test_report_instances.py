@@ -80,7 +80,6 @@ def test_positions_come_from_a_folder_of_feature_files(tmp_path: Path) -> None:
     given = Predictions(
         replace(of_bags, bag_ids=np.array(bags.ids, object)),
         replace(instances, bag_ids=bag_ids, instance=within),
-        {},
     )
     given.save(tmp_path / "predictions")
     (features / "damaged.h5").write_bytes(b"not HDF5")  # which was not predicted

@@ -19,7 +19,8 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.io.splits.draw import make_folds
 from miue.model.config import TrainingConfig
-from miue.selection.cross_validation import Recipe, cross_validate
+from miue.model.recipe import Recipe
+from miue.selection.cross_validation import cross_validate
 from miue.training.callbacks import BestWeights
 from miue.training.module import optimizer_and_schedule
 
@@ -145,7 +146,7 @@ def test_more_epochs_end_where_a_training_of_that_length_ends(
         with nullcontext() if finished else pytest.raises(Killed):
             train(kind, tmp_path / "longer", settings={"max_epochs": 2})
     trained = train(kind, tmp_path / "longer", settings={"max_epochs": 4}, if_exists="resume")
-    assert trained.about["settings"]["max_epochs"] == 4
+    assert trained.training.settings["max_epochs"] == 4
     assert_same_files(tmp_path / "whole", tmp_path / "longer")
 
 
@@ -155,7 +156,7 @@ def test_fewer_epochs_end_a_training_where_it_is(kind: str, tmp_path: Path) -> N
     (tmp_path / "run" / "calibration.json").write_text("{}")  # of the weights that there were
     shorter = train(kind, tmp_path / "run", settings={"max_epochs": 2}, if_exists="resume")
     assert shorter.weights_sha256 == longer.weights_sha256
-    assert shorter.about["epochs"] == longer.about["epochs"]
+    assert shorter.training.epochs == longer.training.epochs
     assert not (tmp_path / "run" / "calibration.json").exists()
 
 

@@ -213,7 +213,7 @@ def test_the_instance_estimator_is_a_choice(estimator: str, bags: BagDataset) ->
     default = model.predict(bags)
     assert chosen.instances is not None
     assert default.instances is not None
-    assert chosen.about["estimator"] == estimator
+    assert chosen.provenance.estimator == estimator
     same = np.array_equal(chosen.instances.probabilities, default.instances.probabilities)
     assert same == (estimator == "residual")
     assert np.array_equal(chosen.bags.probabilities, default.bags.probabilities)

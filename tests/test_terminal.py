@@ -20,6 +20,7 @@ from miue.common.escapes import visible
 from miue.common.terminal import TextTable
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
 
 HOSTILE = ("[/x]", "[low]", "[red]a[/red]", ":smile:", "\\[b]", "\x1b[31mred", "\x9b2J", "\x07", "‮abc")
 HARMLESS = ("naïve", "腫瘍", "a_b*c", "family 👨‍👩‍👧", "می‌خواهم")
@@ -71,7 +72,7 @@ def hostile(tmp_path: Path) -> dict[str, Path]:
         for table in (made.bags, made.instances)
         if table is not None
     ]
-    Predictions(called[0], called[1], {"classes": list(names), "network": "[/x]\x1b[31m"}).save(tmp_path / "pred")
+    Predictions(called[0], called[1], Provenance(classes=names, network="[/x]\x1b[31m")).save(tmp_path / "pred")
     bags = BagDataset.from_arrays(
         [np.ones((2, 3), np.float32)] * len(HOSTILE),
         [k % 2 for k in range(len(HOSTILE))],
@@ -128,7 +129,7 @@ def test_names_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:
     made = made_predictions(4, 4, name="$\\x$", ood_set="$\\x$")
     assert made.instances is not None
     coords = Coords.of(np.array([[256 * (row % 4), 0] for row in range(16)]))
-    placed = Predictions(made.bags, replace(made.instances, coords=coords), {"classes": ["$\\y$", "$\\z$"]})
+    placed = Predictions(made.bags, replace(made.instances, coords=coords), Provenance(classes=("$\\y$", "$\\z$")))
     placed.save(tmp_path / "pred")
     run("export", "heatmap", tmp_path / "pred", "--out", tmp_path / "maps", "--quiet")
     assert len(list((tmp_path / "maps").glob("*.png"))) == 4

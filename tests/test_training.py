@@ -105,7 +105,7 @@ def test_training_stops_early_halves_its_rate_and_keeps_the_best_epoch(tmp_path:
     log = read_log(tmp_path / "run")
     criteria = [row["criterion"] for row in log]
     best = int(np.argmin(criteria))
-    assert model.about["best_epoch"] == best + 1
+    assert model.training.best_epoch == best + 1
     assert len(log) == best + 1 + 5 < 60
     assert log[-1]["learning_rate"] < log[0]["learning_rate"] == 0.01
     assert all(row["criterion"] == pytest.approx(row["validation_nll"] + row["validation_error"]) for row in log)
@@ -186,7 +186,7 @@ def test_resuming_where_training_had_stopped_trains_no_further(tmp_path: Path, b
     first = quick_train(bags, settings=settings, out=run)
     (run / "config.json").unlink()  # as if killed after the last epoch, before the model was written
     second = quick_train(bags, settings=settings, out=run, if_exists="resume")
-    assert second.about == first.about
+    assert second.training == first.training
     states = first.method.state_dict(), second.method.state_dict()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
 
@@ -280,7 +280,7 @@ def test_a_large_share_held_out_leaves_a_bag_of_each_class() -> None:
     random = np.random.default_rng(0)
     few = BagDataset.from_arrays([random.normal(size=(2, 3)) for _ in range(6)], [0, 0, 1, 1, 2, 2])
     model = quick_train(few, settings={"validation_fraction": 0.9, "max_epochs": 1})
-    assert (model.about["training_bags"], model.about["validation_bags"]) == (3, 3)
+    assert (model.training.training_bags, model.training.validation_bags) == (3, 3)
 
 
 @pytest.mark.parametrize("splits", [(), ("train", "test", "train")])
@@ -291,9 +291,9 @@ def test_where_none_is_held_out_all_are_learned_from_and_say_when_to_stop(
     settings = {"validation_fraction": 0, "max_epochs": 3}
     model = quick_train(given, settings=settings, out=tmp_path / "run")
     learned = [name for name, split in zip(given.ids, given.splits, strict=True) if split in ("", "train")]
-    assert (model.about["training_bags"], model.about["validation_bags"]) == (len(learned), 0)
+    assert (model.training.training_bags, model.training.validation_bags) == (len(learned), 0)
     wanted = quick_train(given.subset([given.ids.index(name) for name in learned]), settings=settings)
-    assert model.about["criterion"] == pytest.approx(wanted.about["criterion"])
+    assert model.training.criterion == pytest.approx(wanted.training.criterion)
     parts = parts_of_run(tmp_path / "run", given)
     assert parts.within("train") == set(learned)
     assert not parts.within("validation")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from commands import fail, run
 from made_bags import separable_bags
 
 import miue
@@ -40,7 +41,7 @@ def test_a_calibration_on_training_bags_is_refused_unless_asked_for(kept: str, n
     with pytest.raises(DataError, match="30 of 40 that the model was trained on.*allow_training_bags=True"):
         miue.calibrate(predictions, **EASY)  # type: ignore[arg-type]
     made = miue.calibrate(predictions, **EASY, allow_training_bags=True)  # type: ignore[arg-type]
-    assert made.about["caveat"] == "the model was trained on 30 of these bags: no guarantee holds"
+    assert made.made_from.caveat == "the model was trained on 30 of these bags: no guarantee holds"
 
 
 @pytest.mark.parametrize("names", ["named", "numbered"])
@@ -48,7 +49,7 @@ def test_other_bags_are_calibrated_on_although_they_may_have_the_same_numbers(na
     model = trained(named(0) if names == "named" else separable_bags(40))
     others = named(100, seed=7) if names == "named" else separable_bags(40, seed=7)
     made = miue.calibrate(model.predict(others), **EASY)  # type: ignore[arg-type]
-    assert made.about["bags"] == 40 and "caveat" not in made.about
+    assert made.made_from.bags == 40 and not made.made_from.caveat
 
 
 def test_another_bag_of_a_training_patient_is_a_training_bag() -> None:
@@ -67,4 +68,31 @@ def test_validation_bags_are_calibrated_on_with_a_caveat() -> None:
     held = [row for row, part in enumerate(model.training_bags.compare(bags).parts) if part == "validation"]
     goals = {"referral": None, "label_sets": None, "false_alarms": None}
     made = miue.calibrate(model.predict(bags.subset(held)), **goals)  # type: ignore[arg-type]
-    assert "chose the epoch" in made.about["caveat"]
+    assert "chose the epoch" in made.made_from.caveat
+
+
+def test_training_bags_are_evaluated_only_where_that_is_allowed(tmp_path: Path) -> None:
+    bags = named(0)
+    model = trained(bags)
+    assert model.training_bags is not None
+    trained_on = [row for row, part in enumerate(model.training_bags.compare(bags).parts) if part == "train"]
+    message = f"the bags to evaluate: .*30 of 40 that the model was trained on.*'{bags.ids[trained_on[0]]}'"
+    model.predict(bags).save(tmp_path / "predictions")
+    for evaluate in (model.evaluate, lambda bags: miue.evaluate(miue.read_predictions(tmp_path / "predictions"))):
+        with pytest.raises(DataError, match=message):
+            evaluate(bags)
+    assert model.evaluate(bags, allow_training_bags=True).bags.count == 40
+    assert "--allow-training-bags" in fail("evaluate", tmp_path / "predictions")
+    assert "Acc." in run("evaluate", tmp_path / "predictions", "--allow-training-bags")
+
+
+@pytest.mark.parametrize("kept", ["other bags", "validation bags"])
+def test_bags_that_a_model_was_not_trained_on_are_evaluated(kept: str) -> None:
+    bags = named(0)
+    model = trained(bags)
+    assert model.training_bags is not None
+    parts = model.training_bags.compare(bags).parts
+    held = bags.subset([row for row, part in enumerate(parts) if part == "validation"])
+    evaluation = model.evaluate(named(100, seed=7) if kept == "other bags" else held)
+    assert evaluation.bags.metrics["accuracy"].value is not None
+    assert evaluation.provenance.seed == model.training.seed

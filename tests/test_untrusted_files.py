@@ -31,7 +31,7 @@ from miue.io.formats import contents_of, isolated, read_rows
 from miue.io.splits.files import read_splits
 from miue.io.store.store import read_store, write_store
 from miue.io.tables.long_table import read_long_table
-from miue.pathology.tile_files import read_about, read_tiles
+from miue.pathology.tile_files import read_attributes, read_tiles
 
 FEATURES = made_files.features_of(7)
 COORDS = made_files.grid(7, 512).astype(np.float64)
@@ -445,7 +445,7 @@ def linked(path: Path, how: str) -> None:
 @pytest.mark.parametrize("how", ["link", "external", "virtual"])
 def test_coords_that_lie_in_other_files_are_refused_wherever_they_are_read(tmp_path: Path, how: str) -> None:
     linked(path := tmp_path / "s.h5", how)
-    for read in (contents_of, read_tiles, read_about):
+    for read in (contents_of, read_tiles, read_attributes):
         with pytest.raises(DataError, match=r"s\.h5': expected 'coords' in the file itself"):
             read(path)
     patches = tmp_path / "clam" / "patches"
@@ -459,4 +459,4 @@ def test_a_file_of_coords_alone_has_no_features_and_that_is_said(tmp_path: Path)
     path = made_files.clam_patches(tmp_path, "s", 7, 256, 1.0)
     assert len(read_tiles(path).coords) == 7
     with pytest.raises(StorageError, match="a file of features as this command writes it"):
-        read_about(path)
+        read_attributes(path)

@@ -24,7 +24,8 @@ from miue.common.files import atomic_file
 from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
 from miue.io.store.pack import pack
-from miue.selection.cross_validation import Recipe, cross_validate
+from miue.model.recipe import Recipe
+from miue.selection.cross_validation import cross_validate
 
 QUICK = {"max_epochs": 1}
 
@@ -153,7 +154,7 @@ def test_a_device_that_is_not_there_is_refused_before_anything_is_written(
     with pytest.raises(ConfigError, match="an accelerator"):
         miue.train(bags, out=out, device=device, progress=False)
     with pytest.raises(ConfigError, match="an accelerator"):
-        cross_validate(bags, make_folds(bags, 2), [1], out, Recipe(device=device), progress=False)
+        cross_validate(bags, make_folds(bags, 2), [1], out, device=device, progress=False)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
 
 

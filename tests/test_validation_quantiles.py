@@ -18,7 +18,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import StorageError
 from miue.methods import METHODS
-from miue.predictions.validation_quantiles import FILE, SHARES, ValidationQuantiles, quantiles_kept_by
+from miue.predictions.validation_quantiles import FILE, SHARES, ValidationQuantiles
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_every_model_keeps_those_of_its_validation_bags_and_its_predictions_carr
     loaded = miue.Model.load(tmp_path / "run")
     assert loaded.validation == model.validation
     loaded.predict(bags.split("validation")).save(tmp_path / "p")
-    assert quantiles_kept_by(miue.read_predictions(tmp_path / "p").about) == model.validation
+    assert miue.read_predictions(tmp_path / "p").provenance.validation == model.validation
 
 
 def test_quantiles_do_not_change_what_is_learned_nor_what_is_drawn_next(
@@ -85,7 +85,7 @@ def test_a_model_without_validation_bags_of_its_own_keeps_none(tmp_path: Path) -
     model = miue.train(separable_bags(20), settings=settings, progress=False, out=tmp_path / "run")
     assert model.validation is None
     assert not (tmp_path / "run" / FILE).exists()
-    assert quantiles_kept_by(model.predict(separable_bags(5)).about) is None
+    assert model.predict(separable_bags(5)).provenance.validation is None
 
 
 def test_a_run_trained_anew_forgets_the_old_quantiles(bags: BagDataset, tmp_path: Path) -> None:
@@ -113,4 +113,3 @@ def test_a_damaged_file_is_named(damage: dict[str, Any], bags: BagDataset, tmp_p
     with pytest.raises(StorageError, match="validation quantiles"):
         miue.Model.load(tmp_path / "model")
     assert len(SHARES) == len(content["validation"]["shares"])
-    assert quantiles_kept_by(damage) is None

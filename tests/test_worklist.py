@@ -18,11 +18,14 @@ from made_slides import prediction_table as table
 
 import miue
 import miue.calibration
+from miue.calibration import Calibration
+from miue.calibration.false_alarms import FalseAlarms
 from miue.common.errors import ConfigError, StorageError
 from miue.common.escapes import escape_formula
 from miue.distributions import Categorical, Dirichlet
 from miue.predictions.decisions import Decisions
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.report.worklist import BETWEEN, FAR, FEW, FLAGGED, REFERRED, UNSURE, Limits, worklist, write_worklist
 
@@ -46,8 +49,8 @@ def validated(predictions: Predictions, **values: np.ndarray) -> Predictions:
     count = 99
     p = np.stack([1 - values["least_confidence"], values["least_confidence"]], 1)
     bags = table(Categorical(torch.from_numpy(p)), [f"v{i}" for i in range(count)], knn_mean=values["knn_mean"])
-    usual = ValidationQuantiles.of(bags, values["sizes"]).model_dump(mode="json")
-    return replace(predictions, about={**predictions.about, "validation": usual})
+    usual = ValidationQuantiles.of(bags, values["sizes"])
+    return replace(predictions, provenance=predictions.provenance.model_copy(update={"validation": usual}))
 
 
 def test_a_worklist_puts_first_what_needs_a_human_and_says_why() -> None:
@@ -158,14 +161,16 @@ def test_the_decisions_of_a_calibration_alone_say_what_is_first() -> None:
 
 
 def test_a_calibration_of_probabilities_alone_leaves_it_to_the_limits_what_is_first() -> None:
-    rules = {"scaling": {"temperature": 1.5}, "referral": None, "false_alarms": None}
-    given = replace(decided(), about={"calibration": rules})
+    rules = Calibration(class_names=("a", "b"))
+    given = replace(decided(), provenance=Provenance(calibration=rules.model_dump(mode="json")))
     given = replace(
         given, bags=replace(given.bags, decisions=Decisions(np.array(["0"] * 12), np.array([""] * 12)))
     )
     made_list = worklist(given, GIVEN)
     assert [row["slide"] for row in made_list.rows if row["look"] == "first"] == ["s10", "s11"]
-    alone = replace(decided(), about={"calibration": {**rules, "false_alarms": {"score": "entropy"}}})
+    alarms = FalseAlarms(score="entropy", threshold=0.5, rate=0.05, confidence=None, bags=100, rank=96)
+    flagging = rules.model_copy(update={"false_alarms": alarms}).model_dump(mode="json")
+    alone = replace(decided(), provenance=Provenance(calibration=flagging))
     assert worklist(alone).not_judged == {REFERRED: "the calibration has no such rule"}
     assert worklist(alone).order == "within a reason the highest entropy first"
 
@@ -217,7 +222,7 @@ def test_no_cell_of_a_worklist_is_a_formula(begin: str, tmp_path: Path) -> None:
         for table in (made.bags, made.instances)
         if table is not None
     ]
-    hostile = Predictions(tables[0], tables[1], {"classes": [f"{begin}no", f"{begin}yes"]})
+    hostile = Predictions(tables[0], tables[1], Provenance(classes=(f"{begin}no", f"{begin}yes")))
     write_worklist(tmp_path / "list.csv", worklist(hostile))
     with (tmp_path / "list.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))

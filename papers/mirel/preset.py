@@ -14,7 +14,8 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miue.common.errors import ConfigError, unknown_name
-from miue.model.config import Option
+from miue.model.options import Option
+from miue.model.recipe import Recipe
 from miue.scores import DISTANCES
 
 PRESETS = "presets"  # the key of a table's rows
@@ -52,6 +53,11 @@ class Preset(BaseModel):
     bags: dict[str, Option] = Field(default_factory=dict)
     distances: tuple[str, ...] = tuple(DISTANCES)
     trained_as: str = ""
+
+    @property
+    def recipe(self) -> Recipe:
+        """What is trained; distances are fitted where the trained model is evaluated."""
+        return Recipe(self.network, self.method, self.encoder, self.options, (), self.settings)
 
 
 def preset_names() -> list[str]:

@@ -73,7 +73,8 @@ def run_all(
 
 def train_preset(name: str, seeds: Sequence[int], paths: Paths, device: str = "auto") -> list[Model]:
     """Train one preset with several seeds where that is not done."""
-    from miue.training.train import train
+    from miue.training.fit import Run
+    from miue.training.train import train_recipe
 
     chosen = _trained(preset(name))
     out = paths.work / "runs" / (preset(name).trained_as or name)
@@ -82,18 +83,11 @@ def train_preset(name: str, seeds: Sequence[int], paths: Paths, device: str = "a
             locks.enter_context(locked(out / str(seed), wait=True))
         bags = store_of(chosen.data, paths, chosen.bags)
         return [
-            train(
+            train_recipe(
+                chosen.recipe.with_seed(seed),
                 bags,
-                network=chosen.network,
-                method=chosen.method,
-                encoder=chosen.encoder,
-                options=chosen.options,
-                distances=(),
-                settings={**chosen.settings, "seed": seed},
-                out=out / str(seed),
+                Run(out / str(seed), progress=False, accelerator=device),
                 if_exists="resume",
-                progress=False,
-                device=device,
             )
             for seed in seeds
         ]

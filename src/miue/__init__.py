@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what editors and type checkers read; the same names as below, which a test compares
+    from miue.bags.concatenate import concatenate as concatenate
     from miue.bags.dataset import BagDataset as BagDataset
     from miue.bags.segments import Segments as Segments
     from miue.calibration import Calibration as Calibration
@@ -69,6 +70,7 @@ _PUBLIC = {
     "Segments": "miue.bags.segments",
     "TrainingConfig": "miue.model.config",
     "calibrate": "miue.calibration",
+    "concatenate": "miue.bags.concatenate",
     "compare": "miue.selection.comparison",
     "cross_validate": "miue.selection.cross_validation",
     "decide": "miue.calibration",

@@ -162,7 +162,7 @@ def calibrated_again(case: Case) -> dict[str, Any]:
 
 def check_calibrated(case: Case, seen: Any, whole: Any) -> str:
     made = seen.get("calibration", {})
-    bags, count = made.get("about", {}).get("bags"), records(case.damaged)
+    bags, count = made.get("made_from", {}).get("bags"), records(case.damaged)
     if case.name == "bags.csv" and count is not None and isinstance(bags, int) and bags > count:
         return f"calibrated on {bags} of {count} bags"
     return "" if made else "nothing was written"

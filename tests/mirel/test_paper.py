@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from typer.testing import CliRunner
 
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets.gaussian import gaussian_bags
-from miue.model.config import DataContract, build_method, model_config, training_config
+from miue.model.config import DataContract, build_method
 from papers.mirel import Preset, preset, preset_names, published_table, published_tables, runner
 from papers.mirel.cli import app
 from papers.mirel.distance_choice import ranking
@@ -33,14 +34,9 @@ def paths(tmp_path: Path) -> Paths:
 def test_every_preset_can_be_built_and_predicts_as_it_says(name: str) -> None:
     chosen = preset(name)
     shape = SHAPES[chosen.data]
-    config = model_config(
-        network=chosen.network,
-        method=chosen.method,
-        encoder=chosen.encoder,
-        instance_shape=shape,
-        options={**chosen.options, **({"method.size": 2} if chosen.method == "deep-ensemble" else {})},
-    )
-    training_config(chosen.settings)
+    recipe, fewer = chosen.recipe, {"method.size": 2} if chosen.method == "deep-ensemble" else {}
+    config = replace(recipe, options={**recipe.options, **fewer}).model_config(shape)
+    assert recipe.training_config.seed == 42
     method = build_method(config, DataContract(instance_shape=shape, class_names=("0", "1")), seed=0)
     for estimator in chosen.estimators:
         method.check_estimator(estimator)

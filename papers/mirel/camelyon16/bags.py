@@ -22,7 +22,7 @@ from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents
 from miue.io.loaded import LeftOut, LoadedBags
 from miue.pathology.stain_shifts import KINDS, STRENGTHS
-from miue.pathology.tile_files import read_about
+from miue.pathology.tile_files import read_attributes
 from papers.mirel.camelyon16.patches import with_patch_labels
 from papers.mirel.camelyon16.slides import CHOSEN, CLASSES, camelyon16_slides
 
@@ -256,7 +256,7 @@ def _check_shift(original: Contents, shifted: Contents, name: str) -> None:
         )
     if shifted.path.suffix.lower() not in (".h5", ".hdf5"):
         return
-    said = read_about(shifted.path)[0]
+    said = read_attributes(shifted.path)[0]
     per_slide = "-per-slide" if said.get("drawn_per") == "slide" else ""
     if "shift" in said and f"{said['shift']}-{said.get('strength')}{per_slide}" != name:
         raise DataError(

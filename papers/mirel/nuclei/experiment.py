@@ -21,7 +21,7 @@ from miue.common.seeds import seed_of
 from miue.datasets.image_shifts import shifted_copies
 from miue.evaluation import evaluate
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
-from miue.model.config import Option
+from miue.model.options import Option
 from miue.pathology.stain_shifts import ALL_SHIFTS
 from papers.mirel.results import Result, read_results, results_of, write_results
 

@@ -16,7 +16,6 @@ from miue.bags.dataset import BagDataset
 from miue.bags.drawing import hold_out
 from miue.bags.ood_flags import OodFlags
 from miue.calibration import FalseAlarmGoal, calibrate, decide
-from miue.calibration.dataset_shift import shift_of
 from miue.common.errors import unknown_name
 from miue.common.tables import read_rows, write_rows
 from miue.datasets.image_shifts import shifted_copies
@@ -93,7 +92,7 @@ def detect_shifts(bags: BagDataset, method: str, seed: int, device: str = "auto"
         table = predictions.bags.subset(np.flatnonzero(predictions.bags.ood_sets == shift))
         as_new = replace(table, is_ood=OodFlags.unknown(len(table)))
         decided = decide(replace(predictions, bags=as_new), calibration)
-        together, decisions = shift_of(decided), decided.bags.decisions
+        together, decisions = decided.provenance.dataset_shift, decided.bags.decisions
         assert together is not None
         assert decisions is not None
         differing = " ".join((*together.higher, *together.lower))

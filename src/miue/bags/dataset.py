@@ -16,7 +16,6 @@ from miue.bags.arrays import InstanceArray, check_bag
 from miue.bags.columns import ItemColumns
 from miue.bags.construct import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
 from miue.bags.coords import Coords
-from miue.bags.joined import bag_fields, fields_of_parts
 from miue.bags.labels import Labels, LabelSequence
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import BagBatch, Segments
@@ -242,31 +241,13 @@ class BagDataset(PrintsAsTable):
             **{**unknown, **columns},
         )
 
-    @classmethod
-    def concatenate(cls, parts: Sequence[BagDataset]) -> BagDataset:
-        """Return the bags of all parts as one dataset, with all that is known of them.
-
-        Instances in memory are copied; those in files and stores stay there. Labels are matched by the names of
-        the classes. What is known of one part alone, such as its patients, is unknown for the bags of the others.
-
-        Args:
-            parts: at least one, of different bags.
-
-        Raises:
-            DataError: no parts, a bag in two of them, instances of different shapes or kinds, or other classes.
-
-        >>> parts = [BagDataset.from_arrays([np.ones((3, 2))], ids=[name]) for name in "ab"]
-        >>> BagDataset.concatenate(parts).ids
-        ('a', 'b')
-        """
-        return cls(**fields_of_parts(parts))
-
     def __len__(self) -> int:
         return len(self.ids)
 
     def tables(self) -> tuple[ResultTable]:
         """Return the bags of each class and the instances of each split."""
-        return (summary_table(self),)
+        names = self.class_names or tuple(map(str, range(self.num_classes)))
+        return (summary_table(self.splits, self.columns, names, self.sizes, self.instance_shape),)
 
     @property
     def instance_shape(self) -> tuple[int, ...]:
@@ -397,3 +378,14 @@ class BagDataset(PrintsAsTable):
             torch.from_numpy(labels.values),
             torch.from_numpy(labels.known),
         )
+
+
+def bag_fields(columns: ItemColumns) -> dict[str, Any]:
+    """Return the fields of a dataset that hold the columns of its bags."""
+    return {
+        "labels": columns.labels,
+        "is_ood": columns.is_ood,
+        "ood_sets": tuple(columns.ood_sets.tolist()),
+        "patients": None if columns.patients is None else tuple(columns.patients.tolist()),
+        "patch_sizes": columns.patch_sizes,
+    }

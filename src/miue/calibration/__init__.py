@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from miue.calibration.calibrate import calibrate, check_names
-from miue.calibration.calibration import Calibration
-from miue.calibration.dataset_shift import DatasetShift, find_shift
+from miue.calibration.calibration import Calibration, CalibrationBags, applied_calibration
+from miue.calibration.dataset_shift import find_shift
 from miue.calibration.decide import decide
 from miue.calibration.false_alarms import FalseAlarmGoal
 from miue.calibration.label_sets import SET_SCORES, LabelSetGoal
 from miue.calibration.needs import Goals, check_bags
 from miue.calibration.referral import ReferralGoal
+from miue.predictions.provenance import DatasetShift
 
 __all__ = [
     "SET_SCORES",
     "Calibration",
+    "CalibrationBags",
     "DatasetShift",
     "FalseAlarmGoal",
     "Goals",
     "LabelSetGoal",
     "ReferralGoal",
+    "applied_calibration",
     "calibrate",
     "check_bags",
     "check_names",

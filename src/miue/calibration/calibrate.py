@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
 
-from miue.calibration.calibration import Calibration
+from miue.calibration.calibration import Calibration, CalibrationBags
 from miue.calibration.compared import compared_uncertainties
 from miue.calibration.dataset_shift import usual_values
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, FalseAlarms, fit_false_alarms
 from miue.calibration.label_sets import LabelSetGoal, fit_label_sets
 from miue.calibration.needs import Goals, check_bags
-from miue.calibration.patients import counted_bags
+from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
 from miue.calibration.referral import Referral, ReferralGoal, fit_referral, needed_for_referral, refuse_all
 from miue.calibration.scaling import fit_scaling
-from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.common.errors import ConfigError, unknown_name
 from miue.predictions.decisions import RESERVED
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
+from miue.predictions.training_parts import refuse_training_bags
 
 STOPPED_EARLY = (
     "these bags also chose the epoch that training kept, so that the guarantees hold nearly, not exactly; "
@@ -39,7 +39,7 @@ def calibrate(
     class_names: Sequence[str] = (),
     bags_of_patient: str = "one",
     seed: int = 0,
-    about: Mapping[str, Any] | None = None,
+    made_from: CalibrationBags = CalibrationBags(),  # noqa: B008
     allow_training_bags: bool = False,
 ) -> Calibration:
     """Return a calibration made from predictions of bags that took no part in training.
@@ -57,7 +57,7 @@ def calibrate(
         class_names: in the order of the probabilities; "0", "1", … where none are given.
         bags_of_patient: "one", drawn at random, counts where patients are known; or "all".
         seed: of the bags that choose which referral thresholds are tested, and of those drawn of patients.
-        about: which bags these are, for a reader.
+        made_from: which bags these are, as far as predictions do not say it.
         allow_training_bags: calibrate although the model was trained on some of these bags: no guarantee holds.
 
     Raises:
@@ -65,7 +65,7 @@ def calibrate(
         DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
     """
     goals = Goals(scaling, referral, label_sets, false_alarms)
-    learned = check_unseen(predictions.bags, allowed=allow_training_bags)
+    trained_on = check_unseen(predictions.bags, allowed=allow_training_bags)
     table = predictions.bags
     names = _class_names(class_names, table.distribution.num_classes)
     check_bags(
@@ -79,13 +79,27 @@ def calibrate(
         seed=seed,
     )
     check_names(table, goals)
-    counted, of_patients = counted_bags(table, bags_of_patient, seed)
-    told = {**of_patients, **(about or {}), **_caveats(of_patients, about or {}, learned)}
-    return _fitted(replace(predictions, bags=table.subset(counted)), names, goals, told, seed)
+    rows = counted_rows(table.patients, len(table), bags_of_patient, seed)
+    patients = count_patients(table.patients)
+    of_patients = ALL_COUNTED if patients is not None and patients < len(rows) else ""
+    caveats = dict.fromkeys(filter(None, (of_patients, made_from.caveat, trained_on)))
+    counted = table.subset(rows)
+    bags = made_from.model_copy(
+        update={
+            "bags": len(counted),
+            "of_class": tuple(
+                np.bincount(counted.labels.values[counted.labels.known], minlength=len(names)).tolist()
+            ),
+            "patients": patients,
+            "left_out": len(table) - len(counted),
+            "caveat": "; ".join(caveats),
+        }
+    )
+    return _fitted(replace(predictions, bags=counted), names, goals, bags, seed)
 
 
-def check_unseen(table: PredictionTable, *, allowed: bool = False) -> dict[str, str]:
-    """Raise where the model was trained on some of these bags, or on their patients; return what else to know.
+def check_unseen(table: PredictionTable, *, allowed: bool = False) -> str:
+    """Raise where the model was trained on some of these bags, or on their patients; return a caveat or "".
 
     Args:
         table: predictions of bags.
@@ -94,20 +108,12 @@ def check_unseen(table: PredictionTable, *, allowed: bool = False) -> dict[str, 
     Raises:
         DataError: it was.
     """
-    if table.training_parts is None:
-        return {}
-    trained = np.flatnonzero(table.training_parts == "train")
-    if len(trained) and not allowed:
-        raise DataError(
-            item="the bags to calibrate on",
-            wanted="bags that took no part in training",
-            got=f"{len(trained):,} of {len(table):,} that the model was trained on, or others of their patients, "
-            f"such as {str(table.bag_ids[trained[0]])!r}",
-            fix="keep patients for calibration apart (a split of their own), or pass allow_training_bags=True",
-        )
-    if len(trained):
-        return {"caveat": f"the model was trained on {len(trained):,} of these bags: no guarantee holds"}
-    return {"caveat": STOPPED_EARLY} if "validation" in table.training_parts else {}
+    fix = "keep patients for calibration apart (a split of their own), or pass allow_training_bags=True"
+    trained = refuse_training_bags(table, "calibrate on", fix, allowed=allowed)
+    if trained:
+        return f"the model was trained on {trained:,} of these bags: no guarantee holds"
+    validated = table.training_parts is not None and "validation" in table.training_parts
+    return STOPPED_EARLY if validated else ""
 
 
 def check_names(table: PredictionTable, goals: Goals) -> None:
@@ -125,7 +131,7 @@ def check_names(table: PredictionTable, goals: Goals) -> None:
 
 
 def _fitted(
-    predictions: Predictions, names: tuple[str, ...], goals: Goals, about: Mapping[str, Any], seed: int
+    predictions: Predictions, names: tuple[str, ...], goals: Goals, made_from: CalibrationBags, seed: int
 ) -> Calibration:
     """Return all parts, each fitted whatever the others came to: a part that stands only where another succeeded
     would be made from calibration bags that look better than new ones."""
@@ -137,7 +143,6 @@ def _fitted(
         alarms = fit_false_alarms(uncertainties[score], score, goals.false_alarms)
     labels = table.labels.values
     impossible = _impossible_labels(table) if goals.scaling else 0
-    unscaled = {"scaling left out": f"{impossible} labels have probability 0, which no temperature mends"}
     return Calibration(
         class_names=names,
         scaling=fit_scaling(table.distribution, labels) if goals.scaling and not impossible else None,
@@ -147,13 +152,11 @@ def _fitted(
         else fit_label_sets(table.probabilities, labels, goals.label_sets),
         false_alarms=alarms,
         usual=usual_values(table),
-        about={
-            "bags": len(table),
-            "of class": np.bincount(labels[table.labels.known], minlength=len(names)).tolist(),
-            **about,
-            **(unscaled if impossible else {}),
-        },
-        weights_sha256=predictions.about.get("weights_sha256"),
+        made_from=made_from,
+        scaling_left_out=f"{impossible} labels have probability 0, which no temperature mends"
+        if impossible
+        else "",
+        weights_sha256=predictions.provenance.weights_sha256,
     )
 
 
@@ -183,11 +186,6 @@ def _impossible_labels(table: PredictionTable) -> int:
     """Return how many labels were given a probability of zero."""
     of_label = table.probabilities[np.arange(len(table)), table.labels.values]
     return int((of_label <= 0).sum())
-
-
-def _caveats(*told: Mapping[str, Any]) -> dict[str, str]:
-    caveats = dict.fromkeys(str(one["caveat"]) for one in told if "caveat" in one)
-    return {"caveat": "; ".join(caveats)} if caveats else {}
 
 
 def _class_names(given: Sequence[str], count: int) -> tuple[str, ...]:

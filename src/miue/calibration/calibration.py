@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -12,12 +11,39 @@ from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.label_sets import SET_SCORES, LabelSets
 from miue.calibration.referral import Referral
 from miue.calibration.scaling import Scaling
-from miue.common.errors import ModelError, StorageError
+from miue.common.errors import ModelError, StorageError, first_problem
 from miue.common.files import check_format, read_json, write_json
+from miue.predictions.provenance import Provenance
 
 FORMAT = "miue-calibration"
 VERSION = 3
 FILE = "calibration.json"
+
+
+class CalibrationBags(BaseModel):
+    """Which bags a calibration was made from.
+
+    Attributes:
+        path: of the bags, or of the table of their predictions.
+        split: which of them.
+        fingerprint: of these, as ``miue.bags.fingerprint`` takes it.
+        bags: how many were counted.
+        of_class: how many of each class.
+        patients: how many patients they are of, None where patients are not known.
+        left_out: further bags of these patients, which were not counted.
+        caveat: why the guarantees do not hold exactly, "" where they do.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: str | None = None
+    split: str | None = None
+    fingerprint: str | None = None
+    bags: int | None = None
+    of_class: tuple[int, ...] = ()
+    patients: int | None = None
+    left_out: int = 0
+    caveat: str = ""
 
 
 class Calibration(BaseModel):
@@ -30,7 +56,8 @@ class Calibration(BaseModel):
         label_sets: which classes are in a bag's set.
         false_alarms: which bags are called out of distribution.
         usual: sorted values of each uncertainty of the bags it was made from, to compare new ones with.
-        about: which bags it was made from, for a reader.
+        made_from: which bags these are.
+        scaling_left_out: why no temperature was fitted although one was asked for, "" where one was.
         weights_sha256: of the model.safetensors that made the predictions; None where no model of ours did.
     """
 
@@ -42,7 +69,8 @@ class Calibration(BaseModel):
     label_sets: LabelSets | None = None
     false_alarms: FalseAlarms | None = None
     usual: dict[str, tuple[float, ...]] = Field(default_factory=dict)
-    about: dict[str, Any] = Field(default_factory=dict)
+    made_from: CalibrationBags = CalibrationBags()
+    scaling_left_out: str = ""
     weights_sha256: str | None = None
 
     def check_weights(self, weights_sha256: str | None) -> None:
@@ -84,15 +112,27 @@ class Calibration(BaseModel):
         fix = "update miue, or calibrate again"
         check_format(content, item=item, format_name=FORMAT, version=VERSION, fix=fix)
         try:
-            found = cls.model_validate(content.get("calibration"))
+            calibration = cls.model_validate(content.get("calibration"))
         except ValidationError as error:
-            problem = error.errors()[0]
-            place = ".".join(map(str, problem["loc"]))
-            raise _damaged(item, f"{place}: {problem['msg']}") from error
-        sets = found.label_sets
-        if sets is not None and (sets.score not in SET_SCORES or len(sets.thresholds) != len(found.class_names)):
+            raise _damaged(item, first_problem(error)) from error
+        sets, names = calibration.label_sets, calibration.class_names
+        if sets is not None and (sets.score not in SET_SCORES or len(sets.thresholds) != len(names)):
             raise _damaged(item, f"label sets of score {sets.score!r} with {len(sets.thresholds)} thresholds")
-        return found
+        return calibration
+
+
+def applied_calibration(provenance: Provenance) -> Calibration | None:
+    """Return the calibration that predictions were decided by, without the values of its bags; None without one.
+
+    Raises:
+        StorageError: it is not as miue writes it.
+    """
+    if provenance.calibration is None:
+        return None
+    try:
+        return Calibration.model_validate(provenance.calibration)
+    except ValidationError as error:
+        raise _damaged("the calibration in the provenance of predictions", first_problem(error)) from error
 
 
 def _damaged(item: str, got: str) -> StorageError:

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float64
 
 from miue.calibration.calibration import Calibration
 from miue.calibration.compared import compared_uncertainties
-from miue.calibration.dataset_shift import KEY, find_shift
+from miue.calibration.dataset_shift import find_shift
 from miue.calibration.referral import Referral
 from miue.common.errors import DataError
 from miue.predictions.decisions import OUT_OF_DISTRIBUTION, REFER, Decisions
@@ -23,13 +23,13 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     A bag is first compared with the out-of-distribution threshold, then with the referral threshold, and
     else is given its most probable class. Where bags are referred, so is one that equals the out-of-distribution
     threshold: the error among the kept was tested strictly below it. The label set is made whatever the decision.
-    All bags together are compared with those of the calibration, and ``about`` keeps what was found.
+    All bags together are compared with those of the calibration; ``provenance`` keeps rules and comparison.
 
     Raises:
         DataError: other classes, or an uncertainty that the predictions do not have.
         ModelError: predictions of a model with other weights than the calibrated ones.
     """
-    calibration.check_weights(predictions.about.get("weights_sha256"))
+    calibration.check_weights(predictions.provenance.weights_sha256)
     table = predictions.bags
     names = np.array(_class_names(predictions, calibration), object)
     decision = names[table.predicted]
@@ -60,10 +60,13 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
         label_sets=None if sets is None else sets.of(table.probabilities),
         calibrated=None if scaling is None else scaling.apply(table.distribution),
     )
-    about = {**predictions.about, "calibration": calibration.model_dump(mode="json", exclude={"usual"})}
-    if calibration.usual:
-        about[KEY] = find_shift(table, calibration.usual).model_dump(mode="json")
-    return Predictions(replace(table, decisions=decisions), predictions.instances, about)
+    provenance = predictions.provenance.model_copy(
+        update={
+            "calibration": calibration.model_dump(mode="json", exclude={"usual"}),
+            "dataset_shift": find_shift(table, calibration.usual) if calibration.usual else None,
+        }
+    )
+    return Predictions(replace(table, decisions=decisions), predictions.instances, provenance)
 
 
 def _referred(table: PredictionTable, rule: Referral) -> tuple[Bool[np.ndarray, "n"], np.ndarray]:
@@ -89,7 +92,7 @@ def _referred(table: PredictionTable, rule: Referral) -> tuple[Bool[np.ndarray, 
 def _class_names(predictions: Predictions, calibration: Calibration) -> tuple[str, ...]:
     """Return the names that the calibration or the predictions know; "0", "1", … are the names of neither."""
     calibrated, count = calibration.class_names, predictions.bags.distribution.num_classes
-    classes = tuple(map(str, predictions.about.get("classes", calibrated)))
+    classes = predictions.provenance.classes or calibrated
     numbers = tuple(map(str, range(count)))
     swapped = classes != calibrated and set(classes) == set(calibrated)
     same = classes == calibrated or numbers in (classes, calibrated)

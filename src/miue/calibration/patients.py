@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.drawing import draw_one_of_each, group_by_patient
 from miue.common.errors import ConfigError
-from miue.predictions.table import PredictionTable
 
 BAGS_OF_PATIENT = ("one", "all")
 ALL_COUNTED = (
@@ -19,37 +17,13 @@ ALL_COUNTED = (
 )
 
 
-def counted_bags(
-    table: PredictionTable, of_patient: str, seed: int
-) -> tuple[Int64[np.ndarray, "m"], dict[str, Any]]:
-    """Return the rows of the bags that a calibration counts, and what there is to say of it.
-
-    Where patients are known, one bag of each is drawn, so that what is counted is exchangeable with one bag of
-    a new patient. Bags of unknown patients count each for itself.
-
-    Args:
-        table: of bags.
-        of_patient: "one", or "all" to count every bag all the same.
-        seed: of the draw.
-
-    Raises:
-        ConfigError: neither of the two.
-    """
-    rows = counted_rows(table.patients, len(table), of_patient, seed)
-    if table.patients is None:
-        return rows, {}
-    patients = len(np.unique(group_by_patient(table.patients)))
-    if patients == len(table):
-        return rows, {"patients": patients}
-    if of_patient == "all":
-        return rows, {"patients": patients, "caveat": ALL_COUNTED}
-    return rows, {"patients": patients, "bags left out": len(table) - patients}
-
-
 def counted_rows(
     patients: Sequence[str] | np.ndarray | None, count: int, of_patient: str, seed: int
 ) -> Int64[np.ndarray, "m"]:
-    """Return the rows of the bags that a calibration counts, as ``counted_bags`` does.
+    """Return the rows of the bags that a calibration counts.
+
+    Where patients are known, one bag of each is drawn, so that what is counted is exchangeable with one bag of
+    a new patient. Bags of unknown patients count each for itself.
 
     Args:
         patients: of the bags; None where none is known.
@@ -67,3 +41,8 @@ def counted_rows(
     if patients is None or of_patient == "all":
         return np.arange(count)
     return draw_one_of_each(group_by_patient(patients), seed)
+
+
+def count_patients(patients: Sequence[str] | np.ndarray | None) -> int | None:
+    """Return how many patients there are, a bag of an unknown one counted as one; None where none is known."""
+    return None if patients is None else len(np.unique(group_by_patient(patients)))

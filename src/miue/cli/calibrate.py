@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,7 @@ from miue.common.terminal import TextTable, say, show_table
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
-    from miue.calibration import Calibration
+    from miue.calibration import Calibration, CalibrationBags
     from miue.model.model import Model
 
 PARTS = ("scaling", "referral", "sets", "ood")
@@ -101,13 +101,12 @@ def calibrate(
         label_sets=None if "sets" in left_out else parts.LabelSetGoal(set_error, set_score, per_class),
         false_alarms=None if "ood" in left_out else parts.FalseAlarmGoal(false_alarms, ood_score, ood_confidence),
     )
-    about: dict[str, Any]
     table_alone = source == Source(classes=source.classes) and split is None
     if bags is not None and out is not None and run is None and held_out is None and table_alone:
-        predictions, about = read_tables(bags), {"table": str(bags)}
+        predictions, made_from = read_tables(bags), parts.CalibrationBags(path=str(bags))
         names = [name.strip() for name in source.classes.split(",")] if source.classes else []
     elif run is not None and held_out is not None and bags is None:
-        model, chosen, about = _opened(run, held_out, source, split, quiet, trust)
+        model, chosen, made_from = _opened(run, held_out, source, split, quiet, trust)
         parts.check_bags(
             chosen.ids,
             chosen.labels,
@@ -120,7 +119,7 @@ def calibrate(
         )
         parts.check_names(model.predict(chosen.subset([0]), device=device).bags, goals)
         predictions = model.predict(chosen, progress=not quiet, device=device)
-        names, out = list(predictions.about["classes"]), out or run / "calibration.json"
+        names, out = list(model.contract.class_names), out or run / "calibration.json"
     else:
         raise ConfigError(
             item="miue calibrate",
@@ -137,14 +136,14 @@ def calibrate(
         class_names=names,
         bags_of_patient=bags_of_patient,
         seed=seed,
-        about=about,
+        made_from=made_from,
     )
     made.save(out)
     show_table(calibration_table(made))
-    if "bags left out" in made.about:
+    if made.made_from.left_out:
         say(
-            f"Note: one bag of each of {made.about['patients']:,} patients was drawn, as bags of one patient are "
-            f"alike; {made.about['bags left out']:,} further bags were left out."
+            f"Note: one bag of each of {made.made_from.patients:,} patients was drawn, as bags of one patient are "
+            f"alike; {made.made_from.left_out:,} further bags were left out."
         )
     if made.referral is not None and made.referral.refused:
         say(
@@ -152,10 +151,10 @@ def calibrate(
             "--confidence, add bags, or leave the referral out: --without referral.",
             err=True,
         )
-    if "scaling left out" in made.about:
-        say(f"Note: no temperature was fitted: {made.about['scaling left out']}.")
-    if "caveat" in made.about:
-        say(f"Note: {made.about['caveat']}.")
+    if made.scaling_left_out:
+        say(f"Note: no temperature was fitted: {made.scaling_left_out}.")
+    if made.made_from.caveat:
+        say(f"Note: {made.made_from.caveat}.")
     say(f"Written to {out}")
 
 
@@ -226,14 +225,14 @@ def calibration_table(calibration: Calibration) -> TextTable:
         sure = "on average" if alarms.confidence is None else f"at confidence {alarms.confidence:g}"
         fitted = f"out of distribution where {alarms.score} > {alarms.threshold:.4g}"
         table.add_row("out of distribution", fitted, f"false alarms ≤ {alarms.rate:g} {sure}")
-    table.caption = f"From {calibration.about.get('bags', '?')} bags. For bags like these, and not for instances."
+    table.caption = f"From {calibration.made_from.bags or '?'} bags. For bags like these, and not for instances."
     return table
 
 
 def _opened(
     run: Path, path: Path, source: Source, split: str | None, quiet: bool, trust: bool
-) -> tuple[Model, BagDataset, dict[str, Any]]:
-    """Return the model without the decisions of an older calibration, the calibration bags, and what they are."""
+) -> tuple[Model, BagDataset, CalibrationBags]:
+    """Return the model without the decisions of an older calibration, the calibration bags, and which they are."""
     from dataclasses import replace
 
     from miue.io.labels.run_labels import with_labels_of_run
@@ -247,8 +246,8 @@ def _opened(
         instance_shape=model.contract.instance_shape,
     )
     say_left_out(opened)
-    bags, about = calibration_bags(run, opened.bags, split)
+    bags, made_from = calibration_bags(run, opened.bags, split)
     if source.labels is None and not bags.labels.known.any():
         bags, said = with_labels_of_run(bags, run / "splits.csv", model.contract.class_names)
         say(said, err=True)
-    return model, bags, {"source": str(path), **about}
+    return model, bags, made_from.model_copy(update={"path": str(path)})

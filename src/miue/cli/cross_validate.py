@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from miue.cli.interrupt import kept_on_interrupt, kept_runs
-from miue.cli.options import Device, Encoder, Method, Network, parse_settings, validation_share
+from miue.cli.options import Device, Encoder, Method, Network, make_recipe, validation_share
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import ConfigError
 from miue.common.terminal import say, show_table
@@ -48,28 +48,17 @@ def cross_validate(
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """
     from miue.io.splits.draw import make_folds
-    from miue.selection.cross_validation import Recipe
     from miue.selection.cross_validation import cross_validate as run
-    from miue.training.train import DEFAULT_DISTANCES
 
-    options, settings = parse_settings(setting or [], {})
+    recipe = make_recipe(network, method, encoder, setting, distance, {})
     numbers = _seeds(seeds)
     opened = open_bags(bags, source, progress=not quiet, check_values=True)
     say_left_out(opened)
     splits = _given_folds(source, opened.folds, folds) or make_folds(
-        opened.bags, folds or 5, validation=validation_share(settings), seed=split_seed
-    )
-    recipe = Recipe(
-        network=network,
-        method=method,
-        encoder=encoder,
-        options=options,
-        settings=settings,
-        distances=() if distance == ["none"] else tuple(distance or DEFAULT_DISTANCES),
-        device=device,
+        opened.bags, folds or 5, validation=validation_share(recipe), seed=split_seed
     )
     with kept_on_interrupt(lambda: kept_runs(out, len(splits) * len(numbers))):
-        found = run(opened.bags, splits, numbers, out, recipe, jobs=jobs, progress=not quiet)
+        found = run(opened.bags, splits, numbers, out, recipe, jobs=jobs, device=device, progress=not quiet)
     show_table(found.as_table().as_rich(f"{len(splits)} folds × {len(numbers)} seeds"))
     say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
 

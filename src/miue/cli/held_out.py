@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from miue.common.errors import DataError
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
+    from miue.calibration import CalibrationBags
 
 
-def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[BagDataset, dict[str, Any]]:
-    """Return the bags to calibrate on, and what there is to say of them.
+def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[BagDataset, CalibrationBags]:
+    """Return the bags to calibrate on, and which these are.
 
     Without ``split``: the split calibration, else validation, else the bags that training held out, else, where
-    the bags have no splits and the run knows none of them, all.
+    the bags have no splits and the run lists none of them, all.
 
     Raises:
         DataError: bags or patients that the model was trained on, or no bags that are known not to be.
     """
     from miue.bags.fingerprint import fingerprint
+    from miue.calibration import CalibrationBags
     from miue.calibration.calibrate import STOPPED_EARLY
     from miue.common.files import read_json
     from miue.model.training_bags import parts_of_run
@@ -29,19 +31,17 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     held_out = known.within("validation")
     marks = read_json(run / "run.json", what="run") if (run / "run.json").exists() else {}
     chosen, name = _chosen(bags, split, held_out)
-    found = fingerprint(chosen)
+    mark = fingerprint(chosen)
     seen = len(known.or_of_their_patients("train") & set(chosen.ids))
-    if name == "train" or seen or found == marks.get("training_bags"):
+    if name == "train" or seen or mark == marks.get("training_bags"):
         raise DataError(
             item=f"split {name!r}",
             wanted="bags that took no part in training",
             got=f"{seen or len(chosen)} bags that the model was trained on, or others of their patients",
             fix="keep patients for calibration in a split of their own, and pass --split",
         )
-    about: dict[str, Any] = {"split": name, "fingerprint": found}
-    if found == marks.get("validation_bags") or held_out & set(chosen.ids):
-        about["caveat"] = STOPPED_EARLY
-    return chosen, about
+    validated = mark == marks.get("validation_bags") or held_out & set(chosen.ids)
+    return chosen, CalibrationBags(split=name, fingerprint=mark, caveat=STOPPED_EARLY if validated else "")
 
 
 def _chosen(bags: BagDataset, split: str | None, held_out: set[str]) -> tuple[BagDataset, str]:

@@ -18,7 +18,7 @@ from miue.io.tables.long_table import is_long_table
 from miue.model.config import Component
 
 if TYPE_CHECKING:
-    from miue.model.model import SavedConfig
+    from miue.model.model import RunConfig
 
 
 def describe(
@@ -187,7 +187,7 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
     return splits
 
 
-def _count_parameters(path: Path, saved: SavedConfig) -> int | str:
+def _count_parameters(path: Path, saved: RunConfig) -> int | str:
     """Return the numbers that training set, or why they are not counted: code of others is not run for that."""
     from miue.model.model import read_shapes
 
@@ -198,14 +198,14 @@ def _count_parameters(path: Path, saved: SavedConfig) -> int | str:
 
 
 def _describe_run(path: Path) -> dict[str, Any]:
-    from miue.model.model import check_config, read_config
+    from miue.model.model import RunConfig, SavedConfig, check_config, read_config
 
     finished = (path / "config.json").exists()
     if finished:
-        saved = read_config(path)
+        saved: RunConfig = read_config(path)
     else:
         item, fix = f"run {str(path / 'run.json')!r}", "start the run again with --overwrite"
-        saved = check_config(read_json(path / "run.json", what="run"), item, fix)
+        saved = check_config(RunConfig, read_json(path / "run.json", what="run"), item, fix)
     description: dict[str, Any] = {
         "kind": "trained model" if finished else "unfinished run (continue it with 'miue train … --resume')",
         "path": str(path),
@@ -215,8 +215,8 @@ def _describe_run(path: Path) -> dict[str, Any]:
         "instance shape": list(saved.contract.instance_shape),
         "classes": list(saved.contract.class_names),
     }
-    if finished:
-        description["training"] = saved.about
+    if isinstance(saved, SavedConfig):
+        description["training"] = saved.training.model_dump(mode="json", exclude_defaults=True)
         description["parameters"] = _count_parameters(path, saved)
     if (path / "calibration.json").exists():
         parts = Calibration.load(path).model_dump(mode="json")
@@ -280,6 +280,6 @@ def _describe_predictions(path: Path) -> dict[str, Any]:
         "path": str(path),
         "distribution": type(predictions.bags.distribution).__name__,
         "classes": predictions.bags.distribution.num_classes,
-        "made by": {key: value for key, value in predictions.about.items() if key != "validation"},
+        "made by": {name: one for name, one in predictions.provenance.facts().items() if name != "validation"},
         "level": levels,
     }

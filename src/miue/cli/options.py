@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from miue.common.errors import ConfigError
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
+
+if TYPE_CHECKING:
+    from miue.model.recipe import Recipe
 
 Out = Annotated[Path, typer.Option(help="Folder to write.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
@@ -43,34 +46,52 @@ Trust = Annotated[
 Value = bool | int | float | str | None
 
 
-def parse_settings(given: Sequence[str], settings: dict[str, Any]) -> tuple[dict[str, Value], dict[str, Any]]:
-    """Return model options (keys with a dot) and training settings (the others), added to ``settings``.
+def make_recipe(
+    network: str,
+    method: str,
+    encoder: str,
+    words: Sequence[str] | None,
+    distances: Sequence[str] | None,
+    settings: dict[str, Any],
+) -> Recipe:
+    """Return what the options of a command describe.
+
+    Args:
+        network: by name, like method and encoder.
+        method: of uncertainty.
+        encoder: of instances.
+        words: of --set: options of parts (keys with a dot) and training settings (the others).
+        distances: of --distance.
+        settings: which --set adds to.
 
     Raises:
         ConfigError: a word without "=".
     """
+    from miue.model.recipe import DEFAULT_DISTANCES, Recipe
+
     options: dict[str, Value] = {}
-    for word in given:
+    settings = dict(settings)
+    for word in words or ():
         key, equals, text = word.partition("=")
         if not equals or not key:
             raise ConfigError(
                 item=f"--set {word!r}", wanted="KEY=VALUE", got="no '='", fix="write --set max_epochs=50, say"
             )
         (options if "." in key else settings)[key.strip()] = value_of(text.strip())
-    return options, settings
+    chosen = () if distances == ["none"] else tuple(distances or DEFAULT_DISTANCES)
+    return Recipe(network, method, encoder, options, chosen, settings)
 
 
-def validation_share(settings: Mapping[str, Any]) -> float:
-    """Return the share of bags to validate on in splits that are drawn: as set, else the usual one.
+def validation_share(recipe: Recipe) -> float:
+    """Return the share of bags to validate on in splits that are drawn: as set, else the default one.
 
     Raises:
         ConfigError: a setting that does not exist or cannot be so.
     """
     from miue.io.splits.draw import VALIDATION_SHARE
-    from miue.model.config import training_config
 
-    share = training_config(settings).validation_fraction
-    return share if "validation_fraction" in settings else VALIDATION_SHARE
+    share = recipe.training_config.validation_fraction
+    return share if "validation_fraction" in recipe.settings else VALIDATION_SHARE
 
 
 def value_of(text: str) -> Value:

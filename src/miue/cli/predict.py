@@ -91,8 +91,9 @@ def predict(
     for one in failed:
         say(f"left out: {one}", err=True)
     whole = "all bags" if len(chosen) == len(opened.bags) else "bags that the model did not learn from"
-    about = {"bags": str(bags), "split": " ".join(sorted(set(chosen.splits))).strip() or whole}
-    predictions = replace(predictions, about={**predictions.about, **about})
+    chosen_split = " ".join(sorted(set(chosen.splits))).strip() or whole
+    provenance = predictions.provenance.model_copy(update={"bags": str(bags), "split": chosen_split})
+    predictions = replace(predictions, provenance=provenance)
     predictions.save(out, overwrite=overwrite)
     instances = 0 if predictions.instances is None else len(predictions.instances)
     say(f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}")

@@ -17,8 +17,6 @@ MEANING = (
 
 def warn_of_shift(predictions: Predictions) -> None:
     """Warn, on the standard error, where the decided bags together differ from the calibration bags."""
-    from miue.calibration.dataset_shift import shift_of
-
-    shift = shift_of(predictions)
+    shift = predictions.provenance.dataset_shift
     if shift:
         say(f"Warning: {shift}. {MEANING}", err=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,12 +17,15 @@ from miue.cli.options import (
     Out,
     Overwrite,
     Quiet,
-    parse_settings,
+    make_recipe,
     validation_share,
 )
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import one_of_two
 from miue.common.terminal import say
+
+if TYPE_CHECKING:
+    from miue.training.run_folder import IfExists
 
 
 @takes_bags
@@ -67,37 +70,27 @@ def train(
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """
     from miue.common.devices import torch_device
-    from miue.training.train import DEFAULT_DISTANCES
-    from miue.training.train import train as train_model
+    from miue.training.fit import Run
+    from miue.training.trackers import Tracking
+    from miue.training.train import train_recipe
 
-    options, settings = parse_settings(setting or [], {"seed": seed})
+    recipe = make_recipe(network, method, encoder, setting, distance, {"seed": seed})
     if resume and overwrite:
         raise one_of_two("--resume with --overwrite")
     torch_device(device)
     in_files = not (bags / "store.json").exists()
-    share = validation_share(settings) if in_files else None
+    share = validation_share(recipe) if in_files else None
     opened = open_bags(bags, source, progress=not quiet, validation_share=share, check_values=in_files)
     say_left_out(opened)
     if opened.note:
         say(opened.note)
     with kept_on_interrupt(lambda: kept_epochs(out)):
-        model = train_model(
-            opened.bags,
-            network=network,
-            method=method,
-            encoder=encoder,
-            options=options,
-            distances=[] if distance == ["none"] else distance or DEFAULT_DISTANCES,
-            settings=settings,
-            out=out,
-            if_exists="resume" if resume else "overwrite" if overwrite else "refuse",
-            progress=not quiet,
-            device=device,
-            trackers=tracker or [],
-        )
-    about = model.about
-    of = "validation" if about["validation_bags"] else "training"
+        run = Run(out, progress=not quiet, accelerator=device, tracking=Tracking(tuple(tracker or ())))
+        if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
+        record = train_recipe(recipe, opened.bags, run, if_exists=if_exists).training
+    best = record.best_epoch if isinstance(record.best_epoch, int) else list(record.best_epoch)
+    of = "validation" if record.validation_bags else "training"
     say(
-        f"Trained for {about['epochs']} epochs; best epoch {about['best_epoch']} "
-        f"({of} NLL + error {about['criterion']:.4f}). Model: {out}"
+        f"Trained for {record.epochs} epochs; best epoch {best} "
+        f"({of} NLL + error {record.criterion:.4f}). Model: {out}"
     )

@@ -8,9 +8,12 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from miue.common.escapes import shortened, visible
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 LONGEST_PART = 600  # characters of each of the four parts in a message
 
@@ -110,6 +113,12 @@ def wrong_shape(item: str, wanted: str, array: Any, fix: str) -> StorageError:
 def out_of_range(item: str, wanted: str, got: object) -> ConfigError:
     """Return the error for a value outside of what an option can take."""
     return ConfigError(item=item, wanted=wanted, got=repr(got), fix="change the value")
+
+
+def first_problem(error: ValidationError) -> str:
+    """Return where the first problem of a record is, and what it is."""
+    problem = error.errors()[0]
+    return ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))
 
 
 def first_few(names: Iterable[str], count: int = 3) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
 from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_foreign_instances
 
@@ -42,7 +43,7 @@ def digits_bags(
             parts.append(
                 drawn_dataset(replaced, pool, TARGET, split=split, ood_set="photographs", foreign=foreign)
             )
-    return BagDataset.concatenate(parts)
+    return concatenate(parts)
 
 
 def _digit_pools() -> dict[str, Pool]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
 from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_foreign_instances
 
@@ -47,7 +48,7 @@ def gaussian_bags(
             )
             replaced = with_foreign_instances(random, drawn[count:], POINTS_PER_CLUSTER, ood_ratio)
             parts.append(drawn_dataset(replaced, pool, TARGET, split=split, ood_set="gaussian", foreign=foreign))
-    return BagDataset.concatenate(parts)
+    return concatenate(parts)
 
 
 def _cluster(random: np.random.RandomState, centre: tuple[float, float]) -> np.ndarray:

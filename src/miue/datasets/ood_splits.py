@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
 from miue.common.errors import unknown_name
 from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_foreign_instances
@@ -55,7 +56,7 @@ def splits_with_foreign(
         parts |= _training_bags(read("train"), training)
     if "test" in splits:
         parts["test"] = _test_bags(read("test"), sizes["test"], ood, ood_ratio, read_foreign)
-    return BagDataset.concatenate([part for split in splits for part in parts[split]])
+    return concatenate([part for split in splits for part in parts[split]])
 
 
 def _training_bags(pool: Pool, sizes: Mapping[str, int]) -> dict[str, list[BagDataset]]:

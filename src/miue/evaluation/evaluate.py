@@ -28,12 +28,13 @@ from miue.evaluation.metrics import (
 )
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
+from miue.predictions.training_parts import refuse_training_bags
 
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")
 
 
-def evaluate(predictions: Predictions) -> Evaluation:
+def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> Evaluation:
     """Return the metrics of ``predictions`` at both levels.
 
     Conf. is the AUROC of the confidence for "prediction correct" over labelled items that are not known to be
@@ -43,7 +44,17 @@ def evaluate(predictions: Predictions) -> Evaluation:
     is its max probability. Instances of all bags are pooled.
 
     Reference: Liu & Ji 2024, Section 6.1, "Evaluation".
+
+    Args:
+        predictions: of bags and, perhaps, of instances.
+        allow_training_bags: evaluate although the model was trained on some of these bags, which says nothing of
+            new ones.
+
+    Raises:
+        DataError: the model was trained on some of these bags, or on others of their patients.
     """
+    fix = "evaluate bags of other patients, or pass allow_training_bags=True (--allow-training-bags)"
+    refuse_training_bags(predictions.bags, "evaluate", fix, allowed=allow_training_bags)
     instances, decisions = predictions.instances, predictions.bags.decisions
     patients = predictions.by_patient()
     return Evaluation(
@@ -51,7 +62,7 @@ def evaluate(predictions: Predictions) -> Evaluation:
         evaluate_level(instances) if instances else None,
         evaluate_decisions(predictions.bags, decisions) if decisions else None,
         evaluate_level(patients) if patients else None,
-        predictions.about,
+        predictions.provenance,
     )
 
 

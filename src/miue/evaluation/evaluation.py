@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.metrics import Metric, Separation
+from miue.predictions.provenance import UNKNOWN, Provenance
 
 NO_SUCH_SET = "no item of this out-of-distribution set at this level"
 Row = tuple[str, Metric, bool]  # name, value, whether it is shown in percent
@@ -95,14 +96,14 @@ class Evaluation(PrintsAsTable):
         instances: metrics of instances; None where they were not predicted.
         decisions: how the decisions came out; None where there are none.
         patients: metrics of patients with several bags; None where patients are not told.
-        about: what made the predictions, for a reader.
+        provenance: what made the predictions.
     """
 
     bags: LevelEvaluation
     instances: LevelEvaluation | None
     decisions: DecisionEvaluation | None = None
     patients: LevelEvaluation | None = None
-    about: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Provenance = UNKNOWN
 
     def tables(self) -> Iterator[ResultTable]:
         """Return the table of the levels, and that of the decisions where there are any."""
@@ -133,7 +134,7 @@ class Evaluation(PrintsAsTable):
     def to_json(self) -> dict[str, Any]:
         """Return everything as JSON values; an undefined metric is null with its reason beside it."""
         return {
-            "about": dict(self.about),
+            "provenance": self.provenance.to_json(),
             "bags": _plain(asdict(self.bags)),
             "instances": self.instances and _plain(asdict(self.instances)),
             "decisions": self.decisions and _plain(asdict(self.decisions)),

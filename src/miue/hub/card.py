@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import ValidationError
 
-from miue.common.errors import ConfigError, ModelError
+from miue.common.errors import ConfigError, ModelError, first_problem
 from miue.common.escapes import escape_markdown
 from miue.common.files import atomic_file, read_json, refuse_existing
 from miue.distributions.measures import MEASURES
 from miue.model.model import Model
+from miue.predictions.provenance import Provenance
 
 CARD = "README.md"
 TAGS = ("multiple-instance-learning", "uncertainty-estimation", "out-of-distribution-detection")
@@ -137,8 +139,8 @@ def model_card(
     """
     if evaluation is not None:
         _check_evaluation(model, evaluation)
-    summary = model.summary()
-    metadata: dict[str, Any] = {"library_name": "miue", "tags": [*TAGS, summary["method"], summary["network"]]}
+    parts = (model.config.method.name, model.config.network.name)
+    metadata: dict[str, Any] = {"library_name": "miue", "tags": [*TAGS, *parts]}
     if licence is not None:
         metadata["license"] = licence
     measured = ""
@@ -148,6 +150,7 @@ def model_card(
             measured = _measured(evaluation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _no_evaluation(f"parts that do not fit together ({type(error).__name__}: {error})") from error
+    facts = {**model.training.model_dump(mode="json", exclude_defaults=True), **(settings or {})}
     body = TEXT.format(
         title=escape_markdown(title),
         version=version("miue"),
@@ -155,7 +158,7 @@ def model_card(
         same=SAME_FEATURES if len(model.contract.instance_shape) == 1 else SAME_IMAGES,
         classes=", ".join(map(escape_markdown, model.contract.class_names)),
         model=_listed(_what_it_is(model)),
-        training=_listed({key.replace("_", " "): v for key, v in {**model.about, **(settings or {})}.items()}),
+        training=_listed({name.replace("_", " "): value for name, value in facts.items()}),
         metrics=measured or "Nothing yet.",
         files=_listed(_files(files)),
     )
@@ -163,11 +166,10 @@ def model_card(
 
 
 def _check_evaluation(model: Model, evaluation: Mapping[str, Any]) -> None:
-    about = evaluation.get("about", {})
     bags = evaluation.get("bags")
-    if not isinstance(bags, Mapping) or "metrics" not in bags or not isinstance(about, Mapping):
+    if not isinstance(bags, Mapping) or "metrics" not in bags:
         raise _no_evaluation(f"keys {', '.join(map(str, evaluation)) or 'none'}")
-    digest = about.get("weights_sha256")
+    digest = _provenance(evaluation).weights_sha256
     if digest != model.weights_sha256:
         raise ModelError(
             item="the evaluation",
@@ -250,8 +252,17 @@ def _measured(evaluation: Mapping[str, Any]) -> str:
 
 
 def _measured_on(evaluation: Mapping[str, Any]) -> str:
-    about = evaluation.get("about", {})
-    return f"bags of {about['bags']}, split {about['split']}" if "bags" in about else "bags that are not named"
+    provenance = _provenance(evaluation)
+    if provenance.bags is None:
+        return "bags that are not named"
+    return f"bags of {provenance.bags}" + (f", split {provenance.split}" if provenance.split else "")
+
+
+def _provenance(evaluation: Mapping[str, Any]) -> Provenance:
+    try:
+        return Provenance.model_validate(evaluation.get("provenance"))
+    except ValidationError as error:
+        raise _no_evaluation(f"provenance, {first_problem(error)}") from error
 
 
 def _levels(evaluation: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:

@@ -1,34 +1,21 @@
-"""Choices by name: what a config file or a command line may say, and the objects that it stands for."""
+"""What a model is made of and how it is trained, as files say it; and the method that is built from that."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import torch
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PrivateAttr,
-    ValidationError,
-    model_serializer,
-)
-from torch import nn
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
-from miue.common.errors import ConfigError, unknown_name
+from miue.common.errors import ConfigError
 from miue.common.seeds import seed_of
 from miue.methods import Method
 from miue.model.build import assemble, redraw, weights_to_keep
-from miue.model.options import Option as Option
-from miue.model.options import check_options, option_parameters, options_of_module, unknown_option
-from miue.model.part import Part, PartLike, find_part, saved_part
-from miue.networks import MILNetwork, initialize
-from miue.networks.encoders import default_encoder
+from miue.model.options import Option, options_of_module
+from miue.model.part import Part, saved_part
+from miue.networks import initialize
 from miue.networks.initialization import seeded
-
-DEFAULT_NETWORK, DEFAULT_ENCODER = "attention", "auto"
 
 
 class Component(BaseModel):
@@ -141,116 +128,6 @@ class DataContract(BaseModel):
     def num_classes(self) -> int:
         """C."""
         return len(self.class_names)
-
-
-def model_config(
-    *,
-    network: PartLike,
-    method: PartLike,
-    encoder: PartLike,
-    instance_shape: tuple[int, ...],
-    options: Mapping[str, Option],
-) -> ModelConfig:
-    """Return the config that the parts and ``options`` describe.
-
-    Args:
-        network: name, import path, class, factory or module.
-        method: name, import path, class, factory or module, which brings its network.
-        encoder: name, import path, class, factory or module, or "auto" for the one that suits the data.
-        instance_shape: shape of one instance.
-        options: values by "network.hidden", "encoder.width", "method.routing" and the like.
-
-    Raises:
-        ConfigError: a name or option does not exist, and the nearest that does is named; or an option has a value
-            of another type.
-    """
-    parts = _chosen_parts(network, method, encoder, instance_shape)
-    by_kind: dict[str, dict[str, Option]] = {kind: {} for kind in parts}
-    for kind, part in parts.items():
-        if part.is_built:
-            by_kind[kind] = options_of_module(part)[0]
-    known = {} if parts["encoder"].is_built else option_parameters(parts["encoder"])
-    defaults = getattr(parts["method"].make, "encoder_defaults", {})
-    by_kind["encoder"].update({name: value for name, value in defaults.items() if name in known})
-    for key, value in options.items():
-        kind, _, option = key.partition(".")
-        if kind not in parts or not option:
-            raise unknown_option(key, *parts.values())
-        if not isinstance(value, bool | int | float | str | None):
-            raise ConfigError(
-                item=f"option {key!r}",
-                wanted="a number, a text, True, False or None",
-                got=repr(value),
-                fix="give the part a class or factory that needs no such option",
-            )
-        if parts[kind].is_built:
-            check_options(parts[kind], {option: value})
-        by_kind[kind][option] = value
-    for kind, part in parts.items():
-        if not part.is_built:
-            check_options(part, by_kind[kind])
-    return ModelConfig(**{kind: Component.of(part, by_kind[kind]) for kind, part in parts.items()})
-
-
-def _chosen_parts(
-    network: PartLike, method: PartLike, encoder: PartLike, instance_shape: tuple[int, ...]
-) -> dict[str, Part]:
-    """Return encoder, network and method, of which one that is built already brings those within it."""
-    chosen_method = find_part("method", method)
-    if isinstance(chosen_method.make, Method):
-        _leave_alone("network", network, DEFAULT_NETWORK, "the method")
-        network = chosen_method.make.network
-    chosen_network = find_part("network", network)
-    if isinstance(chosen_network.make, MILNetwork):
-        _leave_alone("encoder", encoder, DEFAULT_ENCODER, "the network")
-        encoder = chosen_network.make.encoder
-    if isinstance(encoder, str) and encoder == DEFAULT_ENCODER:
-        plain = len(instance_shape) == 1 and takes_features(chosen_network)
-        encoder = "identity" if plain else default_encoder(instance_shape)
-    return {"encoder": find_part("encoder", encoder), "network": chosen_network, "method": chosen_method}
-
-
-def _leave_alone(kind: str, value: PartLike, default: str, owner: str) -> None:
-    if not (isinstance(value, str) and value == default):
-        raise ConfigError(
-            item=f"the {kind}",
-            wanted=f"none beside {owner}, which is built already and has its own",
-            got=repr(value),
-            fix=f"leave {kind} out, or pass the class of {owner}",
-        )
-
-
-def takes_features(network: Part) -> bool:
-    """Return whether a network is a plain module over features, which needs no encoder."""
-    make = network.make
-    if isinstance(make, nn.Module):
-        return not isinstance(make, MILNetwork)
-    if isinstance(make, type):
-        return not issubclass(make, MILNetwork)
-    parameters = inspect.signature(make).parameters
-    return "in_features" in parameters and "encoder" not in parameters
-
-
-def training_config(settings: Mapping[str, Any]) -> TrainingConfig:
-    """Return the training config with the given settings.
-
-    Raises:
-        ConfigError: a setting does not exist or its value is out of range.
-    """
-    for key in settings:
-        if key not in TrainingConfig.model_fields:
-            raise unknown_name("training setting", key, TrainingConfig.model_fields)
-    try:
-        return TrainingConfig(**settings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(map(str, first["loc"]))
-        raise ConfigError(
-            item=f"training setting {name!r}",
-            wanted=first["msg"].removeprefix("Input should be "),
-            got=repr(first["input"]),
-            fix="change the value",
-        ) from error
 
 
 def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trust: bool = False) -> Method:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor
@@ -19,7 +19,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.common.errors import ConfigError, ModelError, StorageError, first_few
+from miue.common.errors import ConfigError, ModelError, StorageError, first_few, first_problem
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.weights import weights_of, write_tensors
@@ -30,10 +30,13 @@ from miue.model.part import find_part, saved_part
 from miue.model.predict import OnBad, predict
 from miue.model.training_bags import TrainingBags
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance, TrainingRecord
 from miue.predictions.validation_quantiles import FILE as VALIDATION
-from miue.predictions.validation_quantiles import KEY as VALIDATED
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
+
+if TYPE_CHECKING:
+    from miue.evaluation import Evaluation
 
 FORMAT = "miue-model"
 VERSION = 1
@@ -47,18 +50,18 @@ class Model(PrintsAsTable):
         method: network and uncertainty method.
         config: what it is made of.
         contract: what bags must look like.
-        about: how it was trained, for a reader.
-        distances: scores of how far instances lie from the training instances.
+        training: how it was trained.
+        distances: distance scores of instances to the training instances.
         calibration: what decisions are made by, where the model was calibrated.
         validation: how uncertain it is of its validation bags, where it had any.
         weights_sha256: of model.safetensors, as it was read or would be written.
-        training_bags: what it learned from, None where that is not known.
+        training_bags: what it was trained on, None where that is not known.
     """
 
     method: Method
     config: ModelConfig
     contract: DataContract
-    about: Mapping[str, Any] = field(default_factory=dict)
+    training: TrainingRecord
     distances: Mapping[str, FeatureDistance] = field(default_factory=dict)
     calibration: Calibration | None = None
     validation: ValidationQuantiles | None = None
@@ -116,7 +119,7 @@ class Model(PrintsAsTable):
             progress=progress,
             device=device,
             scores=DistanceScores(self.distances) if self.distances else None,
-            about={**self.summary(), "weights_sha256": self.weights_sha256, **self._usual()},
+            provenance=self.provenance(),
             on_bad=on_bad,
         )
         if self.training_bags is not None:
@@ -124,10 +127,6 @@ class Model(PrintsAsTable):
             parts = np.array([used[name] for name in predictions.bags.bag_ids], object)
             predictions = replace(predictions, bags=replace(predictions.bags, training_parts=parts))
         return predictions if self.calibration is None else decide(predictions, self.calibration)
-
-    def _usual(self) -> dict[str, Any]:
-        """Return what predictions keep of the validation bags."""
-        return {} if self.validation is None else {VALIDATED: self.validation.model_dump(mode="json")}
 
     def check(self, bags: BagDataset) -> None:
         """Raise unless the model can take these bags.
@@ -144,17 +143,43 @@ class Model(PrintsAsTable):
                 fix="use the feature extractor that made the training bags",
             )
 
-    def summary(self) -> dict[str, Any]:
-        """Return what the model is, for a reader."""
-        return {
-            "network": self.config.network.name,
-            "method": self.config.method.name,
-            "encoder": self.config.encoder.name,
-            "options": self.config.options(),
-            "version": version("miue"),
-            "classes": list(self.contract.class_names),
-            **self.about,
-        }
+    def evaluate(
+        self,
+        bags: BagDataset | Sequence[np.ndarray | Tensor],
+        labels: LabelSequence | None = None,
+        *,
+        device: str = "auto",
+        allow_training_bags: bool = False,
+    ) -> Evaluation:
+        """Predict labelled bags and return the metrics of these predictions.
+
+        Args:
+            bags: a dataset, or arrays, as for ``predict``.
+            labels: class index of each bag, where ``bags`` are arrays.
+            device: "auto", "cpu", "gpu".
+            allow_training_bags: evaluate although the model was trained on some of these bags.
+
+        Raises:
+            DataError: the model was trained on some of these bags, or on others of their patients.
+            ModelError, ConfigError: as ``predict`` does.
+        """
+        from miue.evaluation import evaluate
+
+        return evaluate(self.predict(bags, labels, device=device), allow_training_bags=allow_training_bags)
+
+    def provenance(self) -> Provenance:
+        """Return what its predictions keep of the model."""
+        return Provenance(
+            network=self.config.network.name,
+            method=self.config.method.name,
+            encoder=self.config.encoder.name,
+            options=self.config.options(),
+            version=version("miue"),
+            classes=self.contract.class_names,
+            training=self.training,
+            weights_sha256=self.weights_sha256,
+            validation=self.validation,
+        )
 
     def tables(self) -> tuple[ResultTable]:
         """Return the parts with their options, and what they were made for."""
@@ -203,7 +228,7 @@ class Model(PrintsAsTable):
             "miue": version("miue"),
             "model": self.config.model_dump(mode="json"),
             "contract": self.contract.model_dump(mode="json"),
-            "about": dict(self.about),
+            "training": self.training.model_dump(mode="json"),
             "distances": [_saved_name(distance) for distance in self.distances.values()],
         }
         if self.calibration is not None:
@@ -245,7 +270,7 @@ class Model(PrintsAsTable):
             method.eval(),
             config,
             contract,
-            saved.about,
+            saved.training,
             distances,
             calibration,
             ValidationQuantiles.load(quantiles) if quantiles.exists() else None,
@@ -254,15 +279,23 @@ class Model(PrintsAsTable):
         )
 
 
-class SavedConfig(BaseModel):
-    """What config.json says of a model; run.json says the same of one whose training has not ended."""
+class RunConfig(BaseModel):
+    """What run.json says of a model whose training may not have ended."""
 
     model_config = ConfigDict(frozen=True)
 
     model: ModelConfig
     contract: DataContract
-    about: dict[str, Any] = Field(default_factory=dict)
     distances: tuple[str, ...] = ()
+
+
+class SavedConfig(RunConfig):
+    """What config.json says of a model."""
+
+    training: TrainingRecord
+
+
+Config = TypeVar("Config", bound=RunConfig)
 
 
 def read_config(folder: Path) -> SavedConfig:
@@ -282,13 +315,14 @@ def read_config(folder: Path) -> SavedConfig:
         )
     content = read_json(path, what="model config")
     check_format(content, item=f"model {str(folder)!r}", format_name=FORMAT, version=VERSION, fix="update miue")
-    return check_config(content, f"model config {str(path)!r}", "save the model again")
+    return check_config(SavedConfig, content, f"model config {str(path)!r}", "train the model again")
 
 
-def check_config(content: Mapping[str, Any], item: str, fix: str) -> SavedConfig:
+def check_config(kind: type[Config], content: Mapping[str, Any], item: str, fix: str) -> Config:
     """Return what a config says, after every part of it was checked.
 
     Args:
+        kind: of the config.
         content: of config.json or run.json.
         item: names it in the error.
         fix: what to do where it is damaged.
@@ -297,18 +331,14 @@ def check_config(content: Mapping[str, Any], item: str, fix: str) -> SavedConfig
         StorageError: a part is missing or of another kind.
     """
     try:
-        return SavedConfig.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
-        problem = error.errors()[0]
         raise StorageError(
-            item=item,
-            wanted="the parts that miue writes",
-            got=f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}",
-            fix=fix,
+            item=item, wanted="the parts that miue writes", got=first_problem(error), fix=fix
         ) from error
 
 
-def read_shapes(folder: Path, saved: SavedConfig, *, trust: bool = False) -> dict[str, tuple[int, ...]]:
+def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[str, tuple[int, ...]]:
     """Return the shape of every weight in model.safetensors, before memory is taken for what a config claims.
 
     Raises:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from miue.common.seeds import seed_of
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods import BatchPrediction, Method
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import UNKNOWN, Provenance
 from miue.predictions.table import PredictionTable
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
@@ -54,7 +55,7 @@ def predict(
     progress: bool = False,
     device: str = "auto",
     scores: Scorer | None = None,
-    about: Mapping[str, Any] | None = None,
+    provenance: Provenance = UNKNOWN,
     on_bad: OnBad | None = None,
 ) -> Predictions:
     """Return the predictions of ``method`` for every bag and instance.
@@ -67,7 +68,7 @@ def predict(
         progress: show a bar with the time left.
         device: "auto" for an accelerator where there is one, "cpu", "gpu", or torch's name of one.
         scores: makes further scores of bags and instances.
-        about: what made the predictions.
+        provenance: what makes the predictions.
         on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
 
     Raises:
@@ -97,7 +98,7 @@ def predict(
         _instance_table(
             bags, _concatenated([part.instances for part in parts]), _joined([p.instance_scores for p in parts])
         ),
-        {**(about or {}), "estimator": chosen},
+        provenance.model_copy(update={"estimator": chosen}),
     )
 
 

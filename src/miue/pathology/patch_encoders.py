@@ -41,13 +41,13 @@ class PatchEncoder:
     Attributes:
         name: kept in the file of features.
         encode: (n, H, W, 3) bytes → (n, D).
-        about: what else is kept in the file.
+        attributes: what else is kept in the file.
         batch: patches at once.
     """
 
     name: str
     encode: Callable[[UInt8[np.ndarray, "n H W 3"]], Float32[np.ndarray, "n D"]]
-    about: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = field(default_factory=dict)
     batch: int = 64
 
 

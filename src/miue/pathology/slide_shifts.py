@@ -16,7 +16,7 @@ from miue.common.seeds import seed_of
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import open_slide
 from miue.pathology.stain_shifts import StainShift
-from miue.pathology.tile_files import Tiles, read_about, read_tiles, write_features
+from miue.pathology.tile_files import Tiles, read_attributes, read_tiles, write_features
 from miue.pathology.tiling import Follow, Tiling, encoded_patches, states, tiles_of
 
 GAP = 4  # white pixels between the patches of a picture
@@ -40,9 +40,9 @@ class SlideShift:
     tiles: Path | Tiling
     pictures: int = 0
 
-    def about(self) -> dict[str, Any]:
+    def attributes(self) -> dict[str, Any]:
         """Return what is kept beside the features."""
-        made = {"encoder": self.encoder.name, **self.encoder.about}
+        made = {"encoder": self.encoder.name, **self.encoder.attributes}
         return {**made, "shift": self.shift.kind, "strength": self.shift.strength, **self.shift.parameters} | {
             "seed": self.seed
         }
@@ -75,7 +75,7 @@ def shift_slide(path: Path, out: Path, how: SlideShift, follow: Follow = iter) -
         features = encoded_patches(slide, tiles, how.encoder, change, follow)
     if how.pictures:
         _write_picture(out.parent / "pictures" / f"{path.stem}.png", before_and_after(*shown.patches()))
-    write_features(out, features, tiles, how.about())
+    write_features(out, features, tiles, how.attributes())
     return len(features)
 
 
@@ -85,7 +85,7 @@ def is_shifted_so(out: Path, name: str, how: SlideShift) -> bool:
     Raises:
         StorageError: it, or the tiling, cannot be read.
     """
-    of_features, of_coords = read_about(out)
+    of_features, of_coords = read_attributes(out)
     if isinstance(how.tiles, Tiling):
         tiling = how.tiles
         sides = {
@@ -93,9 +93,9 @@ def is_shifted_so(out: Path, name: str, how: SlideShift) -> bool:
             "target_magnification": tiling.magnification,
             "tissue": tiling.tissue,
         }
-        return states(of_features, how.about()) and states(of_coords, sides)
+        return states(of_features, how.attributes()) and states(of_coords, sides)
     same = np.array_equal(read_tiles(out).coords, read_tiles(_file_of(how.tiles, name)).coords)
-    return same and states(of_features, how.about())
+    return same and states(of_features, how.attributes())
 
 
 def before_and_after(
@@ -147,11 +147,11 @@ def _tiles_there(slide: Any, path: Path, how: SlideShift) -> Tiles:
 def _refuse_other_encoder(file: Path, encoder: PatchEncoder) -> None:
     """Raise where the tiling's features are of ours and of another encoder: the two could not be compared."""
     try:
-        there: Mapping[str, Any] = read_about(file)[0]
+        there: Mapping[str, Any] = read_attributes(file)[0]
     except StorageError:  # coords alone, without features
         return
     ours = "encoder_sha256" in there or there.get("encoder") == "colour-texture"
-    if ours and not states(there, {"encoder": encoder.name, **encoder.about}):
+    if ours and not states(there, {"encoder": encoder.name, **encoder.attributes}):
         raise DataError(
             item=f"features of {str(file)!r}",
             wanted=f"those of the encoder {encoder.name!r}, so that shifted ones can be compared with them",

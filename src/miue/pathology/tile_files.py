@@ -29,30 +29,30 @@ class Tiles:
         coords: top left corners in level-0 pixels.
         step: side of a patch in level-0 pixels.
         patch_px: side of the picture that is encoded.
-        about: attributes kept beside the coords.
+        attributes: of the file, kept beside the coords.
     """
 
     coords: Int64[np.ndarray, "n 2"]
     step: int
     patch_px: int
-    about: Mapping[str, Any]
+    attributes: Mapping[str, Any]
 
 
 def write_features(
-    path: Path, features: Float32[np.ndarray, "n D"], tiles: Tiles, about: Mapping[str, Any]
+    path: Path, features: Float32[np.ndarray, "n D"], tiles: Tiles, attributes: Mapping[str, Any]
 ) -> None:
-    """Write features and coords to ``path``, whole or not at all; ``about`` is kept beside the features."""
+    """Write features and coords to ``path``, whole or not at all; ``attributes`` is kept beside the features."""
     import h5py
 
     with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
         file.create_dataset("features", data=features)
         file.create_dataset("coords", data=tiles.coords)
-        file["features"].attrs.update({**about, "name": path.stem})
+        file["features"].attrs.update({**attributes, "name": path.stem})
         sides = {"patch_size": tiles.patch_px, "patch_size_level0": tiles.step}
-        file["coords"].attrs.update({**tiles.about, **sides})
+        file["coords"].attrs.update({**tiles.attributes, **sides})
 
 
-def read_about(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_attributes(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the attributes of features and of coords.
 
     Raises:
@@ -60,11 +60,11 @@ def read_about(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         DataError: these, or the coords, lie in other files.
     """
     try:
-        about, _ = read_hdf5_parts(path, ("features", "coords"))
+        attributes, _ = read_hdf5_parts(path, ("features", "coords"))
     except StorageError as error:
         wanted, fix = "a file of features as this command writes it", "remove it, or pass --overwrite"
         raise StorageError(item=error.item, wanted=wanted, got=error.got, fix=fix) from error
-    return about["features"], about["coords"]
+    return attributes["features"], attributes["coords"]
 
 
 def read_tiles(path: Path) -> Tiles:
@@ -79,24 +79,28 @@ def read_tiles(path: Path) -> Tiles:
         raise _no_coords(path, f"coords of shape {found.shape}")
     if found.dtype.kind not in "iu":
         raise _no_coords(path, f"coords of {found.dtype}")
-    coords, about = found.astype(np.int64), every["coords"]
+    coords, attributes = found.astype(np.int64), every["coords"]
     try:
-        side = int(about["patch_size"])
-        step = int(about["patch_size_level0"]) if "patch_size_level0" in about else _clam_step(about, side)
+        side = int(attributes["patch_size"])
+        step = (
+            int(attributes["patch_size_level0"])
+            if "patch_size_level0" in attributes
+            else _clam_step(attributes, side)
+        )
     except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise DataError(
             item=f"coords of {str(path)!r}",
             wanted="the attributes patch_size and patch_size_level0 (or CLAM's downsample)",
-            got=f"{', '.join(about) or 'none'}",
+            got=f"{', '.join(attributes) or 'none'}",
             fix="cut the slide anew, without --tiles",
         ) from error
     if coords.min() < 0 or not 0 < side <= 1 << 14 or not 0 < step <= 1 << 16:
         raise _no_coords(path, f"a patch at {coords.min(0)}, sides {side} and {step}")
-    return Tiles(coords, step, side, about)
+    return Tiles(coords, step, side, attributes)
 
 
-def _clam_step(about: Mapping[str, Any], side: int) -> int:
-    return round(side * float(np.ravel(about["downsample"])[0]))
+def _clam_step(attributes: Mapping[str, Any], side: int) -> int:
+    return round(side * float(np.ravel(attributes["downsample"])[0]))
 
 
 def _no_coords(path: Path, got: str) -> DataError:

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float32, Int64, UInt8
 from miue.common.errors import ConfigError, DataError, lacking
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import microns_per_pixel, open_slide, thumbnail
-from miue.pathology.tile_files import Tiles, read_about, write_features
+from miue.pathology.tile_files import Tiles, read_attributes, write_features
 
 LONGEST = 2048  # pixels of the longer side of the picture in which tissue is sought
 LEAST_SATURATION = 0.05  # a slide of glass alone has noise, which Otsu's threshold would split in two
@@ -74,7 +74,7 @@ def tiles_of(slide: Any, path: Path, tiling: Tiling) -> Tiles:
             f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
             "look at the slide; lower --tissue or --patch-px, or pass --skip-bad",
         )
-    about = {
+    attributes = {
         "level0_magnification": of_slide,
         "target_magnification": tiling.magnification,
         "overlap": 0,
@@ -83,7 +83,7 @@ def tiles_of(slide: Any, path: Path, tiling: Tiling) -> Tiles:
         "name": path.stem,
         "tissue": tiling.tissue,
     }
-    return Tiles(coords, step, tiling.patch_px, about)
+    return Tiles(coords, step, tiling.patch_px, attributes)
 
 
 def encoded_patches(
@@ -126,7 +126,7 @@ def tile_slide(path: Path, out: Path, tiling: Tiling, encoder: PatchEncoder, fol
     with open_slide(path) as slide:
         tiles = tiles_of(slide, path, tiling)
         features = encoded_patches(slide, tiles, encoder, follow=follow)
-    write_features(out, features, tiles, {"encoder": encoder.name, **encoder.about})
+    write_features(out, features, tiles, {"encoder": encoder.name, **encoder.attributes})
     return len(features)
 
 
@@ -206,9 +206,9 @@ def matches(out: Path, tiling: Tiling, encoder: PatchEncoder) -> bool:
     Raises:
         StorageError: it cannot be read.
     """
-    of_features, of_coords = read_about(out)
+    of_features, of_coords = read_attributes(out)
     asked = {"patch_size": tiling.patch_px, "target_magnification": tiling.magnification, "tissue": tiling.tissue}
-    wanted = {"encoder": encoder.name, **encoder.about}
+    wanted = {"encoder": encoder.name, **encoder.attributes}
     return states(of_coords, asked) and states(of_features, wanted)
 
 

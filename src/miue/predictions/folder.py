@@ -16,18 +16,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float64
+from pydantic import ValidationError
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
-from miue.common.errors import DataError, StorageError, missing_column
+from miue.common.errors import DataError, StorageError, first_problem, missing_column
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import read_columns, write_table
@@ -35,6 +36,7 @@ from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribu
 from miue.distributions.measures import MEASURES, compute_measures
 from miue.predictions.decisions import Decisions, calibrated_columns, label_sets_of
 from miue.predictions.patients import by_patient
+from miue.predictions.provenance import UNKNOWN, Provenance
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 FORMAT = "miue-predictions"
@@ -50,12 +52,12 @@ class Predictions(PrintsAsTable):
     Attributes:
         bags: one item per bag.
         instances: one item per instance, or None where there are none.
-        about: what made them, for a reader.
+        provenance: what made them.
     """
 
     bags: PredictionTable
     instances: PredictionTable | None
-    about: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Provenance = UNKNOWN
 
     def by_patient(self) -> PredictionTable | None:
         """Return one prediction per patient, None where no patient has several bags."""
@@ -97,7 +99,7 @@ class Predictions(PrintsAsTable):
                 "version": VERSION,
                 **_sizes(self),
                 "columns": {name: measure.describes for name, measure in MEASURES.items()},
-                "about": dict(self.about),
+                "provenance": self.provenance.to_json(),
             }
             write_json(folder / "predictions.json", summary)
 
@@ -132,20 +134,21 @@ def read_predictions(path: Path | str) -> Predictions:
     item, fix = f"predictions {str(folder)!r}", "put back the tables that were written with it, or predict again"
     again = "update miue, or predict again"
     check_format(summary, item=item, format_name=FORMAT, version=VERSION, fix=again)
-    about = summary.get("about", {})
-    if not isinstance(about, dict):
-        raise StorageError(item=item, wanted="about, an object, in predictions.json", got=repr(about), fix=again)
+    try:
+        provenance = Provenance.model_validate(summary.get("provenance"))
+    except ValidationError as error:
+        wanted = "provenance in predictions.json, as miue writes it"
+        raise StorageError(item=item, wanted=wanted, got=first_problem(error), fix="predict again") from error
     if instances is None and summary.get("instances", 0) != 0:
         wanted = f"a table of {summary['instances']} instances, as predictions.json says"
         raise DataError(item=item, wanted=wanted, got="none", fix=fix)
-    predictions = read_tables(folder / "bags.csv", instances, about)
+    predictions = read_tables(folder / "bags.csv", instances, provenance)
     for key, read in _sizes(predictions).items():
         if summary.get(key) != read:
             wanted = f"{key} {summary.get(key)}, as predictions.json says"
             raise DataError(item=item, wanted=wanted, got=f"{read} in the tables", fix=fix)
-    classes, count = about.get("classes"), predictions.bags.distribution.num_classes
-    named = isinstance(classes, list) and all(isinstance(name, str) for name in classes)
-    if classes is not None and not (named and len(classes) == count):
+    classes, count = provenance.classes, predictions.bags.distribution.num_classes
+    if classes and len(classes) != count:
         wanted = f"names of {count} classes, as there are in the tables, under classes in predictions.json"
         raise DataError(item=item, wanted=wanted, got=repr(classes), fix=fix)
     return predictions
@@ -161,7 +164,7 @@ def _sizes(predictions: Predictions) -> dict[str, Any]:
 
 
 def read_tables(
-    bags: Path | str, instances: Path | str | None = None, about: Mapping[str, Any] | None = None
+    bags: Path | str, instances: Path | str | None = None, provenance: Provenance = UNKNOWN
 ) -> Predictions:
     """Read predictions from their tables, from this or any other tool (CSV, plain or gzipped).
 
@@ -179,7 +182,7 @@ def read_tables(
             fix="keep one of them",
         )
     if instances is None:
-        return Predictions(of_bags, None, dict(about or {}))
+        return Predictions(of_bags, None, provenance)
     of_instances = read_table(instances)
     strangers = np.setdiff1d(of_instances.bag_ids.astype(str), names)
     if len(strangers):
@@ -189,7 +192,7 @@ def read_tables(
             got=f"{len(strangers)} bags that it does not",
             fix="add these bags, or drop their instances",
         )
-    return Predictions(of_bags, of_instances, dict(about or {}))
+    return Predictions(of_bags, of_instances, provenance)
 
 
 def read_table(path: Path | str) -> PredictionTable:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from miue.common.errors import StorageError
+from miue.common.errors import StorageError, first_problem
 from miue.common.files import check_format, read_json, write_json
 from miue.predictions.table import PredictionTable
 
 FORMAT = "miue-validation"
 VERSION = 1
 FILE = "validation.json"
-KEY = "validation"
-"""Where predictions keep the quantiles of the model that made them."""
 
 SHARES = (0.0, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 1.0)
 
@@ -83,7 +79,7 @@ class ValidationQuantiles(BaseModel):
             StorageError: it cannot be written.
         """
         content = {"format": FORMAT, "version": VERSION, "miue": version("miue")}
-        write_json(path, {**content, KEY: self.model_dump(mode="json")})
+        write_json(path, {**content, "validation": self.model_dump(mode="json")})
 
     @classmethod
     def load(cls, path: Path) -> ValidationQuantiles:
@@ -96,22 +92,14 @@ class ValidationQuantiles(BaseModel):
         item = f"validation quantiles {str(path)!r}"
         check_format(content, item=item, format_name=FORMAT, version=VERSION, fix="update miue, or train again")
         try:
-            return cls.model_validate(content.get(KEY))
+            return cls.model_validate(content.get("validation"))
         except ValidationError as error:
             raise StorageError(
                 item=item,
                 wanted="the parts that miue writes",
-                got=str(error.errors()[0]["msg"]),
+                got=first_problem(error),
                 fix="save the model again, or remove the file: only work lists read it",
             ) from error
-
-
-def quantiles_kept_by(about: Mapping[str, Any]) -> ValidationQuantiles | None:
-    """Return the quantiles that predictions carry of the model that made them; None where they carry none."""
-    try:
-        return ValidationQuantiles.model_validate(about.get(KEY))
-    except ValidationError:  # none, or not as this version writes it
-        return None
 
 
 def _quantiles(values: np.ndarray) -> tuple[float, ...]:

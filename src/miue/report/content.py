@@ -9,15 +9,19 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.ood_flags import OodFlags
-from miue.calibration.dataset_shift import KEY, shift_of
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.report.decisions_table import decision_columns
 from miue.report.details import Instances
 from miue.report.runs import Comparison, Run
 from miue.report.summaries import described_measures, level_summary, packed
 
-CALLED = {"bags": "data", "weights_sha256": "weights (SHA-256)", "settings": "settings of training"}
-TOLD_ELSEWHERE = ("classes", "calibration", "validation", KEY)
+CALLED = {
+    "bags": "data",
+    "weights_sha256": "weights (SHA-256)",
+    "settings": "settings of training",
+    "without_distances": "without distances",
+}
+SHOWN_ELSEWHERE = ("classes", "calibration", "validation", "dataset_shift")
 LEVELS = ("bags", "instances")
 Levels = Mapping[str, Sequence[LevelEvaluation | None]]
 
@@ -105,15 +109,15 @@ def _by_class(labels: Int64[np.ndarray, "b"], names: Sequence[str], before: str)
 
 
 def facts_of(run: Run) -> dict[str, str]:
-    """Return what a run says of itself."""
-    bags, instances, about = run.predictions.bags, run.predictions.instances, run.predictions.about
-    shift = shift_of(run.predictions)
+    """Return what is known of a run."""
+    bags, instances = run.predictions.bags, run.predictions.instances
+    facts, shift = run.predictions.provenance.facts(), run.predictions.provenance.dataset_shift
     return {
         "read from": run.source,
         "distribution": type(bags.distribution).__name__,
         "bags": f"{len(bags):,}",
         "instances": f"{len(instances):,}" if instances else "—, none predicted",
-        **{CALLED.get(key, str(key)): _readable(about[key]) for key in about if key not in TOLD_ELSEWHERE},
+        **{CALLED.get(name, name): _readable(one) for name, one in facts.items() if name not in SHOWN_ELSEWHERE},
         **({} if shift is None else {"bags together": str(shift)}),
     }
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
+from miue.calibration import Calibration, applied_calibration
 from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
 from miue.evaluation.metrics import Metric
 from miue.report.metrics_table import Cell, MetricsTable, footnote
@@ -39,7 +40,7 @@ class DecisionsTable:
 
     Attributes:
         table: one row for each run.
-        promises: (run, what its calibration promises), where the predictions tell.
+        promises: (run, what its calibration promises), where the predictions say it.
     """
 
     table: MetricsTable
@@ -63,33 +64,29 @@ def decisions_table(runs: Sequence[Run]) -> DecisionsTable | None:
         cells = [_cell(table, key, one) for key in NAMES]
         cells += [_share(table, one.found.get(name, nothing)) for name in sets]
         table.rows.append((run.title, cells, False))
-    promises = [(run.title, promised(run.predictions.about.get("calibration"))) for run, _ in found]
-    return DecisionsTable(table, [(title, told) for title, told in promises if told])
+    promises = [(run.title, promised(applied_calibration(run.predictions.provenance))) for run, _ in found]
+    return DecisionsTable(table, [(title, texts) for title, texts in promises if texts])
 
 
-def promised(calibration: Any) -> list[str]:
+def promised(calibration: Calibration | None) -> list[str]:
     """Return what a calibration promises, a sentence for each of its rules; nothing where it is not known."""
-    if not isinstance(calibration, Mapping):
+    if calibration is None:
         return []
-    told = []
-    referral, sets, alarms = (calibration.get(part) or {} for part in ("referral", "label_sets", "false_alarms"))
-    try:
-        if referral:
-            refused = "; no threshold passed its tests, so that every bag is referred"
-            told.append(
-                f"error among the kept at most {referral['max_error']:g}, at confidence {referral['confidence']:g}"
-                + (refused if referral.get("refused") else "")
-            )
-        if sets:
-            of = "of each class" if sets["per_class"] else "over all bags"
-            told.append(f"label missing from its set at most {sets['error']:g} of the time, {of}")
-        if alarms:
-            sure = "on average" if alarms["confidence"] is None else f"at confidence {alarms['confidence']:g}"
-            told.append(f"false alarms at most {alarms['rate']:g}, {sure}")
-        caveat = (calibration.get("about") or {}).get("caveat")
-    except (KeyError, TypeError, ValueError, AttributeError):  # not as this version writes it
-        return []
-    return [*told, *([f"but {caveat}"] if caveat else [])]
+    texts = []
+    referral, sets, alarms = calibration.referral, calibration.label_sets, calibration.false_alarms
+    if referral is not None:
+        refused = "; no threshold passed its tests, so that every bag is referred" if referral.refused else ""
+        texts.append(
+            f"error among the kept at most {referral.max_error:g}, at confidence {referral.confidence:g}{refused}"
+        )
+    if sets is not None:
+        of = "of each class" if sets.per_class else "over all bags"
+        texts.append(f"label missing from its set at most {sets.error:g} of the time, {of}")
+    if alarms is not None:
+        sure = "on average" if alarms.confidence is None else f"at confidence {alarms.confidence:g}"
+        texts.append(f"false alarms at most {alarms.rate:g}, {sure}")
+    caveat = calibration.made_from.caveat
+    return [*texts, *([f"but {caveat}"] if caveat else [])]
 
 
 def decision_columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any] | None:

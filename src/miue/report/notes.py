@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from miue.bags.ood_flags import OodFlags
-from miue.calibration.dataset_shift import shift_of
 from miue.predictions.folder import Predictions
 
 
@@ -20,7 +19,7 @@ def notes_on_content(runs: Sequence[tuple[str, Predictions]]) -> list[str]:
         )
     notes += _notes_on_flags(OodFlags.concatenate([one.bags.is_ood for _, one in runs]))
     for title, predictions in runs:
-        shift = shift_of(predictions)
+        shift = predictions.provenance.dataset_shift
         if shift:
             notes.append(f"{title}: {shift}. What its calibration promises, it promises for bags like its own.")
         table = predictions.instances

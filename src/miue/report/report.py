@@ -15,6 +15,7 @@ from miue.evaluation.bootstrap import Step, bootstrap_intervals, patients_by_bag
 from miue.evaluation.evaluate import evaluate_level
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import UNKNOWN
 from miue.predictions.table import PredictionTable
 from miue.report.content import LEVELS, Levels, facts_of, overview, page_content
 from miue.report.decisions_table import decisions_table
@@ -99,7 +100,7 @@ def write_report(
         "notes": comparison.notes,
         "runs": [{"title": r.title, "facts": f} for r, f in zip(comparison.runs, facts, strict=True)],
         "facts": list(dict.fromkeys(name for one in facts for name in one)),
-        "silent": [run.title for run in comparison.runs if not run.predictions.about],
+        "silent": [run.title for run in comparison.runs if run.predictions.provenance == UNKNOWN],
         "overview": overview(comparison, inside.instances if inside else None),
         "decisions": decisions_table(comparison.shared),
         "tables": _metrics_tables(comparison.shared, levels, resampling, track),

@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.calibration.dataset_shift import KEY
 from miue.common.errors import DataError
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
 from miue.report.notes import notes_on_content
 
-# What stands in the predictions of one training and is not of the method
+# What is of one training and its predictions, and not of the method
 OF_ONE_TRAINING = {
     "seed",
     "epochs",
     "best_epoch",
     "criterion",
     "version",
-    "store",
     "bags",
     "split",
     "weights_sha256",
     "calibration",
     "validation",
-    KEY,
+    "dataset_shift",
 }
 
 
@@ -88,10 +86,10 @@ def named_runs(found: Sequence[tuple[str, Predictions]], names: Sequence[str] = 
     twice under one name, or where something else differs.
     """
     sources = [source for source, _ in found]
-    titles = list(names) or [_made_by(p.about) or source for source, p in found]
-    seeds = ["" if p.about.get("seed") is None else str(p.about["seed"]) for _, p in found]
+    titles = list(names) or [_made_by(p.provenance) or source for source, p in found]
+    seeds = ["" if p.provenance.seed is None else str(p.provenance.seed) for _, p in found]
     if not names:
-        kinds = [(t, _what_stays(p.about)) for t, (_, p) in zip(titles, found, strict=True)]
+        kinds = [(t, _what_stays(p.provenance)) for t, (_, p) in zip(titles, found, strict=True)]
         of_title: dict[str, set[str]] = {}
         for title, kind in kinds:
             of_title.setdefault(title, set()).add(kind)
@@ -111,14 +109,14 @@ def named_runs(found: Sequence[tuple[str, Predictions]], names: Sequence[str] = 
     return tuple(Run(t, s, f[0], f[1]) for t, s, f in zip(titles, seeds, found, strict=True))
 
 
-def _made_by(about: Mapping[str, Any]) -> str:
-    options = about.get("options")
-    changed = [f"{key}={value}" for key, value in options.items()] if isinstance(options, Mapping) else []
-    return ", ".join([" ".join(str(about[key]) for key in ("network", "method") if about.get(key)), *changed])
+def _made_by(provenance: Provenance) -> str:
+    changed = [f"{key}={value}" for key, value in (provenance.options or {}).items()]
+    return ", ".join([" ".join(filter(None, (provenance.network, provenance.method))), *changed])
 
 
-def _what_stays(about: Mapping[str, Any]) -> str:
-    return str(sorted((key, str(value)) for key, value in about.items() if key not in OF_ONE_TRAINING))
+def _what_stays(provenance: Provenance) -> str:
+    facts = provenance.facts().items()
+    return str(sorted((name, str(value)) for name, value in facts if name not in OF_ONE_TRAINING))
 
 
 def compare(runs: Sequence[Run], class_names: Sequence[str] = ()) -> Comparison:
@@ -165,7 +163,8 @@ def _class_names(runs: Sequence[Run], given: Sequence[str]) -> tuple[str, ...]:
                 got=f"{table.distribution.num_classes}",
                 fix="report predictions of the same classes together, the others by themselves",
             )
-    named = [(run, tuple(map(str, run.predictions.about["classes"]))) for run in runs if _has_names(run, count)]
+    named = [(run, run.predictions.provenance.classes) for run in runs]
+    named = [(run, names) for run, names in named if len(names) == count]
     for run, names in named:
         if names != named[0][1]:
             raise DataError(
@@ -177,11 +176,6 @@ def _class_names(runs: Sequence[Run], given: Sequence[str]) -> tuple[str, ...]:
     if len(given) == count and not named:
         return tuple(given)
     return named[0][1] if named else tuple(f"class {c}" for c in range(count))
-
-
-def _has_names(run: Run, count: int) -> bool:
-    names = run.predictions.about.get("classes")
-    return isinstance(names, list) and len(names) == count
 
 
 def _rows_of(table: PredictionTable, bag_ids: np.ndarray) -> Int64[np.ndarray, "B"]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from miue.calibration import applied_calibration
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.errors import ConfigError
 from miue.common.escapes import escape_formula
@@ -18,7 +19,6 @@ from miue.common.tables import write_rows
 from miue.pathology.export.patches import class_names
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
-from miue.predictions.validation_quantiles import quantiles_kept_by
 
 FLAGGED, REFERRED = "called out of distribution", "referred"
 BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few patches"
@@ -189,20 +189,20 @@ def _judge(predictions: Predictions, limits: Limits) -> Judgement:
 
 
 def _deciding(predictions: Predictions) -> list[str]:
-    """Return the reasons that a calibration decided on; both where decisions are there and no rules are told."""
+    """Return the reasons that a calibration decided on; both where there are decisions and no rules."""
     if predictions.bags.decisions is None:
         return []
-    rules = predictions.about.get("calibration")
-    if not isinstance(rules, Mapping):
+    rules = applied_calibration(predictions.provenance)
+    if rules is None:
         return [FLAGGED, REFERRED]
-    return [name for name, part in ((FLAGGED, "false_alarms"), (REFERRED, "referral")) if rules.get(part)]
+    return [name for name, part in ((FLAGGED, rules.false_alarms), (REFERRED, rules.referral)) if part is not None]
 
 
 def _by_limits(predictions: Predictions, limits: Limits) -> Judgement:
     """Return what limits say that are given, or that the validation bags of the model set."""
     table = predictions.bags
     values, most = table.uncertainties(), table.probabilities.max(1)
-    usual = quantiles_kept_by(predictions.about)
+    usual = predictions.provenance.validation
     whose = "" if usual is None else f"quantile of the {usual.bags:,} validation bags"
     said = f"the {limits.quantile:.4g} {whose}"
     unknown = "no limit was given, and the predictions do not say what the model was validated on"
@@ -275,10 +275,9 @@ def _distance_name(table: PredictionTable) -> str | None:
 def _ood_score(predictions: Predictions) -> str:
     """Return what orders slides: the calibrated out-of-distribution score, else a distance, else vacuity."""
     known = predictions.bags.uncertainties()
-    rules = predictions.about.get("calibration")
-    alarms = rules.get("false_alarms") if isinstance(rules, Mapping) else None
-    calibrated = alarms.get("score") if isinstance(alarms, Mapping) else None
-    wanted = (calibrated, _distance_name(predictions.bags), *PREFERRED_SCORES)
+    rules = applied_calibration(predictions.provenance)
+    alarms = None if rules is None else rules.false_alarms
+    wanted = (alarms and alarms.score, _distance_name(predictions.bags), *PREFERRED_SCORES)
     return next(str(name) for name in wanted if name in known)
 
 

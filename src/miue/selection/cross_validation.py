@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,11 @@ from miue.common.tables import write_rows
 from miue.evaluation import evaluate
 from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
-from miue.model.feature_scores import DistanceLike, find_distance
-from miue.model.options import Option
-from miue.model.part import PartLike, find_part
+from miue.model.recipe import Recipe
 from miue.predictions.folder import read_predictions
+from miue.training.fit import Run
 from miue.training.run_folder import changed_setting, changes
-from miue.training.train import DEFAULT_DISTANCES, train
+from miue.training.train import train_recipe
 
 CONFIDENCE = 0.95
 SHOWN = 7  # metrics in print
@@ -39,6 +38,7 @@ INTERVALS = (
     "The interval is that of the mean over folds, widened because folds share training bags (corrected resampled "
     "t); with one fold it is over seeds alone."
 )
+DEFAULT = Recipe()
 
 
 class _Metric(TypedDict):
@@ -51,19 +51,6 @@ class _Metric(TypedDict):
 
 _METRICS = TypeAdapter(list[_Metric])
 UNBOUNDED = ("nll", "brier")  # every other metric is a share; the interval ends where a metric's range does
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """What each run trains: the arguments of ``miue.train`` that are the same for all."""
-
-    network: PartLike = "attention"
-    method: PartLike = "mirel"
-    encoder: PartLike = "auto"
-    options: Mapping[str, Option] | None = None
-    settings: Mapping[str, Any] | None = None
-    distances: Sequence[DistanceLike] = DEFAULT_DISTANCES
-    device: str = "auto"
 
 
 @dataclass(frozen=True)
@@ -140,9 +127,10 @@ def cross_validate(
     splits: Splits,
     seeds: Sequence[int],
     out: Path | str,
-    recipe: Recipe = Recipe(),
+    recipe: Recipe = DEFAULT,
     *,
     jobs: int = 1,
+    device: str = "auto",
     progress: bool = True,
 ) -> Summaries:
     """Train on every fold with every seed, evaluate on its test bags, and return mean, deviation and interval.
@@ -157,6 +145,7 @@ def cross_validate(
         out: folder, new or of the same cross-validation.
         recipe: what is trained.
         jobs: runs at a time, in processes of their own.
+        device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
         progress: show a bar with the time left.
 
     Raises:
@@ -173,14 +162,14 @@ def cross_validate(
             got="none",
             fix="label bags that are tested on (--labels TABLE); cross-validation counts how often they are right",
         )
-    torch_device(recipe.device)
+    torch_device(device)
     with locked(out):
-        _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": _plain(recipe)})
+        _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": recipe.to_json()})
         write_splits(out / "splits.csv", splits, bags)
         todo = [(k, seed) for seed in seeds for k in range(len(folds)) if not _evaluation(out, k, seed).exists()]
         with bar("runs", shown=progress) as shown:
             task = shown.add_task("cross-validating", total=len(todo))
-            for _ in _run_all(folds, todo, out, recipe, jobs):
+            for _ in _run_all(folds, todo, out, recipe, jobs, device):
                 shown.advance(task)
         values = [value for seed in seeds for k in range(len(folds)) for value in _values(out, k, seed)]
         _write(out / "runs.csv", values)
@@ -245,37 +234,31 @@ def is_share(metric: str) -> bool:
 
 
 def _run_all(
-    folds: Sequence[BagDataset], todo: Sequence[tuple[int, int]], out: Path, recipe: Recipe, jobs: int
+    folds: Sequence[BagDataset],
+    todo: Sequence[tuple[int, int]],
+    out: Path,
+    recipe: Recipe,
+    jobs: int,
+    device: str,
 ) -> Iterator[None]:
     """Do every run, several at a time; each writes its own folder."""
     if jobs == 1 or len(todo) < 2:
         for k, seed in todo:
-            _run(folds[k], k, seed, out, recipe)
+            _run(folds[k], k, seed, out, recipe, device)
             yield
         return
     from joblib import Parallel, delayed
 
-    work = (delayed(_run)(folds[k], k, seed, out, recipe) for k, seed in todo)
+    work = (delayed(_run)(folds[k], k, seed, out, recipe, device) for k, seed in todo)
     yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(work)
 
 
-def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe) -> None:
+def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe, device: str) -> None:
     folder = out / f"fold_{fold}" / f"seed_{seed}"
     remove_temporaries(folder)
-    model = train(
-        bags,
-        network=recipe.network,
-        method=recipe.method,
-        encoder=recipe.encoder,
-        options=recipe.options,
-        distances=recipe.distances,
-        settings={**(recipe.settings or {}), "seed": seed},
-        out=folder / "run",
-        if_exists="resume",
-        progress=False,
-        device=recipe.device,
-    )
-    predictions = model.predict(bags.split("test"), device=recipe.device)
+    run = Run(folder / "run", progress=False, accelerator=device)
+    model = train_recipe(recipe.with_seed(seed), bags, run, if_exists="resume")
+    predictions = model.predict(bags.split("test"), device=device)
     predictions.save(folder / "predictions", overwrite=True)
     found = evaluate(read_predictions(folder / "predictions"))
     rows = [{"level": level, "metric": name, "value": metric.value} for level, name, metric in found.metrics()]
@@ -316,20 +299,6 @@ def _open(out: Path, description: dict[str, Any]) -> None:
 
 def _digest(folds: Sequence[BagDataset]) -> str:
     return hashlib.sha256("\n".join(" ".join(fold.splits) for fold in folds).encode()).hexdigest()[:16]
-
-
-def _plain(recipe: Recipe) -> dict[str, Any]:
-    parts = {"network": recipe.network, "method": recipe.method}
-    if recipe.encoder != "auto":
-        parts["encoder"] = recipe.encoder
-    found = {kind: find_part(kind, part) for kind, part in parts.items()}
-    return {
-        "encoder": "auto",
-        **{kind: part.import_path or part.name for kind, part in found.items()},
-        "distances": [find_distance(distance).name for distance in recipe.distances],
-        "options": dict(recipe.options or {}),
-        "settings": dict(recipe.settings or {}),
-    }
 
 
 def _test_share(folds: Sequence[BagDataset]) -> float:

@@ -17,14 +17,16 @@ from miue.bags.dataset import BagDataset
 from miue.bags.drawing import hold_out
 from miue.bags.rows import GroupedRows, row_count
 from miue.common.errors import ConfigError, DataError
-from miue.model.config import TrainingConfig, training_config
+from miue.model.config import TrainingConfig
 from miue.model.feature_scores import DistanceLike
 from miue.model.model import Model
 from miue.model.options import Option
 from miue.model.part import PartLike
+from miue.model.recipe import DEFAULT_DISTANCES, Recipe
 from miue.predictions.folder import Predictions
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
-from miue.training.train import DEFAULT_DISTANCES, train
+from miue.training.fit import Run
+from miue.training.train import train_recipe
 
 SETTINGS = tuple(name for name in TrainingConfig.model_fields if name != "seed")
 """Parameters that are fields of ``TrainingConfig``."""
@@ -158,28 +160,20 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
             class_names=[str(name) for name in self.classes_[order]],
         )
         self.n_features_in_ = int(np.prod(dataset.instance_shape))
+        parts = (self.network, self.method, self.encoder)
         settings = {name: _plain(getattr(self, name)) for name in SETTINGS} | {"seed": self._seed()}
+        recipe = Recipe(*parts, self.options or {}, tuple(self.distances), settings)
         learning, validation = dataset, None
-        fraction = training_config(settings).validation_fraction
+        fraction = recipe.training_config.validation_fraction
         if groups is not None and fraction:
             of_bags = np.asarray(groups) if rows is None else rows.one_of_each(np.asarray(groups), "groups")
             if of_bags.shape != (len(dataset),):
                 raise row_count("groups", f"one for each of {len(dataset)} bags", f"shape {of_bags.shape}")
             kept, held_out = hold_out(dataset.labels.values, fraction, settings["seed"], groups=of_bags)
             learning, validation = dataset.subset(kept), dataset.subset(held_out)
-        self.model_: Model = train(
-            learning,
-            validation=validation,
-            network=self.network,
-            method=self.method,
-            encoder=self.encoder,
-            options=self.options,
-            distances=tuple(self.distances),
-            settings=settings,
-            progress=bool(self.verbose),
-            device=self.device,
-        )
-        self.n_iter_ = int(self.model_.about["epochs"])
+        run = Run(progress=bool(self.verbose), accelerator=self.device)
+        self.model_: Model = train_recipe(recipe, learning, run, validation=validation)
+        self.n_iter_ = self.model_.training.epochs
         return self
 
     def predict(self, X: Any, *, bag_ids: Any = None) -> Shaped[np.ndarray, "B"]:

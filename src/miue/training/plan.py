@@ -1,8 +1,8 @@
-"""What a training learns from and with, settled before it begins."""
+"""What is trained on which bags, settled before training begins."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,64 +14,49 @@ from miue.bags.drawing import group_by_patient, hold_out
 from miue.bags.fingerprint import fingerprint
 from miue.common.errors import DataError
 from miue.io.splits.splits import Splits, check_patients
-from miue.model.config import (
-    DataContract,
-    ModelConfig,
-    TrainingConfig,
-    check_saveable,
-    model_config,
-    training_config,
-)
-from miue.model.feature_scores import DistanceLike, check_saveable_distances, find_distance, part_of_distance
+from miue.model.config import DataContract, ModelConfig, TrainingConfig, check_saveable
+from miue.model.feature_scores import check_saveable_distances, find_distance, part_of_distance
 from miue.model.options import Option
-from miue.model.part import PartLike
-
-SAMPLED_BAGS = 100
+from miue.model.recipe import Recipe
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides what a training learns; where no bags are held out, ``validation`` is ``train``."""
+    """All that decides what is trained; where no bags are held out, ``validation`` is ``train``."""
 
+    recipe: Recipe
     train: BagDataset
     validation: BagDataset
-    what: ModelConfig
-    how: TrainingConfig
+    model_config: ModelConfig
     contract: DataContract
-    distances: tuple[DistanceLike, ...]
-    trainer_options: Mapping[str, Option]
 
     @classmethod
-    def of(
-        cls,
-        dataset: BagDataset,
-        validation: BagDataset | None,
-        network: PartLike,
-        method: PartLike,
-        encoder: PartLike,
-        options: Mapping[str, Option],
-        distances: Sequence[DistanceLike],
-        settings: Mapping[str, Any],
-        trainer_options: Mapping[str, Option],
-    ) -> Plan:
-        """Return the plan that names, options and settings describe."""
-        how = training_config(settings)
-        training_bags, validation_bags = training_sets(dataset, validation, how)
-        shape = dataset.instance_shape
-        what = model_config(network=network, method=method, encoder=encoder, instance_shape=shape, options=options)
-        names = dataset.class_names or tuple(str(c) for c in range(dataset.num_classes))
-        contract = DataContract(instance_shape=shape, class_names=names)
-        return cls(training_bags, validation_bags, what, how, contract, tuple(distances), trainer_options)
+    def of(cls, recipe: Recipe, dataset: BagDataset, validation: BagDataset | None = None) -> Plan:
+        """Return what the recipe makes of these bags.
 
-    def description(self) -> dict[str, Any]:
+        Raises:
+            ConfigError: a name, option or setting that does not exist.
+            DataError: bags that cannot be trained on.
+        """
+        training_bags, validation_bags = training_sets(dataset, validation, recipe.training_config)
+        names = dataset.class_names or tuple(str(c) for c in range(dataset.num_classes))
+        contract = DataContract(instance_shape=dataset.instance_shape, class_names=names)
+        return cls(recipe, training_bags, validation_bags, recipe.model_config(dataset.instance_shape), contract)
+
+    @property
+    def training_config(self) -> TrainingConfig:
+        """How the model is trained."""
+        return self.recipe.training_config
+
+    def description(self, trainer_options: Mapping[str, Option]) -> dict[str, Any]:
         """Return all that must be the same for a run to be resumed."""
         training_bags, validation_bags = self.fingerprints
         return {
-            "model": self.what.model_dump(mode="json"),
-            "training": self.how.model_dump(mode="json"),
-            "trainer": dict(self.trainer_options),
+            "model": self.model_config.model_dump(mode="json"),
+            "training": self.training_config.model_dump(mode="json"),
+            "trainer": dict(trainer_options),
             "contract": self.contract.model_dump(mode="json"),
-            "distances": [find_distance(distance).name for distance in self.distances],
+            "distances": [find_distance(distance).name for distance in self.recipe.distances],
             "training_bags": training_bags,
             "validation_bags": validation_bags,
         }
@@ -79,7 +64,7 @@ class Plan:
     @property
     def is_own(self) -> bool:
         """Whether all parts are of miue, so that loading what is saved of them needs no trust."""
-        return self.what.is_own and all(part_of_distance(distance).is_own for distance in self.distances)
+        return self.model_config.is_own and all(part_of_distance(one).is_own for one in self.recipe.distances)
 
     def check_saveable(self) -> None:
         """Raise unless another process can build the model again.
@@ -87,8 +72,8 @@ class Plan:
         Raises:
             ConfigError: a part without an import path, or a module that cannot be built again.
         """
-        check_saveable(self.what, self.contract)
-        check_saveable_distances(self.distances)
+        check_saveable(self.model_config, self.contract)
+        check_saveable_distances(self.recipe.distances)
 
     @property
     def holds_out(self) -> bool:
@@ -105,16 +90,16 @@ class Plan:
 
     @cached_property
     def fingerprints(self) -> tuple[str, str]:
-        """Return what tells training and validation bags from others."""
+        """Return what identifies training and validation bags."""
         return fingerprint(self.train), fingerprint(self.validation)
 
 
 def training_sets(
     dataset: BagDataset, validation: BagDataset | None, config: TrainingConfig
 ) -> tuple[BagDataset, BagDataset]:
-    """Return training and validation bags: as given, by split, or a stratified share of whole patients held out.
+    """Return training and validation bags: as passed, by split, or a stratified share of whole patients held out.
 
-    Where none is to be held out, both are the same: the training bags tell by themselves when training stops.
+    Where none is to be held out, both are the same: training stops by the training bags.
 
     Raises:
         DataError: splits without one to train on, a patient in two, a bag without a label or out of distribution,
@@ -154,13 +139,13 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
             got=f"none for {len(missing)} of {len(bags)} bags",
             fix="give a table of labels with --labels, or leave these bags out",
         )
-    foreign = [name for name, is_out in zip(bags.ids, bags.is_ood.out_of_distribution, strict=True) if is_out]
-    if foreign:
+    outside = [name for name, is_out in zip(bags.ids, bags.is_ood.out_of_distribution, strict=True) if is_out]
+    if outside:
         raise DataError(
-            item=f"bag {foreign[0]!r} of the {what} set",
+            item=f"bag {outside[0]!r} of the {what} set",
             wanted="bags in distribution",
-            got=f"{len(foreign)} of {len(bags)} bags marked as out of distribution",
-            fix="leave them out of training; foreign bags are for testing",
+            got=f"{len(outside)} of {len(bags)} bags marked as out of distribution",
+            fix="leave them out of training; they are for testing",
         )
     classes = sorted(set(bags.labels.values.tolist()))
     if len(classes) < classes_wanted:

@@ -21,12 +21,15 @@ from miue.common.errors import ConfigError, DataError
 from miue.common.locks import locked
 from miue.io.splits.files import write_splits
 from miue.methods import Method
-from miue.model.config import Option, build_method, member_seeds
+from miue.model.config import build_method, member_seeds
 from miue.model.feature_scores import DistanceLike, fit_distances
 from miue.model.model import Model
+from miue.model.options import Option
 from miue.model.part import PartLike
 from miue.model.predict import BATCH_INSTANCES
+from miue.model.recipe import DEFAULT_DISTANCES, DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
 from miue.model.training_bags import TrainingBags
+from miue.predictions.provenance import TrainingRecord
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
 from miue.training.after_training import act_after_training
@@ -35,17 +38,15 @@ from miue.training.plan import Plan
 from miue.training.run_folder import IfExists, open_run
 from miue.training.trackers import Tracking, check_trackers
 
-DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md
-
 
 def train(
     bags: BagDataset | Sequence[np.ndarray | Tensor],
     labels: LabelSequence | None = None,
     *,
     validation: BagDataset | None = None,
-    network: PartLike = "attention",
-    method: PartLike = "mirel",
-    encoder: PartLike = "auto",
+    network: PartLike = DEFAULT_NETWORK,
+    method: PartLike = DEFAULT_METHOD,
+    encoder: PartLike = DEFAULT_ENCODER,
     options: Mapping[str, Option] | None = None,
     distances: Sequence[DistanceLike] = DEFAULT_DISTANCES,
     settings: Mapping[str, Any] | None = None,
@@ -90,58 +91,70 @@ def train(
         StorageError: ``out`` is taken, in use by another process, or cannot be written.
     """
     dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
-    plan = Plan.of(
-        dataset,
-        validation,
-        network,
-        method,
-        encoder,
-        options or {},
-        distances,
-        settings or {},
-        trainer_options or {},
-    )
-    trained = build_method(plan.what, plan.contract, plan.how.seed)
-    if out is not None:
-        plan.check_saveable()
-    folder = None if out is None else Path(out)
-    torch_device(device)
-    loggers = () if logger is None else (logger,) if isinstance(logger, Logger) else tuple(logger)
-    _check_loggers(loggers, trained)
+    recipe = Recipe(network, method, encoder, options or {}, tuple(distances), settings or {})
     run = Run(
-        folder,
-        resume=if_exists == "resume",
+        None if out is None else Path(out),
         progress=progress,
         accelerator=device,
-        tracking=_tracking(trackers, folder, plan),
+        tracking=Tracking(tuple(trackers)),
         callbacks=tuple(callbacks),
-        loggers=loggers,
-        trainer_options=plan.trainer_options,
+        loggers=() if logger is None else (logger,) if isinstance(logger, Logger) else tuple(logger),
+        trainer_options=trainer_options or {},
     )
+    return train_recipe(recipe, dataset, run, validation=validation, if_exists=if_exists)
+
+
+def train_recipe(
+    recipe: Recipe,
+    bags: BagDataset,
+    run: Run,
+    *,
+    validation: BagDataset | None = None,
+    if_exists: IfExists = "refuse",
+) -> Model:
+    """Train what a recipe describes; ``train`` with all that says what is trained in one argument.
+
+    Args:
+        recipe: what is trained.
+        bags: labelled; if they have splits, their train split.
+        run: where and how it runs; the folder of its trackers and whether it resumes follow from the others.
+        validation: bags for early stopping; else the validation split, else a stratified share is held out.
+        if_exists: what to do where the folder of ``run`` holds a run.
+
+    Raises:
+        ConfigError, DataError, StorageError: as ``train`` does.
+    """
+    plan = Plan.of(recipe, bags, validation)
+    method = build_method(plan.model_config, plan.contract, plan.training_config.seed)
+    folder, description = run.folder, plan.description(run.trainer_options)
+    if folder is not None:
+        plan.check_saveable()
+    torch_device(run.accelerator)
+    _check_loggers(run.loggers, method)
+    check_trackers(run.tracking.names, folder)
+    tracking = Tracking(tuple(dict.fromkeys(run.tracking.names)), folder or Path(), description)
+    run = replace(run, resume=if_exists == "resume", tracking=tracking)
     with nullcontext() if folder is None else locked(folder):
         if folder is not None:
-            open_run(folder, if_exists, plan.description())
+            open_run(folder, if_exists, description)
             if (folder / "config.json").exists():
                 return Model.load(folder, trust=not plan.is_own)
-        _prepare(trained, plan, dataset, folder)
-        summaries = _fit_members(trained, plan, run)
-        return _finished(trained, plan, summaries, folder, device, dataset)
+        _prepare(method, plan, bags, folder)
+        summaries = _fit_members(method, plan, run)
+        model = _trained_model(method, plan, summaries, bags, run.accelerator)
+        if folder is not None:
+            model.write_into(folder)
+    return model
 
 
 def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None) -> None:
-    """Note the part of each bag, and let encoders know their inputs; instances are read once for all members."""
+    """Write the part of each bag, and fit encoders to their inputs; instances are read once for all members."""
     if folder is not None:
         write_splits(folder / "splits.csv", plan.splits(bags), bags, plan.validation)
     first, *others = (member.network.encoder for member in method.members())
     first.learn_inputs(batch.instances for batch in ordered_batches(plan.train, BATCH_INSTANCES))
     for encoder in others:
         encoder.load_state_dict(dict(first.named_buffers()), strict=False)
-
-
-def _tracking(names: Sequence[str], home: Path | None, plan: Plan) -> Tracking:
-    """Return what is tracked, after checking that it can be."""
-    check_trackers(names, home)
-    return Tracking(tuple(dict.fromkeys(names)), home or Path(), plan.description())
 
 
 def _check_loggers(loggers: Sequence[Logger], method: Method) -> None:
@@ -158,57 +171,49 @@ def _check_loggers(loggers: Sequence[Logger], method: Method) -> None:
 def _fit_members(method: Method, plan: Plan, run: Run) -> list[TrainingSummary]:
     """Train each member, one after another; those of an ensemble have folders of their own."""
     members = method.members()
-    seeds = member_seeds(method, plan.how.seed)
+    seeds = member_seeds(method, plan.training_config.seed)
     summaries = []
     for number, (member, seed) in enumerate(zip(members, seeds, strict=True)):
         if run.folder is None or len(members) == 1:
-            place = run
+            member_run = run
         else:
-            place = replace(run, folder=run.folder / "members" / str(number))
-        config = plan.how.model_copy(update={"seed": seed})
-        summaries.append(fit(member, plan.train, plan.validation, config, place))
+            member_run = replace(run, folder=run.folder / "members" / str(number))
+        config = plan.training_config.model_copy(update={"seed": seed})
+        summaries.append(fit(member, plan.train, plan.validation, config, member_run))
     return summaries
 
 
-def _finished(
-    trained: Method,
-    plan: Plan,
-    summaries: Sequence[TrainingSummary],
-    folder: Path | None,
-    device: str,
-    bags: BagDataset,
+def _trained_model(
+    method: Method, plan: Plan, summaries: Sequence[TrainingSummary], bags: BagDataset, device: str
 ) -> Model:
-    """Return the model with its distances and the quantiles of its validation bags, written where there is a
-    folder."""
-    act_after_training(trained.eval(), plan.train, plan.how.seed)
-    best_epochs = [summary.best_epoch for summary in summaries]
-    about: dict[str, Any] = {
-        "seed": plan.how.seed,
-        "training_bags": len(plan.train),
-        "validation_bags": len(plan.validation) if plan.holds_out else 0,
-        "epochs": sum(summary.epochs for summary in summaries),
-        "best_epoch": best_epochs if len(best_epochs) > 1 else best_epochs[0],
-        "criterion": float(np.mean([summary.best_criterion for summary in summaries])),
-        "settings": plan.how.model_dump(mode="json", exclude={"seed"}),
-    }
-    fitted = _fitted_distances(trained, plan, about)
-    model = Model(trained, plan.what, plan.contract, about, fitted)
+    """Return the model with its distances, the quantiles of its validation bags, and what it was trained on."""
+    act_after_training(method.eval(), plan.train, plan.training_config.seed)
+    distances, without_distances = _fit_distances(method, plan)
+    best_epochs = tuple(summary.best_epoch for summary in summaries)
+    training = TrainingRecord(
+        seed=plan.training_config.seed,
+        training_bags=len(plan.train),
+        validation_bags=len(plan.validation) if plan.holds_out else 0,
+        epochs=sum(summary.epochs for summary in summaries),
+        best_epoch=best_epochs if len(best_epochs) > 1 else best_epochs[0],
+        criterion=float(np.mean([summary.best_criterion for summary in summaries])),
+        settings=plan.training_config.model_dump(mode="json", exclude={"seed"}),
+        without_distances=without_distances,
+    )
+    model = Model(method, plan.model_config, plan.contract, training, distances)
+    quantiles = None
     if plan.holds_out:
         predicted = model.predict(plan.validation, device=device).bags
-        usual = ValidationQuantiles.of(predicted, plan.validation.sizes)
-        model = replace(model, validation=usual)
-    model = replace(model, training_bags=TrainingBags.of(plan.splits(bags).folds[0], bags, plan.validation))
-    if folder is not None:
-        model.write_into(folder)
-    return model
+        quantiles = ValidationQuantiles.of(predicted, plan.validation.sizes)
+    training_bags = TrainingBags.of(plan.splits(bags).folds[0], bags, plan.validation)
+    return replace(model, validation=quantiles, training_bags=training_bags)
 
 
-def _fitted_distances(method: Method, plan: Plan, about: dict[str, Any]) -> dict[str, FeatureDistance]:
-    """Return the distances; where the default ones cannot be fitted, say so in ``about`` and go on."""
+def _fit_distances(method: Method, plan: Plan) -> tuple[dict[str, FeatureDistance], str]:
+    """Return the distances; where the default ones cannot be fitted, none, and why."""
     try:
-        return fit_distances(method, plan.train, plan.distances, seed=plan.how.seed)
+        return fit_distances(method, plan.train, plan.recipe.distances, seed=plan.training_config.seed), ""
     except DataError as error:
-        if plan.distances != DEFAULT_DISTANCES:
+        if tuple(plan.recipe.distances) != DEFAULT_DISTANCES:
             raise
-        about["without distances"] = str(error)
-        return {}
+        return {}, str(error)

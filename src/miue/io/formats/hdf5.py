@@ -65,12 +65,12 @@ def read_patch_size(path: Path) -> int | None:
         return None if size is None else round(size * downsample)
 
 
-def read_parts(path: Path, about: Sequence[str], array: str = "") -> tuple[dict[str, dict[str, Any]], np.ndarray]:
+def read_parts(path: Path, names: Sequence[str], array: str = "") -> tuple[dict[str, dict[str, Any]], np.ndarray]:
     """Return the attributes of some datasets by their names, and one of these datasets.
 
     Args:
         path: the file.
-        about: names of datasets.
+        names: of datasets.
         array: which of them is read whole; "" for none, which gives an empty array.
 
     Raises:
@@ -81,14 +81,14 @@ def read_parts(path: Path, about: Sequence[str], array: str = "") -> tuple[dict[
 
     try:
         with h5py.File(path, "r", locking=False) as file:
-            datasets = {name: dataset_within(path, file, name) for name in about}
+            datasets = {name: dataset_within(path, file, name) for name in names}
             attributes = {name: dict(dataset.attrs) for name, dataset in datasets.items()}
             return attributes, _read(path, datasets[array]) if array else np.zeros(0)
     except DataError:
         raise
     except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
         raise not_readable(
-            f"{str(path)!r}", f"an HDF5 file with {' and '.join(about)}", error, "check the file"
+            f"{str(path)!r}", f"an HDF5 file with {' and '.join(names)}", error, "check the file"
         ) from error
 
 

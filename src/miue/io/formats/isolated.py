@@ -76,13 +76,13 @@ def read_rows(path: Path, start: int, stop: int) -> Shaped[np.ndarray, "n *shape
 
 
 def read_hdf5_parts(
-    path: Path, about: Sequence[str], array: str = ""
+    path: Path, names: Sequence[str], array: str = ""
 ) -> tuple[dict[str, dict[str, Any]], Shaped[np.ndarray, "..."]]:
     """Return the attributes of some datasets of an HDF5 file by their names, and one of these datasets.
 
     Args:
         path: the file.
-        about: names of datasets.
+        names: of datasets.
         array: which of them is read whole; "" for none, which gives an empty array.
 
     Raises:
@@ -91,8 +91,10 @@ def read_hdf5_parts(
     """
     if not path.is_file():
         raise no_such_file(f"{str(path)!r}")
-    answer, values = _ask(path, "parts", about=list(about), array=array)
-    return {name: {key: _value(one) for key, one in of.items()} for name, of in answer["about"].items()}, values
+    answer, values = _ask(path, "parts", names=list(names), array=array)
+    return {
+        name: {key: _value(one) for key, one in of.items()} for name, of in answer["attributes"].items()
+    }, values
 
 
 def _patch_size_beside(path: Path) -> int | None:

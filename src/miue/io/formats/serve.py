@@ -76,9 +76,9 @@ def _patch_size(path: Path, request: dict[str, Any]) -> Answer:
 
 
 def _parts(path: Path, request: dict[str, Any]) -> Answer:
-    attributes, array = read_parts(path, request["about"], request["array"])
+    attributes, array = read_parts(path, request["names"], request["array"])
     plain = {name: {key: _plain(value) for key, value in of.items()} for name, of in attributes.items()}
-    return {"about": plain}, array
+    return {"attributes": plain}, array
 
 
 ANSWERS = {"contents": _contents, "rows": _rows, "patch_size": _patch_size, "parts": _parts}

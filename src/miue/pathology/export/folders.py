@@ -103,7 +103,7 @@ def write_overlays(
         origin = bounds if slides is None else _of_slide(slides, patches.slide, skipped, bounds_origin)
         if origin is None:
             return None
-        about = {
+        metadata = {
             "slide": patches.slide,
             "patch_size_level0": patches.size,
             "patch_size_from": patches.size_from,
@@ -111,7 +111,7 @@ def write_overlays(
             "threshold": threshold,
             "classes": [names[number] for number in chosen],
         }
-        return write_geojson(path, (regions if merge else squares)(patches, selection, origin), about)
+        return write_geojson(path, (regions if merge else squares)(patches, selection, origin), metadata)
 
     return _write_each(predictions, out, how, ".geojson", "Writing GeoJSON", write)
 

@@ -92,20 +92,20 @@ def regions(patches: Patches, selection: Selection, origin: tuple[int, int] = (0
             yield _feature("annotation", _rings(polygon), number, selection.class_names, values)
 
 
-def write_geojson(path: Path | str, features: Iterable[dict[str, Any]], about: Mapping[str, Any]) -> int:
+def write_geojson(path: Path | str, features: Iterable[dict[str, Any]], metadata: Mapping[str, Any]) -> int:
     """Write a FeatureCollection, one feature per line as they come, whole or not at all; return their number.
 
     Args:
         path: the file.
         features: GeoJSON features.
-        about: what a reader should know, kept as the member "miue", which other readers pass over.
+        metadata: what a reader should know, kept as the member "miue", which other readers pass over.
 
     Raises:
         StorageError: the file cannot be written.
     """
     count = 0
     with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
-        head = json.dumps(dict(about), ensure_ascii=False, allow_nan=False)
+        head = json.dumps(dict(metadata), ensure_ascii=False, allow_nan=False)
         file.write(f'{{"type": "FeatureCollection", "miue": {head}, "features": [')
         for feature in features:
             file.write(",\n" if count else "\n")

@@ -151,8 +151,10 @@ def heatmap_figure(patches: Patches, layers: list[Layer], number: int, slide: Sl
         axis.set_facecolor("#f2f2f2")
         axis.set_xticks([])
         axis.set_yticks([])
-    about = f"{len(patches):,} patches of {patches.size} level-0 pixels ({patches.size_from})"
-    figure.suptitle(f"{patches.slide}   ·   {about}", x=0.01, ha="left", fontsize=11, color=INK, parse_math=False)
+    caption = f"{len(patches):,} patches of {patches.size} level-0 pixels ({patches.size_from})"
+    figure.suptitle(
+        f"{patches.slide}   ·   {caption}", x=0.01, ha="left", fontsize=11, color=INK, parse_math=False
+    )
     return figure
 
 

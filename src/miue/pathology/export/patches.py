@@ -115,8 +115,8 @@ def patches_by_slide(
 def class_names(predictions: Predictions) -> list[str]:
     """Return a name for every class: those the model was trained with, else "class 0", "class 1", …"""
     count = predictions.bags.distribution.num_classes
-    known = predictions.about.get("classes", [])
-    names = [str(name) for name in known] if len(known) == count else [str(c) for c in range(count)]
+    known = predictions.provenance.classes
+    names = list(known) if len(known) == count else [str(c) for c in range(count)]
     return [f"class {name}" if name.isdigit() else name for name in names]
 
 

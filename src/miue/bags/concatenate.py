@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from miue.bags.arrays import chain
 from miue.bags.columns import ItemColumns
+from miue.bags.dataset import BagDataset, bag_fields
 from miue.common.errors import DataError, lacking
 
-if TYPE_CHECKING:
-    from miue.bags.dataset import BagDataset
 
+def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
+    """Return the bags of all parts as one dataset, with all that is known of them.
 
-def fields_of_parts(parts: Sequence[BagDataset]) -> dict[str, Any]:
-    """Return the fields of a dataset with the bags of all parts; see ``BagDataset.concatenate``."""
+    Instances in memory are copied; those in files and stores stay there. Labels are matched by the names of
+    the classes. What is known of one part alone, such as its patients, is unknown for the bags of the others.
+
+    Args:
+        parts: at least one, of different bags.
+
+    Raises:
+        DataError: no parts, a bag in two of them, instances of different shapes or kinds, or other classes.
+
+    >>> parts = [BagDataset.from_arrays([np.ones((3, 2))], ids=[name]) for name in "ab"]
+    >>> concatenate(parts).ids
+    ('a', 'b')
+    """
     if not parts:
         raise lacking("the parts", "at least one dataset", "pass some bags")
     names = max((part.class_names for part in parts), key=len)
@@ -25,29 +36,19 @@ def fields_of_parts(parts: Sequence[BagDataset]) -> dict[str, Any]:
     lengths = np.array([len(part.instances) for part in parts], np.int64)
     offsets = lengths.cumsum() - lengths
     of_instances = ItemColumns.concatenate([part.all_instance_columns() for part in parts])
-    return {
-        "instances": chain([part.instances for part in parts]),
-        "starts": np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=True)]),
-        "sizes": np.concatenate([part.sizes for part in parts]),
-        "ids": tuple(name for part in parts for name in part.ids),
-        "splits": tuple(split for part in parts for split in part.splits),
-        "instance_labels": of_instances.labels,
-        "instance_is_ood": of_instances.is_ood,
-        "coords": of_instances.coords,
-        "class_names": names,
-        **bag_fields(ItemColumns.concatenate([part.columns for part in parts])),
-    }
-
-
-def bag_fields(columns: ItemColumns) -> dict[str, Any]:
-    """Return the fields of a dataset that hold the columns of its bags."""
-    return {
-        "labels": columns.labels,
-        "is_ood": columns.is_ood,
-        "ood_sets": tuple(columns.ood_sets.tolist()),
-        "patients": None if columns.patients is None else tuple(columns.patients.tolist()),
-        "patch_sizes": columns.patch_sizes,
-    }
+    of_bags = ItemColumns.concatenate([part.columns for part in parts])
+    return BagDataset(
+        instances=chain([part.instances for part in parts]),
+        starts=np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=True)]),
+        sizes=np.concatenate([part.sizes for part in parts]),
+        ids=tuple(name for part in parts for name in part.ids),
+        splits=tuple(split for part in parts for split in part.splits),
+        instance_labels=of_instances.labels,
+        instance_is_ood=of_instances.is_ood,
+        coords=of_instances.coords,
+        class_names=names,
+        **bag_fields(of_bags),
+    )
 
 
 def _check_parts(parts: Sequence[BagDataset]) -> None:

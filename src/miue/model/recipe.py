@@ -1,0 +1,156 @@
+"""What is trained, in one record: network, encoder, method, their options, distances and settings."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from pydantic import ValidationError
+from torch import nn
+
+from miue.common.errors import ConfigError, unknown_name
+from miue.methods import Method
+from miue.model.config import Component, ModelConfig, TrainingConfig
+from miue.model.feature_scores import DistanceLike, find_distance
+from miue.model.options import Option, check_options, option_parameters, options_of_module, unknown_option
+from miue.model.part import Part, PartLike, find_part
+from miue.networks import MILNetwork
+from miue.networks.encoders import default_encoder
+
+DEFAULT_NETWORK, DEFAULT_METHOD, DEFAULT_ENCODER = "attention", "mirel", "auto"
+DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained and how, before the bags are known.
+
+    Attributes:
+        network: name, import path, class, factory or module.
+        method: name, import path, class, factory or module, which brings its network.
+        encoder: name, import path, class, factory or module, or "auto" for the one that suits the bags.
+        options: values by "network.hidden", "encoder.width", "method.routing" and the like.
+        distances: names, import paths or classes of distances, fitted after training.
+        settings: fields of ``TrainingConfig``, where they are not the defaults.
+    """
+
+    network: PartLike = DEFAULT_NETWORK
+    method: PartLike = DEFAULT_METHOD
+    encoder: PartLike = DEFAULT_ENCODER
+    options: Mapping[str, Option] = field(default_factory=dict)
+    distances: Sequence[DistanceLike] = DEFAULT_DISTANCES
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_seed(self, seed: int) -> Recipe:
+        """Return the same recipe with another seed."""
+        return replace(self, settings={**self.settings, "seed": seed})
+
+    @cached_property
+    def training_config(self) -> TrainingConfig:
+        """How the model is trained.
+
+        Raises:
+            ConfigError: a setting does not exist or its value is out of range.
+        """
+        for key in self.settings:
+            if key not in TrainingConfig.model_fields:
+                raise unknown_name("training setting", key, TrainingConfig.model_fields)
+        try:
+            return TrainingConfig(**self.settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            raise ConfigError(
+                item=f"training setting {name!r}",
+                wanted=first["msg"].removeprefix("Input should be "),
+                got=repr(first["input"]),
+                fix="change the value",
+            ) from error
+
+    def model_config(self, instance_shape: tuple[int, ...]) -> ModelConfig:
+        """Return what the model is made of, for instances of this shape.
+
+        Raises:
+            ConfigError: a name or option does not exist, and the nearest that does is named; or an option has a
+                value of another type.
+        """
+        parts = self._parts(instance_shape)
+        by_kind: dict[str, dict[str, Option]] = {kind: {} for kind in parts}
+        for kind, part in parts.items():
+            if part.is_built:
+                by_kind[kind] = options_of_module(part)[0]
+        known = {} if parts["encoder"].is_built else option_parameters(parts["encoder"])
+        defaults = getattr(parts["method"].make, "encoder_defaults", {})
+        by_kind["encoder"].update({name: value for name, value in defaults.items() if name in known})
+        for key, value in self.options.items():
+            kind, _, option = key.partition(".")
+            if kind not in parts or not option:
+                raise unknown_option(key, *parts.values())
+            if not isinstance(value, bool | int | float | str | None):
+                raise ConfigError(
+                    item=f"option {key!r}",
+                    wanted="a number, a text, True, False or None",
+                    got=repr(value),
+                    fix="give the part a class or factory that needs no such option",
+                )
+            if parts[kind].is_built:
+                check_options(parts[kind], {option: value})
+            by_kind[kind][option] = value
+        for kind, part in parts.items():
+            if not part.is_built:
+                check_options(part, by_kind[kind])
+        return ModelConfig(**{kind: Component.of(part, by_kind[kind]) for kind, part in parts.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the recipe as JSON values: parts by name or import path."""
+        parts = {"network": self.network, "method": self.method}
+        if self.encoder != DEFAULT_ENCODER:
+            parts["encoder"] = self.encoder
+        named = {kind: find_part(kind, part) for kind, part in parts.items()}
+        return {
+            "encoder": DEFAULT_ENCODER,
+            **{kind: part.import_path or part.name for kind, part in named.items()},
+            "distances": [find_distance(distance).name for distance in self.distances],
+            "options": dict(self.options),
+            "settings": dict(self.settings),
+        }
+
+    def _parts(self, instance_shape: tuple[int, ...]) -> dict[str, Part]:
+        """Return encoder, network and method, of which one that is built already brings those within it."""
+        network, encoder = self.network, self.encoder
+        method = find_part("method", self.method)
+        if isinstance(method.make, Method):
+            _leave_alone("network", network, DEFAULT_NETWORK, "the method")
+            network = method.make.network
+        chosen = find_part("network", network)
+        if isinstance(chosen.make, MILNetwork):
+            _leave_alone("encoder", encoder, DEFAULT_ENCODER, "the network")
+            encoder = chosen.make.encoder
+        if isinstance(encoder, str) and encoder == DEFAULT_ENCODER:
+            plain = len(instance_shape) == 1 and _takes_features(chosen)
+            encoder = "identity" if plain else default_encoder(instance_shape)
+        return {"encoder": find_part("encoder", encoder), "network": chosen, "method": method}
+
+
+def _leave_alone(kind: str, value: PartLike, default: str, owner: str) -> None:
+    if not (isinstance(value, str) and value == default):
+        raise ConfigError(
+            item=f"the {kind}",
+            wanted=f"none beside {owner}, which is built already and has its own",
+            got=repr(value),
+            fix=f"leave {kind} out, or pass the class of {owner}",
+        )
+
+
+def _takes_features(network: Part) -> bool:
+    """Return whether a network is a plain module over features, which needs no encoder."""
+    make = network.make
+    if isinstance(make, nn.Module):
+        return not isinstance(make, MILNetwork)
+    if isinstance(make, type):
+        return not issubclass(make, MILNetwork)
+    parameters = inspect.signature(make).parameters
+    return "in_features" in parameters and "encoder" not in parameters

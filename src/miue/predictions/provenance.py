@@ -1,0 +1,131 @@
+"""What made predictions: the model, its training, the bags that were predicted, and what decided on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from miue.predictions.validation_quantiles import ValidationQuantiles
+
+Option = bool | int | float | str | None
+SHOWN = 3  # uncertainties in the message of a shift, the clearest first
+
+
+class TrainingRecord(BaseModel):
+    """How a model was trained.
+
+    Attributes:
+        seed: of initial weights, bag order and dropout.
+        training_bags: how many it was trained on.
+        validation_bags: how many it was validated on, 0 where it stopped by its training bags.
+        epochs: epochs trained, of an ensemble those of all members.
+        best_epoch: the epoch whose weights were kept, of an ensemble one for each member.
+        criterion: NLL + error rate of that epoch, of an ensemble the mean.
+        settings: fields of ``TrainingConfig`` but the seed.
+        without_distances: why no distances to the training instances were fitted, "" where they were.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    seed: int
+    training_bags: int = Field(ge=0)
+    validation_bags: int = Field(ge=0)
+    epochs: int = Field(ge=0)
+    best_epoch: int | tuple[int, ...]
+    criterion: float
+    settings: dict[str, Option]
+    without_distances: str = ""
+
+
+class DatasetShift(BaseModel):
+    """How new bags differ from the calibration bags.
+
+    Attributes:
+        bags: how many new ones were compared; one of each patient where patients are known.
+        calibrated: how many calibration bags there were.
+        higher: uncertainties that are higher than usual, with the chance of so large a difference among bags of
+            one kind, times the number of uncertainties; those of ``calibration.dataset_shift.CHANCE`` or less.
+        lower: likewise, that are lower.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    bags: int
+    calibrated: int
+    higher: dict[str, float]
+    lower: dict[str, float]
+
+    def __bool__(self) -> bool:
+        return bool(self.higher or self.lower)
+
+    def __str__(self) -> str:
+        sides = (("higher", self.higher), ("lower", self.lower))
+        differing = sorted((chance, name, side) for side, names in sides for name, chance in names.items())
+        parts = [f"{name} is {side} (p = {chance:.1g})" for chance, name, side in differing[:SHOWN]]
+        parts += [f"{len(differing) - SHOWN} more differ"] if differing[SHOWN:] else []
+        count = f"the {self.bags:,} new bags are not like the {self.calibrated:,} calibration bags"
+        return f"{count}: {', '.join(parts)}" if parts else f"no sign that {count}"
+
+
+class Provenance(BaseModel):
+    """What made predictions, as far as it is known; of the tables of another tool, nothing.
+
+    Attributes:
+        network: name of the network.
+        method: name of the uncertainty method.
+        encoder: name of the encoder.
+        options: those of encoder, network and method that differ from the defaults, as "network.hidden".
+        version: of miue.
+        classes: name of each class, in the order of the probabilities.
+        training: how the model was trained.
+        weights_sha256: of its model.safetensors.
+        validation: how uncertain it is of its validation bags.
+        estimator: what instances were predicted from.
+        bags: path of the bags that were predicted.
+        split: which of them.
+        calibration: the rules that decided, without the values of the calibration bags; read it with
+            ``miue.calibration.applied_calibration``.
+        dataset_shift: how the bags differ from the calibration bags.
+        notes: what anyone wants to add; a report shows it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    network: str | None = None
+    method: str | None = None
+    encoder: str | None = None
+    options: dict[str, Option] | None = None
+    version: str | None = None
+    classes: tuple[str, ...] = ()
+    training: TrainingRecord | None = None
+    weights_sha256: str | None = None
+    validation: ValidationQuantiles | None = None
+    estimator: str | None = None
+    bags: str | None = None
+    split: str | None = None
+    calibration: dict[str, JsonValue] | None = None
+    dataset_shift: DatasetShift | None = None
+    notes: dict[str, JsonValue] = Field(default_factory=dict)
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the training."""
+        return None if self.training is None else self.training.seed
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what is known, as JSON values."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is known, as JSON values by name, those of the training beside the others."""
+        known = self.to_json().items()
+        return {
+            name: one
+            for key, value in known
+            for name, one in (value if key == "training" else {key: value}).items()
+        }
+
+
+UNKNOWN = Provenance()
+"""Of the tables of another tool."""

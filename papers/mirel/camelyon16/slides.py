@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from miue.bags.names import key_of
+from miue.bags.names import strip_endings
 from miue.common.errors import DataError, StorageError
 from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import read_label_table
@@ -102,7 +102,7 @@ def _reference(path: Path) -> dict[str, int]:
                 got=repr(word),
                 fix="correct the line",
             )
-        classes[key_of(name).lower()] = WORDS[word.strip().lower()]
+        classes[strip_endings(name).lower()] = WORDS[word.strip().lower()]
     return classes
 
 
@@ -117,7 +117,7 @@ def _chosen(path: Path) -> set[str]:
             got=f"columns {', '.join(columns)}",
             fix="name the column of the slides' names so",
         )
-    names = [key_of(name) for name in columns["slide_id"]]
+    names = [strip_endings(name) for name in columns["slide_id"]]
     unknown = [name for name in names if name not in {*TRAINING, *TEST}]
     if unknown:
         raise DataError(

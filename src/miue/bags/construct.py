@@ -59,9 +59,9 @@ def fields_of_arrays(
         "is_ood": ood,
         "ood_sets": tuple("ood" if flag else "" for flag in ood.out_of_distribution),
         "instance_labels": _instance_labels(instance_labels, sizes, classes),
-        "coords": None if coords is None else _coords_of(coords, sizes),
+        "coords": None if coords is None else _read_coords(coords, sizes),
         "class_names": classes,
-        "patients": _patients_of(patients),
+        "patients": _read_patients(patients),
     }
 
 
@@ -91,7 +91,7 @@ def fields_of_frame(
     coords: tuple[str, str] | None,
 ) -> dict[str, Any]:
     """Return the arguments of ``from_arrays`` for a data frame; see ``BagDataset.from_frame``."""
-    names = list(_columns_of(frame))
+    names = list(_column_names(frame))
     for what, column in (
         ("bag", bag),
         ("label", label),
@@ -142,7 +142,7 @@ def fields_of_anndata(
         )
     if layer is not None and obsm is not None:
         raise one_of_two("layer and obsm")
-    names = list(_columns_of(data.obs))
+    names = list(_column_names(data.obs))
     for what, column in (("bag", bag), ("label", label), ("patient", patient)):
         if column is not None and column not in names:
             raise unknown_name(f"{what} column of obs", column, list(map(str, names)))
@@ -165,7 +165,7 @@ def fields_of_anndata(
     )
 
 
-def _columns_of(frame: Any) -> Sequence[Any]:
+def _column_names(frame: Any) -> Sequence[Any]:
     """Return the names of the columns.
 
     Raises:
@@ -209,7 +209,7 @@ def _texts_or_numbers(given: Any) -> np.ndarray:
     return array
 
 
-def _patients_of(given: Any) -> tuple[str, ...] | None:
+def _read_patients(given: Any) -> tuple[str, ...] | None:
     """Return the patient of each bag, "" where unknown; None where all are."""
     if given is None:
         return None
@@ -233,7 +233,7 @@ def _instance_labels(
     return read_labels([label for bag in given for label in bag], class_names)[0]
 
 
-def _coords_of(given: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
+def _read_coords(given: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
     """Return the positions of all instances from those of each bag.
 
     Raises:

@@ -90,7 +90,7 @@ def refuse_all(goal: ReferralGoal, bags: int, why: str) -> Referral:
 def fit_referral(
     uncertainty: Float64[np.ndarray, "n"], correct: Bool[np.ndarray, "n"], goal: ReferralGoal, seed: int = 0
 ) -> Referral:
-    """Return the highest threshold found for which the error among the kept is bounded.
+    """Return the highest tested threshold for which the error among the kept is bounded.
 
     One bag in ten, drawn by ``seed``, says which thresholds are tried; the others test them in ascending
     order with exact binomial tests. The chance 1 − confidence is shared among up to four starts along the
@@ -155,7 +155,7 @@ def fit_referral(
 def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bool[np.ndarray, "t"]:
     """Return which hypotheses of a sequence are rejected, so that any true one is with chance at most ``level``.
 
-    Equal shares of the level begin at ``starts`` places, evenly along the sequence. A hypothesis is tested at
+    Equal shares of the level begin at ``starts`` positions, evenly along the sequence. A hypothesis is tested at
     its own share and what the one before it hands on, which is all it was tested at if it was rejected, else
     nothing. With one start this is fixed-sequence testing.
 
@@ -166,10 +166,10 @@ def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bo
     """
     begin = {round(start * len(p) / starts) for start in range(starts)}
     passed, share = np.zeros(len(p), bool), 0.0
-    for place, value in enumerate(p):
-        share += level / len(begin) if place in begin else 0.0
-        passed[place] = share > 0 and value <= share * _ROUNDING
-        share = share if passed[place] else 0.0
+    for index, value in enumerate(p):
+        share += level / len(begin) if index in begin else 0.0
+        passed[index] = share > 0 and value <= share * _ROUNDING
+        share = share if passed[index] else 0.0
     return passed
 
 

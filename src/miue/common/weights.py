@@ -12,7 +12,7 @@ from torch import Tensor
 from miue.common.files import atomic_file
 
 
-def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
+def copy_weights(module: torch.nn.Module) -> dict[str, Tensor]:
     """Return a copy of the weights of ``module`` as they are stored."""
     return {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
 
@@ -21,7 +21,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     """Write named tensors to the safetensors file ``path``, atomically.
 
     safetensors' own ``save_file`` goes through a temporary file that a kill leaves, makes it readable for its
-    owner alone, and tells a full disk from other errors by its text only.
+    owner alone, and only the text of its error shows that the disk is full.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written.

@@ -56,7 +56,7 @@ def find_bags(
             item="--mpp",
             wanted="a folder of feature files beside it",
             got=f"{str(path)!r}" if path.exists() else f"{str(path)!r}, which is not there",
-            fix="leave it out, or give the folder",
+            fix="leave it out, or pass the folder",
         )
     if is_folder:
         files = bag_files(path)

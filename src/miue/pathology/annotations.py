@@ -154,15 +154,15 @@ def find_annotation(folder: Path, slide: str) -> Path | None:
         raise StorageError(
             item=f"annotations {str(folder)!r}", wanted="a folder", got="none", fix="check --annotations"
         )
-    found = [folder / f"{slide}{suffix}" for suffix in SUFFIXES if (folder / f"{slide}{suffix}").is_file()]
-    if len(found) > 1:
+    files = [folder / f"{slide}{suffix}" for suffix in SUFFIXES if (folder / f"{slide}{suffix}").is_file()]
+    if len(files) > 1:
         raise DataError(
             item=f"slide {slide!r}",
             wanted="one annotation",
-            got=", ".join(file.name for file in found),
+            got=", ".join(file.name for file in files),
             fix="remove all but one",
         )
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def _asap(path: Path) -> Iterator[tuple[str, BaseGeometry]]:

@@ -34,7 +34,7 @@ from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import read_columns, write_table
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, compute_measures
-from miue.predictions.decisions import Decisions, calibrated_columns, label_sets_of
+from miue.predictions.decisions import Decisions, calibrated_columns, parse_label_sets
 from miue.predictions.patients import by_patient
 from miue.predictions.provenance import UNKNOWN, Provenance
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
@@ -184,12 +184,12 @@ def read_tables(
     if instances is None:
         return Predictions(of_bags, None, provenance)
     of_instances = read_table(instances)
-    strangers = np.setdiff1d(of_instances.bag_ids.astype(str), names)
-    if len(strangers):
+    unlisted = np.setdiff1d(of_instances.bag_ids.astype(str), names)
+    if len(unlisted):
         raise DataError(
-            item=f"table {str(instances)!r}, bag {str(strangers[0])!r}",
+            item=f"table {str(instances)!r}, bag {str(unlisted[0])!r}",
             wanted=f"a bag that {str(bags)!r} lists",
-            got=f"{len(strangers)} bags that it does not",
+            got=f"{len(unlisted)} bags that it does not",
             fix="add these bags, or drop their instances",
         )
     return Predictions(of_bags, of_instances, provenance)
@@ -250,7 +250,7 @@ def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -
     if "decision" not in columns:
         return None
     calibrated = calibrated_columns(columns)
-    sets = label_sets_of(columns["label_set"], num_classes, name) if "label_set" in columns else None
+    sets = parse_label_sets(columns["label_set"], num_classes, name) if "label_set" in columns else None
     return Decisions(
         decision=columns["decision"],
         reason=columns.get("reason", np.full(len(columns["decision"]), "", object)),

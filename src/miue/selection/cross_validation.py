@@ -74,7 +74,7 @@ class Summary:
         runs: in which it is defined.
         mean: over folds, each the mean over its seeds.
         std: standard deviation over these, None for one run.
-        low: lower end of the 95 % interval of the mean, None where it cannot be told.
+        low: lower end of the 95 % interval of the mean, None where it is undefined.
         high: upper end.
     """
 
@@ -183,7 +183,7 @@ def summarise(values: Sequence[Value], test_share: float) -> Summaries:
 
     The interval is that of the corrected resampled t-test: folds share training bags, so that the variance of
     their mean is (1/k + test/train) s², not s²/k. Seeds are averaged within a fold first. Of a single fold the
-    interval is over seeds, and tells nothing of other test bags.
+    interval is over seeds, and does not extend to other test bags.
 
     Reference: Nadeau & Bengio 2003, "Inference for the Generalization Error", Section 3.
 
@@ -260,8 +260,10 @@ def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe, devi
     model = train_recipe(recipe.with_seed(seed), bags, run, if_exists="resume")
     predictions = model.predict(bags.split("test"), device=device)
     predictions.save(folder / "predictions", overwrite=True)
-    found = evaluate(read_predictions(folder / "predictions"))
-    rows = [{"level": level, "metric": name, "value": metric.value} for level, name, metric in found.metrics()]
+    evaluation = evaluate(read_predictions(folder / "predictions"))
+    rows = [
+        {"level": level, "metric": name, "value": metric.value} for level, name, metric in evaluation.metrics()
+    ]
     write_json(_evaluation(out, fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
 
 

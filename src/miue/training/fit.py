@@ -69,7 +69,7 @@ class Run:
         resume: continue from the folder's last checkpoint, if there is one.
         progress: show a bar with the time left.
         accelerator: name of a device, as ``torch_device`` takes it.
-        tracking: trackers that are told of each epoch; they need a folder.
+        tracking: trackers that log each epoch; they need a folder.
         callbacks: of Lightning, called beside those of the training.
         loggers: of Lightning, beside those of the trackers.
         trainer_options: of ``TRAINER_OPTIONS``.
@@ -93,8 +93,8 @@ class Run:
             ("callbacks", Callback, self.callbacks),
             ("logger", Logger, self.loggers),
         )
-        for argument, kind, given in wanted:
-            for one in given:
+        for argument, kind, values in wanted:
+            for one in values:
                 if not isinstance(one, kind):
                     raise ConfigError(
                         item=argument,

@@ -15,7 +15,7 @@ from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
 from miue.common.errors import DataError
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 from miue.methods import Method
 from miue.model.config import TrainingConfig
 
@@ -116,7 +116,7 @@ class TrainingModule(pl.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Seed dropout from seed and epoch, so that an epoch is the same however training got there."""
-        torch.manual_seed(seed_of(self.config.seed, self.current_epoch))
+        torch.manual_seed(derive_seed(self.config.seed, self.current_epoch))
         self._sums = EpochSums()
 
     def training_step(self, batch: BagBatch, batch_idx: int) -> Tensor:

@@ -63,9 +63,9 @@ def pack(
     skip_bad: bool = False,
     progress: bool = False,
 ) -> Packed:
-    """Write ``bags``, whose instances lie in files, to a store at ``out``.
+    """Write ``bags``, whose instances are in files, to a store at ``out``.
 
-    A run that was interrupted is continued when the same bags are packed to the same place: bags that it had
+    A run that was interrupted is continued when the same bags are packed to the same path: bags that it had
     written are checked against their checksums and kept. Everything is read back and compared in the end.
 
     Args:
@@ -118,13 +118,13 @@ def _write(
         file.truncate()
         with (work / CHECKSUMS).open("a", encoding="utf-8") as journal:
             todo = [bag for bag in range(len(bags)) if bag not in written]
-            for bag, found in tracked(_read_ahead(bags, todo), "packing", shown=progress, total=len(todo)):
-                if isinstance(found, MiueError):
+            for bag, content in tracked(_read_ahead(bags, todo), "packing", shown=progress, total=len(todo)):
+                if isinstance(content, MiueError):
                     if not skip_bad:
-                        raise found
-                    missed.append(LeftOut(bags.ids[bag], str(found)))
+                        raise content
+                    missed.append(LeftOut(bags.ids[bag], str(content)))
                     continue
-                rows, digest = found
+                rows, digest = content
                 file.write(_bytes(rows))
                 file.flush()
                 journal.write(f"{bag},{len(rows)},{digest}\n")
@@ -189,7 +189,7 @@ def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
 
 
 def _description(bags: BagDataset) -> dict[str, Any]:
-    """Return what tells this packing from another: bags, sizes, and the files as they are."""
+    """Return what identifies this packing: bags, sizes, and the files as they are."""
     digest = hashlib.sha256("\0".join(bags.ids).encode())
     digest.update(bags.sizes.tobytes())
     for path in getattr(bags.instances, "paths", []):
@@ -201,7 +201,7 @@ def _description(bags: BagDataset) -> dict[str, Any]:
 def _verified(
     file: BinaryIO, bags: BagDataset, done: list[tuple[int, int, str]]
 ) -> tuple[dict[int, tuple[int, str]], int]:
-    """Return the bags that were written whole, in the order they lie in, and where they end."""
+    """Return the bags that were written whole, in the order in which they are stored, and where they end."""
     _pass_header(file)
     end, kept = file.tell(), {}
     row_bytes = int(np.prod(bags.instance_shape)) * bags.instances.dtype.itemsize
@@ -272,7 +272,7 @@ def _digest(rows: np.ndarray) -> str:
 
 
 def _bytes(rows: np.ndarray) -> memoryview:
-    """Return the bytes of the rows, without a copy where they lie together."""
+    """Return the bytes of the rows, without a copy where they are contiguous."""
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
 
 

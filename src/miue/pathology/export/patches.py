@@ -1,4 +1,4 @@
-"""The patches of each slide as predictions tell them: where they lie, how large they are, what is said of them."""
+"""The patches of each slide with positions, sizes and predictions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from miue.distributions.measures import MEASURES
 from miue.predictions.folder import Predictions
 from miue.predictions.table import SCORE_PREFIX
 
-GIVEN, FROM_FILE, FROM_GRID = "given", "told by the features' file", "step of the grid of coords"
+SPECIFIED, FROM_FILE, FROM_GRID = "specified", "stated by the features' file", "step of the grid of coords"
 FROM_OTHERS = "the one step of all other slides' grids"
 
 
@@ -73,9 +73,9 @@ def patches_by_slide(
         (SCORE_PREFIX if name not in MEASURES else "") + name: np.asarray(values, np.float64)
         for name, values in table.uncertainties().items()
     }
-    ids, places = np.unique(table.bag_ids.astype(str), return_inverse=True)
-    order = np.argsort(places, kind="stable")
-    parts = dict(zip(ids, np.split(order, np.cumsum(np.bincount(places))[:-1]), strict=True))
+    ids, rows = np.unique(table.bag_ids.astype(str), return_inverse=True)
+    order = np.argsort(rows, kind="stable")
+    parts = dict(zip(ids, np.split(order, np.cumsum(np.bincount(rows))[:-1]), strict=True))
     of_files = predictions.bags.patch_sizes
     slides = [str(slide) for slide in predictions.bags.bag_ids]
     sizes: dict[str, tuple[int | None, str]] = {}
@@ -85,7 +85,7 @@ def patches_by_slide(
         of_file = 0 if of_files is None else int(of_files[row])
         coords = table.coords[parts[slide]]
         step = patch_size or of_file or grid_step(coords.values[coords.known])
-        sizes[slide] = step, GIVEN if patch_size else FROM_FILE if of_file else FROM_GRID
+        sizes[slide] = step, SPECIFIED if patch_size else FROM_FILE if of_file else FROM_GRID
     known = {size for size, _ in sizes.values() if size is not None}
     for slide, (step, size_from) in sizes.items():
         rows = parts[slide]

@@ -13,6 +13,7 @@ from scipy.io import savemat
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, StorageError
+from miue.datasets import cifar10
 from miue.datasets.cifar10 import OOD_SOURCES, SIZES, cifar10_bags
 from miue.datasets.color_images import read_cifar10, read_dtd, read_ood, read_svhn
 from miue.datasets.drawing import draw_bags, with_ood_instances
@@ -359,7 +360,9 @@ def test_a_texture_of_too_many_pixels_is_named(
         read_dtd(tmp_path)
 
 
-def test_bags_of_the_real_images_are_balanced_and_whole(shared_data: Path) -> None:
+def test_bags_of_the_real_images_are_balanced_and_whole(
+    shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("cifar10.npz", "svhn_test10k.npz", "dtd10_32.npz"):
         if not (shared_data / name).exists():
             pytest.skip(f"needs {name} in ../shared/data")
@@ -367,6 +370,8 @@ def test_bags_of_the_real_images_are_balanced_and_whole(shared_data: Path) -> No
     assert train.instances.shape == (50000, 32, 32, 3)
     assert np.bincount(train.labels).tolist() == [5000] * 10
     assert train.instances.mean((0, 1, 2)) == pytest.approx((125.307, 122.950, 113.865), abs=0.01)
+    read = {"train": train, "test": read_cifar10(shared_data, "test")}
+    monkeypatch.setattr(cifar10, "read_cifar10", lambda _, split: read[split])  # decoding takes seconds
     data = cifar10_bags(shared_data, ood=OOD_SOURCES, sizes=SMALL)
     assert SIZES == {"train": 6000, "validation": 1000, "test": 2000}
     trucks = {image.tobytes() for image in train.instances[train.labels == 9]}

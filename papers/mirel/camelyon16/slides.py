@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from miue.bags.names import strip_endings
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, StorageError, not_readable
 from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import read_label_table
 
@@ -85,9 +85,7 @@ def _reference(path: Path) -> dict[str, int]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise StorageError(
-            item=f"{str(path)!r}", wanted="a readable CSV file", got=str(error), fix="copy the file again"
-        ) from error
+        raise not_readable(f"{str(path)!r}", "a readable CSV file", error, "copy the file again") from error
     if rows and re.fullmatch(r"test_\d{3}(\.tif)?", rows[0][0].strip().lower()):
         classes_by_name = [(row[0], row[1] if len(row) > 1 else "") for row in rows]
     else:

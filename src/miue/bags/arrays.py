@@ -118,10 +118,7 @@ def check_bags(arrays: list[np.ndarray], ids: tuple[str, ...]) -> None:
     if len(set(ids)) < len(ids):
         repeated = next(name for name in ids if ids.count(name) > 1)
         raise DataError(
-            item=f"bag {repeated!r}",
-            wanted="a unique id",
-            got="the same id twice",
-            fix="rename one of the two",
+            item=f"bag {repeated!r}", wanted="a unique id", got="the same id twice", fix="rename one of the two"
         )
     for name, array in zip(ids, arrays, strict=True):
         check_bag(name, array, arrays[0].shape[1:])

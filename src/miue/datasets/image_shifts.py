@@ -39,11 +39,7 @@ def blended(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -
 ImageShift = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """(uint8 images (m, H, W, channels), what draws) → images of the same shape."""
 
-SHIFTS: dict[str, ImageShift] = {
-    "rotation": rotated,
-    "noise": noisy,
-    "blend": blended,
-}
+SHIFTS: dict[str, ImageShift] = {"rotation": rotated, "noise": noisy, "blend": blended}
 
 
 def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShift] = SHIFTS) -> BagDataset:

@@ -68,11 +68,7 @@ def _training_bags(pool: Pool, sizes: Mapping[str, int]) -> dict[str, list[BagDa
 
 
 def _test_bags(
-    pool: Pool,
-    count: int,
-    ood: Sequence[str],
-    ratio: float,
-    read_ood: Callable[[str], tuple[str, Pool]],
+    pool: Pool, count: int, ood: Sequence[str], ratio: float, read_ood: Callable[[str], tuple[str, Pool]]
 ) -> list[BagDataset]:
     random = np.random.RandomState(SEEDS["test"])
     drawn = draw_bags(random, pool.labels == TARGET, 2 * count if ood else count)

@@ -19,7 +19,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.common.errors import ConfigError, ModelError, StorageError, first_few, first_problem
+from miue.common.errors import ConfigError, ModelError, StorageError, first_few, not_readable
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.weights import copy_weights, write_tensors
@@ -333,9 +333,7 @@ def check_config(kind: type[Config], content: Mapping[str, Any], item: str, fix:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise StorageError(
-            item=item, wanted="the parts that miue writes", got=first_problem(error), fix=fix
-        ) from error
+        raise not_readable(item, "the parts that miue writes", error, fix) from error
 
 
 def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[str, tuple[int, ...]]:
@@ -373,11 +371,8 @@ def _read_distances(folder: Path, names: Sequence[str], *, trust: bool) -> dict[
     try:
         state = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise StorageError(
-            item=f"distances {str(path)!r}",
-            wanted="the distances that config.json names",
-            got=str(error).split("\n")[0],
-            fix="save the model again",
+        raise not_readable(
+            f"distances {str(path)!r}", "the distances that config.json names", error, "save the model again"
         ) from error
     loaded = {}
     for name in names:

@@ -16,7 +16,7 @@ from miue.bags.batches import READ_AHEAD, ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import torch_device
-from miue.common.errors import DataError, MiueError
+from miue.common.errors import MiueError, lacking
 from miue.common.progress import bar
 from miue.common.seeds import derive_seed
 from miue.distributions import Draws, PredictiveDistribution
@@ -77,7 +77,7 @@ def predict(
         DataError: no bag, or none that can be read.
     """
     if not len(bags):
-        raise DataError(item="the bags", wanted="at least one", got="none", fix="choose bags to predict")
+        raise lacking("the bags", "at least one", "choose bags to predict")
     chosen = estimator or method.estimators[0]
     method.check_estimator(chosen)
     target = torch_device(device)
@@ -90,9 +90,7 @@ def predict(
     if on_bad is not None:
         bags = bags.subset(np.concatenate([part.positions for part in parts]) if parts else [])
     if not parts:
-        raise DataError(
-            item="the bags", wanted="at least one that can be read", got="none", fix="see the list above"
-        )
+        raise lacking("the bags", "at least one that can be read", "see the list above")
     return Predictions(
         _bag_table(bags, _concatenated([part.bags for part in parts]), _joined([p.bag_scores for p in parts])),
         _instance_table(
@@ -216,10 +214,7 @@ def _bag_table(
     bags: BagDataset, distribution: PredictiveDistribution, scores: dict[str, np.ndarray]
 ) -> PredictionTable:
     return PredictionTable(
-        distribution=distribution,
-        bag_ids=np.array(bags.ids, object),
-        scores=scores,
-        **bags.columns.columns(),
+        distribution=distribution, bag_ids=np.array(bags.ids, object), scores=scores, **bags.columns.columns()
     )
 
 

@@ -28,7 +28,7 @@ from pydantic import ValidationError
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
-from miue.common.errors import DataError, StorageError, first_problem, missing_column
+from miue.common.errors import DataError, lacking, missing_column, not_a_folder, not_readable
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import read_columns, write_table
@@ -113,12 +113,8 @@ def read_predictions(path: Path | str) -> Predictions:
     """
     folder = Path(path)
     if not (folder / "bags.csv").exists():
-        raise StorageError(
-            item=f"{str(folder)!r}",
-            wanted="a folder of predictions (with bags.csv)",
-            got="a folder without it" if folder.is_dir() else "no such folder",
-            fix="make it with 'miue predict', or pass tables with --bags and --instances",
-        )
+        fix = "make it with 'miue predict', or pass tables with --bags and --instances"
+        raise not_a_folder(folder, "a folder of predictions (with bags.csv)", fix)
     tables = [folder / name for name in ("instances.csv", "instances.csv.gz") if (folder / name).exists()]
     if len(tables) > 1:
         raise DataError(
@@ -138,10 +134,10 @@ def read_predictions(path: Path | str) -> Predictions:
         provenance = Provenance.model_validate(summary.get("provenance"))
     except ValidationError as error:
         wanted = "provenance in predictions.json, as miue writes it"
-        raise StorageError(item=item, wanted=wanted, got=first_problem(error), fix="predict again") from error
+        raise not_readable(item, wanted, error, "predict again") from error
     if instances is None and summary.get("instances", 0) != 0:
         wanted = f"a table of {summary['instances']} instances, as predictions.json says"
-        raise DataError(item=item, wanted=wanted, got="none", fix=fix)
+        raise lacking(item, wanted, fix)
     predictions = read_tables(folder / "bags.csv", instances, provenance)
     for key, read in _sizes(predictions).items():
         if summary.get(key) != read:
@@ -328,10 +324,7 @@ def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.nd
         numbers: np.ndarray = values.astype(np.float64)
     except ValueError as error:
         raise DataError(
-            item=f"table {name!r}, column {column!r}",
-            wanted="numbers",
-            got=str(error),
-            fix="correct the column",
+            item=f"table {name!r}, column {column!r}", wanted="numbers", got=str(error), fix="correct the column"
         ) from error
     return numbers
 

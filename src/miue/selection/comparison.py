@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.common.errors import DataError, StorageError, unknown_name
+from miue.common.errors import DataError, StorageError, not_a_folder, unknown_name
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import fold_columns
@@ -210,12 +210,8 @@ def _by_fold(values: Sequence[Value]) -> dict[tuple[str, str], dict[int, float]]
 def _read(folder: Path) -> _Folder:
     path = folder / "runs.csv"
     if not path.exists():
-        raise StorageError(
-            item=f"{str(folder)!r}",
-            wanted="a finished cross-validation (with runs.csv)",
-            got="a folder without it" if folder.is_dir() else "no such folder",
-            fix="run 'miue cross-validate … --out' to its end",
-        )
+        fix = "run 'miue cross-validate … --out' to its end"
+        raise not_a_folder(folder, "a finished cross-validation (with runs.csv)", fix)
     tests, share = _tests(folder / "splits.csv")
     return _Folder(folder.name, tests, _values(path, len(tests)), share)
 

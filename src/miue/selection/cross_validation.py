@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.devices import torch_device
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import StorageError, lacking
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.locks import locked
 from miue.common.progress import bar
@@ -156,11 +156,10 @@ def cross_validate(
     out = Path(out)
     folds = [splits.assign(bags, fold) for fold in range(len(splits))]
     if not any(fold.split("test").labels.known.any() for fold in folds):
-        raise DataError(
-            item=f"the test bags of {splits.source!r}",
-            wanted="at least one with a label",
-            got="none",
-            fix="label bags that are tested on (--labels TABLE); cross-validation counts how often they are right",
+        raise lacking(
+            f"the test bags of {splits.source!r}",
+            "at least one with a label",
+            "label bags that are tested on (--labels TABLE); cross-validation counts how often they are right",
         )
     torch_device(device)
     with locked(out):
@@ -234,12 +233,7 @@ def is_share(metric: str) -> bool:
 
 
 def _run_all(
-    folds: Sequence[BagDataset],
-    todo: Sequence[tuple[int, int]],
-    out: Path,
-    recipe: Recipe,
-    jobs: int,
-    device: str,
+    folds: Sequence[BagDataset], todo: Sequence[tuple[int, int]], out: Path, recipe: Recipe, jobs: int, device: str
 ) -> Iterator[None]:
     """Do every run, several at a time; each writes its own folder."""
     if jobs == 1 or len(todo) < 2:

@@ -64,10 +64,7 @@ def optimizer_and_schedule(method: nn.Module, config: TrainingConfig) -> tuple[A
     named = list(method.named_parameters())
     decayed = [p for name, p in named if p.dim() > 1 and name.endswith("weight")]
     others = [p for name, p in named if p.dim() <= 1 or not name.endswith("weight")]
-    groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": others},
-    ]
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others}]
     optimizer = Adam(groups, lr=config.learning_rate, fused=True)
     optimizer.register_load_state_dict_post_hook(_lay_out_like_parameters)
     return optimizer, ReduceLROnPlateau(optimizer, factor=config.lr_factor, patience=config.lr_patience)
@@ -169,10 +166,7 @@ class TrainingData(pl.LightningDataModule):
         """Return the batches of the epoch that begins."""
         assert self.trainer is not None
         return shuffled_batches(
-            self.train_bags,
-            self.config.bags_per_update,
-            seed=self.config.seed,
-            epoch=self.trainer.current_epoch,
+            self.train_bags, self.config.bags_per_update, seed=self.config.seed, epoch=self.trainer.current_epoch
         )
 
     def val_dataloader(self) -> PackedBatches:

@@ -16,18 +16,11 @@ from miue.common.progress import tracked
 from miue.io.folders.discovery import BagFiles
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats import Contents, contents_of
-from miue.io.loaded import LeftOut, LoadedBags, refuse_or_skip
+from miue.io.loaded import LeftOut, LoadedBags, ReadOptions, refuse_or_skip
 
 
 def open_files(
-    files: BagFiles,
-    names: Sequence[str],
-    left_out: Sequence[LeftOut] = (),
-    *,
-    microns_per_pixel: float | None = None,
-    instance_shape: tuple[int, ...] | None = None,
-    skip_bad: bool = False,
-    progress: bool = False,
+    files: BagFiles, names: Sequence[str], left_out: Sequence[LeftOut] = (), *, options: ReadOptions
 ) -> LoadedBags:
     """Return the bags of the files of some names, in their order, without labels.
 
@@ -35,36 +28,28 @@ def open_files(
         files: files of CLAM, TRIDENT, STAMP or arrays.
         names: of the bags to open.
         left_out: bags that were left out before.
-        microns_per_pixel: of level 0, for coords in µm.
-        instance_shape: that a model takes; None for that of most files.
-        skip_bad: leave out files that cannot be used, slides without tissue and bags without a file.
-        progress: show a bar while many files are opened.
+        options: how the files are read.
 
     Raises:
         DataError: a file that cannot be used, two of one name, a bag without a file, or no bag left.
     """
-    contents, bad = read_contents(files, names, microns_per_pixel, instance_shape, progress=progress)
+    contents, bad = read_contents(files, names, options)
     bad = [*left_out, *bad]
-    refuse_or_skip(files.folder, len(contents), bad, skip_bad=skip_bad)
+    refuse_or_skip(files.folder, len(contents), bad, skip_bad=options.skip_bad)
     return LoadedBags(make_dataset(contents), tuple(bad), tuple(_notes(files, contents)))
 
 
 def read_contents(
-    files: BagFiles,
-    names: Sequence[str],
-    microns_per_pixel: float | None = None,
-    instance_shape: tuple[int, ...] | None = None,
-    *,
-    progress: bool = False,
+    files: BagFiles, names: Sequence[str], options: ReadOptions
 ) -> tuple[list[Contents], list[LeftOut]]:
     """Return what the files of some names hold, as far as they are alike and can be used, and the other bags."""
     bad, contents = [], []
-    for name in tracked(names, "opening", shown=progress):
+    for name in tracked(names, "opening", shown=options.progress):
         try:
-            contents.append(_usable(_only(files.by_id[name]), microns_per_pixel))
+            contents.append(_usable(_only(files.by_id[name]), options.microns_per_pixel))
         except MiueError as error:
             bad.append(LeftOut(name, str(error)))
-    return _alike(_fitting(contents, instance_shape, bad), bad), bad
+    return _alike(_fitting(contents, options.instance_shape, bad), bad), bad
 
 
 def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:

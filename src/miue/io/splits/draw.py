@@ -16,12 +16,7 @@ VALIDATION_SHARE = 0.15
 
 
 def make_folds(
-    bags: BagDataset,
-    count: int,
-    *,
-    validation: float = VALIDATION_SHARE,
-    calibration: float = 0.0,
-    seed: int = 42,
+    bags: BagDataset, count: int, *, validation: float = VALIDATION_SHARE, calibration: float = 0.0, seed: int = 42
 ) -> Splits:
     """Return ``count`` folds, each bag tested once; no patient in two splits, classes alike in all.
 

@@ -17,13 +17,7 @@ import numpy as np
 from miue.bags.arrays import check_bag
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, StorageError, lacking, not_readable
-from miue.common.files import (
-    atomic_folder,
-    read_json,
-    refuse_existing,
-    remove_temporaries,
-    write_json,
-)
+from miue.common.files import atomic_folder, read_json, refuse_existing, remove_temporaries, write_json
 from miue.common.locks import locked
 from miue.common.progress import tracked
 from miue.common.tables import read_text_columns, write_rows, write_table

@@ -117,12 +117,7 @@ def write_overlays(
 
 
 def write_heatmaps(
-    predictions: Predictions,
-    out: Path,
-    how: Export,
-    *,
-    class_name: str | None = None,
-    slides: Path | None = None,
+    predictions: Predictions, out: Path, how: Export, *, class_name: str | None = None, slides: Path | None = None
 ) -> Written:
     """Draw one PNG per slide: probability, data uncertainty and model uncertainty side by side.
 

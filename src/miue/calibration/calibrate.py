@@ -68,33 +68,23 @@ def calibrate(
     trained_on = check_unseen(predictions.bags, allowed=allow_training_bags)
     table = predictions.bags
     names = _class_names(class_names, table.distribution.num_classes)
-    check_bags(
-        table.bag_ids,
-        table.labels,
-        table.is_ood,
-        table.patients,
-        goals,
-        class_names=names,
-        bags_of_patient=bags_of_patient,
-        seed=seed,
-    )
+    of_bags = (table.bag_ids, table.labels, table.is_ood, table.patients)
+    check_bags(*of_bags, goals, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
     check_names(table, goals)
     rows = counted_rows(table.patients, len(table), bags_of_patient, seed)
     patients = count_patients(table.patients)
     of_patients = ALL_COUNTED if patients is not None and patients < len(rows) else ""
     caveats = dict.fromkeys(filter(None, (of_patients, made_from.caveat, trained_on)))
     counted = table.subset(rows)
-    bags = made_from.model_copy(
-        update={
-            "bags": len(counted),
-            "of_class": tuple(
-                np.bincount(counted.labels.values[counted.labels.known], minlength=len(names)).tolist()
-            ),
-            "patients": patients,
-            "left_out": len(table) - len(counted),
-            "caveat": "; ".join(caveats),
-        }
-    )
+    of_class = np.bincount(counted.labels.values[counted.labels.known], minlength=len(names))
+    description = {
+        "bags": len(counted),
+        "of_class": tuple(of_class.tolist()),
+        "patients": patients,
+        "left_out": len(table) - len(counted),
+        "caveat": "; ".join(caveats),
+    }
+    bags = made_from.model_copy(update=description)
     return _fitted(replace(predictions, bags=counted), names, goals, bags, seed)
 
 

@@ -110,18 +110,8 @@ def fit_referral(
     Raises:
         DataError: too few bags for any threshold to pass.
     """
-    count = len(correct)
-    needed = needed_for_tolerance(goal.max_error, goal.confidence)
-    wanted = needed_for_referral(goal)
-    if count < wanted:
-        raise DataError(
-            item=f"an error among the kept of at most {goal.max_error:g} at confidence {goal.confidence:g}",
-            wanted=f"at least {wanted} labelled in-distribution calibration bags: {needed} = "
-            f"⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
-            f"{ORDERING_PART} to choose what is tested",
-            got=str(count),
-            fix="add bags, raise the error, lower the confidence, or leave the referral out",
-        )
+    count, needed = len(correct), needed_for_tolerance(goal.max_error, goal.confidence)
+    _check_enough(count, needed, goal)
     order = np.random.default_rng(seed).permutation(count)
     ordering, testing = order[: count // ORDERING_PART], order[count // ORDERING_PART :]
     starts = max(1, min(_STARTS, len(testing) // (2 * needed)))
@@ -150,6 +140,20 @@ def fit_referral(
         kept=int(counts[last]),
         errors=int(errors[last]),
     )
+
+
+def _check_enough(count: int, needed: int, goal: ReferralGoal) -> None:
+    """Raise unless there are bags to choose thresholds by and ``needed`` ones to test them."""
+    wanted = needed_for_referral(goal)
+    if count < wanted:
+        raise DataError(
+            item=f"an error among the kept of at most {goal.max_error:g} at confidence {goal.confidence:g}",
+            wanted=f"at least {wanted} labelled in-distribution calibration bags: {needed} = "
+            f"⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
+            f"{ORDERING_PART} to choose what is tested",
+            got=str(count),
+            fix="add bags, raise the error, lower the confidence, or leave the referral out",
+        )
 
 
 def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bool[np.ndarray, "t"]:

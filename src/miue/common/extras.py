@@ -20,6 +20,7 @@ def import_extra(module: str, item: str, extra: str) -> Any:
         ConfigError: it is not installed.
     """
     try:
+        import_module(module.partition(".")[0])
         return import_module(module)
     except ImportError as error:
         wanted = f"the package {module.partition('.')[0]}"

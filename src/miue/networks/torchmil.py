@@ -168,4 +168,4 @@ def torchmil_model(name: str) -> Any:
     Raises:
         ConfigError: torchmil is not installed.
     """
-    return getattr(import_extra("torchmil", f"torchmil's {name}", "torchmil").models, name)
+    return getattr(import_extra("torchmil.models", f"torchmil's {name}", "torchmil"), name)

@@ -53,14 +53,14 @@ class ChainedInstances:
             raise TypeError("chained instances are read by slices of consecutive ones")
         start, stop, _ = span.indices(len(self))
         begins = self.ends - [len(part) for part in self.parts]
-        found = [
+        spans = [
             np.asarray(part[max(start - begin, 0) : min(stop, end) - begin]).astype(self.dtype, copy=False)
             for part, begin, end in zip(self.parts, begins.tolist(), self.ends.tolist(), strict=True)
             if start < end and begin < stop
         ]
-        if not found:
+        if not spans:
             return np.zeros((0, *self.shape[1:]), self.dtype)
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        return spans[0] if len(spans) == 1 else np.concatenate(spans)
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
         """Read everything."""

@@ -146,8 +146,8 @@ def check_format(content: dict[str, Any], *, item: str, format_name: str, versio
     Raises:
         StorageError: another format, a newer version, or one that is no number.
     """
-    found = content.get("version", 0)
-    if content.get("format") != format_name or type(found) is not int or not 0 <= found <= version:
+    stored = content.get("version", 0)
+    if content.get("format") != format_name or type(stored) is not int or not 0 <= stored <= version:
         raise StorageError(
             item=item,
             wanted=f"format {format_name!r} up to version {version}",

@@ -33,9 +33,9 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
 
 def digest(tensors: dict[str, Tensor], text: str = "") -> str:
     """Return the SHA-256 of named tensors, of any type and shape, and a text."""
-    found = hashlib.sha256(text.encode())
+    checksum = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
-        found.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        checksum.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+        checksum.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return checksum.hexdigest()

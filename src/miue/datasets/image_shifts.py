@@ -76,11 +76,11 @@ def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShi
         arrays.extend(of_bags)
         ids.extend(f"{bag}_{name}" if name else bag for bag in bags.ids)
         sets.extend([name] * len(bags))
-    made = BagDataset.from_arrays(arrays, ids=ids, is_ood=[bool(name) for name in sets])
+    shifted = BagDataset.from_arrays(arrays, ids=ids, is_ood=[bool(name) for name in sets])
     copies = 1 + len(shifts)
     labels, instance_labels = bags.labels, bags.instance_labels[bags.positions]
     return replace(
-        made,
+        shifted,
         ood_sets=tuple(sets),
         class_names=bags.class_names,
         patients=None if bags.patients is None else bags.patients * copies,

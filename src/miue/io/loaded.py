@@ -105,9 +105,9 @@ def refuse_or_skip(where: str, count: int, left_out: Sequence[LeftOut], *, skip_
     Raises:
         DataError: which bags cannot be used and why, at most three of them.
     """
-    bad = [one for one in left_out if one.is_bad]
+    bad = [entry for entry in left_out if entry.is_bad]
     if bad and not skip_bad:
-        shown = "; ".join(f"{one.bag}: {one.reason}" for one in bad[:3])
+        shown = "; ".join(f"{entry.bag}: {entry.reason}" for entry in bad[:3])
         raise DataError(
             item=repr(where),
             wanted="bags that can all be used",

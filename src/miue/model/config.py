@@ -72,7 +72,9 @@ class ModelConfig(BaseModel):
     def options(self) -> dict[str, Option]:
         """Return the options that were not left alone, as "network.hidden"."""
         parts = {"encoder": self.encoder, "network": self.network, "method": self.method}
-        return {f"{part}.{key}": value for part, one in parts.items() for key, value in one.options.items()}
+        return {
+            f"{part}.{key}": value for part, component in parts.items() for key, value in component.options.items()
+        }
 
     def parts(self, *, trust: bool = False) -> dict[str, Part]:
         """Return encoder, network and method by kind.

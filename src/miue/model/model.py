@@ -188,7 +188,7 @@ class Model(PrintsAsTable):
             (kind, part.name, ", ".join(f"{name}={value}" for name, value in part.options.items()))
             for kind, part in parts.items()
         ]
-        weights = f"{sum(one.numel() for one in self.method.parameters()):,} weights"
+        weights = f"{sum(weight.numel() for weight in self.method.parameters()):,} weights"
         classes = first_few(self.contract.class_names, 6)
         calibrated = "calibrated" if self.calibration is not None else "not calibrated"
         shape = _shape(self.contract.instance_shape)

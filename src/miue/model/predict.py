@@ -141,12 +141,11 @@ def _run(
                 continue
             moved = batch.to(device)
             draws, scored = [], _FeatureScores(scores)
-            for one in method.passes(derive_seed(seed, number)):
-                follow = one is first and not scored.complete and not one.encodes_at_random
-                blocks = (
-                    scored.following(_blocks(one, moved.instances)) if follow else _blocks(one, moved.instances)
-                )
-                output = one.predict(blocks, moved.segments, estimator)
+            for member in method.passes(derive_seed(seed, number)):
+                follow = member is first and not scored.complete and not member.encodes_at_random
+                blocks = _blocks(member, moved.instances)
+                blocks = scored.following(blocks) if follow else blocks
+                output = member.predict(blocks, moved.segments, estimator)
                 draws.append(BatchPrediction(output.bags.cpu(), output.instances.cpu()))
             if not scored.complete:
                 deque(scored.following(_blocks(first, moved.instances)), maxlen=0)

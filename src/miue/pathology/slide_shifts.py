@@ -103,7 +103,7 @@ def before_and_after(
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Return a picture of patches in a row, and what became of each below it."""
     padding = ((0, 0), (0, GAP), (0, GAP), (0, 0))
-    rows = [np.concatenate(list(np.pad(one, padding, constant_values=255)), 1) for one in (before, after)]
+    rows = [np.concatenate(list(np.pad(images, padding, constant_values=255)), 1) for images in (before, after)]
     return np.concatenate(rows, 0)
 
 

@@ -1,4 +1,4 @@
-"""Slides cut into patches: tissue found, a grid laid over it, each patch read and encoded."""
+"""Slides are cut into patches: a grid over the tissue, each patch read and encoded."""
 
 from __future__ import annotations
 

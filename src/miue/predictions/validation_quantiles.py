@@ -103,5 +103,5 @@ class ValidationQuantiles(BaseModel):
 
 
 def _quantiles(values: np.ndarray) -> tuple[float, ...]:
-    found = np.quantile(np.asarray(values, np.float64), SHARES, method="weibull")
-    return tuple(float(f"{value:.6g}") for value in found)
+    quantiles = np.quantile(np.asarray(values, np.float64), SHARES, method="weibull")
+    return tuple(float(f"{value:.6g}") for value in quantiles)

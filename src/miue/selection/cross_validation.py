@@ -99,16 +99,16 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
     def as_table(self) -> ResultTable:
         """Return all metrics as texts; shares in percent."""
         rows = []
-        for one in self:
-            scale, digits = (100, 2) if is_share(one.metric) else (1, 4)
-            spread = "" if one.std is None else f" ± {scale * one.std:.{digits}f}"
+        for summary in self:
+            scale, digits = (100, 2) if is_share(summary.metric) else (1, 4)
+            spread = "" if summary.std is None else f" ± {scale * summary.std:.{digits}f}"
             interval = (
                 ""
-                if one.low is None or one.high is None
-                else f"{scale * one.low:.{digits}f} to {scale * one.high:.{digits}f}"
+                if summary.low is None or summary.high is None
+                else f"{scale * summary.low:.{digits}f} to {scale * summary.high:.{digits}f}"
             )
-            mean = f"{scale * one.mean:.{digits}f}{spread}"
-            rows.append((one.metric, one.level, mean, interval, str(one.runs)))
+            mean = f"{scale * summary.mean:.{digits}f}{spread}"
+            rows.append((summary.metric, summary.level, mean, interval, str(summary.runs)))
         return ResultTable(
             ("metric", "level", "mean ± std", "95 % interval", "runs"), tuple(rows), (f"{UNITS} {INTERVALS}",)
         )
@@ -119,7 +119,7 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
         Raises:
             ConfigError: pandas is not installed.
         """
-        return require_pandas().DataFrame([asdict(one) for one in self])
+        return require_pandas().DataFrame([asdict(summary) for summary in self])
 
 
 def cross_validate(

@@ -94,12 +94,12 @@ class Run:
             ("logger", Logger, self.loggers),
         )
         for argument, kind, values in wanted:
-            for one in values:
-                if not isinstance(one, kind):
+            for value in values:
+                if not isinstance(value, kind):
                     raise ConfigError(
                         item=argument,
                         wanted=f"objects of lightning.pytorch's {kind.__name__}",
-                        got=type(one).__name__,
+                        got=type(value).__name__,
                         fix=f"derive its class from {kind.__name__}, or leave it out",
                     )
 

@@ -92,7 +92,9 @@ def pack(
             digests = [digest for _, digest in written.values()]
             write_table(folder / CHECKSUMS, {"bag_id": kept.ids, "sha256": digests})
             if missing:
-                write_rows(folder / LEFT_OUT, ("bag_id", "reason"), [(one.bag, one.reason) for one in missing])
+                write_rows(
+                    folder / LEFT_OUT, ("bag_id", "reason"), [(entry.bag, entry.reason) for entry in missing]
+                )
             write_tables(folder, kept, made_by or {})
             (work / "instances.npy").replace(folder / "instances.npy")  # last: nothing packed is lost
         shutil.rmtree(work, ignore_errors=True)
@@ -170,7 +172,7 @@ def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
             lines = [line.split(",") for line in (work / CHECKSUMS).read_text("utf-8").splitlines()]
             rows = [line for line in lines if len(line) == 3 and len(line[2]) == 64]
             done = [(int(bag), int(size), digest) for bag, size, digest in rows]
-            return [one for one in done if 0 <= one[0] < len(bags) and one[1] == bags.sizes[one[0]]]
+            return [row for row in done if 0 <= row[0] < len(bags) and row[1] == bags.sizes[row[0]]]
     except (StorageError, *UNREADABLE):
         pass  # what it left cannot be gone on with
     shutil.rmtree(work, ignore_errors=True)

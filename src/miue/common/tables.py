@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
+from miue.common.claims import can_hold
 from miue.common.errors import DataError, StorageError, lacking, no_such_file, not_readable
-from miue.common.files import atomic_file, can_hold
+from miue.common.files import atomic_file
 
 HEADER_BYTES = 1 << 20
 MARKS = (

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from miue.common.claims import can_hold
 from miue.common.errors import DataError, MiueError
 from miue.common.escapes import shortened
-from miue.common.files import can_hold
 
 
 @dataclass(frozen=True)

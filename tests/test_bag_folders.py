@@ -131,7 +131,7 @@ def test_a_patch_size_that_is_not_the_step_of_the_grid_is_said_once_with_the_num
         features = made_files.features_of(20)
         made_files.trident(tmp_path, name, features, step=512, patch_size_level0=512 if name == "c" else 256)
     assert [note.split(":")[0] for note in load_bags(tmp_path).notes] == [
-        "patch size 256, but neighbors lie 512 level-0 pixels apart"
+        "patch size 256, but neighbors are 512 level-0 pixels apart"
     ]
     assert load_bags(tmp_path).notes[0].endswith("(2 of 3 files)")
 
@@ -183,7 +183,7 @@ def test_files_without_coords_are_named_where_others_have_them(tmp_path: Path) -
     assert opened.bags.coords.known.tolist() == [True] * 4 + [False] * 5
     assert opened.bags.without_coords == ("bare",)
     assert opened.bags.subset([1, 0]).without_coords == ("bare",)
-    note = "1 of 2 files without coords (bare): their instances have no place on a slide"
+    note = "1 of 2 files without coords (bare): their instances have no position on a slide"
     assert opened.notes == (note,)
     with pytest.raises(DataError, match=r"coords, which --export needs, got 1 of 2 bags without \(bare\)"):
         load_bags(folder, coords_for="--export")

@@ -150,7 +150,7 @@ def short() -> list[Any]:
         (lambda: BagDataset.from_arrays(short(), ["a", 1]), "names of classes alone, or numbers alone"),
         (lambda: BagDataset.from_arrays(short(), ["a", "b"], class_names=["a", "c"]), "expected one of a, c"),
         (lambda: BagDataset.from_arrays(short(), np.eye(2)), "the labels: expected one for each bag"),
-        (lambda: BagDataset.from_arrays(short(), coords=[np.ones((2, 2))]), "the given coords: expected an array"),
+        (lambda: BagDataset.from_arrays(short(), coords=[np.ones((2, 2))]), "the coords: expected an array"),
     ],
 )
 def test_what_cannot_become_bags_is_refused_in_four_parts(make: Any, message: str) -> None:

@@ -13,9 +13,10 @@ from scipy.io import savemat
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, StorageError
+from miue.datasets import cifar10
 from miue.datasets.cifar10 import OOD_SOURCES, SIZES, cifar10_bags
-from miue.datasets.color_images import read_cifar10, read_dtd, read_foreign, read_svhn
-from miue.datasets.drawing import draw_bags, with_foreign_instances
+from miue.datasets.color_images import read_cifar10, read_dtd, read_ood, read_svhn
+from miue.datasets.drawing import draw_bags, with_ood_instances
 from miue.datasets.ood_splits import SEEDS, TARGET
 
 SMALL = {"train": 20, "validation": 10, "test": 15}
@@ -155,7 +156,7 @@ def test_textures_are_resized_whole_with_antialiasing(tmp_path: Path) -> None:
 
 def test_textures_are_labelled_by_their_folders_in_alphabetical_order(tmp_path: Path) -> None:
     write_textures(tmp_path, 47)
-    name, pool = read_foreign(tmp_path, "dtd")
+    name, pool = read_ood(tmp_path, "dtd")
     assert name == "dtd"
     assert pool.labels.tolist() == list(range(47))
     assert np.abs(pool.instances.astype(int) - 5 * np.arange(47)[:, None, None, None]).max() <= 1
@@ -163,14 +164,14 @@ def test_textures_are_labelled_by_their_folders_in_alphabetical_order(tmp_path: 
 
 def test_a_foreign_set_is_named_for_what_its_files_hold(official: Path) -> None:
     write_textures(official, 11)
-    assert read_foreign(official, "dtd")[0] == "dtd-part"
-    assert read_foreign(official, "svhn")[0] == "svhn"
+    assert read_ood(official, "dtd")[0] == "dtd-part"
+    assert read_ood(official, "svhn")[0] == "svhn"
     (official / "train_32x32.mat").unlink()
-    name, pool = read_foreign(official, "svhn")
+    name, pool = read_ood(official, "svhn")
     assert (name, len(pool.labels)) == ("svhn-test", 37)
     (official / "test_32x32.mat").unlink()
     write_strips(official / "svhn_test10k.npz", test=(made_images(2, 5), made_labels(5)))
-    name, pool = read_foreign(official, "svhn")
+    name, pool = read_ood(official, "svhn")
     assert (name, len(pool.labels)) == ("svhn-part", 5)
 
 
@@ -212,7 +213,7 @@ def test_every_foreign_source_starts_from_the_state_after_twice_n_bags(archives:
     assert np.array_equal(images_of(alone, "dtd-part"), images_of(second, "dtd-part"))
     random = np.random.RandomState(SEEDS["test"])
     drawn = draw_bags(random, made_labels(PER_FILE) == TARGET, 30)
-    replaced = with_foreign_instances(random, drawn[15:], 60, 0.5)
+    replaced = with_ood_instances(random, drawn[15:], 60, 0.5)
     images = [
         np.where(b.is_ood[:, None, None, None], 7, made_images(1, PER_FILE)[b.members * ~b.is_ood])
         for b in replaced
@@ -234,7 +235,7 @@ def test_unknown_splits_and_foreign_sources_are_named(archives: Path) -> None:
     with pytest.raises(ConfigError, match="OOD source 'svnh': .* did you mean 'svhn'"):
         cifar10_bags(archives, splits=["train"], ood=("svnh",), sizes=SMALL)
     with pytest.raises(ConfigError, match="OOD source 'fmnist'"):
-        read_foreign(archives, "fmnist")
+        read_ood(archives, "fmnist")
     with pytest.raises(ConfigError, match="split 'valid': .* did you mean 'validation'"):
         cifar10_bags(archives, splits=["valid"], sizes=SMALL)
 
@@ -359,7 +360,9 @@ def test_a_texture_of_too_many_pixels_is_named(
         read_dtd(tmp_path)
 
 
-def test_bags_of_the_real_images_are_balanced_and_whole(shared_data: Path) -> None:
+def test_bags_of_the_real_images_are_balanced_and_whole(
+    shared_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("cifar10.npz", "svhn_test10k.npz", "dtd10_32.npz"):
         if not (shared_data / name).exists():
             pytest.skip(f"needs {name} in ../shared/data")
@@ -367,6 +370,8 @@ def test_bags_of_the_real_images_are_balanced_and_whole(shared_data: Path) -> No
     assert train.instances.shape == (50000, 32, 32, 3)
     assert np.bincount(train.labels).tolist() == [5000] * 10
     assert train.instances.mean((0, 1, 2)) == pytest.approx((125.307, 122.950, 113.865), abs=0.01)
+    read = {"train": train, "test": read_cifar10(shared_data, "test")}
+    monkeypatch.setattr(cifar10, "read_cifar10", lambda _, split: read[split])  # decoding takes seconds
     data = cifar10_bags(shared_data, ood=OOD_SOURCES, sizes=SMALL)
     assert SIZES == {"train": 6000, "validation": 1000, "test": 2000}
     trucks = {image.tobytes() for image in train.instances[train.labels == 9]}

@@ -19,8 +19,8 @@ from miue.bags.labels import Labels
 from miue.bags.segments import as_float
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.datasets.digits import IMAGES, digits_bags
-from miue.datasets.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with_foreign_instances
-from miue.datasets.gaussian import CENTRES, gaussian_bags
+from miue.datasets.drawing import DrawnBag, Pool, draw_bags, drawn_dataset, with_ood_instances
+from miue.datasets.gaussian import CENTERS, gaussian_bags
 from miue.datasets.image_files import read_idx, read_images
 from miue.datasets.mnist import mnist_bags
 
@@ -68,7 +68,7 @@ def test_a_positive_bag_of_one_instance_is_drawn() -> None:
 @pytest.mark.parametrize("ratio", [0.0, 0.05, 0.5, 1.0])
 def test_a_share_of_each_bag_is_replaced_by_foreign_instances(ratio: float) -> None:
     bags = draw_bags(np.random.RandomState(1), np.arange(100) < 10, 30)
-    replaced = with_foreign_instances(np.random.RandomState(2), bags, 77, ratio)
+    replaced = with_ood_instances(np.random.RandomState(2), bags, 77, ratio)
     for before, after in zip(bags, replaced, strict=True):
         size = len(before.members)
         assert after.is_ood.sum() == (0 if ratio == 0 else max(1, int(ratio * size)))
@@ -83,7 +83,7 @@ def test_labels_of_partly_and_wholly_foreign_bags() -> None:
         DrawnBag(np.array([1, 2]), np.array([True, False])),
         DrawnBag(np.array([0, 1]), np.array([True, True])),
     ]
-    data = drawn_dataset(bags, pool, 9, split="test", ood_set="f", foreign=foreign)
+    data = drawn_dataset(bags, pool, 9, split="test", ood_set="f", ood_pool=foreign)
     assert data.labels.known.tolist() == [True, True, False]
     assert data.labels.values.tolist() == [0, 1, 0]
     assert data.instances[:, 0].tolist() == [50, 1, 50, 2, 50, 50]
@@ -122,7 +122,7 @@ def test_mnist_test_bags_are_the_published_ones(shared_data: Path) -> None:
 def test_gaussian_bags_lie_around_their_centres() -> None:
     data = gaussian_bags(splits=["train", "test"], sizes=SMALL)
     positive = data.instances[data.instance_labels.known & (data.instance_labels.values == 1)]
-    assert np.abs(positive.mean(0) - CENTRES[0]).max() < 0.2
+    assert np.abs(positive.mean(0) - CENTERS[0]).max() < 0.2
     assert np.abs(data.instances[data.instance_is_ood.values].mean(0) - (5, -5)).max() < 0.2
     assert data.instances.shape[1] == 2
 
@@ -236,7 +236,7 @@ def test_repeated_ids_wrong_counts_and_wrong_labels_are_named() -> None:
     two = [np.ones((2, 3))] * 2
     with pytest.raises(DataError, match="bag 'a': expected a unique id"):
         BagDataset.from_arrays(two, ids=["a", "a"])
-    with pytest.raises(DataError, match="the given labels: expected 2, one for each, got 3"):
+    with pytest.raises(DataError, match="the labels: expected 2, one for each, got 3"):
         BagDataset.from_arrays(two, labels=[0, 1, 1])
     with pytest.raises(DataError, match="label 1: expected a class index"):
         BagDataset.from_arrays(two, labels=[0, -1])

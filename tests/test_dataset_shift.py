@@ -36,7 +36,7 @@ def bags_with(scores: dict[str, np.ndarray], **changes: object) -> Predictions:
 
 def test_bags_of_the_same_kind_are_seldom_found_different() -> None:
     random = np.random.default_rng(0)
-    runs, called = 1500, 0
+    runs, called = 500, 0
     for _ in range(runs):
         usual = {name: sorted(random.normal(size=20).tolist()) for name in "abc"}
         called += bool(find_shift(bags_with({name: random.normal(size=30) for name in "abc"}).bags, usual))

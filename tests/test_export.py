@@ -96,7 +96,7 @@ def test_a_slide_whose_patch_size_is_unknown_is_listed_and_stops_no_overlay(tmp_
         assert sorted(file.name for file in (tmp_path / command).iterdir()) == [f"a.{suffix}", f"c.{suffix}"]
     again = ("--out", tmp_path / "geojson", "--patch-size", 256, "--overwrite", "--quiet")
     assert export("geojson", tmp_path / "p", *again).exit_code == 0
-    assert sizes_written(tmp_path / "geojson")["lone"] == (256, "given")
+    assert sizes_written(tmp_path / "geojson")["lone"] == (256, "specified")
 
 
 def test_a_lone_slide_of_one_patch_needs_its_size(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,11 +17,11 @@ from miue.io.store import write_store
 
 TRAINERS = ("lightning", "pytorch_lightning", "miue.training.fit")
 COMMANDS = {
-    "predict": "predict run store --split all --out out --quiet",
-    "evaluate": "evaluate predictions --out out.json",
-    "calibrate a run": "calibrate run store --split validation --max-error 0.4 --out out.json --quiet",
-    "calibrate predictions": "calibrate --bags predictions/bags.csv --max-error 0.4 --out out.json",
-    "report": "report predictions --out out.html",
+    "predict": "predict run store --split all --out out_a --quiet",
+    "evaluate": "evaluate predictions --out out_b.json",
+    "calibrate a run": "calibrate run store --split validation --max-error 0.4 --out out_c.json --quiet",
+    "calibrate predictions": "calibrate --bags predictions/bags.csv --max-error 0.4 --out out_d.json",
+    "report": "report predictions --out out_e.html",
     "inspect a model": "inspect run",
     "inspect a run in training": "inspect half",
     "inspect bags": "inspect store",
@@ -43,39 +44,47 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def loaded_by(code: str, folder: Path) -> str:
-    code = f"import sys\n{code}\nprint('TRAINERS', [name for name in {TRAINERS} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_command_that_trains_nothing_loads_no_trainer(command: str, folder: Path, tmp_path: Path) -> None:
-    words = [str(tmp_path / word) if word.startswith("out") else word for word in COMMANDS[command].split()]
-    code = f"""
-sys.argv = {["miue", *words]}
-from miue.cli import main
-try:
-    main()
-except SystemExit as end:
-    assert not end.code, end.code
-"""
-    assert loaded_by(code, folder).endswith("TRAINERS []\n")
-
-
-def test_a_model_predicts_and_is_calibrated_without_a_trainer(folder: Path) -> None:
-    code = """
+CODE = """
+import json, sys
 from pathlib import Path
+loaded = {}
+def note(step):
+    loaded[step] = [name for name in TRAINERS if name in sys.modules]
+for step, command in COMMANDS.items():
+    from miue.cli import main
+    sys.argv = ["miue", *command.split()]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code, (step, end.code)
+    note(step)
 import miue
 from miue.model import Model
 bags = miue.read_store(Path("store"))
 predictions = Model.load("run").predict(bags.split("validation"), device="cpu")
 miue.evaluate(predictions)
 miue.calibrate(predictions, referral=miue.ReferralGoal(0.4))
+note("Python")
+miue.train
+note("train")
+Path("loaded.json").write_text(json.dumps(loaded))
 """
-    assert loaded_by(code, folder).endswith("TRAINERS []\n")
 
 
-def test_the_test_sees_a_trainer_that_is_loaded(folder: Path) -> None:
-    assert "TRAINERS ['lightning', 'miue.training.fit']" in loaded_by("import miue\nmiue.train", folder)
+@pytest.fixture(scope="module")
+def loaded(folder: Path) -> dict[str, list[str]]:
+    """Which trainers a new process has loaded after each step: each command, then Python, then training."""
+    code = f"TRAINERS, COMMANDS = {TRAINERS!r}, {COMMANDS!r}\n{CODE}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    modules: dict[str, list[str]] = json.loads((folder / "loaded.json").read_text())
+    return modules
+
+
+@pytest.mark.parametrize("step", [*COMMANDS, "Python"])
+def test_what_trains_nothing_loads_no_trainer(step: str, loaded: dict[str, list[str]]) -> None:
+    assert loaded[step] == []
+
+
+def test_training_loads_a_trainer(loaded: dict[str, list[str]]) -> None:
+    assert loaded["train"] == ["lightning", "miue.training.fit"]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import key_of
+from miue.bags.names import strip_endings
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import LabelTable, read_label_table
@@ -84,8 +84,8 @@ def test_a_byte_order_mark_and_windows_lines_are_no_part_of_a_name(tmp_path: Pat
 def test_endings_of_files_are_left_off_however_many(tmp_path: Path) -> None:
     found = read_label_table(table(tmp_path, "slide_id,label\na.svs,x\nb.1.h5,y\n"))
     assert found.ids == ("a.svs", "b.1.h5") and not found.has_patients
-    assert [key_of(name) for name in (*found.ids, "c.svs.h5")] == ["a", "b.1", "c"]
-    assert key_of("TCGA-3C-AALI-01Z.F6E9A5DF") == "TCGA-3C-AALI-01Z.F6E9A5DF"
+    assert [strip_endings(name) for name in (*found.ids, "c.svs.h5")] == ["a", "b.1", "c"]
+    assert strip_endings("TCGA-3C-AALI-01Z.F6E9A5DF") == "TCGA-3C-AALI-01Z.F6E9A5DF"
 
 
 @pytest.mark.parametrize("text", ["", "NA", "nan"])
@@ -183,7 +183,7 @@ def test_classes_have_the_order_given_and_none_is_lost() -> None:
     assert given.class_names(["10", "9", "8"]) == ("10", "9", "8")
     with pytest.raises(DataError, match="label '10' of 't': expected one of the classes given: 9"):
         given.class_names(["9"])
-    with pytest.raises(ConfigError, match="class given twice, '9'"):
+    with pytest.raises(ConfigError, match="class listed twice, '9'"):
         given.class_names(["9", "9", "10"])
     with pytest.raises(DataError, match="at least two classes, got x"):
         LabelTable("t", ("a",), ("x",), ("a",), {}).class_names()
@@ -210,7 +210,7 @@ def test_a_label_table_is_joined_to_a_table_of_instances_and_to_a_store(tmp_path
     stored = load_bags(tmp_path / "store", **labels).bags
     assert (stored.ids, stored.labels.values.tolist()) == (("b", "007"), [1, 0])
     write_store(tmp_path / "labelled", stored)
-    with pytest.raises(ConfigError, match="labelled', which tells its labels itself"):
+    with pytest.raises(ConfigError, match="labelled', which has labels of its own"):
         load_bags(tmp_path / "labelled", **labels)
     (tmp_path / "labels.csv").write_text("bag_id,label\nb,yes\n7,no\nd,no\n")
     with pytest.raises(DataError, match=r"2 that cannot \(7: listed in .* there is '007'"):

@@ -228,11 +228,11 @@ def test_a_rule_of_its_own_wins_and_what_a_constructor_draws_stays() -> None:
 
 
 def test_members_of_an_ensemble_start_as_single_networks_of_their_seeds() -> None:
-    from miue.common.seeds import seed_of
+    from miue.common.seeds import derive_seed
 
     ensemble = build(5, network=others.ScaledMean, method="deep-ensemble", options={"method.size": 3})
     for number, member in enumerate(ensemble.members()):
-        alone = build(seed_of(5, number), network=others.ScaledMean).state_dict()
+        alone = build(derive_seed(5, number), network=others.ScaledMean).state_dict()
         assert all(torch.equal(value, alone[name]) for name, value in member.state_dict().items())
 
 

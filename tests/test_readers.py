@@ -222,7 +222,7 @@ def broken_h5(path: Path, kind: str) -> str:
             return "a link to elsewhere"
         if kind == "external":
             file.create_dataset("features", (2, 6), "f4", external=[(str(outside), 0, 48)])
-            return "data that lies in other files"
+            return "data that is stored in other files"
         if kind == "group":
             file.create_group("features")
             return "'features' to be an array, got a group"
@@ -398,14 +398,14 @@ def test_a_patch_size_that_is_not_the_step_of_the_grid_is_said(tmp_path: Path, t
             file.attrs["tile_size_um"] = 128.0
     found = contents_of(path, mpp)
     note = (
-        "patch size 256, but neighbors lie 512 level-0 pixels apart: gaps between patches, or a wrong patch size"
+        "patch size 256, but neighbors are 512 level-0 pixels apart: gaps between patches, or a wrong patch size"
     )
     assert (found.patch_size, found.notes) == (256, (note,))
     made_files.trident(tmp_path, "whole", features, step=512)
     made_files.trident(tmp_path, "few", features[:4], step=512, patch_size_level0=256)
     made_files.trident(tmp_path, "lapping", features, step=512, patch_size_level0=1024)
     assert contents_of(tmp_path / "whole.h5").notes == contents_of(tmp_path / "few.h5").notes == ()
-    assert "1024, but neighbors lie 512 level-0 pixels apart: patches that overlap" in str(
+    assert "1024, but neighbors are 512 level-0 pixels apart: patches that overlap" in str(
         contents_of(tmp_path / "lapping.h5").notes
     )
 

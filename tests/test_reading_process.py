@@ -312,3 +312,11 @@ def test_rows_of_a_folder_are_those_of_its_files(tmp_path: Path) -> None:
     with h5py.File(folder / f"{bags.ids[2]}.h5") as file:
         assert np.array_equal(bags.batch([2]).instances, file["features"][()])
     assert isinstance(bags, miue.BagDataset)
+
+
+def test_the_reading_process_loads_only_what_reading_needs() -> None:
+    code = (
+        "import sys, miue.io.formats.serve; print([name for name in ('torch', 'filelock') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import miue
-from miue.bags.names import key_of
+from miue.bags.names import strip_endings
 from miue.common import parts
 from miue.common.errors import ConfigError
 from miue.common.registry import Registry
@@ -76,7 +76,7 @@ def test_parts_of_installed_packages_are_found_and_a_broken_one_is_named(install
 def test_the_ending_of_a_reader_that_others_bring_is_left_out_of_the_names_of_bags(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert key_of("slide_1.BAGL") == "slide_1.BAGL"
+    assert strip_endings("slide_1.BAGL") == "slide_1.BAGL"
     monkeypatch.setitem(parts.READERS._registered, ".bagl", open)
-    assert key_of("slide_1.BAGL") == "slide_1"
-    assert key_of("slide_1.svs.bagl") == "slide_1"
+    assert strip_endings("slide_1.BAGL") == "slide_1"
+    assert strip_endings("slide_1.svs.bagl") == "slide_1"

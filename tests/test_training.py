@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,49 +115,87 @@ def test_training_stops_early_halves_its_rate_and_keeps_the_best_epoch(tmp_path:
 
 
 SCRIPT = """
-import signal, sys, time
+import os, signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-sys.path.insert(0, sys.argv[2])
+sys.path.insert(0, sys.argv[1])
 import miue
 from made_bags import separable_bags
 from miue.training.callbacks import BestWeights
-if sys.argv[4] == "slow":
-    time_of_epoch = 0.2
-else:
-    time_of_epoch = 0.0
 original = BestWeights.on_train_epoch_end
-def slowly(self, trainer, module):
-    with open(sys.argv[1] + ".epochs", "a") as file:
-        file.write(f"{trainer.current_epoch}\\n")
-    original(self, trainer, module)
-    time.sleep(time_of_epoch)
-BestWeights.on_train_epoch_end = slowly
-settings = dict(seed=5, max_epochs=14, learning_rate=5e-3, lr_patience=0, stop_patience=9)
-miue.train(separable_bags(), options={"encoder.dropout": 0.3}, settings=settings, out=sys.argv[1],
-           if_exists=sys.argv[3], progress=False, device="cpu")
+
+def train(out, if_exists, pace):
+    def slowly(self, trainer, module):
+        with open(out + ".epochs", "a") as file:
+            file.write(f"{trainer.current_epoch}\\n")
+        original(self, trainer, module)
+        time.sleep(0.2 if pace == "slow" else 0)
+
+    BestWeights.on_train_epoch_end = slowly
+    settings = dict(seed=5, max_epochs=14, learning_rate=5e-3, lr_patience=0, stop_patience=9)
+    miue.train(separable_bags(), options={"encoder.dropout": 0.3}, settings=settings, out=out,
+               if_exists=if_exists, progress=False, device="cpu")
+
+miue.train  # loads the trainer, once for all runs
+for line in sys.stdin:
+    process = os.fork()
+    if not process:
+        train(*line.rstrip("\\n").split("\\t"))
+        break
+    print(process, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
 """
 
 
-def run_script(run: Path, if_exists: str, pace: str = "fast") -> subprocess.Popen[bytes]:
-    arguments = [str(run), str(Path(__file__).parent), if_exists, pace]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, *arguments], env=environment)
+class Trainings:
+    """A process that has loaded the trainer and trains in forks of itself, one after the other."""
+
+    def __init__(self) -> None:
+        words = [sys.executable, "-c", SCRIPT, str(Path(__file__).parent)]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        self.parent = subprocess.Popen(
+            words, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def start(self, run: Path, if_exists: str, pace: str = "fast") -> int:
+        """Return the id of the process that trains."""
+        assert self.parent.stdin is not None
+        self.parent.stdin.write(f"{run}\t{if_exists}\t{pace}\n")
+        self.parent.stdin.flush()
+        return self._read()
+
+    def wait(self) -> int:
+        """Return the exit status of the training, negative for a signal."""
+        return self._read()
+
+    def _read(self) -> int:
+        assert self.parent.stdout is not None
+        return int(self.parent.stdout.readline())
 
 
-def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(tmp_path: Path) -> None:
-    assert run_script(tmp_path / "whole", "refuse").wait() == 0
+@pytest.fixture
+def trainings() -> Iterator[Trainings]:
+    started = Trainings()
+    with started.parent:
+        yield started
+        started.parent.kill()
+
+
+def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(tmp_path: Path, trainings: Trainings) -> None:
+    trainings.start(tmp_path / "whole", "refuse")
+    assert trainings.wait() == 0
     killed = tmp_path / "killed"
     for kills, wanted_epochs in enumerate((2, 5)):
-        process = run_script(killed, "resume" if kills else "refuse", "slow")
+        process = trainings.start(killed, "resume" if kills else "refuse", "slow")
         while len(read_log(killed)) < wanted_epochs if (killed / "log.csv").exists() else True:
-            assert process.poll() is None, "the run ended before it could be killed"
+            os.kill(process, 0)  # raises where the run ended before it could be killed
             time.sleep(0.05)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+        os.kill(process, signal.SIGKILL)
+        assert trainings.wait() == -signal.SIGKILL
         assert not (killed / "config.json").exists()
         with pytest.raises(StorageError, match="has not ended"):
             miue.Model.load(killed)
-    assert run_script(killed, "resume").wait() == 0
+    trainings.start(killed, "resume")
+    assert trainings.wait() == 0
     whole, resumed = (load_file(folder / "model.safetensors") for folder in (tmp_path / "whole", killed))
     assert all(torch.equal(whole[name], resumed[name]) for name in whole)
     assert read_log(killed) == read_log(tmp_path / "whole")
@@ -168,14 +207,14 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(tmp_path: Path) 
     assert rates[-1] < rates[0], "the schedule must have moved for the test to mean anything"
 
 
-def test_an_interrupt_is_an_interrupt_and_leaves_a_run_to_resume(tmp_path: Path) -> None:
+def test_an_interrupt_is_an_interrupt_and_leaves_a_run_to_resume(tmp_path: Path, trainings: Trainings) -> None:
     run = tmp_path / "run"
-    process = run_script(run, "refuse", "slow")
+    process = trainings.start(run, "refuse", "slow")
     while not (run / "checkpoints" / "last.safetensors").exists():
-        assert process.poll() is None
+        os.kill(process, 0)
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=30) == -signal.SIGINT
+    os.kill(process, signal.SIGINT)
+    assert trainings.wait() == -signal.SIGINT
     assert read_nested(run / "checkpoints" / "last.safetensors")["epoch"] >= 0
     assert not (run / "config.json").exists()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from miue.common.errors import StorageError
+from miue.common.errors import not_readable
 from miue.common.tables import read_rows, write_rows
 from miue.evaluation import Evaluation, LevelEvaluation, Metric
 
@@ -83,11 +83,8 @@ def read_results(path: Path) -> list[Result] | None:
             for row in rows[:-1]
         ]
     except (KeyError, ValueError) as error:
-        raise StorageError(
-            item=f"results {str(path)!r}",
-            wanted=f"columns {', '.join(COLUMNS)}",
-            got=str(error),
-            fix="remove the file and run again",
+        raise not_readable(
+            f"results {str(path)!r}", f"columns {', '.join(COLUMNS)}", error, "remove the file and run again"
         ) from error
 
 

@@ -67,10 +67,7 @@ def markdown_seeds(name: str, paths: Paths, seeds: Sequence[int]) -> str:
     estimator = preset(name).estimators[0]
     every_run = {seed: read_results(paths.result(name, seed)) for seed in seeds}
     runs = {seed: results for seed, results in every_run.items() if results is not None}
-    lines = [
-        f"`{COMMAND} run {name}`, `{COMMAND} seeds {name}`; instances from: {estimator}.",
-        "",
-    ]
+    lines = [f"`{COMMAND} run {name}`, `{COMMAND} seeds {name}`; instances from: {estimator}.", ""]
     if not runs:
         return "\n".join([*lines, "Not run.", ""])
     sets = sorted({r.task for results in runs.values() for r in results if r.task.startswith("ood ")})
@@ -110,12 +107,7 @@ def _note(column: str, runs_of_presets: Iterable[list[list[Result]]]) -> str:
 
 
 def _cell(
-    row: PublishedRow,
-    level: str,
-    column: str,
-    columns: Sequence[str],
-    runs: list[list[Result]],
-    wanted: int,
+    row: PublishedRow, level: str, column: str, columns: Sequence[str], runs: list[list[Result]], wanted: int
 ) -> str:
     metrics = [_metric(row, level, column, columns, results) for results in runs]
     values = [100 * metric.value for metric in metrics if metric.value is not None]

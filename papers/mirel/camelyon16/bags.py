@@ -16,11 +16,11 @@ from miue.bags.dataset import BagDataset
 from miue.bags.drawing import hold_out
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.common.errors import DataError, StorageError, unknown_name
+from miue.common.errors import DataError, not_a_folder, unknown_name
 from miue.io.folders.bag_folder import make_dataset, read_contents
 from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents
-from miue.io.loaded import LeftOut, LoadedBags
+from miue.io.loaded import LeftOut, LoadedBags, ReadOptions
 from miue.pathology.stain_shifts import KINDS, STRENGTHS
 from miue.pathology.tile_files import read_attributes
 from papers.mirel.camelyon16.patches import with_patch_labels
@@ -112,12 +112,9 @@ def _shift_command(source: Path, name: str) -> str:
 def _home(source: Path) -> Path:
     home = source / HOME
     if not home.is_dir():
-        raise StorageError(
-            item=f"{str(home)!r}",
-            wanted=f"a folder with {FEATURES}/ (of all slides), reference.csv and annotations/",
-            got="no such folder",
-            fix="pass the folder that holds it as --source; docs/camelyon16.md says how to make it",
-        )
+        wanted = f"a folder with {FEATURES}/ (of all slides), reference.csv and annotations/"
+        fix = "pass the folder that contains it as --source; docs/camelyon16.md says how to make it"
+        raise not_a_folder(home, wanted, fix)
     return home
 
 
@@ -141,14 +138,10 @@ def _features(
         DataError: a slide without a file that can be used.
     """
     if not folder.is_dir():
-        raise StorageError(
-            item=f"{str(folder)!r}",
-            wanted="a folder of feature files, one per slide (CLAM, TRIDENT, 'miue data tile')",
-            got="no such folder",
-            fix=made_by,
-        )
+        wanted = "a folder of feature files, one per slide (CLAM, TRIDENT, 'miue data tile')"
+        raise not_a_folder(folder, wanted, made_by)
     files = bag_files(folder)
-    contents, unusable = read_contents(files, tuple(files.by_id), progress=progress)
+    contents, unusable = read_contents(files, tuple(files.by_id), ReadOptions(progress=progress))
     by_name = {one.id if wanted is None else one.id.lower(): one for one in contents}
     bad = {one.bag if wanted is None else one.bag.lower(): one.reason for one in unusable}
     names = sorted({*by_name, *bad}) if wanted is None else list(wanted)

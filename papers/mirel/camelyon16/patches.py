@@ -10,7 +10,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, StorageError, lacking
 from miue.common.progress import tracked
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.pathology.annotations import SUFFIXES, is_tumour, read_tumour, tumour_share
@@ -119,11 +119,10 @@ def _check_some(bags: BagDataset, labels: Labels, classes: Mapping[str, int], fo
     """Raise where slides have tumour, and not one patch of any is known to be tumour: names that do not match."""
     if any(classes.values()) and not (labels.known & (labels.values == 1)).any():
         name = next(name for name in bags.ids if classes[name] == 1)
-        raise DataError(
-            item=f"patches of slide {name!r} and all others with tumour",
-            wanted=f"some that {OUTLINES}/ or {TABLE} in {str(folder)!r} say are tumour",
-            got="none",
-            fix="check that they name the slides as the features do, tumor_001, test_001 and so on",
+        raise lacking(
+            f"patches of slide {name!r} and all others with tumour",
+            f"some that {OUTLINES}/ or {TABLE} in {str(folder)!r} say are tumour",
+            "check that they name the slides as the features do, tumor_001, test_001 and so on",
         )
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from miue.bags.names import key_of
-from miue.common.errors import DataError, StorageError
+from miue.bags.names import strip_endings
+from miue.common.errors import DataError, StorageError, not_readable
 from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import read_label_table
 
@@ -85,9 +85,7 @@ def _reference(path: Path) -> dict[str, int]:
         with path.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise StorageError(
-            item=f"{str(path)!r}", wanted="a readable CSV file", got=str(error), fix="copy the file again"
-        ) from error
+        raise not_readable(f"{str(path)!r}", "a readable CSV file", error, "copy the file again") from error
     if rows and re.fullmatch(r"test_\d{3}(\.tif)?", rows[0][0].strip().lower()):
         classes_by_name = [(row[0], row[1] if len(row) > 1 else "") for row in rows]
     else:
@@ -102,7 +100,7 @@ def _reference(path: Path) -> dict[str, int]:
                 got=repr(word),
                 fix="correct the line",
             )
-        classes[key_of(name).lower()] = WORDS[word.strip().lower()]
+        classes[strip_endings(name).lower()] = WORDS[word.strip().lower()]
     return classes
 
 
@@ -117,7 +115,7 @@ def _chosen(path: Path) -> set[str]:
             got=f"columns {', '.join(columns)}",
             fix="name the column of the slides' names so",
         )
-    names = [key_of(name) for name in columns["slide_id"]]
+    names = [strip_endings(name) for name in columns["slide_id"]]
     unknown = [name for name in names if name not in {*TRAINING, *TEST}]
     if unknown:
         raise DataError(

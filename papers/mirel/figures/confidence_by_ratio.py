@@ -106,10 +106,7 @@ def _densities(axes: Any, sweep: OodSweep, level: str, score: str, source: str) 
     colours = (
         ["#1b6ca8", *colormaps["YlOrRd"](np.linspace(0.35, 0.95, len(ratios)))]
         if level == "bag"
-        else [
-            "#1b6ca8",
-            colormaps["YlOrRd"](0.95),
-        ]
+        else ["#1b6ca8", colormaps["YlOrRd"](0.95)]
     )
     for (label, values), colour in zip(sets, colours, strict=True):
         weights = np.full(len(values), 100 / len(values))

@@ -17,7 +17,7 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import draw_folds, hold_out
 from miue.common.errors import unknown_name
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 from miue.datasets.image_shifts import shifted_copies
 from miue.evaluation import evaluate
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
@@ -104,7 +104,7 @@ def fold_of(bags: BagDataset, seed: int, fold: int) -> tuple[BagDataset, BagData
     """
     labels = bags.labels.values
     rest, test = list(draw_folds(labels, FOLDS, seed))[fold]
-    train, validation = hold_out(labels[rest], VALIDATION_BAGS, seed_of(seed, fold))
+    train, validation = hold_out(labels[rest], VALIDATION_BAGS, derive_seed(seed, fold))
     return bags.subset(np.sort(rest[train])), bags.subset(np.sort(rest[validation])), bags.subset(test)
 
 
@@ -121,11 +121,11 @@ def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") 
         method=task.method,
         encoder=ENCODER,
         options={**OPTIONS, **setup.options},
-        settings={**SETTINGS, "seed": seed_of(task.seed, task.fold)},
+        settings={**SETTINGS, "seed": derive_seed(task.seed, task.fold)},
         progress=False,
         device=device,
     )
-    shifted = shifted_copies(test, seed=seed_of(task.seed, task.fold), shifts=ALL_SHIFTS)
+    shifted = shifted_copies(test, seed=derive_seed(task.seed, task.fold), shifts=ALL_SHIFTS)
     results_of_fold: list[Result] = []
     for estimator in setup.estimators:
         predictions = model.predict(shifted, estimator=estimator, device=device)

@@ -50,11 +50,7 @@ class ShiftDetection:
 def parts_of(bags: BagDataset, seed: int) -> dict[str, BagDataset]:
     """Return the bags of each part, stratified by label: train, validation, calibration, test."""
     rest, parts = np.arange(len(bags)), {}
-    for name, count in (
-        ("test", TEST_BAGS),
-        ("calibration", CALIBRATION_BAGS),
-        ("validation", VALIDATION_BAGS),
-    ):
+    for name, count in (("test", TEST_BAGS), ("calibration", CALIBRATION_BAGS), ("validation", VALIDATION_BAGS)):
         kept, chosen = hold_out(bags.labels.values[rest], count, seed)
         parts[name] = bags.subset(np.sort(rest[chosen]))
         rest = rest[kept]

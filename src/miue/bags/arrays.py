@@ -53,14 +53,14 @@ class ChainedInstances:
             raise TypeError("chained instances are read by slices of consecutive ones")
         start, stop, _ = span.indices(len(self))
         begins = self.ends - [len(part) for part in self.parts]
-        found = [
+        spans = [
             np.asarray(part[max(start - begin, 0) : min(stop, end) - begin]).astype(self.dtype, copy=False)
             for part, begin, end in zip(self.parts, begins.tolist(), self.ends.tolist(), strict=True)
             if start < end and begin < stop
         ]
-        if not found:
+        if not spans:
             return np.zeros((0, *self.shape[1:]), self.dtype)
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        return spans[0] if len(spans) == 1 else np.concatenate(spans)
 
     def __array__(self, dtype: Any = None) -> np.ndarray:
         """Read everything."""
@@ -118,10 +118,7 @@ def check_bags(arrays: list[np.ndarray], ids: tuple[str, ...]) -> None:
     if len(set(ids)) < len(ids):
         repeated = next(name for name in ids if ids.count(name) > 1)
         raise DataError(
-            item=f"bag {repeated!r}",
-            wanted="a unique id",
-            got="the same id twice",
-            fix="rename one of the two",
+            item=f"bag {repeated!r}", wanted="a unique id", got="the same id twice", fix="rename one of the two"
         )
     for name, array in zip(ids, arrays, strict=True):
         check_bag(name, array, arrays[0].shape[1:])

@@ -11,7 +11,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 
 READ_AHEAD = 2  # batches
 Group = TypeVar("Group")
@@ -67,7 +67,7 @@ def shuffled_batches(dataset: BagDataset, bags_per_batch: int, *, seed: int, epo
 
     The last incomplete batch is dropped, unless it is the only one.
     """
-    order = np.random.default_rng(seed_of(seed, epoch)).permutation(len(dataset))
+    order = np.random.default_rng(derive_seed(seed, epoch)).permutation(len(dataset))
     full = len(order) // bags_per_batch * bags_per_batch
     if not full:
         return PackedBatches(dataset, [order])

@@ -38,9 +38,9 @@ def fields_of_arrays(
         raise _count_mismatch("id", len(bags), len(names))
     arrays = [bag_array(bag, name) for bag, name in zip(bags, names, strict=True)]
     check_bags(arrays, names)
-    for what, given in (("label", labels), ("is_ood", is_ood), ("patient", patients)):
-        if given is not None and len(given) != len(arrays):
-            raise _count_mismatch(what, len(arrays), len(given))
+    for what, values in (("label", labels), ("is_ood", is_ood), ("patient", patients)):
+        if values is not None and len(values) != len(arrays):
+            raise _count_mismatch(what, len(arrays), len(values))
     sizes = np.array([len(array) for array in arrays], np.int64)
     known, classes = read_labels([None] * len(arrays) if labels is None else labels, class_names)
     if classes and known.values.max(initial=0) >= len(classes):
@@ -59,9 +59,9 @@ def fields_of_arrays(
         "is_ood": ood,
         "ood_sets": tuple("ood" if flag else "" for flag in ood.out_of_distribution),
         "instance_labels": _instance_labels(instance_labels, sizes, classes),
-        "coords": None if coords is None else _coords_of(coords, sizes),
+        "coords": None if coords is None else _read_coords(coords, sizes),
         "class_names": classes,
-        "patients": _patients_of(patients),
+        "patients": _read_patients(patients),
     }
 
 
@@ -71,8 +71,8 @@ def fields_of_rows(
     """Return the arguments of ``from_arrays`` for one array of all instances and the bag of each row."""
     rows = GroupedRows.of(bag_ids.detach().cpu().numpy() if isinstance(bag_ids, Tensor) else bag_ids)
     of_bags = {
-        what: None if given is None else rows.one_of_each(_texts_or_numbers(given), what).tolist()
-        for what, given in (("labels", labels), ("patients", patients))
+        what: None if values is None else rows.one_of_each(_texts_or_numbers(values), what).tolist()
+        for what, values in (("labels", labels), ("patients", patients))
     }
     return {
         "bags": rows.split(bag_array(instances, "all instances")),
@@ -91,7 +91,7 @@ def fields_of_frame(
     coords: tuple[str, str] | None,
 ) -> dict[str, Any]:
     """Return the arguments of ``from_arrays`` for a data frame; see ``BagDataset.from_frame``."""
-    names = list(_columns_of(frame))
+    names = list(_column_names(frame))
     for what, column in (
         ("bag", bag),
         ("label", label),
@@ -142,7 +142,7 @@ def fields_of_anndata(
         )
     if layer is not None and obsm is not None:
         raise one_of_two("layer and obsm")
-    names = list(_columns_of(data.obs))
+    names = list(_column_names(data.obs))
     for what, column in (("bag", bag), ("label", label), ("patient", patient)):
         if column is not None and column not in names:
             raise unknown_name(f"{what} column of obs", column, list(map(str, names)))
@@ -165,7 +165,7 @@ def fields_of_anndata(
     )
 
 
-def _columns_of(frame: Any) -> Sequence[Any]:
+def _column_names(frame: Any) -> Sequence[Any]:
     """Return the names of the columns.
 
     Raises:
@@ -201,49 +201,49 @@ def _numbers(column: Any, name: str) -> np.ndarray:
         ) from error
 
 
-def _texts_or_numbers(given: Any) -> np.ndarray:
+def _texts_or_numbers(values: Any) -> np.ndarray:
     """Return values as an array of objects, None where one is missing."""
-    values = [None if is_missing(value) else value for value in plain_values(given)]
+    values = [None if is_missing(value) else value for value in plain_values(values)]
     array = np.empty(len(values), object)
     array[:] = values
     return array
 
 
-def _patients_of(given: Any) -> tuple[str, ...] | None:
+def _read_patients(values: Any) -> tuple[str, ...] | None:
     """Return the patient of each bag, "" where unknown; None where all are."""
-    if given is None:
+    if values is None:
         return None
-    texts = tuple("" if is_missing(value) else str(value) for value in plain_values(given))
+    texts = tuple("" if is_missing(value) else str(value) for value in plain_values(values))
     return texts if any(texts) else None
 
 
 def _instance_labels(
-    given: Sequence[LabelSequence] | None, sizes: Int64[np.ndarray, "B"], class_names: Sequence[str]
+    values: Sequence[LabelSequence] | None, sizes: Int64[np.ndarray, "B"], class_names: Sequence[str]
 ) -> Labels:
     """Return the labels of all instances from those of each bag.
 
     Raises:
         DataError: not one for each instance, or a label that is no class.
     """
-    if given is None:
+    if values is None:
         return Labels.unknown(int(sizes.sum()))
-    counts = [len(bag) for bag in given]
+    counts = [len(bag) for bag in values]
     if counts != sizes.tolist():
         raise _count_mismatch("list of instance labels", int(sizes.sum()), sum(counts))
-    return read_labels([label for bag in given for label in bag], class_names)[0]
+    return read_labels([label for bag in values for label in bag], class_names)[0]
 
 
-def _coords_of(given: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
+def _read_coords(values: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
     """Return the positions of all instances from those of each bag.
 
     Raises:
         DataError: not two finite numbers for each instance.
     """
-    arrays = [np.asarray(bag) for bag in given]
+    arrays = [np.asarray(bag) for bag in values]
     wrong = next((a for a, size in zip(arrays, sizes, strict=False) if a.shape != (size, 2)), None)
     if len(arrays) != len(sizes) or wrong is not None:
         raise DataError(
-            item="the given coords",
+            item="the coords",
             wanted="an array (n, 2) for each bag, x and y of its instances",
             got=f"{len(arrays)} arrays for {len(sizes)} bags" if wrong is None else f"shape {wrong.shape}",
             fix="pass one position for each instance",
@@ -254,7 +254,7 @@ def _coords_of(given: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Co
 
 def _count_mismatch(what: str, wanted: int, got: int) -> DataError:
     return DataError(
-        item=f"the given {what}s",
+        item=f"the {what}s",
         wanted=f"{wanted}, one for each",
         got=str(got),
         fix="pass as many as there are, None where unknown",

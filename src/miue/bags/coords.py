@@ -1,4 +1,4 @@
-"""Where instances lie in their slide, of which some may be unknown."""
+"""Positions of instances in their slide, some of which may be unknown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int64
 
-LARGEST_COORD = 1 << 53  # beyond it a float64 does not tell one pixel from the next
+LARGEST_COORD = 1 << 53  # beyond it a float64 does not separate one pixel from the next
 
 
 @dataclass(frozen=True)

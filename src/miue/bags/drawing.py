@@ -33,11 +33,7 @@ def draw_folds(
 
 
 def hold_out(
-    labels: Shaped[np.ndarray, "B"],
-    size: float | int,
-    seed: int,
-    *,
-    groups: Shaped[np.ndarray, "B"] | None = None,
+    labels: Shaped[np.ndarray, "B"], size: float | int, seed: int, *, groups: Shaped[np.ndarray, "B"] | None = None
 ) -> tuple[Int64[np.ndarray, "kept"], Int64[np.ndarray, "held"]]:
     """Return the rows kept and the rows held out, in the order of the draw, classes alike in both.
 

@@ -12,10 +12,10 @@ SAMPLED_BAGS = 100
 
 
 def fingerprint(bags: BagDataset) -> str:
-    """Return what tells one set of bags from another: a digest of ids, sizes, labels and a sample of instances.
+    """Return what identifies a set of bags: a digest of ids, sizes, labels and a sample of instances.
 
     The sample is the first instance of up to `SAMPLED_BAGS` bags, so that features of another encoder are
-    noticed and little is read.
+    detected and little is read.
     """
     digest = hashlib.sha256("\0".join(bags.ids).encode())
     digest.update(bags.sizes.tobytes())

@@ -118,7 +118,7 @@ def plain_values(labels: Any) -> list[Any]:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value stands for an unknown label: None, NaN, pandas' NA, or an empty text."""
+    """Return whether a value means an unknown label: None, NaN, pandas' NA, or an empty text."""
     if value is None or (isinstance(value, str) and not value):
         return True
     return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"

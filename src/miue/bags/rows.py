@@ -37,7 +37,7 @@ class GroupedRows:
         ids = np.asarray(bag_ids)
         if ids.ndim != 1:
             raise row_count("bag_ids", "an array with one id for each row", f"shape {ids.shape}")
-        missing = np.array([one is None or one != one for one in ids.tolist()], bool)
+        missing = np.array([name is None or name != name for name in ids.tolist()], bool)
         if missing.any():
             row = int(missing.argmax())
             raise row_count(f"row {row} of bag_ids", "the id of a bag", repr(ids.tolist()[row]))

@@ -178,10 +178,7 @@ class BagBatch:
     def to(self, device: torch.device | str) -> BagBatch:
         """Return the same batch on ``device``."""
         return BagBatch(
-            self.instances.to(device),
-            self.segments.to(device),
-            self.labels.to(device),
-            self.labelled.to(device),
+            self.instances.to(device), self.segments.to(device), self.labels.to(device), self.labelled.to(device)
         )
 
 

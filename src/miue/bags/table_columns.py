@@ -129,11 +129,11 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
     """
     texts = [label for label in labels if label]
     present = set(texts)
-    found = sorted(present, key=float) if all(map(_is_number, present)) else sorted(present)
+    sorted_names = sorted(present, key=float) if all(map(_is_number, present)) else sorted(present)
     for name in order:
         if list(order).count(name) > 1:
-            raise unknown_name("class given twice,", name, found)
-    left_out = next((name for name in found if order and name not in order), None)
+            raise unknown_name("class listed twice,", name, sorted_names)
+    left_out = next((name for name in sorted_names if order and name not in order), None)
     if left_out is not None:
         raise DataError(
             item=f"label {left_out!r} of {source!r}",
@@ -141,7 +141,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             got=f"{texts.count(left_out)} bags of this class",
             fix="name it as one of these, add it to --classes, or take these bags out of the table",
         )
-    names = tuple(order or found)
+    names = tuple(order or sorted_names)
     if len(names) < 2:
         raise DataError(
             item=f"label table {source!r}",

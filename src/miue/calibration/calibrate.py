@@ -54,7 +54,7 @@ def calibrate(
         referral: the error among the kept; None leaves the part out, as for the next two.
         label_sets: the coverage of label sets.
         false_alarms: the rate of false alarms of the out-of-distribution threshold.
-        class_names: in the order of the probabilities; "0", "1", … where none are given.
+        class_names: in the order of the probabilities; "0", "1", … where none are passed.
         bags_of_patient: "one", drawn at random, counts where patients are known; or "all".
         seed: of the bags that choose which referral thresholds are tested, and of those drawn of patients.
         made_from: which bags these are, as far as predictions do not say it.
@@ -68,33 +68,23 @@ def calibrate(
     trained_on = check_unseen(predictions.bags, allowed=allow_training_bags)
     table = predictions.bags
     names = _class_names(class_names, table.distribution.num_classes)
-    check_bags(
-        table.bag_ids,
-        table.labels,
-        table.is_ood,
-        table.patients,
-        goals,
-        class_names=names,
-        bags_of_patient=bags_of_patient,
-        seed=seed,
-    )
+    of_bags = (table.bag_ids, table.labels, table.is_ood, table.patients)
+    check_bags(*of_bags, goals, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
     check_names(table, goals)
     rows = counted_rows(table.patients, len(table), bags_of_patient, seed)
     patients = count_patients(table.patients)
     of_patients = ALL_COUNTED if patients is not None and patients < len(rows) else ""
     caveats = dict.fromkeys(filter(None, (of_patients, made_from.caveat, trained_on)))
     counted = table.subset(rows)
-    bags = made_from.model_copy(
-        update={
-            "bags": len(counted),
-            "of_class": tuple(
-                np.bincount(counted.labels.values[counted.labels.known], minlength=len(names)).tolist()
-            ),
-            "patients": patients,
-            "left_out": len(table) - len(counted),
-            "caveat": "; ".join(caveats),
-        }
-    )
+    of_class = np.bincount(counted.labels.values[counted.labels.known], minlength=len(names))
+    description = {
+        "bags": len(counted),
+        "of_class": tuple(of_class.tolist()),
+        "patients": patients,
+        "left_out": len(table) - len(counted),
+        "caveat": "; ".join(caveats),
+    }
+    bags = made_from.model_copy(update=description)
     return _fitted(replace(predictions, bags=counted), names, goals, bags, seed)
 
 
@@ -133,7 +123,7 @@ def check_names(table: PredictionTable, goals: Goals) -> None:
 def _fitted(
     predictions: Predictions, names: tuple[str, ...], goals: Goals, made_from: CalibrationBags, seed: int
 ) -> Calibration:
-    """Return all parts, each fitted whatever the others came to: a part that stands only where another succeeded
+    """Return all parts, each fitted whatever the others came to: a part that is kept only where another succeeded
     would be made from calibration bags that look better than new ones."""
     table = predictions.bags
     uncertainties = compared_uncertainties(table)
@@ -183,13 +173,13 @@ def _referral(
 
 
 def _impossible_labels(table: PredictionTable) -> int:
-    """Return how many labels were given a probability of zero."""
+    """Return how many labels have a predicted probability of zero."""
     of_label = table.probabilities[np.arange(len(table)), table.labels.values]
     return int((of_label <= 0).sum())
 
 
-def _class_names(given: Sequence[str], count: int) -> tuple[str, ...]:
-    names = tuple(given) or tuple(str(c) for c in range(count))
+def _class_names(names: Sequence[str], count: int) -> tuple[str, ...]:
+    names = tuple(names) or tuple(str(c) for c in range(count))
     wrong = [name for name in names if name in RESERVED]
     if len(names) != count or len(set(names)) < count or wrong:
         raise ConfigError(

@@ -111,9 +111,9 @@ def check_bags(
     if problems:
         raise DataError(
             item="the calibration",
-            wanted="; ".join(one.wanted for one in problems),
-            got="; ".join(dict.fromkeys(one.got for one in problems)),
-            fix="; ".join(dict.fromkeys(one.fix for one in problems)),
+            wanted="; ".join(problem.wanted for problem in problems),
+            got="; ".join(dict.fromkeys(problem.got for problem in problems)),
+            fix="; ".join(dict.fromkeys(problem.fix for problem in problems)),
         )
 
 

@@ -90,7 +90,7 @@ def refuse_all(goal: ReferralGoal, bags: int, why: str) -> Referral:
 def fit_referral(
     uncertainty: Float64[np.ndarray, "n"], correct: Bool[np.ndarray, "n"], goal: ReferralGoal, seed: int = 0
 ) -> Referral:
-    """Return the highest threshold found for which the error among the kept is bounded.
+    """Return the highest tested threshold for which the error among the kept is bounded.
 
     One bag in ten, drawn by ``seed``, says which thresholds are tried; the others test them in ascending
     order with exact binomial tests. The chance 1 − confidence is shared among up to four starts along the
@@ -110,18 +110,8 @@ def fit_referral(
     Raises:
         DataError: too few bags for any threshold to pass.
     """
-    count = len(correct)
-    needed = needed_for_tolerance(goal.max_error, goal.confidence)
-    wanted = needed_for_referral(goal)
-    if count < wanted:
-        raise DataError(
-            item=f"an error among the kept of at most {goal.max_error:g} at confidence {goal.confidence:g}",
-            wanted=f"at least {wanted} labelled in-distribution calibration bags: {needed} = "
-            f"⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
-            f"{ORDERING_PART} to choose what is tested",
-            got=str(count),
-            fix="add bags, raise the error, lower the confidence, or leave the referral out",
-        )
+    count, needed = len(correct), needed_for_tolerance(goal.max_error, goal.confidence)
+    _check_enough(count, needed, goal)
     order = np.random.default_rng(seed).permutation(count)
     ordering, testing = order[: count // ORDERING_PART], order[count // ORDERING_PART :]
     starts = max(1, min(_STARTS, len(testing) // (2 * needed)))
@@ -152,10 +142,24 @@ def fit_referral(
     )
 
 
+def _check_enough(count: int, needed: int, goal: ReferralGoal) -> None:
+    """Raise unless there are bags to choose thresholds by and ``needed`` ones to test them."""
+    wanted = needed_for_referral(goal)
+    if count < wanted:
+        raise DataError(
+            item=f"an error among the kept of at most {goal.max_error:g} at confidence {goal.confidence:g}",
+            wanted=f"at least {wanted} labelled in-distribution calibration bags: {needed} = "
+            f"⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
+            f"{ORDERING_PART} to choose what is tested",
+            got=str(count),
+            fix="add bags, raise the error, lower the confidence, or leave the referral out",
+        )
+
+
 def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bool[np.ndarray, "t"]:
     """Return which hypotheses of a sequence are rejected, so that any true one is with chance at most ``level``.
 
-    Equal shares of the level begin at ``starts`` places, evenly along the sequence. A hypothesis is tested at
+    Equal shares of the level begin at ``starts`` positions, evenly along the sequence. A hypothesis is tested at
     its own share and what the one before it hands on, which is all it was tested at if it was rejected, else
     nothing. With one start this is fixed-sequence testing.
 
@@ -166,10 +170,10 @@ def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bo
     """
     begin = {round(start * len(p) / starts) for start in range(starts)}
     passed, share = np.zeros(len(p), bool), 0.0
-    for place, value in enumerate(p):
-        share += level / len(begin) if place in begin else 0.0
-        passed[place] = share > 0 and value <= share * _ROUNDING
-        share = share if passed[place] else 0.0
+    for index, value in enumerate(p):
+        share += level / len(begin) if index in begin else 0.0
+        passed[index] = share > 0 and value <= share * _ROUNDING
+        share = share if passed[index] else 0.0
     return passed
 
 

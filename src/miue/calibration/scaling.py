@@ -24,7 +24,7 @@ class Scaling(BaseModel):
     Temperature, for probabilities: p^(1/T), made to sum to one; the softmax of logits / T.
     Evidence, for a Dirichlet: log e ↦ log e / T, alpha = e^(1/T) + 1; where evidence is exp(logit), that
     is the temperature of the logits. One evidence stays one, the order of the classes of a bag stays, and
-    what comes out is a Dirichlet with total, data and model uncertainty of its own. The mean of draws
+    what comes out is a Dirichlet with total, aleatoric and epistemic uncertainty of its own. The mean of draws
     becomes a point estimate.
 
     Reference: Guo et al. 2017; log-evidence takes the place of their logits.
@@ -84,7 +84,7 @@ def fit_scaling(distribution: PredictiveDistribution, labels: Int64[np.ndarray, 
     if separable:
         notes.append("every calibration bag is predicted right, so that smoothed labels were used")
     if not np.log(COLDEST) < best < np.log(HOTTEST):
-        notes.append("the best temperature lies at the end of its range")
+        notes.append("the best temperature is at the end of its range")
     return Scaling(
         kind="evidence" if isinstance(distribution, Dirichlet) else "temperature",
         temperature=float(np.exp(best)),
@@ -124,12 +124,12 @@ def _minimum(loss: Callable[[float], float]) -> float:
 
     grid = np.linspace(np.log(COLDEST), np.log(HOTTEST), _STEPS)
     losses = [loss(float(point)) for point in grid]
-    place = int(np.argmin(losses))
-    if place in (0, len(grid) - 1):
-        return float(grid[place])
-    bounds = (float(grid[place - 1]), float(grid[place + 1]))
-    found = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-9})
-    return float(found.x)
+    index = int(np.argmin(losses))
+    if index in (0, len(grid) - 1):
+        return float(grid[index])
+    bounds = (float(grid[index - 1]), float(grid[index + 1]))
+    minimum = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-9})
+    return float(minimum.x)
 
 
 def _log_evidence(distribution: Dirichlet) -> Float[Tensor, "n C"]:

@@ -13,7 +13,7 @@ KINDS = ("cpu", "cuda", "mps")
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device that a name stands for.
+    """Return the device of a name.
 
     Args:
         name: "auto" for a CUDA device where there is one, else the CPU; "cpu"; "gpu" for whichever accelerator

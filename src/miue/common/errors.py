@@ -75,8 +75,8 @@ def no_such_file(item: str, fix: str = "check the path") -> StorageError:
 
 def not_readable(item: str, wanted: str, error: Exception, fix: str) -> StorageError:
     """Return the error for a file that a library could not read, or that is damaged, in its own words."""
-    got = shortened(str(error).split("\n")[0] or type(error).__name__)
-    return StorageError(item=item, wanted=wanted, got=got, fix=fix)
+    text = first_problem(error) if hasattr(error, "errors") else str(error).strip().split("\n")[0]
+    return StorageError(item=item, wanted=wanted, got=shortened(text or type(error).__name__), fix=fix)
 
 
 def not_a_folder(path: Path, wanted: str, fix: str = "check the path") -> StorageError:
@@ -115,7 +115,7 @@ def out_of_range(item: str, wanted: str, got: object) -> ConfigError:
     return ConfigError(item=item, wanted=wanted, got=repr(got), fix="change the value")
 
 
-def first_problem(error: ValidationError) -> str:
+def first_problem(error: ValidationError | Any) -> str:
     """Return where the first problem of a record is, and what it is."""
     problem = error.errors()[0]
     return ": ".join(filter(None, (".".join(map(str, problem["loc"])), problem["msg"])))

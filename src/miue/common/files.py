@@ -15,14 +15,6 @@ from typing import Any
 from miue.common.errors import StorageError, cannot_write, no_such_file, not_readable
 from miue.common.locks import locked
 
-INFLATES_AT_MOST = 64  # features compress to a half, sparse ones and images with an empty ground to a thirtieth
-ROOM = 64 << 20  # bytes that any file may claim: what is small may be as empty as it likes
-
-
-def can_hold(path: Path, claimed: int) -> bool:
-    """Return whether a file may become as many bytes as it claims to hold."""
-    return claimed <= path.stat().st_size * INFLATES_AT_MOST + ROOM
-
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
@@ -146,8 +138,8 @@ def check_format(content: dict[str, Any], *, item: str, format_name: str, versio
     Raises:
         StorageError: another format, a newer version, or one that is no number.
     """
-    found = content.get("version", 0)
-    if content.get("format") != format_name or type(found) is not int or not 0 <= found <= version:
+    stored = content.get("version", 0)
+    if content.get("format") != format_name or type(stored) is not int or not 0 <= stored <= version:
         raise StorageError(
             item=item,
             wanted=f"format {format_name!r} up to version {version}",

@@ -36,7 +36,7 @@ def locked(output: Path, *, wait: bool = False) -> Iterator[None]:
     Raises:
         StorageError: another process writes it, or no file can be written there.
     """
-    lock = _lock_of(output.resolve())
+    lock = _lock(output.resolve())
     held_already = lock.is_locked
     try:
         with _acquired(lock, output, wait=wait):
@@ -90,7 +90,7 @@ def holder(path: Path) -> str:
     return f"process {process} on {host}, since {since}: {command}"
 
 
-def _lock_of(output: Path) -> BaseFileLock:
+def _lock(output: Path) -> BaseFileLock:
     """Return the one lock of ``output`` in this process."""
     beside = output.parent / f".{output.name}.lock"
     try:

@@ -50,7 +50,7 @@ class Registry(Mapping[str, P], Generic[P]):
     def register(self, name: str, part: Q) -> Q: ...
 
     def register(self, name: str, part: Any = None) -> Any:
-        """Add a part, as a call or as a decorator; a name that was registered before stands for the new part.
+        """Add a part, as a call or as a decorator; a name that was registered before now names the new part.
 
         Raises:
             ConfigError: the name of a part of miue.
@@ -172,7 +172,7 @@ class Registry(Mapping[str, P], Generic[P]):
 
 
 def import_part(path: str) -> Any:
-    """Return what the import path "module:name" stands for.
+    """Return the object with the import path "module:name".
 
     Raises:
         ImportError: no such module.

@@ -8,8 +8,8 @@ from html import escape
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from miue.common.errors import ConfigError
 from miue.common.escapes import visible
+from miue.common.extras import import_extra
 
 if TYPE_CHECKING:
     from miue.common.terminal import TextTable
@@ -88,10 +88,4 @@ def require_pandas() -> Any:
     Raises:
         ConfigError: it is not installed.
     """
-    try:
-        import pandas
-    except ImportError as error:
-        raise ConfigError(
-            item="a data frame", wanted="pandas", got=str(error), fix="pip install 'miue[pandas]'"
-        ) from error
-    return pandas
+    return import_extra("pandas", "a data frame", "pandas")

@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from miue.common.errors import DataError, StorageError, lacking, no_such_file
-from miue.common.files import atomic_file, can_hold
+from miue.common.claims import can_hold
+from miue.common.errors import DataError, StorageError, lacking, no_such_file, not_readable
+from miue.common.files import atomic_file
 
 HEADER_BYTES = 1 << 20
 MARKS = (
@@ -156,7 +157,7 @@ def reading_table(path: Path, fix: str = "check the file") -> Iterator[None]:
         if line is not None:
             raise _not_text(f"{item}, {line[0]}", line[1]) from error
         wanted = "a readable table with one header line"
-        raise StorageError(item=item, wanted=wanted, got=str(error).split("\n")[0], fix=fix) from error
+        raise not_readable(item, wanted, error, fix) from error
 
 
 def _is_parquet(path: Path) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from miue.common.files import atomic_file
 
 
-def weights_of(module: torch.nn.Module) -> dict[str, Tensor]:
+def copy_weights(module: torch.nn.Module) -> dict[str, Tensor]:
     """Return a copy of the weights of ``module`` as they are stored."""
     return {name: value.detach().cpu().contiguous().clone() for name, value in module.state_dict().items()}
 
@@ -21,7 +21,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     """Write named tensors to the safetensors file ``path``, atomically.
 
     safetensors' own ``save_file`` goes through a temporary file that a kill leaves, makes it readable for its
-    owner alone, and tells a full disk from other errors by its text only.
+    owner alone, and only the text of its error shows that the disk is full.
 
     Raises:
         StorageError: the disk is full or the folder cannot be written.
@@ -33,9 +33,9 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
 
 def digest(tensors: dict[str, Tensor], text: str = "") -> str:
     """Return the SHA-256 of named tensors, of any type and shape, and a text."""
-    found = hashlib.sha256(text.encode())
+    checksum = hashlib.sha256(text.encode())
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu().contiguous()
-        found.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-        found.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        checksum.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
+        checksum.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return checksum.hexdigest()

@@ -1,4 +1,4 @@
-"""CIFAR10-bags: bags of small photographs, positive where they hold a truck."""
+"""CIFAR10-bags: bags of small photographs, positive where they contain a truck."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from miue.bags.dataset import BagDataset
-from miue.datasets.color_images import read_cifar10, read_foreign
-from miue.datasets.ood_splits import splits_with_foreign
+from miue.datasets.color_images import read_cifar10, read_ood
+from miue.datasets.ood_splits import splits_with_ood
 
 SIZES = {"train": 6000, "validation": 1000, "test": 2000}
 OOD_SOURCES = ("svhn", "dtd")
@@ -25,7 +25,7 @@ def cifar10_bags(
     """Draw CIFAR10-bags by the published procedure; about 0.4 GB of images at the published sizes.
 
     ``cifar10.npz`` is sorted by class: bags drawn from it have the published distribution but are not
-    the published ones image for image. A foreign set is named for what it holds: "svhn" or "svhn-test"
+    the published ones image for image. An OOD set is named for what it holds: "svhn" or "svhn-test"
     (that split), "dtd", and "svhn-part" or "dtd-part" where the files hold less than was published.
 
     Reference: Liu & Ji 2024, Appendix D.2.
@@ -33,17 +33,17 @@ def cifar10_bags(
     Args:
         source: folder with the image files.
         splits: which splits to draw; train and validation from CIFAR-10's training images.
-        ood: foreign sources of the test split.
-        ood_ratio: share of each foreign bag's instances that is foreign, 0 to 1.
+        ood: OOD sources of the test split.
+        ood_ratio: share of OOD instances in each OOD bag, 0 to 1.
         sizes: number of bags of each split.
 
     Raises:
-        ConfigError: no such split or foreign source.
+        ConfigError: no such split or OOD source.
         StorageError: files are missing or damaged.
     """
-    return splits_with_foreign(
+    return splits_with_ood(
         partial(read_cifar10, Path(source)),
-        partial(read_foreign, Path(source)),
+        partial(read_ood, Path(source)),
         sizes=sizes,
         splits=splits,
         ood=ood,

@@ -1,4 +1,4 @@
-"""CIFAR-10, SVHN and DTD as 32×32 colour images, from the official files or from .npz archives."""
+"""CIFAR-10, SVHN and DTD as 32×32 color images, from the official files or from .npz archives."""
 
 from __future__ import annotations
 
@@ -107,8 +107,8 @@ def read_dtd(source: Path) -> Pool:
     raise _missing("dtd images", f"dtd/images/<class>/*.jpg or {ARCHIVES['dtd']}", source)
 
 
-def read_foreign(source: Path, name: str) -> tuple[str, Pool]:
-    """Return the most complete images of a foreign source, after the name of the set they make.
+def read_ood(source: Path, name: str) -> tuple[str, Pool]:
+    """Return the most complete images of an OOD source, after the name of the set they make.
 
     "svhn" and "dtd" are SVHN's train split and all 47 classes of DTD, "svhn-test" is SVHN's test split;
     "svhn-part" and "dtd-part" are less than was published.
@@ -133,7 +133,7 @@ def read_foreign(source: Path, name: str) -> tuple[str, Pool]:
 
 
 def _cifar_records(path: Path) -> Pool:
-    """Return the images of one binary file: records of a label and three planes of colour."""
+    """Return the images of one binary file: records of a label and three planes of color."""
     with reading(path):
         content = np.frombuffer(path.read_bytes(), np.uint8)
         if len(content) % _CIFAR_RECORD:
@@ -144,7 +144,7 @@ def _cifar_records(path: Path) -> Pool:
 
 
 def _from_mat(path: Path) -> Pool:
-    """Return the images of SVHN's Matlab file: X (32, 32, 3, m), y (m, 1), where 10 stands for the digit 0."""
+    """Return the images of SVHN's Matlab file: X (32, 32, 3, m), y (m, 1), where 10 is the digit 0."""
     from scipy.io import loadmat
 
     with reading(path):

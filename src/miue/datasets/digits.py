@@ -8,7 +8,7 @@ import numpy as np
 
 from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
-from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_foreign_instances
+from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_ood_instances
 
 TARGET = 9
 SIZES = {"train": 300, "validation": 80, "test": 200}
@@ -38,10 +38,10 @@ def digits_bags(
         drawn = draw_bags(random, pool.labels == TARGET, 2 * count if split == "test" else count)
         parts.append(drawn_dataset(drawn[:count], pool, TARGET, split=split))
         if split == "test" and ood_ratio:
-            foreign = _photograph_patches(random)
-            replaced = with_foreign_instances(random, drawn[count:], len(foreign.instances), ood_ratio)
+            ood_pool = _photograph_patches(random)
+            replaced = with_ood_instances(random, drawn[count:], len(ood_pool.instances), ood_ratio)
             parts.append(
-                drawn_dataset(replaced, pool, TARGET, split=split, ood_set="photographs", foreign=foreign)
+                drawn_dataset(replaced, pool, TARGET, split=split, ood_set="photographs", ood_pool=ood_pool)
             )
     return concatenate(parts)
 

@@ -64,15 +64,15 @@ def draw_bags(
     return bags
 
 
-def with_foreign_instances(
-    random: np.random.RandomState, bags: Sequence[DrawnBag], num_foreign: int, ratio: float
+def with_ood_instances(
+    random: np.random.RandomState, bags: Sequence[DrawnBag], num_ood: int, ratio: float
 ) -> list[DrawnBag]:
-    """Replace a share of each bag's instances by foreign ones, from the last bag to the first.
+    """Replace a share of each bag's instances by OOD instances, from the last bag to the first.
 
     Args:
         random: the only source of randomness; its state moves on.
         bags: bags as drawn.
-        num_foreign: number of instances in the foreign source.
+        num_ood: number of instances in the OOD source.
         ratio: share of each bag that is replaced, at least one instance; 0 replaces none.
     """
     if ratio == 0:
@@ -81,10 +81,10 @@ def with_foreign_instances(
     for bag in reversed(bags):
         size = len(bag.members)
         count = max(1, int(ratio * size))
-        foreign = random.choice(num_foreign, count, replace=False)
-        places = random.permutation(size)[:count]
+        drawn = random.choice(num_ood, count, replace=False)
+        positions = random.permutation(size)[:count]
         members, is_ood = bag.members.copy(), bag.is_ood.copy()
-        members[places], is_ood[places] = foreign, True
+        members[positions], is_ood[positions] = drawn, True
         replaced.append(DrawnBag(members, is_ood))
     return replaced[::-1]
 
@@ -109,7 +109,7 @@ def drawn_dataset(
     *,
     split: str,
     ood_set: str = "",
-    foreign: Pool | None = None,
+    ood_pool: Pool | None = None,
 ) -> BagDataset:
     """Return drawn bags as a dataset with labels of bags and instances, and with what is out of distribution.
 
@@ -121,15 +121,15 @@ def drawn_dataset(
         pool: the in-distribution source.
         target: the positive class.
         split: name of the split, also the prefix of the ids.
-        ood_set: name of the foreign source.
-        foreign: the foreign source, needed where a bag holds foreign instances.
+        ood_set: name of the OOD source.
+        ood_pool: the OOD source, needed where a bag contains OOD instances.
     """
     arrays, labels, instance_labels, names = [], [], [], []
     for number, bag in enumerate(bags):
         source = pool.instances[np.where(bag.is_ood, 0, bag.members)]
         positive = ~bag.is_ood & (pool.labels[np.where(bag.is_ood, 0, bag.members)] == target)
-        if foreign is not None:
-            source[bag.is_ood] = foreign.instances[bag.members[bag.is_ood]]
+        if ood_pool is not None:
+            source[bag.is_ood] = ood_pool.instances[bag.members[bag.is_ood]]
         arrays.append(source)
         labels.append(None if bag.is_ood.all() else int(positive.any()))
         instance_labels.append([None if o else int(p) for o, p in zip(bag.is_ood, positive, strict=True)])

@@ -33,15 +33,15 @@ def read_images(source: Path, name: str, split: str) -> Pool:
         StorageError: neither is there, or a file is damaged.
     """
     archive = source / ARCHIVES[name]
-    found = _from_archive(archive, split) if archive.exists() else _from_idx(source, name, split)
-    if found is None:
+    pool = _from_archive(archive, split) if archive.exists() else _from_idx(source, name, split)
+    if pool is None:
         raise StorageError(
             item=f"{name} {split} images",
             wanted=f"{ARCHIVES[name]} or {FOLDERS[name]}/raw/{_IDX_PREFIX[split]}-images-idx3-ubyte[.gz]",
             got=f"neither in {str(source)!r}",
             fix="pass the folder that holds them as --source",
         )
-    images, labels = found
+    images, labels = pool
     if images.ndim != 3 or len(images) != len(labels):
         raise DataError(
             item=f"{name} {split} images",

@@ -39,11 +39,7 @@ def blended(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -
 ImageShift = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """(uint8 images (m, H, W, channels), what draws) → images of the same shape."""
 
-SHIFTS: dict[str, ImageShift] = {
-    "rotation": rotated,
-    "noise": noisy,
-    "blend": blended,
-}
+SHIFTS: dict[str, ImageShift] = {"rotation": rotated, "noise": noisy, "blend": blended}
 
 
 def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShift] = SHIFTS) -> BagDataset:
@@ -80,11 +76,11 @@ def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShi
         arrays.extend(of_bags)
         ids.extend(f"{bag}_{name}" if name else bag for bag in bags.ids)
         sets.extend([name] * len(bags))
-    made = BagDataset.from_arrays(arrays, ids=ids, is_ood=[bool(name) for name in sets])
+    shifted = BagDataset.from_arrays(arrays, ids=ids, is_ood=[bool(name) for name in sets])
     copies = 1 + len(shifts)
     labels, instance_labels = bags.labels, bags.instance_labels[bags.positions]
     return replace(
-        made,
+        shifted,
         ood_sets=tuple(sets),
         class_names=bags.class_names,
         patients=None if bags.patients is None else bags.patients * copies,

@@ -1,4 +1,4 @@
-"""MNIST-bags: bags of handwritten digits, positive where they hold a 9."""
+"""MNIST-bags: bags of handwritten digits, positive where they contain a 9."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from miue.bags.dataset import BagDataset
 from miue.datasets.drawing import Pool, draw_bags
 from miue.datasets.image_files import has_split, read_images
-from miue.datasets.ood_splits import SEEDS, TARGET, splits_with_foreign
+from miue.datasets.ood_splits import SEEDS, TARGET, splits_with_ood
 
 SIZES = {"train": 500, "validation": 100, "test": 1000}
 OOD_SOURCES = ("fmnist", "kmnist")
@@ -30,7 +30,7 @@ def mnist_bags(
 
     Training and validation bags come from MNIST's training images, test bags from its test images.
     The test split holds n in-distribution bags and, for each ``ood``, n more of whose instances the
-    given share is replaced. Where a foreign source lacks its training split, its test split is used and
+    given share is replaced. Where an OOD source lacks its training split, its test split is used and
     the set is called so ("kmnist-test").
 
     Reference: Liu & Ji 2024, Appendix D.2.
@@ -38,17 +38,17 @@ def mnist_bags(
     Args:
         source: folder with the image files.
         splits: which splits to draw.
-        ood: foreign sources of the test split.
-        ood_ratio: share of each foreign bag's instances that is foreign, 0 to 1.
+        ood: OOD sources of the test split.
+        ood_ratio: share of OOD instances in each OOD bag, 0 to 1.
         sizes: number of bags of each split.
 
     Raises:
-        ConfigError: no such split or foreign source.
+        ConfigError: no such split or OOD source.
         StorageError: files are missing or damaged.
     """
-    return splits_with_foreign(
+    return splits_with_ood(
         partial(read_images, Path(source), "mnist"),
-        partial(_foreign_images, Path(source)),
+        partial(_ood_images, Path(source)),
         sizes=sizes,
         splits=splits,
         ood=ood,
@@ -69,7 +69,7 @@ def digits_of_test_bags(source: Path | str, *, count: int = SIZES["test"]) -> In
     return pool.labels[np.concatenate([bag.members for bag in bags])]
 
 
-def _foreign_images(source: Path, name: str) -> tuple[str, Pool]:
-    """Return the name of the set that a foreign source makes, and its images."""
+def _ood_images(source: Path, name: str) -> tuple[str, Pool]:
+    """Return the name of the set that an OOD source makes, and its images."""
     split = "train" if has_split(source, name, "train") else "test"
     return (name if split == "train" else f"{name}-test"), read_images(source, name, split)

@@ -1,4 +1,4 @@
-"""The splits of an image benchmark: its own bags, and test bags with images of foreign sources."""
+"""The splits of an image benchmark: its own bags, and test bags with images of OOD sources."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import numpy as np
 from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
 from miue.common.errors import unknown_name
-from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_foreign_instances
+from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_ood_instances
 
 TARGET = 9
 SEEDS = {"train": 98, "validation": 97, "test": 96}
 
 
-def splits_with_foreign(
+def splits_with_ood(
     read: Callable[[str], Pool],
-    read_foreign: Callable[[str], tuple[str, Pool]],
+    read_ood: Callable[[str], tuple[str, Pool]],
     *,
     sizes: Mapping[str, int],
     splits: Sequence[str],
@@ -25,24 +25,24 @@ def splits_with_foreign(
     ood_sources: Sequence[str] = (),
     ood_ratio: float = 1.0,
 ) -> BagDataset:
-    """Draw the bags of each split; the test split holds n of its own, then n foreign ones per source.
+    """Draw the bags of each split; the test split holds n of its own, then n OOD ones per source.
 
-    Every foreign source starts from the same random state, so a set of bags does not depend on which
-    others are drawn. One pool of images is held at a time, the test split's beside a foreign one.
+    Every OOD source starts from the same random state, so a set of bags does not depend on which
+    others are drawn. One pool of images is held at a time, the test split's beside an OOD one.
 
     Reference: Liu & Ji 2024, Appendix D.1.
 
     Args:
         read: returns the images of the source's "train" or "test" split.
-        read_foreign: returns the name of the set that a foreign source makes, and its images.
+        read_ood: returns the name of the set that an OOD source makes, and its images.
         sizes: number of bags of each split.
         splits: which splits to draw; all but "test" draw from the source's train split.
-        ood: foreign sources of the test split.
+        ood: OOD sources of the test split.
         ood_sources: those that there are.
-        ood_ratio: share of each foreign bag's instances that is foreign, 0 to 1.
+        ood_ratio: share of OOD instances in each OOD bag, 0 to 1.
 
     Raises:
-        ConfigError: no such split or foreign source.
+        ConfigError: no such split or OOD source.
     """
     for split in splits:
         if split not in SEEDS:
@@ -55,7 +55,7 @@ def splits_with_foreign(
     if training:
         parts |= _training_bags(read("train"), training)
     if "test" in splits:
-        parts["test"] = _test_bags(read("test"), sizes["test"], ood, ood_ratio, read_foreign)
+        parts["test"] = _test_bags(read("test"), sizes["test"], ood, ood_ratio, read_ood)
     return concatenate([part for split in splits for part in parts[split]])
 
 
@@ -68,19 +68,15 @@ def _training_bags(pool: Pool, sizes: Mapping[str, int]) -> dict[str, list[BagDa
 
 
 def _test_bags(
-    pool: Pool,
-    count: int,
-    ood: Sequence[str],
-    ratio: float,
-    read_foreign: Callable[[str], tuple[str, Pool]],
+    pool: Pool, count: int, ood: Sequence[str], ratio: float, read_ood: Callable[[str], tuple[str, Pool]]
 ) -> list[BagDataset]:
     random = np.random.RandomState(SEEDS["test"])
     drawn = draw_bags(random, pool.labels == TARGET, 2 * count if ood else count)
     state = random.get_state()
     parts = [drawn_dataset(drawn[:count], pool, TARGET, split="test")]
     for name in ood:
-        set_name, foreign = read_foreign(name)
+        set_name, ood_pool = read_ood(name)
         random.set_state(state)
-        replaced = with_foreign_instances(random, drawn[count:], len(foreign.instances), ratio)
-        parts.append(drawn_dataset(replaced, pool, TARGET, split="test", ood_set=set_name, foreign=foreign))
+        replaced = with_ood_instances(random, drawn[count:], len(ood_pool.instances), ratio)
+        parts.append(drawn_dataset(replaced, pool, TARGET, split="test", ood_set=set_name, ood_pool=ood_pool))
     return parts

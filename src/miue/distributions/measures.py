@@ -39,10 +39,7 @@ MEASURES: dict[str, Measure] = {
     measure.name: measure
     for measure in (
         Measure(
-            "least_confidence",
-            "total",
-            "1 − probability of the predicted class",
-            (Categorical, Draws, Dirichlet),
+            "least_confidence", "total", "1 − probability of the predicted class", (Categorical, Draws, Dirichlet)
         ),
         Measure(
             "entropy",
@@ -68,12 +65,7 @@ MEASURES: dict[str, Measure] = {
             "spread of the distribution over class probabilities, in nats, at most −log Γ(C)",
             (Dirichlet,),
         ),
-        Measure(
-            "inverse_max_alpha",
-            "model",
-            "1 / max alpha; the reversed ranking of max alpha",
-            (Dirichlet,),
-        ),
+        Measure("inverse_max_alpha", "model", "1 / max alpha; the reversed ranking of max alpha", (Dirichlet,)),
         Measure(
             "vacuity",
             "model",

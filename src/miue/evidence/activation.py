@@ -47,8 +47,4 @@ def to_alpha(log_evidence: Float[Tensor, "*n C"]) -> Float[Tensor, "*n C"]:
     return log_evidence.exp() + 1
 
 
-ACTIVATIONS: dict[str, Activation] = {
-    "exp": clamped_exponential,
-    "softplus": log_softplus,
-    "elu": log_elu,
-}
+ACTIVATIONS: dict[str, Activation] = {"exp": clamped_exponential, "softplus": log_softplus, "elu": log_elu}

@@ -20,10 +20,7 @@ class ResidualNetwork(nn.Module):
     def __init__(self, in_features: int, num_classes: int, hidden: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Linear(in_features, hidden),
-            nn.Tanh(),
-            nn.Linear(hidden, num_classes),
-            nn.Tanh(),
+            nn.Linear(in_features, hidden), nn.Tanh(), nn.Linear(hidden, num_classes), nn.Tanh()
         )
 
     def forward(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:

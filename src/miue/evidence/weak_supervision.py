@@ -40,10 +40,7 @@ Strategy = Callable[[Tensor, Tensor, Tensor, Segments], Supervision]
 
 
 def every_instance(
-    log_evidence: Float[Tensor, "N C"],
-    weights: Float[Tensor, "N"],
-    target: Int64[Tensor, "B"],
-    segments: Segments,
+    log_evidence: Float[Tensor, "N C"], weights: Float[Tensor, "N"], target: Int64[Tensor, "B"], segments: Segments
 ) -> Supervision:
     """L1: every instance inherits the bag's label, with equal weights."""
     equal = per_instance(segments.sizes.to(log_evidence.dtype).reciprocal(), segments)
@@ -51,20 +48,14 @@ def every_instance(
 
 
 def weighted_loss(
-    log_evidence: Float[Tensor, "N C"],
-    weights: Float[Tensor, "N"],
-    target: Int64[Tensor, "B"],
-    segments: Segments,
+    log_evidence: Float[Tensor, "N C"], weights: Float[Tensor, "N"], target: Int64[Tensor, "B"], segments: Segments
 ) -> Supervision:
     """L2: every instance inherits the bag's label, weighted by w̄."""
     return Supervision(log_evidence, per_instance(target, segments), weights, segments.index)
 
 
 def weighted_evidence(
-    log_evidence: Float[Tensor, "N C"],
-    weights: Float[Tensor, "N"],
-    target: Int64[Tensor, "B"],
-    segments: Segments,
+    log_evidence: Float[Tensor, "N C"], weights: Float[Tensor, "N"], target: Int64[Tensor, "B"], segments: Segments
 ) -> Supervision:
     """L_ins+: the bag's label supervises the weighted sum of its instances' evidence, Σ w̄_k e_k."""
     gathered = segment_logsumexp(weights.log().unsqueeze(1) + log_evidence, segments)

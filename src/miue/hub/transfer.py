@@ -7,7 +7,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import ConfigError, StorageError
+from miue.common.errors import StorageError
+from miue.common.extras import import_extra
 from miue.common.files import atomic_folder
 from miue.hub.card import CARD
 from miue.model.model import Model
@@ -82,16 +83,7 @@ def pull(
 
 
 def _hub() -> Any:
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ConfigError(
-            item="the Hugging Face Hub",
-            wanted="the package huggingface_hub",
-            got="it is not installed",
-            fix="pip install 'miue[hub]'",
-        ) from error
-    return huggingface_hub
+    return import_extra("huggingface_hub", "the Hugging Face Hub", "hub")
 
 
 def _errors() -> tuple[type[Exception], ...]:

@@ -11,7 +11,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
 from miue.io.folders.bag_folder import open_files
 from miue.io.folders.discovery import bag_files
-from miue.io.loaded import FoundBags, LeftOut, LoadedBags, refuse_or_skip
+from miue.io.loaded import FoundBags, LeftOut, LoadedBags, ReadOptions, refuse_or_skip
 from miue.io.raw_bags import to_dataset
 from miue.io.store.store import read_raw_store
 from miue.io.tables.long_table import is_long_table, read_long_table
@@ -21,11 +21,7 @@ def find_bags(
     path: Path,
     columns: Mapping[str, str],
     classes: Sequence[str] = (),
-    *,
-    microns_per_pixel: float | None = None,
-    instance_shape: tuple[int, ...] | None = None,
-    skip_bad: bool = False,
-    progress: bool = False,
+    options: ReadOptions = ReadOptions(),  # noqa: B008  (frozen)
 ) -> FoundBags:
     """Return which bags are at ``path``; the files of a folder are opened when they are read.
 
@@ -33,10 +29,7 @@ def find_bags(
         path: a store, a folder of bag files or a long table.
         columns: names of columns of a long table, by what they mean.
         classes: order of the classes of a long table.
-        microns_per_pixel: as for ``load_bags``, like the others.
-        instance_shape: likewise.
-        skip_bad: likewise.
-        progress: likewise.
+        options: how the files of a folder are read.
 
     Raises:
         DataError, StorageError: no bags there, or such as cannot be used.
@@ -51,32 +44,25 @@ def find_bags(
             got="none",
             fix="pass the table as --labels, or leave the option out",
         )
-    if microns_per_pixel is not None and not is_folder:
+    if options.microns_per_pixel is not None and not is_folder:
         raise ConfigError(
             item="--mpp",
             wanted="a folder of feature files beside it",
             got=f"{str(path)!r}" if path.exists() else f"{str(path)!r}, which is not there",
-            fix="leave it out, or give the folder",
+            fix="leave it out, or pass the folder",
         )
     if is_folder:
         files = bag_files(path)
-        read: Any = partial(
-            open_files,
-            files,
-            microns_per_pixel=microns_per_pixel,
-            instance_shape=instance_shape,
-            skip_bad=skip_bad,
-            progress=progress,
-        )
+        read: Any = partial(open_files, files, options=options)
         return FoundBags(str(path), tuple(files.by_id), False, read)
     raw = read_long_table(path, columns=columns) if is_table else read_raw_store(path)
     bags = to_dataset(raw, classes)
     bad = [LeftOut(name, reason) for name, reason in raw.bad.items()]
-    refuse_or_skip(str(path), len(bags), bad, skip_bad=skip_bad)
+    refuse_or_skip(str(path), len(bags), bad, skip_bad=options.skip_bad)
     has_labels, has_patients = bool(bags.labels.known.any()), bags.patients is not None
     own = {"label": columns.get("label", "label")} if has_labels else {}
     own |= {"patient": columns.get("patient", "patient")} if has_patients else {}
-    read = partial(_choose, str(path), bags, bad, skip_bad)
+    read = partial(_choose, str(path), bags, bad, options.skip_bad)
     return FoundBags(str(path), bags.ids, has_labels, read, own if is_table else None)
 
 

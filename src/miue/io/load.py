@@ -12,7 +12,7 @@ from miue.io.find import find_bags
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.labels.join import label_bags
 from miue.io.labels.label_table import LabelTable, read_label_table
-from miue.io.loaded import LoadedBags
+from miue.io.loaded import LoadedBags, ReadOptions
 from miue.io.splits.assign import assign_splits
 from miue.io.splits.splits import Splits
 
@@ -64,15 +64,8 @@ def load_bags(
     elif slide_table is not None:
         fix = "pass the table as --labels, or leave the option out"
         raise ConfigError(item="--slide-table", wanted="a label table (--labels) beside it", got="none", fix=fix)
-    found = find_bags(
-        Path(path),
-        columns or {},
-        classes,
-        microns_per_pixel=microns_per_pixel,
-        instance_shape=instance_shape,
-        skip_bad=skip_bad,
-        progress=progress,
-    )
+    options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress)
+    found = find_bags(Path(path), columns or {}, classes, options)
     labelled = label_bags(found, labels, classes)
     assigned = assign_splits(labelled, splits, fold, validation_share)
     loaded = check_coords(assigned, found.path, coords_for, skip_bad=skip_bad) if coords_for else assigned

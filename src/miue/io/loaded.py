@@ -64,6 +64,23 @@ class LoadedBags(PrintsAsTable):
 
 
 @dataclass(frozen=True)
+class ReadOptions:
+    """How the files of a folder are read, as ``load_bags`` takes it.
+
+    Attributes:
+        microns_per_pixel: of level 0, for coords in µm.
+        instance_shape: that a model takes; None for that of most files.
+        skip_bad: leave out files that cannot be used, slides without tissue and bags without a file.
+        progress: show a bar while many files are opened.
+    """
+
+    microns_per_pixel: float | None = None
+    instance_shape: tuple[int, ...] | None = None
+    skip_bad: bool = False
+    progress: bool = False
+
+
+@dataclass(frozen=True)
 class FoundBags:
     """Bags that are there, before they are labelled.
 
@@ -88,9 +105,9 @@ def refuse_or_skip(where: str, count: int, left_out: Sequence[LeftOut], *, skip_
     Raises:
         DataError: which bags cannot be used and why, at most three of them.
     """
-    bad = [one for one in left_out if one.is_bad]
+    bad = [entry for entry in left_out if entry.is_bad]
     if bad and not skip_bad:
-        shown = "; ".join(f"{one.bag}: {one.reason}" for one in bad[:3])
+        shown = "; ".join(f"{entry.bag}: {entry.reason}" for entry in bad[:3])
         raise DataError(
             item=repr(where),
             wanted="bags that can all be used",

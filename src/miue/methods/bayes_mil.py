@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, linear, softplus
 from miue.bags.segments import BagBatch, Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
 from miue.common.errors import ConfigError
 from miue.common.option_types import Width
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 from miue.distributions import Categorical
 from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method
 from miue.methods.mc_dropout import positive_count
@@ -127,7 +127,7 @@ class BayesMIL(Softmax):
         self.sampling = True
         try:
             for draw in range(self.draws):
-                torch.manual_seed(seed_of(seed, draw))
+                torch.manual_seed(derive_seed(seed, draw))
                 yield self
         finally:
             self.sampling = False

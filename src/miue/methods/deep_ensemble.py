@@ -20,7 +20,7 @@ class DeepEnsemble(Softmax):
     """The mean softmax of networks that differ in initial weights and bag order.
 
     Member i of an ensemble with seed s is the network that method "softmax" trains with the seed
-    ``seed_of(s, i)``.
+    ``derive_seed(s, i)``.
 
     Reference: Lakshminarayanan et al. 2017; Liu & Ji 2024, Appendix D.3.
 

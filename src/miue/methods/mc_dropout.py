@@ -9,7 +9,7 @@ import torch
 from torch.nn.modules.dropout import _DropoutNd
 
 from miue.common.errors import ConfigError
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 from miue.methods.base import Method
 from miue.methods.softmax import Softmax
 from miue.networks.base import MILNetwork
@@ -47,7 +47,7 @@ class MCDropout(Softmax):
             for layer in layers:
                 layer.train()
             for draw in range(self.draws):
-                torch.manual_seed(seed_of(seed, draw))
+                torch.manual_seed(derive_seed(seed, draw))
                 yield self
         finally:
             for layer, mode in zip(layers, before, strict=True):

@@ -85,8 +85,8 @@ def _network(parts: Parts, options: Options, shape: tuple[int, ...], classes: in
         _check_classes(part.make, classes)
         return deepcopy(part.make)
     encoder = _encoder(parts["encoder"], options["encoder"], shape)
-    given = {"encoder": encoder, "in_features": encoder.out_features, "num_classes": classes}
-    network = _construct(part, options["network"], given)
+    inputs = {"encoder": encoder, "in_features": encoder.out_features, "num_classes": classes}
+    network = _construct(part, options["network"], inputs)
     if isinstance(network, MILNetwork):
         return network
     if not isinstance(network, nn.Module):

@@ -9,7 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
 from miue.common.errors import ConfigError
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 from miue.methods import Method
 from miue.model.build import assemble, redraw, weights_to_keep
 from miue.model.options import Option, options_of_module
@@ -72,7 +72,9 @@ class ModelConfig(BaseModel):
     def options(self) -> dict[str, Option]:
         """Return the options that were not left alone, as "network.hidden"."""
         parts = {"encoder": self.encoder, "network": self.network, "method": self.method}
-        return {f"{part}.{key}": value for part, one in parts.items() for key, value in one.options.items()}
+        return {
+            f"{part}.{key}": value for part, component in parts.items() for key, value in component.options.items()
+        }
 
     def parts(self, *, trust: bool = False) -> dict[str, Part]:
         """Return encoder, network and method by kind.
@@ -108,7 +110,7 @@ class TrainingConfig(BaseModel):
         default=0.2,
         ge=0,
         lt=1,
-        description="share of bags held out to stop by where no validation bags are given; 0: train on all",
+        description="share of bags held out to stop by where there are no validation bags; 0: train on all",
     )
 
 
@@ -207,7 +209,7 @@ def _unsaveable(kind: str, part: Part, reason: str) -> ConfigError:
 def member_seeds(method: Method, seed: int) -> list[int]:
     """Return the seed of each member: ``seed`` itself where there is one, else one made from it for each."""
     count = len(method.members())
-    return [seed] if count == 1 else [seed_of(seed, i) for i in range(count)]
+    return [seed] if count == 1 else [derive_seed(seed, i) for i in range(count)]
 
 
 def _options(config: ModelConfig) -> dict[str, dict[str, Option]]:

@@ -12,7 +12,7 @@ from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments, per_instance
 from miue.common.errors import ConfigError
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 from miue.methods import Method
 from miue.model.part import Part, find_part
 from miue.model.predict import BATCH_INSTANCES, encode_in_chunks
@@ -43,13 +43,13 @@ def fit_distances(
     return {
         kind.name: kind
         if isinstance(kind, FeatureDistance)
-        else kind.fit(features, labels, generator=torch.Generator().manual_seed(seed_of(seed, 1)))
+        else kind.fit(features, labels, generator=torch.Generator().manual_seed(derive_seed(seed, 1)))
         for kind in kinds
     }
 
 
 def find_distance(distance: DistanceLike) -> type[FeatureDistance] | FeatureDistance:
-    """Return the class that a name, an import path or a class stands for, or the distance that is fitted already.
+    """Return the class that a name, an import path or a class names, or the distance that is fitted already.
 
     Raises:
         ConfigError: a name that does not exist, or something else than a distance.
@@ -119,7 +119,7 @@ class DistanceScores:
 def _training_features(method: Method, bags: BagDataset, seed: int) -> tuple[Tensor, Tensor]:
     """Return features of up to ``FITTED_ON`` instances drawn at random, and the labels of their bags."""
     total = int(bags.sizes.sum())
-    kept = torch.randperm(total, generator=torch.Generator().manual_seed(seed_of(seed, 0)))[:FITTED_ON]
+    kept = torch.randperm(total, generator=torch.Generator().manual_seed(derive_seed(seed, 0)))[:FITTED_ON]
     chosen = torch.zeros(total, dtype=torch.bool)
     chosen[kept] = True
     network = method.members()[0]

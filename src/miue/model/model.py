@@ -19,10 +19,10 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.common.errors import ConfigError, ModelError, StorageError, first_few, first_problem
+from miue.common.errors import ConfigError, ModelError, StorageError, first_few, not_readable
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.result_table import PrintsAsTable, ResultTable
-from miue.common.weights import weights_of, write_tensors
+from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
 from miue.model.config import DataContract, ModelConfig, build_method, check_saveable, weight_shapes
 from miue.model.feature_scores import DistanceScores, check_saveable_distances
@@ -70,7 +70,7 @@ class Model(PrintsAsTable):
 
     def __post_init__(self) -> None:
         if not self.weights_sha256:
-            digest = hashlib.sha256(save(weights_of(self.method))).hexdigest()
+            digest = hashlib.sha256(save(copy_weights(self.method))).hexdigest()
             object.__setattr__(self, "weights_sha256", digest)
 
     def predict(
@@ -93,7 +93,7 @@ class Model(PrintsAsTable):
             seed: of the draws, where the method draws.
             progress: show a bar with the time left.
             device: "auto", "cpu", "gpu".
-            on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
+            on_bad: called with each bag that cannot be read, which is left out; if None, the first is an error.
 
         Raises:
             ModelError: instances of another shape than the model was trained on; a calibration of other weights.
@@ -188,7 +188,7 @@ class Model(PrintsAsTable):
             (kind, part.name, ", ".join(f"{name}={value}" for name, value in part.options.items()))
             for kind, part in parts.items()
         ]
-        weights = f"{sum(one.numel() for one in self.method.parameters()):,} weights"
+        weights = f"{sum(weight.numel() for weight in self.method.parameters()):,} weights"
         classes = first_few(self.contract.class_names, 6)
         calibrated = "calibrated" if self.calibration is not None else "not calibrated"
         shape = _shape(self.contract.instance_shape)
@@ -218,9 +218,9 @@ class Model(PrintsAsTable):
     def write_into(self, folder: Path | str) -> None:
         """Write the model's files beside whatever ``folder`` holds; config.json comes last."""
         folder = Path(folder)
-        write_tensors(folder / "model.safetensors", weights_of(self.method))
+        write_tensors(folder / "model.safetensors", copy_weights(self.method))
         if self.distances:
-            state = {f"{name}.{k}": v for name, d in self.distances.items() for k, v in weights_of(d).items()}
+            state = {f"{name}.{k}": v for name, d in self.distances.items() for k, v in copy_weights(d).items()}
             write_tensors(folder / "distances.safetensors", state)
         content = {
             "format": FORMAT,
@@ -333,9 +333,7 @@ def check_config(kind: type[Config], content: Mapping[str, Any], item: str, fix:
     try:
         return kind.model_validate(content)
     except ValidationError as error:
-        raise StorageError(
-            item=item, wanted="the parts that miue writes", got=first_problem(error), fix=fix
-        ) from error
+        raise not_readable(item, "the parts that miue writes", error, fix) from error
 
 
 def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[str, tuple[int, ...]]:
@@ -373,20 +371,17 @@ def _read_distances(folder: Path, names: Sequence[str], *, trust: bool) -> dict[
     try:
         state = load_file(path)
     except (OSError, SafetensorError) as error:
-        raise StorageError(
-            item=f"distances {str(path)!r}",
-            wanted="the distances that config.json names",
-            got=str(error).split("\n")[0],
-            fix="save the model again",
+        raise not_readable(
+            f"distances {str(path)!r}", "the distances that config.json names", error, "save the model again"
         ) from error
-    found = {}
+    loaded = {}
     for name in names:
         part = saved_part("distance", name, name if ":" in name else "", "", trust=trust)
         kind: type[FeatureDistance] = part.make
         prefix = f"{kind.name}."
         parts = {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
-        found[kind.name] = kind.from_state(parts)
-    return found
+        loaded[kind.name] = kind.from_state(parts)
+    return loaded
 
 
 def _saved_name(distance: FeatureDistance) -> str:

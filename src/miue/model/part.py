@@ -1,4 +1,4 @@
-"""What a network, encoder, method or score is given as: a name, an import path, a class, a factory or a module."""
+"""How a network, encoder, method or score is specified: a name, an import path, a class, a factory or a module."""
 
 from __future__ import annotations
 
@@ -56,11 +56,11 @@ class Part:
     @property
     def package(self) -> str:
         """Name and version of the package to install for it, "" where that is not known."""
-        return package_of(self.import_path) if self.import_path else ""
+        return find_package(self.import_path) if self.import_path else ""
 
 
 def find_part(kind: str, part: PartLike) -> Part:
-    """Return the part that a name, an import path, a class, a factory or a module stands for.
+    """Return the part that a name, an import path, a class, a factory or a module names.
 
     Raises:
         ConfigError: a name that does not exist, an import path without anything behind it, or something else.
@@ -70,8 +70,8 @@ def find_part(kind: str, part: PartLike) -> Part:
         return _named(kind, part.rpartition(":")[2], _imported(kind, part))
     if isinstance(part, str):
         name = registry.canonical(part)
-        found = registry[part]
-        return Part(kind, name, found) if registry.path_of_own(name) else _named(kind, name, found)
+        registered = registry[part]
+        return Part(kind, name, registered) if registry.path_of_own(name) else _named(kind, name, registered)
     if not callable(part):
         raise ConfigError(
             item=f"the {kind}",
@@ -120,15 +120,15 @@ def saved_part(kind: str, name: str, import_path: str, package: str, *, trust: b
         ) from error
 
 
-def _named(kind: str, name: str, made: Any) -> Part:
-    """Return the part that is built by ``made``, which may be one of miue."""
-    maker = type(made) if isinstance(made, nn.Module) else made
+def _named(kind: str, name: str, make: Any) -> Part:
+    """Return the part that is built by ``make``, which may be one of miue."""
+    maker = type(make) if isinstance(make, nn.Module) else make
     module, qualified = getattr(maker, "__module__", ""), getattr(maker, "__qualname__", "")
     path = f"{module}:{qualified}"
     registry = REGISTRIES[kind]
     for own in registry.own_names():
         if registry.path_of_own(own) == path:
-            return Part(kind, own, made)
+            return Part(kind, own, make)
     unsaveable = ""
     if not qualified or "<" in qualified:
         unsaveable = f"{getattr(maker, '__qualname__', repr(maker))} is not a name of a module"
@@ -136,7 +136,7 @@ def _named(kind: str, name: str, made: Any) -> Part:
         unsaveable = f"{qualified} is defined in the script that runs, or in a notebook"
     elif _or_none(path) is not maker:
         unsaveable = f"{path!r} is not what was passed"
-    return Part(kind, name, made, "" if unsaveable else path, unsaveable)
+    return Part(kind, name, make, "" if unsaveable else path, unsaveable)
 
 
 def _imported(kind: str, path: str) -> Any:
@@ -159,7 +159,7 @@ def _or_none(path: str) -> Any:
 
 
 @cache
-def package_of(import_path: str) -> str:
+def find_package(import_path: str) -> str:
     """Return name and version of the installed package that an import path leads into, "" if there is none."""
     top = import_path.partition(":")[0].partition(".")[0]
     for name in packages_distributions().get(top, []):

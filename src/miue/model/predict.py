@@ -16,9 +16,9 @@ from miue.bags.batches import READ_AHEAD, ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import torch_device
-from miue.common.errors import DataError, MiueError
+from miue.common.errors import MiueError, lacking
 from miue.common.progress import bar
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods import BatchPrediction, Method
 from miue.predictions.folder import Predictions
@@ -43,7 +43,7 @@ class Scorer(Protocol):
 
 
 OnBad = Callable[[str, MiueError], None]
-"""Told the id of a bag that cannot be read, and why."""
+"""Called with the id of a bag that cannot be read, and the reason."""
 
 
 def predict(
@@ -69,7 +69,7 @@ def predict(
         device: "auto" for an accelerator where there is one, "cpu", "gpu", or torch's name of one.
         scores: makes further scores of bags and instances.
         provenance: what makes the predictions.
-        on_bad: told of bags that cannot be read, which are left out; if None the first is an error.
+        on_bad: called with each bag that cannot be read, which is left out; if None, the first is an error.
 
     Raises:
         ConfigError: an instance estimator that the method or its network does not have, or a device that is not
@@ -77,7 +77,7 @@ def predict(
         DataError: no bag, or none that can be read.
     """
     if not len(bags):
-        raise DataError(item="the bags", wanted="at least one", got="none", fix="choose bags to predict")
+        raise lacking("the bags", "at least one", "choose bags to predict")
     chosen = estimator or method.estimators[0]
     method.check_estimator(chosen)
     target = torch_device(device)
@@ -90,9 +90,7 @@ def predict(
     if on_bad is not None:
         bags = bags.subset(np.concatenate([part.positions for part in parts]) if parts else [])
     if not parts:
-        raise DataError(
-            item="the bags", wanted="at least one that can be read", got="none", fix="see the list above"
-        )
+        raise lacking("the bags", "at least one that can be read", "see the list above")
     return Predictions(
         _bag_table(bags, _concatenated([part.bags for part in parts]), _joined([p.bag_scores for p in parts])),
         _instance_table(
@@ -142,18 +140,17 @@ def _run(
             if batch is None:
                 continue
             moved = batch.to(device)
-            draws, found = [], _Found(scores)
-            for one in method.passes(seed_of(seed, number)):
-                follow = one is first and not found.complete and not one.encodes_at_random
-                blocks = (
-                    found.following(_blocks(one, moved.instances)) if follow else _blocks(one, moved.instances)
-                )
-                output = one.predict(blocks, moved.segments, estimator)
+            draws, scored = [], _FeatureScores(scores)
+            for member in method.passes(derive_seed(seed, number)):
+                follow = member is first and not scored.complete and not member.encodes_at_random
+                blocks = _blocks(member, moved.instances)
+                blocks = scored.following(blocks) if follow else blocks
+                output = member.predict(blocks, moved.segments, estimator)
                 draws.append(BatchPrediction(output.bags.cpu(), output.instances.cpu()))
-            if not found.complete:
-                deque(found.following(_blocks(first, moved.instances)), maxlen=0)
+            if not scored.complete:
+                deque(scored.following(_blocks(first, moved.instances)), maxlen=0)
             predicted = draws[0] if len(draws) == 1 else _mean(draws)
-            yield _Part(kept, *predicted, *found.of_bags_and_instances(moved.segments))
+            yield _Part(kept, *predicted, *scored.of_bags_and_instances(moved.segments))
 
 
 def _blocks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Iterator[Float[Tensor, "n D"]]:
@@ -162,7 +159,7 @@ def _blocks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Iterator[F
         yield encode_in_chunks(method, block)
 
 
-class _Found:
+class _FeatureScores:
     """Scores of one batch, made as its features go by."""
 
     def __init__(self, scorer: Scorer | None) -> None:
@@ -186,7 +183,7 @@ class _Found:
 
 
 def _read(bags: BagDataset, on_bad: OnBad | None, group: np.ndarray) -> tuple[np.ndarray, BagBatch | None]:
-    """Return the bags of a group packed, without those that cannot be read where ``on_bad`` is told of them."""
+    """Return the bags of a group packed, without those that cannot be read where ``on_bad`` takes them."""
     try:
         return group, bags.batch(group)
     except MiueError as error:
@@ -216,10 +213,7 @@ def _bag_table(
     bags: BagDataset, distribution: PredictiveDistribution, scores: dict[str, np.ndarray]
 ) -> PredictionTable:
     return PredictionTable(
-        distribution=distribution,
-        bag_ids=np.array(bags.ids, object),
-        scores=scores,
-        **bags.columns.columns(),
+        distribution=distribution, bag_ids=np.array(bags.ids, object), scores=scores, **bags.columns.columns()
     )
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import key_of
+from miue.bags.names import strip_endings
 from miue.common.errors import StorageError
 from miue.common.tables import read_text_columns, write_rows
 
 FILE = "splits.csv"
 COLUMNS = ("bag_id", "patient", "label", "fold_0", "content")
-NUMBERED = re.compile(r"bag_\d+")  # the name of a bag that was given none: others have it too
+NUMBERED = re.compile(r"bag_\d+")  # the name of a bag without one of its own: others have it too
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class TrainingBags:
         listed = {row[0]: row[3] for row in self.rows}
         by_key: dict[str, str] = {}
         for wanted in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
-            by_key |= {key_of(name): wanted for name, part in listed.items() if part == wanted}
-        parts = [listed[name] if name in listed else by_key.get(key_of(name), "") for name in bags.ids]
+            by_key |= {strip_endings(name): wanted for name, part in listed.items() if part == wanted}
+        parts = [listed[name] if name in listed else by_key.get(strip_endings(name), "") for name in bags.ids]
         patients_in: dict[str, set[str]] = {}
         for _, patient, _, part, _ in self.rows:
             patients_in.setdefault(patient, set()).add(part)
@@ -104,7 +104,7 @@ class PartsOfRun:
 
     Attributes:
         ids: of the bags.
-        parts: of each bag, as far as the run tells: "train", "validation" or another, "" where it does not.
+        parts: of each bag, as far as the run records it: "train", "validation" or another, "" where it does not.
         patients: of each bag, or its own name.
         patients_in: all patients that the run lists, with the parts that their bags were in.
     """
@@ -121,19 +121,19 @@ class PartsOfRun:
     def or_of_their_patients(self, *wanted: str) -> set[str]:
         """Return the bags that were in one of these parts, and all others of their patients."""
         learned = {patient for patient, parts in self.patients_in.items() if not parts.isdisjoint(wanted)}
-        learned |= {whose for part, whose in zip(self.parts, self.patients, strict=True) if part in wanted}
-        return {name for name, whose in zip(self.ids, self.patients, strict=True) if whose in learned}
+        learned |= {patient for part, patient in zip(self.parts, self.patients, strict=True) if part in wanted}
+        return {name for name, patient in zip(self.ids, self.patients, strict=True) if patient in learned}
 
     def part_of(self) -> dict[str, str]:
         """Return "train" or "validation" of each bag that was used so, or another of its patient; else ""."""
-        found = dict.fromkeys(self.ids, "")
+        parts = dict.fromkeys(self.ids, "")
         for part in ("validation", "train"):  # the stronger counts
-            found |= dict.fromkeys(self.or_of_their_patients(part), part)
-        return found
+            parts |= dict.fromkeys(self.or_of_their_patients(part), part)
+        return parts
 
 
 def _digest(bags: BagDataset, row: int) -> str:
-    """Return what tells the instances of one bag from those of others: their number and the first of them."""
+    """Return a key of the instances of one bag: their number and the first of them."""
     first = np.asarray(bags.instances[bags.starts[row] : bags.starts[row] + 1], np.float32)
     return hashlib.sha256(f"{bags.sizes[row]} ".encode() + first.tobytes()).hexdigest()[:16]
 

@@ -9,13 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags.segments import (
-    Segments,
-    per_instance,
-    segment_argmax,
-    segment_softmax,
-    segment_weighted_sum,
-)
+from miue.bags.segments import Segments, per_instance, segment_argmax, segment_softmax, segment_weighted_sum
 from miue.common.option_types import Width
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders.base import Encoder

@@ -41,17 +41,17 @@ class PaddedNetwork(MILNetwork):
     def score(self, projection: Projection, segments: Segments) -> Scores:
         """Return each bag's logits and the attention of its instances."""
         (features,) = projection
-        order, places, logits, attention = [], [], [], []
+        order, indices, logits, attention = [], [], [], []
         for bags in bags_of_like_size(segments, exactly=not self.takes_mask):
             positions, present = padded_positions(segments, bags)
             of_bags, of_instances = self.score_padded(features[positions], present)
             order.append(bags)
-            places.append(positions[present])
+            indices.append(positions[present])
             logits.append(of_bags)
             if of_instances is not None:
                 attention.append(of_instances[present])
         bag_logits = torch.cat(logits)[torch.cat(order).argsort()]
-        return Scores(bag_logits, torch.cat(attention)[torch.cat(places).argsort()] if attention else None)
+        return Scores(bag_logits, torch.cat(attention)[torch.cat(indices).argsort()] if attention else None)
 
 
 def bags_of_like_size(segments: Segments, *, exactly: bool) -> Iterator[Int64[Tensor, "b"]]:

@@ -15,6 +15,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from miue.common.errors import ConfigError
+from miue.common.extras import import_extra
 from miue.common.option_types import Rate, Width
 from miue.networks.encoders.base import Encoder
 from miue.networks.padded import PaddedNetwork
@@ -167,13 +168,4 @@ def torchmil_model(name: str) -> Any:
     Raises:
         ConfigError: torchmil is not installed.
     """
-    try:
-        from torchmil import models
-    except ImportError as error:
-        raise ConfigError(
-            item=f"torchmil's {name}",
-            wanted="the library torchmil",
-            got=str(error),
-            fix="install it with: pip install 'miue[torchmil]'",
-        ) from error
-    return getattr(models, name)
+    return getattr(import_extra("torchmil.models", f"torchmil's {name}", "torchmil"), name)

@@ -21,7 +21,7 @@ from shapely.geometry.base import BaseGeometry
 from shapely.strtree import STRtree
 
 from miue.bags.coords import LARGEST_COORD
-from miue.common.errors import DataError, StorageError, lacking, not_readable
+from miue.common.errors import DataError, StorageError, lacking, not_a_folder, not_readable
 
 LEAST_TUMOUR = 0.2  # share of a patch's area; Liu & Ji 2024
 SUFFIXES = (".xml", ".geojson", ".json")
@@ -151,18 +151,16 @@ def find_annotation(folder: Path, slide: str) -> Path | None:
         DataError: two of them.
     """
     if not folder.is_dir():
-        raise StorageError(
-            item=f"annotations {str(folder)!r}", wanted="a folder", got="none", fix="check --annotations"
-        )
-    found = [folder / f"{slide}{suffix}" for suffix in SUFFIXES if (folder / f"{slide}{suffix}").is_file()]
-    if len(found) > 1:
+        raise not_a_folder(folder, "a folder of annotations", "check --annotations")
+    files = [folder / f"{slide}{suffix}" for suffix in SUFFIXES if (folder / f"{slide}{suffix}").is_file()]
+    if len(files) > 1:
         raise DataError(
             item=f"slide {slide!r}",
             wanted="one annotation",
-            got=", ".join(file.name for file in found),
+            got=", ".join(file.name for file in files),
             fix="remove all but one",
         )
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def _asap(path: Path) -> Iterator[tuple[str, BaseGeometry]]:

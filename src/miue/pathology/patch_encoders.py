@@ -36,7 +36,7 @@ NORMALISATIONS = {
 
 @dataclass(frozen=True)
 class PatchEncoder:
-    """Features of patches, and what tells which features they are.
+    """Features of patches, and the attributes that identify them.
 
     Attributes:
         name: kept in the file of features.
@@ -100,7 +100,7 @@ def network_encoder(
 def _run(network: Any, values: Tensor, path: Path) -> Tensor:
     """Return (batch, D) features; (batch, D, 1, 1) are taken for such."""
     try:
-        found = network(values)
+        features_of_batch = network(values)
     except Exception as error:  # whatever the network's code raises
         raise ModelError(
             item=f"encoder {str(path)!r}",
@@ -108,15 +108,15 @@ def _run(network: Any, values: Tensor, path: Path) -> Tensor:
             got=str(error).strip().split("\n")[-1],
             fix="pass the --patch-px and --batch that it was made for",
         ) from error
-    shape = tuple(found.shape) if isinstance(found, Tensor) else ()
+    shape = tuple(features_of_batch.shape) if isinstance(features_of_batch, Tensor) else ()
     if len(shape) < 2 or shape[0] != len(values) or any(side != 1 for side in shape[2:]):
         raise ModelError(
             item=f"encoder {str(path)!r}",
             wanted=f"features ({len(values)}, D)",
-            got=str(shape) if shape else type(found).__name__,
+            got=str(shape) if shape else type(features_of_batch).__name__,
             fix="export a network that ends in pooled features",
         )
-    features = found.reshape(shape[0], shape[1])
+    features = features_of_batch.reshape(shape[0], shape[1])
     if not torch.isfinite(features).all():
         raise ModelError(
             item=f"encoder {str(path)!r}",

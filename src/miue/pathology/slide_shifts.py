@@ -12,12 +12,12 @@ from jaxtyping import UInt8
 
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import open_slide
 from miue.pathology.stain_shifts import StainShift
 from miue.pathology.tile_files import Tiles, read_attributes, read_tiles, write_features
-from miue.pathology.tiling import Follow, Tiling, encoded_patches, states, tiles_of
+from miue.pathology.tiling import Follow, Tiling, cut_tiles, encoded_patches, states
 
 GAP = 4  # white pixels between the patches of a picture
 
@@ -42,8 +42,8 @@ class SlideShift:
 
     def attributes(self) -> dict[str, Any]:
         """Return what is kept beside the features."""
-        made = {"encoder": self.encoder.name, **self.encoder.attributes}
-        return {**made, "shift": self.shift.kind, "strength": self.shift.strength, **self.shift.parameters} | {
+        record = {"encoder": self.encoder.name, **self.encoder.attributes}
+        return {**record, "shift": self.shift.kind, "strength": self.shift.strength, **self.shift.parameters} | {
             "seed": self.seed
         }
 
@@ -55,16 +55,16 @@ def shift_slide(path: Path, out: Path, how: SlideShift, follow: Follow = iter) -
         path: a slide that OpenSlide reads.
         out: the .h5 file; pictures go into ``pictures`` beside it.
         how: which shift, of which patches.
-        follow: yields the corners it is given, and may show how far it is.
+        follow: yields the corners it gets, and may show how far it is.
 
     Raises:
         StorageError: a slide or a tiling that cannot be read, or a file that cannot be written.
         DataError: a tiling of another slide or encoder; else as ``tile_slide`` does.
     """
-    random = np.random.default_rng(seed_of(how.seed, *path.stem.encode()))
+    random = np.random.default_rng(derive_seed(how.seed, *path.stem.encode()))
     with open_slide(path) as slide:
         tiles = (
-            tiles_of(slide, path, how.tiles) if isinstance(how.tiles, Tiling) else _tiles_there(slide, path, how)
+            cut_tiles(slide, path, how.tiles) if isinstance(how.tiles, Tiling) else _tiles_there(slide, path, how)
         )
         shift = how.shift.of_slide(random)
         shown = _Shown(np.linspace(0, len(tiles.coords) - 1, how.pictures).round().astype(int))
@@ -103,22 +103,22 @@ def before_and_after(
 ) -> UInt8[np.ndarray, "height width 3"]:
     """Return a picture of patches in a row, and what became of each below it."""
     padding = ((0, 0), (0, GAP), (0, GAP), (0, 0))
-    rows = [np.concatenate(list(np.pad(one, padding, constant_values=255)), 1) for one in (before, after)]
+    rows = [np.concatenate(list(np.pad(images, padding, constant_values=255)), 1) for images in (before, after)]
     return np.concatenate(rows, 0)
 
 
 class _Shown:
-    """Keeps some patches, by their place among all, as they pass by batch after batch."""
+    """Keeps some patches, by their position among all, as they pass by batch after batch."""
 
-    def __init__(self, places: np.ndarray) -> None:
-        self.places = places
+    def __init__(self, positions: np.ndarray) -> None:
+        self.positions = positions
         self.passed = 0
         self.kept: list[tuple[np.ndarray, np.ndarray]] = []
 
     def keep(self, before: np.ndarray, after: np.ndarray) -> np.ndarray:
         """Keep those of this batch that are wanted, and return ``after``."""
-        here = self.places[(self.places >= self.passed) & (self.places < self.passed + len(before))]
-        self.kept += [(before[place], after[place]) for place in here - self.passed]
+        here = self.positions[(self.positions >= self.passed) & (self.positions < self.passed + len(before))]
+        self.kept += [(before[position], after[position]) for position in here - self.passed]
         self.passed += len(before)
         return after
 

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.common.errors import ConfigError, StorageError, not_readable
+from miue.common.errors import StorageError, not_readable
+from miue.common.extras import import_extra
 
 SUFFIXES = (
     *(".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".scn", ".svslide", ".bif", ".vms", ".vmu", ".czi", ".dcm"),
@@ -45,12 +46,7 @@ def open_slide(path: Path) -> Iterator[Any]:
         ConfigError: OpenSlide is not installed.
         StorageError: a file that OpenSlide cannot open or read.
     """
-    try:
-        import openslide
-    except ImportError as error:
-        raise ConfigError(
-            item="reading slides", wanted="OpenSlide", got=str(error), fix="pip install 'miue[slides]'"
-        ) from error
+    openslide = import_extra("openslide", "reading slides", "slides")
     try:
         with openslide.OpenSlide(str(path)) as slide:
             yield slide

@@ -133,13 +133,13 @@ class StainShift:
 
     @property
     def parameters(self) -> dict[str, float | str]:
-        """Return what the strength stands for."""
+        """Return what the strength means."""
         if self.kind == "blur":
             return {"sigma_px": BLUR_SIGMA[self.strength]}
         return {"hed_range": HED_RANGE[self.strength], "drawn_per": self.drawn_per}
 
     def of_slide(self, random: np.random.Generator) -> ImageChange:
-        """Return what shifts the patches of one slide, given batch after batch, in order."""
+        """Return what shifts the patches of one slide, batch after batch, in order."""
         if self.kind == "blur":
             return lambda images: blurred(images, BLUR_SIGMA[self.strength])
         span = HED_RANGE[self.strength]

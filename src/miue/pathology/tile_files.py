@@ -57,7 +57,7 @@ def read_attributes(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
 
     Raises:
         StorageError: it cannot be read or has no features.
-        DataError: these, or the coords, lie in other files.
+        DataError: these, or the coords, are stored in other files.
     """
     try:
         attributes, _ = read_hdf5_parts(path, ("features", "coords"))
@@ -72,14 +72,14 @@ def read_tiles(path: Path) -> Tiles:
 
     Raises:
         StorageError: it cannot be read.
-        DataError: coords that are none, lie in other files, or are of patches whose size it does not say.
+        DataError: coords that are none, are stored in other files, or are of patches whose size it does not say.
     """
-    every, found = read_hdf5_parts(path, ("coords",), "coords")
-    if found.ndim != 2 or found.shape[1] != 2 or not 0 < found.shape[0] < MOST_PATCHES:
-        raise _no_coords(path, f"coords of shape {found.shape}")
-    if found.dtype.kind not in "iu":
-        raise _no_coords(path, f"coords of {found.dtype}")
-    coords, attributes = found.astype(np.int64), every["coords"]
+    every, stored = read_hdf5_parts(path, ("coords",), "coords")
+    if stored.ndim != 2 or stored.shape[1] != 2 or not 0 < stored.shape[0] < MOST_PATCHES:
+        raise _no_coords(path, f"coords of shape {stored.shape}")
+    if stored.dtype.kind not in "iu":
+        raise _no_coords(path, f"coords of {stored.dtype}")
+    coords, attributes = stored.astype(np.int64), every["coords"]
     try:
         side = int(attributes["patch_size"])
         step = (

@@ -1,4 +1,4 @@
-"""Slides cut into patches: tissue found, a grid laid over it, each patch read and encoded."""
+"""Slides are cut into patches: a grid over the tissue, each patch read and encoded."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Tiling:
             )
 
 
-def tiles_of(slide: Any, path: Path, tiling: Tiling) -> Tiles:
+def cut_tiles(slide: Any, path: Path, tiling: Tiling) -> Tiles:
     """Return the patches of tissue of an opened slide.
 
     Args:
@@ -96,7 +96,7 @@ def encoded_patches(
         tiles: where they lie.
         encoder: what makes features of them.
         change: what is done to them before.
-        follow: yields the corners it is given, and may show how far it is.
+        follow: yields the corners it gets, and may show how far it is.
 
     Raises:
         ModelError: the encoder does not take them.
@@ -117,14 +117,14 @@ def tile_slide(path: Path, out: Path, tiling: Tiling, encoder: PatchEncoder, fol
         out: the .h5 file.
         tiling: size, magnification and share of tissue.
         encoder: what makes features of patches.
-        follow: yields the corners it is given, and may show how far it is.
+        follow: yields the corners it gets, and may show how far it is.
 
     Raises:
         StorageError: a slide that cannot be read, or a file that cannot be written.
         DataError: no tissue, an unknown magnification, or one below what is asked for.
     """
     with open_slide(path) as slide:
-        tiles = tiles_of(slide, path, tiling)
+        tiles = cut_tiles(slide, path, tiling)
         features = encoded_patches(slide, tiles, encoder, follow=follow)
     write_features(out, features, tiles, {"encoder": encoder.name, **encoder.attributes})
     return len(features)

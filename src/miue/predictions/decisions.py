@@ -74,7 +74,7 @@ class Decisions:
         return columns
 
 
-def label_sets_of(texts: np.ndarray, num_classes: int, name: str) -> Bool[np.ndarray, "n C"]:
+def parse_label_sets(texts: np.ndarray, num_classes: int, name: str) -> Bool[np.ndarray, "n C"]:
     """Return which classes each text lists.
 
     Raises:

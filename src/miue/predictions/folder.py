@@ -28,13 +28,13 @@ from pydantic import ValidationError
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
-from miue.common.errors import DataError, StorageError, first_problem, missing_column
+from miue.common.errors import DataError, lacking, missing_column, not_a_folder, not_readable
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import read_columns, write_table
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, compute_measures
-from miue.predictions.decisions import Decisions, calibrated_columns, label_sets_of
+from miue.predictions.decisions import Decisions, calibrated_columns, parse_label_sets
 from miue.predictions.patients import by_patient
 from miue.predictions.provenance import UNKNOWN, Provenance
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
@@ -113,12 +113,8 @@ def read_predictions(path: Path | str) -> Predictions:
     """
     folder = Path(path)
     if not (folder / "bags.csv").exists():
-        raise StorageError(
-            item=f"{str(folder)!r}",
-            wanted="a folder of predictions (with bags.csv)",
-            got="a folder without it" if folder.is_dir() else "no such folder",
-            fix="make it with 'miue predict', or pass tables with --bags and --instances",
-        )
+        fix = "make it with 'miue predict', or pass tables with --bags and --instances"
+        raise not_a_folder(folder, "a folder of predictions (with bags.csv)", fix)
     tables = [folder / name for name in ("instances.csv", "instances.csv.gz") if (folder / name).exists()]
     if len(tables) > 1:
         raise DataError(
@@ -138,10 +134,10 @@ def read_predictions(path: Path | str) -> Predictions:
         provenance = Provenance.model_validate(summary.get("provenance"))
     except ValidationError as error:
         wanted = "provenance in predictions.json, as miue writes it"
-        raise StorageError(item=item, wanted=wanted, got=first_problem(error), fix="predict again") from error
+        raise not_readable(item, wanted, error, "predict again") from error
     if instances is None and summary.get("instances", 0) != 0:
         wanted = f"a table of {summary['instances']} instances, as predictions.json says"
-        raise DataError(item=item, wanted=wanted, got="none", fix=fix)
+        raise lacking(item, wanted, fix)
     predictions = read_tables(folder / "bags.csv", instances, provenance)
     for key, read in _sizes(predictions).items():
         if summary.get(key) != read:
@@ -184,12 +180,12 @@ def read_tables(
     if instances is None:
         return Predictions(of_bags, None, provenance)
     of_instances = read_table(instances)
-    strangers = np.setdiff1d(of_instances.bag_ids.astype(str), names)
-    if len(strangers):
+    unlisted = np.setdiff1d(of_instances.bag_ids.astype(str), names)
+    if len(unlisted):
         raise DataError(
-            item=f"table {str(instances)!r}, bag {str(strangers[0])!r}",
+            item=f"table {str(instances)!r}, bag {str(unlisted[0])!r}",
             wanted=f"a bag that {str(bags)!r} lists",
-            got=f"{len(strangers)} bags that it does not",
+            got=f"{len(unlisted)} bags that it does not",
             fix="add these bags, or drop their instances",
         )
     return Predictions(of_bags, of_instances, provenance)
@@ -250,7 +246,7 @@ def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -
     if "decision" not in columns:
         return None
     calibrated = calibrated_columns(columns)
-    sets = label_sets_of(columns["label_set"], num_classes, name) if "label_set" in columns else None
+    sets = parse_label_sets(columns["label_set"], num_classes, name) if "label_set" in columns else None
     return Decisions(
         decision=columns["decision"],
         reason=columns.get("reason", np.full(len(columns["decision"]), "", object)),
@@ -328,10 +324,7 @@ def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.nd
         numbers: np.ndarray = values.astype(np.float64)
     except ValueError as error:
         raise DataError(
-            item=f"table {name!r}, column {column!r}",
-            wanted="numbers",
-            got=str(error),
-            fix="correct the column",
+            item=f"table {name!r}, column {column!r}", wanted="numbers", got=str(error), fix="correct the column"
         ) from error
     return numbers
 

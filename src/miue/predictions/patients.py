@@ -25,8 +25,8 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     """
     if bags.patients is None:
         return None
-    whose = np.array([str(patient or name) for patient, name in zip(bags.patients, bags.bag_ids, strict=True)])
-    names, first, of_bag = np.unique(whose, return_index=True, return_inverse=True)
+    owners = np.array([str(patient or name) for patient, name in zip(bags.patients, bags.bag_ids, strict=True)])
+    names, first, of_bag = np.unique(owners, return_index=True, return_inverse=True)
     if len(names) == len(bags):
         return None
     counts = np.bincount(of_bag)

@@ -148,7 +148,7 @@ class PredictionTable(PrintsAsTable):
         if first.instance is not None:
             columns["instance"] = [f"{number}" for number in first.instance]
         columns["label"] = [str(label) if is_known else "" for label, is_known in zip(labels, known, strict=True)]
-        columns["predicted"] = [str(one) for one in first.predicted]
+        columns["predicted"] = [str(label) for label in first.predicted]
         columns["probability"] = [f"{p:.4f}" for p in first.probabilities.max(1, initial=0.0)]
         for name, values in first.uncertainties().items() if len(self) else ():
             if name in ("entropy", "mutual_information", "vacuity"):

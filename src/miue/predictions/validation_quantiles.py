@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Int64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from miue.common.errors import StorageError, first_problem
+from miue.common.errors import not_readable
 from miue.common.files import check_format, read_json, write_json
 from miue.predictions.table import PredictionTable
 
@@ -94,14 +94,14 @@ class ValidationQuantiles(BaseModel):
         try:
             return cls.model_validate(content.get("validation"))
         except ValidationError as error:
-            raise StorageError(
-                item=item,
-                wanted="the parts that miue writes",
-                got=first_problem(error),
-                fix="save the model again, or remove the file: only work lists read it",
+            raise not_readable(
+                item,
+                "the parts that miue writes",
+                error,
+                "save the model again, or remove the file: only work lists read it",
             ) from error
 
 
 def _quantiles(values: np.ndarray) -> tuple[float, ...]:
-    found = np.quantile(np.asarray(values, np.float64), SHARES, method="weibull")
-    return tuple(float(f"{value:.6g}") for value in found)
+    quantiles = np.quantile(np.asarray(values, np.float64), SHARES, method="weibull")
+    return tuple(float(f"{value:.6g}") for value in quantiles)

@@ -37,11 +37,7 @@ class FeatureDistance(nn.Module, ABC):
     @classmethod
     @torch.no_grad()
     def fit(
-        cls,
-        features: Float[Tensor, "M D"],
-        bag_labels: Int64[Tensor, "M"] | None,
-        *,
-        generator: torch.Generator,
+        cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, *, generator: torch.Generator
     ) -> FeatureDistance:
         """Return the distance fitted to the training instances, without instance labels.
 
@@ -115,10 +111,7 @@ class FeatureDistance(nn.Module, ABC):
     @classmethod
     @abstractmethod
     def _fitted_state(
-        cls,
-        features: Float[Tensor, "M D"],
-        bag_labels: Int64[Tensor, "M"] | None,
-        generator: torch.Generator,
+        cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
         """Return the tensors named by ``state_names``, in float64."""
 

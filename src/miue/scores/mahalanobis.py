@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.common.errors import DataError
+from miue.common.errors import DataError, lacking
 from miue.scores.base import FeatureDistance
 
 
@@ -37,10 +37,7 @@ class Mahalanobis(FeatureDistance):
 
     @classmethod
     def _fitted_state(
-        cls,
-        features: Float[Tensor, "M D"],
-        bag_labels: Int64[Tensor, "M"] | None,
-        generator: torch.Generator,
+        cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
         mean = features.mean(0, keepdim=True, dtype=torch.float64)
         return {"means": mean, "factor": _factor(features - mean)}
@@ -73,17 +70,13 @@ class ClassConditionalMahalanobis(Mahalanobis):
 
     @classmethod
     def _fitted_state(
-        cls,
-        features: Float[Tensor, "M D"],
-        bag_labels: Int64[Tensor, "M"] | None,
-        generator: torch.Generator,
+        cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
         if bag_labels is None:
-            raise DataError(
-                item=f"distance {cls.name!r}",
-                wanted="the label of the bag of each training instance",
-                got="none",
-                fix=f"pass bag_labels, or use {Mahalanobis.name!r}",
+            raise lacking(
+                f"distance {cls.name!r}",
+                "the label of the bag of each training instance",
+                f"pass bag_labels, or use {Mahalanobis.name!r}",
             )
         _, row_of, counts = bag_labels.unique(return_inverse=True, return_counts=True)
         totals = features.new_zeros(len(counts), features.shape[1], dtype=torch.float64)

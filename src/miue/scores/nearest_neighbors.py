@@ -42,10 +42,7 @@ class NearestNeighbors(FeatureDistance):
 
     @classmethod
     def _fitted_state(
-        cls,
-        features: Float[Tensor, "M D"],
-        bag_labels: Int64[Tensor, "M"] | None,
-        generator: torch.Generator,
+        cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
         mean, components = principal_components(features, COMPONENTS)
         order = torch.randperm(len(features), generator=generator, device=generator.device)

@@ -36,10 +36,7 @@ class Reconstruction(FeatureDistance):
 
     @classmethod
     def _fitted_state(
-        cls,
-        features: Float[Tensor, "M D"],
-        bag_labels: Int64[Tensor, "M"] | None,
-        generator: torch.Generator,
+        cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
         limit = min(COMPONENTS, features.shape[1] // 2)
         mean, components = principal_components(features, limit)

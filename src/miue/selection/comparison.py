@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.common.errors import DataError, StorageError, unknown_name
+from miue.common.errors import DataError, StorageError, not_a_folder, unknown_name
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import fold_columns
@@ -189,13 +189,13 @@ def _cell(summary: Summary | None, difference: Difference | None) -> str:
 
 def _differences(one: _Folder, first: _Folder) -> dict[tuple[str, str], Difference]:
     ours, theirs = _by_fold(one.values), _by_fold(first.values)
-    found = {}
+    differences = {}
     for key, of_folds in ours.items():
         common = sorted(of_folds.keys() & theirs.get(key, {}).keys())
         if common:
             values, others = (np.array([of[k] for k in common]) for of in (of_folds, theirs[key]))
-            found[key] = paired_difference(values, others, one.test_share)
-    return found
+            differences[key] = paired_difference(values, others, one.test_share)
+    return differences
 
 
 def _by_fold(values: Sequence[Value]) -> dict[tuple[str, str], dict[int, float]]:
@@ -210,12 +210,8 @@ def _by_fold(values: Sequence[Value]) -> dict[tuple[str, str], dict[int, float]]
 def _read(folder: Path) -> _Folder:
     path = folder / "runs.csv"
     if not path.exists():
-        raise StorageError(
-            item=f"{str(folder)!r}",
-            wanted="a finished cross-validation (with runs.csv)",
-            got="a folder without it" if folder.is_dir() else "no such folder",
-            fix="run 'miue cross-validate … --out' to its end",
-        )
+        fix = "run 'miue cross-validate … --out' to its end"
+        raise not_a_folder(folder, "a finished cross-validation (with runs.csv)", fix)
     tests, share = _tests(folder / "splits.csv")
     return _Folder(folder.name, tests, _values(path, len(tests)), share)
 
@@ -253,7 +249,7 @@ def _values(path: Path, folds: int) -> list[Value]:
                 path, "each metric once", f"{one.metric} of {one.level} twice in {_run(one.seed, one.fold)}"
             )
         metrics.add((one.level, one.metric))
-    wanted = max(({key for key in found if _in_every_run(key)} for found in rows_of.values()), key=len)
+    wanted = max(({key for key in rows if _in_every_run(key)} for rows in rows_of.values()), key=len)
     for seed in {one.seed for one in values}:
         for fold in range(folds):
             missing = sorted(wanted - rows_of.pop((seed, fold), set()))

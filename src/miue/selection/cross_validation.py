@@ -16,7 +16,7 @@ from typing_extensions import TypedDict
 from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.devices import torch_device
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import StorageError, lacking
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.locks import locked
 from miue.common.progress import bar
@@ -74,7 +74,7 @@ class Summary:
         runs: in which it is defined.
         mean: over folds, each the mean over its seeds.
         std: standard deviation over these, None for one run.
-        low: lower end of the 95 % interval of the mean, None where it cannot be told.
+        low: lower end of the 95 % interval of the mean, None where it is undefined.
         high: upper end.
     """
 
@@ -99,16 +99,16 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
     def as_table(self) -> ResultTable:
         """Return all metrics as texts; shares in percent."""
         rows = []
-        for one in self:
-            scale, digits = (100, 2) if is_share(one.metric) else (1, 4)
-            spread = "" if one.std is None else f" ± {scale * one.std:.{digits}f}"
+        for summary in self:
+            scale, digits = (100, 2) if is_share(summary.metric) else (1, 4)
+            spread = "" if summary.std is None else f" ± {scale * summary.std:.{digits}f}"
             interval = (
                 ""
-                if one.low is None or one.high is None
-                else f"{scale * one.low:.{digits}f} to {scale * one.high:.{digits}f}"
+                if summary.low is None or summary.high is None
+                else f"{scale * summary.low:.{digits}f} to {scale * summary.high:.{digits}f}"
             )
-            mean = f"{scale * one.mean:.{digits}f}{spread}"
-            rows.append((one.metric, one.level, mean, interval, str(one.runs)))
+            mean = f"{scale * summary.mean:.{digits}f}{spread}"
+            rows.append((summary.metric, summary.level, mean, interval, str(summary.runs)))
         return ResultTable(
             ("metric", "level", "mean ± std", "95 % interval", "runs"), tuple(rows), (f"{UNITS} {INTERVALS}",)
         )
@@ -119,7 +119,7 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
         Raises:
             ConfigError: pandas is not installed.
         """
-        return require_pandas().DataFrame([asdict(one) for one in self])
+        return require_pandas().DataFrame([asdict(summary) for summary in self])
 
 
 def cross_validate(
@@ -156,11 +156,10 @@ def cross_validate(
     out = Path(out)
     folds = [splits.assign(bags, fold) for fold in range(len(splits))]
     if not any(fold.split("test").labels.known.any() for fold in folds):
-        raise DataError(
-            item=f"the test bags of {splits.source!r}",
-            wanted="at least one with a label",
-            got="none",
-            fix="label bags that are tested on (--labels TABLE); cross-validation counts how often they are right",
+        raise lacking(
+            f"the test bags of {splits.source!r}",
+            "at least one with a label",
+            "label bags that are tested on (--labels TABLE); cross-validation counts how often they are right",
         )
     torch_device(device)
     with locked(out):
@@ -183,7 +182,7 @@ def summarise(values: Sequence[Value], test_share: float) -> Summaries:
 
     The interval is that of the corrected resampled t-test: folds share training bags, so that the variance of
     their mean is (1/k + test/train) s², not s²/k. Seeds are averaged within a fold first. Of a single fold the
-    interval is over seeds, and tells nothing of other test bags.
+    interval is over seeds, and does not extend to other test bags.
 
     Reference: Nadeau & Bengio 2003, "Inference for the Generalization Error", Section 3.
 
@@ -234,12 +233,7 @@ def is_share(metric: str) -> bool:
 
 
 def _run_all(
-    folds: Sequence[BagDataset],
-    todo: Sequence[tuple[int, int]],
-    out: Path,
-    recipe: Recipe,
-    jobs: int,
-    device: str,
+    folds: Sequence[BagDataset], todo: Sequence[tuple[int, int]], out: Path, recipe: Recipe, jobs: int, device: str
 ) -> Iterator[None]:
     """Do every run, several at a time; each writes its own folder."""
     if jobs == 1 or len(todo) < 2:
@@ -260,8 +254,10 @@ def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe, devi
     model = train_recipe(recipe.with_seed(seed), bags, run, if_exists="resume")
     predictions = model.predict(bags.split("test"), device=device)
     predictions.save(folder / "predictions", overwrite=True)
-    found = evaluate(read_predictions(folder / "predictions"))
-    rows = [{"level": level, "metric": name, "value": metric.value} for level, name, metric in found.metrics()]
+    evaluation = evaluate(read_predictions(folder / "predictions"))
+    rows = [
+        {"level": level, "metric": name, "value": metric.value} for level, name, metric in evaluation.metrics()
+    ]
     write_json(_evaluation(out, fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
 
 

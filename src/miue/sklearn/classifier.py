@@ -191,7 +191,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         return _uncertainties(self._predictions(X, bag_ids).bags)
 
     def predict_instances(self, X: Any, *, bag_ids: Any = None) -> list[InstancePredictions]:
-        """Return the predictions of each bag's instances, in the order in which they were given."""
+        """Return the predictions of each bag's instances, in the order in which they were passed."""
         table = self._predictions(X, bag_ids).instances
         assert table is not None
         assert table.instance is not None
@@ -295,7 +295,7 @@ def _plain(value: Any) -> Any:
 def _labels(y: Any) -> Shaped[np.ndarray, "n"]:
     """Return ``y`` as an array of class labels, none missing."""
     labels: np.ndarray = column_or_1d(y, warn=True)
-    missing = np.array([one is None or one != one for one in labels.tolist()], bool)
+    missing = np.array([label is None or label != label for label in labels.tolist()], bool)
     if missing.any():
         raise DataError(
             item=f"y, entry {int(missing.argmax())}",

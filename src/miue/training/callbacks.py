@@ -16,7 +16,7 @@ from torch import Tensor
 
 from miue.common.errors import StorageError
 from miue.common.tables import read_text_columns, write_rows
-from miue.common.weights import digest, weights_of, write_tensors
+from miue.common.weights import copy_weights, digest, write_tensors
 from miue.methods import Method
 from miue.training.module import TrainingModule
 
@@ -69,7 +69,7 @@ class BestWeights(Checkpoint):
         criterion = float(trainer.callback_metrics["criterion"])
         if criterion < self.best_criterion - MIN_DELTA:
             self.best_criterion, self.best_epoch = criterion, trainer.current_epoch + 1
-            self._weights = weights_of(pl_module.method)
+            self._weights = copy_weights(pl_module.method)
             self._sha256 = digest(self._weights)
             if self.folder is not None:
                 if self.best.exists():

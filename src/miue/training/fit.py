@@ -69,7 +69,7 @@ class Run:
         resume: continue from the folder's last checkpoint, if there is one.
         progress: show a bar with the time left.
         accelerator: name of a device, as ``torch_device`` takes it.
-        tracking: trackers that are told of each epoch; they need a folder.
+        tracking: trackers that log each epoch; they need a folder.
         callbacks: of Lightning, called beside those of the training.
         loggers: of Lightning, beside those of the trackers.
         trainer_options: of ``TRAINER_OPTIONS``.
@@ -93,13 +93,13 @@ class Run:
             ("callbacks", Callback, self.callbacks),
             ("logger", Logger, self.loggers),
         )
-        for argument, kind, given in wanted:
-            for one in given:
-                if not isinstance(one, kind):
+        for argument, kind, values in wanted:
+            for value in values:
+                if not isinstance(value, kind):
                     raise ConfigError(
                         item=argument,
                         wanted=f"objects of lightning.pytorch's {kind.__name__}",
-                        got=type(one).__name__,
+                        got=type(value).__name__,
                         fix=f"derive its class from {kind.__name__}, or leave it out",
                     )
 

@@ -15,7 +15,7 @@ from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
 from miue.common.errors import DataError
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 from miue.methods import Method
 from miue.model.config import TrainingConfig
 
@@ -64,10 +64,7 @@ def optimizer_and_schedule(method: nn.Module, config: TrainingConfig) -> tuple[A
     named = list(method.named_parameters())
     decayed = [p for name, p in named if p.dim() > 1 and name.endswith("weight")]
     others = [p for name, p in named if p.dim() <= 1 or not name.endswith("weight")]
-    groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": config.weight_decay},
-        {"params": others},
-    ]
+    groups: list[dict[str, Any]] = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": others}]
     optimizer = Adam(groups, lr=config.learning_rate, fused=True)
     optimizer.register_load_state_dict_post_hook(_lay_out_like_parameters)
     return optimizer, ReduceLROnPlateau(optimizer, factor=config.lr_factor, patience=config.lr_patience)
@@ -116,7 +113,7 @@ class TrainingModule(pl.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Seed dropout from seed and epoch, so that an epoch is the same however training got there."""
-        torch.manual_seed(seed_of(self.config.seed, self.current_epoch))
+        torch.manual_seed(derive_seed(self.config.seed, self.current_epoch))
         self._sums = EpochSums()
 
     def training_step(self, batch: BagBatch, batch_idx: int) -> Tensor:
@@ -169,10 +166,7 @@ class TrainingData(pl.LightningDataModule):
         """Return the batches of the epoch that begins."""
         assert self.trainer is not None
         return shuffled_batches(
-            self.train_bags,
-            self.config.bags_per_update,
-            seed=self.config.seed,
-            epoch=self.trainer.current_epoch,
+            self.train_bags, self.config.bags_per_update, seed=self.config.seed, epoch=self.trainer.current_epoch
         )
 
     def val_dataloader(self) -> PackedBatches:

@@ -64,7 +64,9 @@ class Plan:
     @property
     def is_own(self) -> bool:
         """Whether all parts are of miue, so that loading what is saved of them needs no trust."""
-        return self.model_config.is_own and all(part_of_distance(one).is_own for one in self.recipe.distances)
+        return self.model_config.is_own and all(
+            part_of_distance(distance).is_own for distance in self.recipe.distances
+        )
 
     def check_saveable(self) -> None:
         """Raise unless another process can build the model again.

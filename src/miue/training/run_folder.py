@@ -40,7 +40,7 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
         _clear(folder)
     elif if_exists == "resume" and path.exists():
         changed = changes(read_json(path, what="run"), description)
-        if others := [one for one in changed if one[0] != MAY_CHANGE]:
+        if others := [change for change in changed if change[0] != MAY_CHANGE]:
             raise changed_setting(f"run {str(folder)!r}", others, "start anew with --overwrite")
         if changed:
             for name in MODEL:
@@ -65,7 +65,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str
 
 def changed_setting(item: str, changed: list[tuple[str, Any, Any]], instead: str) -> ConfigError:
     """Return the error that names the settings that differ; options first, as other bags may follow from them."""
-    options = [one for one in changed if one[0] not in ("training_bags", "validation_bags")] or changed
+    options = [change for change in changed if change[0] not in ("training_bags", "validation_bags")] or changed
     name, *values = options[0]
     before, now = ("nothing" if value is None else repr(value) for value in values)
     more = f" (also different: {', '.join(_as_given(name) for name, *_ in options[1:])})" if options[1:] else ""

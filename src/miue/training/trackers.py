@@ -24,7 +24,7 @@ IDS = "trackers.json"  # in the folder of a run: which MLflow and W&B runs are c
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """Where one training is tracked.
 
     Attributes:
@@ -45,51 +45,55 @@ class Place:
         return self.folder.resolve().relative_to(self.home.resolve().parent).as_posix()
 
 
-def tensorboard(place: Place) -> Logger:
+def tensorboard(destination: Destination) -> Logger:
     """Return the logger of event files in ``tensorboard/`` of the training's folder."""
     from lightning.pytorch.loggers import TensorBoardLogger
 
     return TensorBoardLogger(
-        place.folder, name="", version="tensorboard", default_hp_metric=False, purge_step=place.first_epoch
+        destination.folder,
+        name="",
+        version="tensorboard",
+        default_hp_metric=False,
+        purge_step=destination.first_epoch,
     )
 
 
-def mlflow(place: Place) -> Logger:
+def mlflow(destination: Destination) -> Logger:
     """Return the logger of an SQLite store, ``mlflow/`` of the run's folder, or of ``MLFLOW_TRACKING_URI``."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when mlflow is imported
     from lightning.pytorch.loggers import MLFlowLogger
 
-    store = place.home.resolve() / "mlflow"
+    store = destination.home.resolve() / "mlflow"
     local = "MLFLOW_TRACKING_URI" not in os.environ
     if local:
         make_folder(store)
     return MLFlowLogger(
         "miue",
-        run_name=place.name,
+        run_name=destination.name,
         tracking_uri=f"sqlite:///{store / 'mlflow.db'}" if local else os.environ["MLFLOW_TRACKING_URI"],
         artifact_location=(store / "artifacts").as_uri() if local else None,
-        run_id=place.run_id,
+        run_id=destination.run_id,
     )
 
 
-def wandb(place: Place) -> Logger:
+def wandb(destination: Destination) -> Logger:
     """Return the logger of offline files, ``wandb/`` of the run's folder, or of what ``WANDB_MODE`` says."""
     import wandb as weights_and_biases
 
     run = weights_and_biases.init(
         project="miue",
-        name=place.name,
-        id=place.run_id or secrets.token_hex(4),
+        name=destination.name,
+        id=destination.run_id or secrets.token_hex(4),
         resume="allow",
         reinit="create_new",  # each member of an ensemble is a run of its own
-        dir=place.home,
+        dir=destination.home,
         mode=os.environ.get("WANDB_MODE", "offline"),
         settings=weights_and_biases.Settings(silent=True),
     )
     return WandbLogger(experiment=run)
 
 
-TRACKERS: Mapping[str, Callable[[Place], Logger]] = {
+TRACKERS: Mapping[str, Callable[[Destination], Logger]] = {
     "tensorboard": tensorboard,
     "mlflow": mlflow,
     "wandb": wandb,
@@ -152,7 +156,7 @@ def opened_loggers(
         before = read_json(folder / IDS, what="tracked runs") if resumes else {}
         ids = {}
         for name in tracking.names:
-            logger = TRACKERS[name](Place(tracking.home, folder, epoch + 1, before.get(name)))
+            logger = TRACKERS[name](Destination(tracking.home, folder, epoch + 1, before.get(name)))
             if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
                 logger.log_hyperparams({**tracking.parameters, "training": config.model_dump(mode="json")})
             if name != "tensorboard":

@@ -85,8 +85,8 @@ def train(
         trainer_options: arguments of Lightning's Trainer, such as gradient_clip_val; see ``TRAINER_OPTIONS``.
 
     Raises:
-        ConfigError: a name, option or setting that does not exist, a part that cannot be saved where ``out`` is
-            given, a tracker that is not installed, or a callback, logger or trainer option that Lightning refuses.
+        ConfigError: a name, option or setting that does not exist, a part that cannot be saved although ``out`` is
+            set, a tracker that is not installed, or a callback, logger or trainer option that Lightning refuses.
         DataError: bags or labels that cannot be trained on.
         StorageError: ``out`` is taken, in use by another process, or cannot be written.
     """

@@ -16,18 +16,11 @@ from miue.common.progress import tracked
 from miue.io.folders.discovery import BagFiles
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats import Contents, contents_of
-from miue.io.loaded import LeftOut, LoadedBags, refuse_or_skip
+from miue.io.loaded import LeftOut, LoadedBags, ReadOptions, refuse_or_skip
 
 
 def open_files(
-    files: BagFiles,
-    names: Sequence[str],
-    left_out: Sequence[LeftOut] = (),
-    *,
-    microns_per_pixel: float | None = None,
-    instance_shape: tuple[int, ...] | None = None,
-    skip_bad: bool = False,
-    progress: bool = False,
+    files: BagFiles, names: Sequence[str], left_out: Sequence[LeftOut] = (), *, options: ReadOptions
 ) -> LoadedBags:
     """Return the bags of the files of some names, in their order, without labels.
 
@@ -35,72 +28,64 @@ def open_files(
         files: files of CLAM, TRIDENT, STAMP or arrays.
         names: of the bags to open.
         left_out: bags that were left out before.
-        microns_per_pixel: of level 0, for coords in µm.
-        instance_shape: that a model takes; None for that of most files.
-        skip_bad: leave out files that cannot be used, slides without tissue and bags without a file.
-        progress: show a bar while many files are opened.
+        options: how the files are read.
 
     Raises:
         DataError: a file that cannot be used, two of one name, a bag without a file, or no bag left.
     """
-    contents, bad = read_contents(files, names, microns_per_pixel, instance_shape, progress=progress)
+    contents, bad = read_contents(files, names, options)
     bad = [*left_out, *bad]
-    refuse_or_skip(files.folder, len(contents), bad, skip_bad=skip_bad)
+    refuse_or_skip(files.folder, len(contents), bad, skip_bad=options.skip_bad)
     return LoadedBags(make_dataset(contents), tuple(bad), tuple(_notes(files, contents)))
 
 
 def read_contents(
-    files: BagFiles,
-    names: Sequence[str],
-    microns_per_pixel: float | None = None,
-    instance_shape: tuple[int, ...] | None = None,
-    *,
-    progress: bool = False,
+    files: BagFiles, names: Sequence[str], options: ReadOptions
 ) -> tuple[list[Contents], list[LeftOut]]:
     """Return what the files of some names hold, as far as they are alike and can be used, and the other bags."""
     bad, contents = [], []
-    for name in tracked(names, "opening", shown=progress):
+    for name in tracked(names, "opening", shown=options.progress):
         try:
-            contents.append(_usable(_only(files.by_id[name]), microns_per_pixel))
+            contents.append(_usable(_only(files.by_id[name]), options.microns_per_pixel))
         except MiueError as error:
             bad.append(LeftOut(name, str(error)))
-    return _alike(_fitting(contents, instance_shape, bad), bad), bad
+    return _alike(_fitting(contents, options.instance_shape, bad), bad), bad
 
 
 def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:
     """Return what to know of the folder and of its files, each once, with the number of files it is true of."""
     of = f"of {len(contents):,} files"
-    counts = Counter(text for one in contents for text in one.notes)
+    counts = Counter(text for file in contents for text in file.notes)
     notes = [files.not_read] if files.not_read else []
     notes += [f"{text} ({count:,} {of})" for text, count in counts.items()]
-    bare = [one.id for one in contents if one.coords is None]
+    bare = [file.id for file in contents if file.coords is None]
     if 0 < len(bare) < len(contents):
         notes.append(
-            f"{len(bare):,} {of} without coords ({first_few(bare)}): their instances have no place on a slide"
+            f"{len(bare):,} {of} without coords ({first_few(bare)}): their instances have no position on a slide"
         )
     return notes
 
 
-def make_dataset(found: Sequence[Contents]) -> BagDataset:
+def make_dataset(contents: Sequence[Contents]) -> BagDataset:
     """Return the bags of files that are alike, one each, without labels; features stay in the files."""
-    sizes = np.array([one.size for one in found], np.int64)
-    dtypes = {one.dtype for one in found}
+    sizes = np.array([file.size for file in contents], np.int64)
+    dtypes = {file.dtype for file in contents}
     dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
-    coords = _coords(found, sizes)
+    coords = _coords(contents, sizes)
     return BagDataset.packed(
-        FileInstances([one.path for one in found], sizes, found[0].instance_shape, dtype),
+        FileInstances([file.path for file in contents], sizes, contents[0].instance_shape, dtype),
         sizes,
-        [one.id for one in found],
+        [file.id for file in contents],
         coords=coords,
-        patch_sizes=None if coords is None else np.array([one.patch_size or 0 for one in found], np.int64),
+        patch_sizes=None if coords is None else np.array([file.patch_size or 0 for file in contents], np.int64),
     )
 
 
-def _coords(found: Sequence[Contents], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
-    known = [one.coords is not None for one in found]
+def _coords(contents: Sequence[Contents], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
+    known = [file.coords is not None for file in contents]
     if not any(known):
         return None
-    values = [np.zeros((one.size, 2), np.int64) if one.coords is None else one.coords for one in found]
+    values = [np.zeros((file.size, 2), np.int64) if file.coords is None else file.coords for file in contents]
     return Coords(np.concatenate(values), np.repeat(known, sizes))
 
 
@@ -116,53 +101,53 @@ def _only(paths: tuple[Path, ...]) -> Path:
 
 
 def _usable(path: Path, microns_per_pixel: float | None) -> Contents:
-    found = contents_of(path, microns_per_pixel)
-    if not found.size:
+    contents = contents_of(path, microns_per_pixel)
+    if not contents.size:
         raise DataError(
             item=f"bag file {str(path)!r}",
             wanted="at least one instance",
             got="none (a slide without tissue?)",
             fix="leave it out (--skip-bad goes on and lists it)",
         )
-    return found
+    return contents
 
 
-def _fitting(found: list[Contents], shape: tuple[int, ...] | None, left_out: list[LeftOut]) -> list[Contents]:
+def _fitting(contents: list[Contents], shape: tuple[int, ...] | None, left_out: list[LeftOut]) -> list[Contents]:
     """Return the files whose features a model takes; the others are left out."""
     if shape is None:
-        return found
+        return contents
     wanted = f"features of shape {shape}, as the model takes them"
     fix = "extract these features with the encoder that the model was trained on"
-    fits = [one.instance_shape == shape for one in found]
-    return _kept(found, fits, wanted, lambda one: f"{one.instance_shape}", fix, left_out)
+    fits = [file.instance_shape == shape for file in contents]
+    return _kept(contents, fits, wanted, lambda file: f"{file.instance_shape}", fix, left_out)
 
 
-def _alike(found: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
+def _alike(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
     """Return the files whose features are as those of most; the others are left out."""
-    kinds = Counter((one.instance_shape, one.extractor) for one in found)
+    kinds = Counter((file.instance_shape, file.extractor) for file in contents)
     if len(kinds) < 2:
-        return found
-    usual, count = kinds.most_common(1)[0]
-    alike = [(one.instance_shape, one.extractor) == usual for one in found]
-    most = found[alike.index(True)]
+        return contents
+    most_common, count = kinds.most_common(1)[0]
+    alike = [(file.instance_shape, file.extractor) == most_common for file in contents]
+    most = contents[alike.index(True)]
     wanted = f"features of shape {_features(most)} as in {count} files"
-    return _kept(found, alike, wanted, _features, "extract all features with one encoder", left_out)
+    return _kept(contents, alike, wanted, _features, "extract all features with one encoder", left_out)
 
 
 def _kept(
-    found: list[Contents],
+    contents: list[Contents],
     keep: list[bool],
     wanted: str,
     features: Callable[[Contents], str],
     fix: str,
     left_out: list[LeftOut],
 ) -> list[Contents]:
-    for one, kept in zip(found, keep, strict=True):
+    for file, kept in zip(contents, keep, strict=True):
         if not kept:
-            reason = f"bag file {str(one.path)!r}: expected {wanted}, got {features(one)}; {fix}"
-            left_out.append(LeftOut(one.id, reason))
-    return [one for one, kept in zip(found, keep, strict=True) if kept]
+            reason = f"bag file {str(file.path)!r}: expected {wanted}, got {features(file)}; {fix}"
+            left_out.append(LeftOut(file.id, reason))
+    return [file for file, kept in zip(contents, keep, strict=True) if kept]
 
 
-def _features(one: Contents) -> str:
-    return f"{one.instance_shape}" + (f" of {one.extractor!r}" if one.extractor else "")
+def _features(file: Contents) -> str:
+    return f"{file.instance_shape}" + (f" of {file.extractor!r}" if file.extractor else "")

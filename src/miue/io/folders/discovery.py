@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from miue.common.errors import DataError, first_few, not_a_folder
+from miue.common.errors import DataError, first_few, lacking, not_a_folder
 from miue.io.formats.registry import READERS
 
 NO_BAGS = ("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson")
@@ -47,10 +47,10 @@ def bag_files(folder: Path) -> BagFiles:
 
 
 def _by_id(files: list[Path]) -> dict[str, tuple[Path, ...]]:
-    found: dict[str, tuple[Path, ...]] = {}
+    by_id: dict[str, tuple[Path, ...]] = {}
     for path in files:
-        found[path.stem] = (*found.get(path.stem, ()), path)
-    return found
+        by_id[path.stem] = (*by_id.get(path.stem, ()), path)
+    return by_id
 
 
 def _not_read(folder: Path) -> str:
@@ -73,18 +73,17 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def _only_folder_below(folder: Path) -> Path:
-    found = [
+    folders = [
         below
         for below in sorted(folder.rglob("*"))
         if below.is_dir() and not set(below.relative_to(folder).parts) & set(NO_BAGS) and _files_in(below)
     ]
-    with_coords = {below.parent for below in found if below.name == "h5_files"}
-    found = [below for below in found if not (below.name == "pt_files" and below.parent in with_coords)]
-    if len(found) == 1:
-        return found[0]
-    raise DataError(
-        item=f"{str(folder)!r}",
-        wanted=f"bag files ending in {', '.join(READERS)}, in it or in one folder below it",
-        got=f"several such folders: {', '.join(str(f.relative_to(folder)) for f in found)}" if found else "none",
-        fix="give one of these folders" if found else "check the path; features come from CLAM, TRIDENT or STAMP",
-    )
+    with_coords = {below.parent for below in folders if below.name == "h5_files"}
+    folders = [below for below in folders if not (below.name == "pt_files" and below.parent in with_coords)]
+    if len(folders) == 1:
+        return folders[0]
+    item, wanted = repr(str(folder)), f"bag files ending in {', '.join(READERS)}, in it or in one folder below it"
+    if not folders:
+        raise lacking(item, wanted, "check the path; features come from CLAM, TRIDENT or STAMP")
+    got = f"several such folders: {', '.join(str(below.relative_to(folder)) for below in folders)}"
+    raise DataError(item=item, wanted=wanted, got=got, fix="pass one of these folders")

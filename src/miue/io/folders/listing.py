@@ -33,24 +33,24 @@ def describe_bag_files(
     """
     files = bag_files(folder)
     twins = {path: paths for paths in files.by_id.values() for path in paths}
-    found = [
+    described = [
         _described(path, microns_per_pixel, read, [twin.name for twin in twins[path] if twin != path])
         for path in tracked(list(twins), "reading" if read else "opening", shown=progress)
     ]
     for name, what in (("shape", "features of shape"), ("encoder", "features of the encoder")):
-        usual = Counter(str(one[name]) for one in found if one["instances"]).most_common(1)
-        for one in found:
-            if one["instances"] and str(one[name]) != usual[0][0]:
-                one["problems"].append(
-                    f"{what} {one[name] or 'unknown'}, most bags have {usual[0][0] or 'unknown'}"
+        most_common = Counter(str(file[name]) for file in described if file["instances"]).most_common(1)
+        for file in described:
+            if file["instances"] and str(file[name]) != most_common[0][0]:
+                file["problems"].append(
+                    f"{what} {file[name] or 'unknown'}, most bags have {most_common[0][0] or 'unknown'}"
                 )
-    usable = [one for one in found if one["instances"] and not one["problems"]]
-    sizes = [one["instances"] for one in usable]
+    usable = [file for file in described if file["instances"] and not file["problems"]]
+    sizes = [file["instances"] for file in usable]
     return {
         "kind": "bag files",
         "path": str(folder),
-        "formats": dict(Counter(one["format"] for one in found if one["format"])),
-        "encoders": dict(Counter(one["encoder"] for one in found if one["encoder"])),
+        "formats": dict(Counter(file["format"] for file in described if file["format"])),
+        "encoders": dict(Counter(file["encoder"] for file in described if file["encoder"])),
         "bags": len(files.by_id),
         "usable": len(usable),
         "instances": int(np.sum(sizes)),
@@ -59,7 +59,7 @@ def describe_bag_files(
         if read
         else "none; --read looks for values that are not finite, and for rows of zeros",
         **({"note": files.not_read} if files.not_read else {}),
-        "bag": found,
+        "bag": described,
     }
 
 

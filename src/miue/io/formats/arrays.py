@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from miue.common.errors import StorageError
+from miue.common.errors import not_readable
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
 from miue.io.formats.names import coords_name, features_name
 
@@ -62,11 +62,8 @@ def read_array(path: Path, fix: str) -> np.ndarray:
     try:
         return memory_mapped(path)
     except UNREADABLE as error:
-        raise StorageError(
-            item=f"{str(path)!r}",
-            wanted="a whole .npy array",
-            got=str(error),
-            fix=f"the file is missing, truncated or damaged; {fix}",
+        raise not_readable(
+            f"{str(path)!r}", "a whole .npy array", error, f"the file is missing, truncated or damaged; {fix}"
         ) from error
 
 

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from miue.common.claims import can_hold
 from miue.common.errors import DataError, MiueError
 from miue.common.escapes import shortened
-from miue.common.files import can_hold
 
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A bag file while it is open, as its reader found it.
+    """A bag file while it is open, as its reader opened it.
 
     Attributes:
         format: which tool writes such files.
@@ -45,13 +45,13 @@ OpenBag = Callable[[Path], AbstractContextManager[OpenFile]]
 
 @dataclass(frozen=True)
 class Contents:
-    """What a bag file holds, told without reading its features.
+    """What a bag file contains, without its features.
 
     Attributes:
         path: the file.
         format: which tool writes such files.
         size: instances; 0 for a slide without tissue, which is a valid file.
-        instance_shape: (D,) or (H, W, channels); (0,) where there is no instance and no width is given.
+        instance_shape: (D,) or (H, W, channels); (0,) where there is no instance and no width is known.
         dtype: of the features as they are read.
         coords: corners of the instances in level-0 pixels, where known.
         patch_size: side of a patch in level-0 pixels (the step of the grid), where known.

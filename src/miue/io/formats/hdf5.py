@@ -1,6 +1,6 @@
 """HDF5 files of CLAM, TRIDENT and STAMP.
 
-CLAM: ``features`` (n, D), ``coords`` (n, 2) in level-0 pixels, no attributes; the side of a patch stands in
+CLAM: ``features`` (n, D), ``coords`` (n, 2) in level-0 pixels, no attributes; the side of a patch is stored in
 the file of the same name in ``patches/``. TRIDENT: attributes of ``coords`` say the side, of which
 ``patch_size_level0`` is that of the grid; what it does not know is the text 'None'. STAMP: ``feats``, and
 ``coords`` in µm with the attributes ``unit`` and ``tile_size_um`` of the file.
@@ -32,7 +32,7 @@ def open_hdf5(path: Path) -> Iterator[OpenFile]:
     """Open a file of features that CLAM, TRIDENT or STAMP wrote.
 
     Raises:
-        DataError: not HDF5, truncated, without features, or of parts that lie in other files.
+        DataError: not HDF5, truncated, without features, or of parts that are stored in other files.
     """
     import h5py
 
@@ -75,7 +75,7 @@ def read_parts(path: Path, names: Sequence[str], array: str = "") -> tuple[dict[
 
     Raises:
         StorageError: a file that cannot be read, or has no such dataset.
-        DataError: a dataset that is none, not whole, or lies in another file.
+        DataError: a dataset that is none, not whole, or stored in another file.
     """
     import h5py
 
@@ -93,10 +93,10 @@ def read_parts(path: Path, names: Sequence[str], array: str = "") -> tuple[dict[
 
 
 def dataset_within(path: Path, file: Any, name: str) -> Any:
-    """Return a dataset that lies in this very file.
+    """Return a dataset that is stored in this very file.
 
     Raises:
-        DataError: a link, a group, or data that lies in other files.
+        DataError: a link, a group, or data that is stored in other files.
         KeyError: no such name.
     """
     import h5py
@@ -108,7 +108,7 @@ def dataset_within(path: Path, file: Any, name: str) -> Any:
     if not isinstance(dataset, h5py.Dataset):
         raise bag_error(path, f"{name!r} to be an array", "a group")
     if dataset.external or dataset.is_virtual:
-        raise bag_error(path, f"{name!r} in the file itself", "data that lies in other files")
+        raise bag_error(path, f"{name!r} in the file itself", "data that is stored in other files")
     if dataset.shape is None:
         raise bag_error(path, f"{name!r} to be an array", "a dataset that is empty by its type (h5py.Empty)")
     return dataset
@@ -122,10 +122,10 @@ def _refuse_longer(path: Path, userblock: int) -> None:
     """
     with path.open("rb") as file:
         begin = file.read(52)
-    place, of_lengths = {0: (40, 13), 1: (44, 13), 2: (28, 9), 3: (28, 9)}.get(begin[8], (0, 0))
-    if userblock or not place or begin[of_lengths] != 8:  # addresses from elsewhere, or of another length
+    offset, of_lengths = {0: (40, 13), 1: (44, 13), 2: (28, 9), 3: (28, 9)}.get(begin[8], (0, 0))
+    if userblock or not offset or begin[of_lengths] != 8:  # addresses from elsewhere, or of another length
         return
-    stated, held = int.from_bytes(begin[place : place + 8], "little"), path.stat().st_size
+    stated, held = int.from_bytes(begin[offset : offset + 8], "little"), path.stat().st_size
     if held > stated:
         raise bag_error(path, "a whole HDF5 file", f"{held:,} bytes where the file itself states {stated:,}")
 

@@ -87,7 +87,7 @@ def read_hdf5_parts(
 
     Raises:
         StorageError: a file that cannot be read or has no such dataset, or no process to read it in.
-        DataError: a dataset that is none, not whole, or lies in another file.
+        DataError: a dataset that is none, not whole, or stored in another file.
     """
     if not path.is_file():
         raise no_such_file(f"{str(path)!r}")

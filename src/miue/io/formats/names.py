@@ -1,4 +1,4 @@
-"""The names under which features and coords are found in a file."""
+"""The names under which features and coords are stored in a file."""
 
 from __future__ import annotations
 

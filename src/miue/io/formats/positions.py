@@ -1,4 +1,4 @@
-"""Coords of a bag file in level-0 pixels, and the side of a patch held against the grid that they lie on."""
+"""Coords of a bag file in level-0 pixels, and the side of a patch compared with their grid."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def to_pixels(
 
 
 def grid_note(coords: Int64[np.ndarray, "n 2"], patch_size: int) -> str:
-    """Return what to know of a patch size that is not the distance of neighbors; "" where it is, or few tell.
+    """Return what to know of a patch size that is not the distance of neighbors; "" where it is.
 
     >>> grid_note(np.stack([np.arange(20) * 512, np.zeros(20, np.int64)], 1), 256)
-    'patch size 256, but neighbors lie 512 level-0 pixels apart: gaps between patches, or a wrong patch size'
+    'patch size 256, but neighbors are 512 level-0 pixels apart: gaps between patches, or a wrong patch size'
     """
     distances, counts = grid_steps(coords)
     if counts.sum() < FEWEST_PAIRS or 2 * counts.max() < counts.sum():
@@ -53,7 +53,7 @@ def grid_note(coords: Int64[np.ndarray, "n 2"], patch_size: int) -> str:
     if abs(step - patch_size) <= max(1, patch_size // 100):  # coords in µm are rounded
         return ""
     kind = "patches that overlap" if step < patch_size else "gaps between patches"
-    return f"patch size {patch_size}, but neighbors lie {step} level-0 pixels apart: {kind}, or a wrong patch size"
+    return f"patch size {patch_size}, but neighbors are {step} level-0 pixels apart: {kind}, or a wrong patch size"
 
 
 def _whole_pixels(path: Path, coords: Shaped[np.ndarray, "..."], unit: float) -> Int64[np.ndarray, "n 2"]:

@@ -33,7 +33,7 @@ class ReadingProcessEnded(Exception):
 
     def __init__(self, status: int) -> None:
         self.took_too_long = -status in OUT_OF_TIME
-        names = {int(one): one.name for one in signal.Signals}
+        names = {int(number): number.name for number in signal.Signals}
         how = f"signal {names.get(-status, -status)}" if status < 0 else f"exit status {status}"
         super().__init__(f"a crash of the library ({how})")
 

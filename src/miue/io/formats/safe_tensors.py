@@ -20,10 +20,7 @@ def open_safetensors(path: Path) -> Iterator[OpenFile]:
     """
     from safetensors import SafetensorError, safe_open
 
-    with (
-        refusing(path, "a whole file of safetensors", OSError, SafetensorError),
-        safe_open(path, "pt") as file,
-    ):
+    with refusing(path, "a whole file of safetensors", OSError, SafetensorError), safe_open(path, "pt") as file:
         names = list(file.keys())
         features = as_numpy(path, file.get_tensor(features_name(path, names)))
         where = coords_name(names)

@@ -91,7 +91,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value if isinstance(value, str | int | float | bool) else str(value)
 
 

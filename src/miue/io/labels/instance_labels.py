@@ -10,7 +10,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
-from miue.bags.names import places_of
+from miue.bags.names import match_names
 from miue.bags.table_columns import read_classes
 from miue.common.errors import DataError, repeated
 from miue.io.tables.long_table import read_long_table
@@ -36,7 +36,7 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
             got="label, which is that of a bag" if "label" in table.of_bags else "none",
             fix="rename the column to instance_label",
         )
-    rows = np.array([-1 if row is None else row for row in places_of(table.ids, bags.ids, table.source)])
+    rows = np.array([-1 if row is None else row for row in match_names(table.ids, bags.ids, table.source)])
     unmatched = [name for name, row in zip(table.ids, rows, strict=True) if row < 0]
     if len(unmatched) == len(rows):
         raise DataError(
@@ -60,12 +60,12 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
             got=f"{numbers[row]:.7g}",
             fix="number the instances of a bag from 0, in the order of its file",
         )
-    places = bags.starts[bag] + numbers.astype(np.int64)
-    distinct, first, counts = np.unique(places, return_index=True, return_counts=True)
-    if len(distinct) < len(places):
+    positions = bags.starts[bag] + numbers.astype(np.int64)
+    distinct, first, counts = np.unique(positions, return_index=True, return_counts=True)
+    if len(distinct) < len(positions):
         row = first[counts.argmax()]
         item = f"instance {int(numbers[row])}, bag {bags.ids[bag[row]]!r} of {table.source!r}"
         raise repeated(item, "one row", int(counts.max()))
     values, known = bags.instance_labels.values.copy(), bags.instance_labels.known.copy()
-    values[places[labels.known]], known[places[labels.known]] = labels.values[labels.known], True
+    values[positions[labels.known]], known[positions[labels.known]] = labels.values[labels.known], True
     return replace(bags, instance_labels=Labels(values, known))

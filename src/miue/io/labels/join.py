@@ -1,4 +1,4 @@
-"""Bags and a label table are joined by name; what is in one alone is left out and said."""
+"""Bags and a label table are joined by name; what is in one alone is left out and listed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import key_of, places_of
+from miue.bags.names import match_names, strip_endings
 from miue.bags.table_columns import read_classes
 from miue.common.errors import ConfigError
 from miue.io.labels.label_table import LabelTable
@@ -35,7 +35,7 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
         raise ConfigError(
             item=f"label table {table.source!r}",
             wanted="bags without labels",
-            got=f"{found.path!r}, which tells its labels itself",
+            got=f"{found.path!r}, which has labels of its own",
             fix="leave out --labels, or remove the labels from the bags",
         )
     row_of, left_out = _match(table, found.ids, found.path)
@@ -60,12 +60,12 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
 
 def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut]]:
     """Return the row of each bag that the table lists, in its order, and what is in one of the two alone."""
-    places = places_of(labels.ids, names, labels.source)
-    rows = {names[place]: row for row, place in enumerate(places) if place is not None}
+    bag_rows = match_names(labels.ids, names, labels.source)
+    rows = {names[bag_row]: row for row, bag_row in enumerate(bag_rows) if bag_row is not None}
     unlisted = sorted(set(names) - set(rows))
     left_out = []
-    for name, place in zip(labels.ids, places, strict=True):
-        if place is None:
+    for name, bag_row in zip(labels.ids, bag_rows, strict=True):
+        if bag_row is None:
             near = _near(name, unlisted)
             hint = f"; there is {near!r}: did the id lose its zeros or gain a '.0'?" if near else ""
             left_out.append(LeftOut(name, f"listed in {labels.source!r}, but {where!r} has no such bag{hint}"))
@@ -74,7 +74,7 @@ def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[s
 
 
 def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
-    """Return in one line which columns told labels and patients, and of how many bags.
+    """Return in one line which columns hold labels and patients, and of how many bags.
 
     Args:
         bags: with these labels and patients.
@@ -85,14 +85,14 @@ def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
     >>> describe_labels(bags, {"label": "diagnosis"})
     "labels: column 'diagnosis' (normal 1, tumor 1, unknown 1; negative class: normal), patients: no column"
     """
-    said = (
+    text = (
         f"labels: column {columns['label']!r} ({counts_of_classes(bags)})"
         if "label" in columns
         else "labels: none"
     )
     if "patient" not in columns:
-        return f"{said}, patients: no column"
-    return f"{said}, patients: column {columns['patient']!r} ({len(set(bags.patients or bags.ids)):,})"
+        return f"{text}, patients: no column"
+    return f"{text}, patients: column {columns['patient']!r} ({len(set(bags.patients or bags.ids)):,})"
 
 
 def counts_of_classes(bags: BagDataset) -> str:
@@ -112,5 +112,5 @@ def counts_of_classes(bags: BagDataset) -> str:
 
 def _near(name: str, others: Iterable[str]) -> str | None:
     """Return the id that ``name`` would be if a spreadsheet had made a number of it."""
-    plain = key_of(name).removesuffix(".0").lstrip("0")
-    return next((other for other in others if key_of(other).lstrip("0") == plain), None) if plain else None
+    plain = strip_endings(name).removesuffix(".0").lstrip("0")
+    return next((other for other in others if strip_endings(other).lstrip("0") == plain), None) if plain else None

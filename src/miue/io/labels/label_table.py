@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from miue.bags.names import key_of, named_twice, rows_of
+from miue.bags.names import find_rows, named_twice, strip_endings
 from miue.bags.table_columns import class_names, known_text, read_splits_column
 from miue.common.errors import DataError, missing_column, repeated, unknown_name
 from miue.common.tables import read_text_columns
-from miue.io.tables.columns import PATIENT_COLUMNS, column_of, numbers_rows, word_of
+from miue.io.tables.columns import PATIENT_COLUMNS, find_column, lower_case, numbers_rows
 
 BAG_COLUMNS = ("slide_id", "bag_id", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id", "id")
 LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
@@ -20,7 +20,7 @@ FOLD = re.compile(r"fold_(\d+)")
 
 @dataclass(frozen=True)
 class LabelTable:
-    """What a table tells of bags, one row each.
+    """Labels, patients and folds of bags, one row each.
 
     Attributes:
         source: the file, for messages.
@@ -41,10 +41,12 @@ class LabelTable:
     @property
     def has_patients(self) -> bool:
         """Whether a patient has a name other than that of the bag."""
-        return any(key_of(p) != key_of(name) for p, name in zip(self.patients, self.ids, strict=True))
+        return any(
+            strip_endings(p) != strip_endings(name) for p, name in zip(self.patients, self.ids, strict=True)
+        )
 
     def class_names(self, order: Sequence[str] = ()) -> tuple[str, ...]:
-        """Return the classes in the order given, else sorted; numbers by value.
+        """Return the classes in the specified order, else sorted; numbers by value.
 
         Raises:
             DataError: an order that leaves a class of the table out, or fewer than two classes.
@@ -74,7 +76,7 @@ def read_label_table(
     labels = _chosen(path, cells, specified.get("label"), LABEL_COLUMNS, "label")
     labels = labels or _only_other(path, cells, bags, patients)
     folds = fold_columns(path, cells)
-    meant = {"label": labels, **({} if patients is None else {"patient": patients})}
+    used = {"label": labels, **({} if patients is None else {"patient": patients})}
     if slide_table is not None:
         if patients is None:
             raise _no_column(path, "patient", PATIENT_COLUMNS, cells)
@@ -86,32 +88,34 @@ def read_label_table(
         raise _no_column(path, "id", BAG_COLUMNS, cells)
     ids = tuple(name.strip() for name in cells[bags])
     _check_ids(path, ids)
-    whose = ids if patients is None else tuple(map(known_text, cells[patients]))
+    owners = ids if patients is None else tuple(map(known_text, cells[patients]))
     return LabelTable(
         source=str(path),
         ids=ids,
         labels=tuple(map(known_text, cells[labels])),
-        patients=tuple(patient or bag for patient, bag in zip(whose, ids, strict=True)),
+        patients=tuple(patient or bag for patient, bag in zip(owners, ids, strict=True)),
         folds={fold: read_splits_column(cells[name], str(path)) for fold, name in folds.items()},
-        columns=meant,
+        columns=used,
     )
 
 
 def fold_columns(path: Path, columns: Iterable[str]) -> dict[int, str]:
     """Return the columns ``fold_0``, …, in order, else the column ``split`` as the only fold."""
     names = list(columns)
-    folds = {int(match[1]): name for name in names if (match := FOLD.fullmatch(word_of(name)))}
-    split = column_of(names, ("split",), str(path))
+    folds = {int(match[1]): name for name in names if (match := FOLD.fullmatch(lower_case(name)))}
+    split = find_column(names, ("split",), str(path))
     return dict(sorted(folds.items())) if folds or split is None else {0: split}
 
 
-def _chosen(path: Path, columns: Iterable[str], given: str | None, known: Sequence[str], what: str) -> str | None:
-    """Return the column given, else the first of the known names that is there."""
-    if given is not None:
-        if given not in columns:
-            raise unknown_name(f"{what} column", given, columns)
-        return given
-    return column_of(columns, known, str(path))
+def _chosen(
+    path: Path, columns: Iterable[str], specified: str | None, known: Sequence[str], what: str
+) -> str | None:
+    """Return the specified column, else the first of the known names that is there."""
+    if specified is not None:
+        if specified not in columns:
+            raise unknown_name(f"{what} column", specified, columns)
+        return specified
+    return find_column(columns, known, str(path))
 
 
 def _only_other(path: Path, columns: Mapping[str, list[str]], *taken: str | None) -> str:
@@ -121,8 +125,8 @@ def _only_other(path: Path, columns: Mapping[str, list[str]], *taken: str | None
         for name in columns
         if name not in taken
         and not numbers_rows(name)
-        and word_of(name) != "split"
-        and not FOLD.fullmatch(word_of(name))
+        and lower_case(name) != "split"
+        and not FOLD.fullmatch(lower_case(name))
     ]
     if len(others) == 1:
         return others[0]
@@ -134,10 +138,10 @@ def _joined(
 ) -> dict[str, list[str]]:
     """Return one row per slide: what the table says of its patient."""
     slides = read_text_columns(slide_table)
-    whose = column_of(slides, PATIENT_COLUMNS, str(slide_table))
-    files = column_of(slides, BAG_COLUMNS, str(slide_table))
-    if whose is None or files is None:
-        what, known = ("patient", PATIENT_COLUMNS) if whose is None else ("id", BAG_COLUMNS)
+    owner = find_column(slides, PATIENT_COLUMNS, str(slide_table))
+    files = find_column(slides, BAG_COLUMNS, str(slide_table))
+    if owner is None or files is None:
+        what, known = ("patient", PATIENT_COLUMNS) if owner is None else ("id", BAG_COLUMNS)
         raise _no_column(slide_table, what, known, slides)
     row_of = {patient: row for row, patient in enumerate(columns[patients])}
     if len(row_of) < len(columns[patients]):
@@ -147,10 +151,10 @@ def _joined(
         )
     kept = [
         (slide, row_of[patient])
-        for slide, patient in zip(slides[files], slides[whose], strict=True)
+        for slide, patient in zip(slides[files], slides[owner], strict=True)
         if patient in row_of
     ]
-    without = sorted(set(columns[patients]) - set(slides[whose]))
+    without = sorted(set(columns[patients]) - set(slides[owner]))
     if without:
         raise DataError(
             item=f"patient {without[0]!r} of {str(path)!r}",
@@ -165,7 +169,7 @@ def _joined(
 
 
 def _check_ids(path: Path, ids: Sequence[str]) -> None:
-    keys = list(map(key_of, ids))
+    keys = list(map(strip_endings, ids))
     if "" in keys:
         raise DataError(
             item=f"table {str(path)!r}, row {keys.index('') + 1}",
@@ -176,7 +180,7 @@ def _check_ids(path: Path, ids: Sequence[str]) -> None:
     twice = named_twice(ids)
     if twice is not None:
         fix = "keep one of them; a patient's slides need names of their own"
-        raise repeated(f"bag {twice!r} of {str(path)!r}", "one row", len(rows_of(twice, ids)), fix)
+        raise repeated(f"bag {twice!r} of {str(path)!r}", "one row", len(find_rows(twice, ids)), fix)
 
 
 def _no_column(path: Path, what: str, known: Sequence[str], columns: Iterable[str]) -> DataError:

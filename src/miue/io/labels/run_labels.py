@@ -9,7 +9,7 @@ from pathlib import Path
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
-from miue.bags.names import key_of
+from miue.bags.names import strip_endings
 from miue.common.errors import missing_column
 from miue.common.tables import read_text_columns
 from miue.io.labels.join import counts_of_classes
@@ -31,8 +31,8 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     if not splits.exists():
         return bags, f"labels: none, and {str(splits)!r} is not there; pass --labels TABLE to evaluate"
     listed = _listed(splits)
-    found = [listed.get(name) or listed.get(key_of(name)) or ("", "") for name in bags.ids]
-    numbers = [classes.index(label) if label in classes else None for _, label in found]
+    cells = [listed.get(name) or listed.get(strip_endings(name)) or ("", "") for name in bags.ids]
+    numbers = [classes.index(label) if label in classes else None for _, label in cells]
     count = len(numbers) - numbers.count(None)
     if not count:
         return (
@@ -40,15 +40,15 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
             f"labels: none, and {str(splits)!r} lists none for these bags; pass --labels TABLE to evaluate",
         )
     labelled = replace(bags, labels=Labels.of(numbers), class_names=classes)
-    patients = [patient for patient, _ in found]
+    patients = [patient for patient, _ in cells]
     if bags.patients is None and any(
-        p and key_of(p) != key_of(b) for p, b in zip(patients, bags.ids, strict=True)
+        p and strip_endings(p) != strip_endings(b) for p, b in zip(patients, bags.ids, strict=True)
     ):
-        whose = tuple(patient or name for patient, name in zip(patients, bags.ids, strict=True))
-        labelled = replace(labelled, patients=whose)
+        filled = tuple(patient or name for patient, name in zip(patients, bags.ids, strict=True))
+        labelled = replace(labelled, patients=filled)
     others = "" if count == len(bags) else f", none for {len(bags) - count:,} bags that it does not list"
-    said = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labelled)}{others})"
-    return labelled, f"{said}; pass --labels TABLE for others"
+    text = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labelled)}{others})"
+    return labelled, f"{text}; pass --labels TABLE for others"
 
 
 def _listed(splits: Path) -> Mapping[str, tuple[str, str]]:
@@ -58,7 +58,7 @@ def _listed(splits: Path) -> Mapping[str, tuple[str, str]]:
         fix = "put back the file that the training wrote"
         raise missing_column(f"splits {str(splits)!r}", "columns bag_id, patient and label", columns, fix)
     facts = list(zip(columns["patient"], columns["label"], strict=True))
-    keys = Counter(map(key_of, columns["bag_id"]))
-    by_key = {key_of(name): fact for name, fact in zip(columns["bag_id"], facts, strict=True)}
+    keys = Counter(map(strip_endings, columns["bag_id"]))
+    by_key = {strip_endings(name): fact for name, fact in zip(columns["bag_id"], facts, strict=True)}
     by_key = {key: fact for key, fact in by_key.items() if keys[key] == 1}
     return {**by_key, **dict(zip(columns["bag_id"], facts, strict=True))}

@@ -9,19 +9,14 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import draw_folds, hold_out
 from miue.common.errors import DataError
-from miue.common.seeds import seed_of
+from miue.common.seeds import derive_seed
 from miue.io.splits.splits import Splits
 
 VALIDATION_SHARE = 0.15
 
 
 def make_folds(
-    bags: BagDataset,
-    count: int,
-    *,
-    validation: float = VALIDATION_SHARE,
-    calibration: float = 0.0,
-    seed: int = 42,
+    bags: BagDataset, count: int, *, validation: float = VALIDATION_SHARE, calibration: float = 0.0, seed: int = 42
 ) -> Splits:
     """Return ``count`` folds, each bag tested once; no patient in two splits, classes alike in all.
 
@@ -45,7 +40,7 @@ def make_folds(
         names = {"test": labelled[tested]}
         for name, share, draw in (("validation", validation, ()), ("calibration", calibration, (1,))):
             if share:
-                fold_seed = seed_of(seed, number, *draw)
+                fold_seed = derive_seed(seed, number, *draw)
                 kept, aside = hold_out(labels[rest], share, fold_seed, groups=groups[rest])
                 names[name], rest = labelled[rest[aside]], rest[kept]
         names["train"] = labelled[rest]

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import named_twice, rows_of
+from miue.bags.names import find_rows, named_twice
 from miue.bags.table_columns import SPLIT_NAMES, known_text, read_splits_column
 from miue.common.errors import DataError, missing_column, not_a_folder, not_readable
 from miue.common.tables import read_text_columns, write_rows
 from miue.io.formats.arrays import UNREADABLE, read_member_header
 from miue.io.labels.label_table import BAG_COLUMNS, fold_columns
 from miue.io.splits.splits import SPLITS, Splits
-from miue.io.tables.columns import PATIENT_COLUMNS, column_of, word_of
+from miue.io.tables.columns import PATIENT_COLUMNS, find_column, lower_case
 
 MOST_BYTES = 1 << 28
 """Of the names in an .npz; those of a million patients take a tenth of it."""
@@ -57,14 +57,14 @@ def write_splits(path: Path, splits: Splits, *sources: BagDataset) -> None:
     """
     rows: dict[str, tuple[str, ...]] = {}
     for bags in sources:
-        for row in _rows_of(bags, splits):
+        for row in _split_rows(bags, splits):
             rows.setdefault(row[0], row)
     write_rows(path, ["bag_id", "patient", "label", *(f"fold_{k}" for k in range(len(splits)))], rows.values())
 
 
-def _rows_of(bags: BagDataset, splits: Splits) -> Iterator[tuple[str, ...]]:
+def _split_rows(bags: BagDataset, splits: Splits) -> Iterator[tuple[str, ...]]:
     patients = bags.patient_groups
-    folds = [splits.of_bags(bags, fold)[0] for fold in range(len(splits))]
+    folds = [splits.split_bags(bags, fold)[0] for fold in range(len(splits))]
     for row, name in enumerate(bags.ids):
         known = bool(bags.labels.known[row])
         number = int(bags.labels.values[row])
@@ -81,7 +81,7 @@ def _from_folder(folder: Path) -> Splits:
 
 
 def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
-    lower = {word_of(name): name for name in columns}
+    lower = {lower_case(name): name for name in columns}
     present = {SPLIT_NAMES[word]: lower[word] for word in ("train", "val", "validation", "test") if word in lower}
     if not set(SPLITS) <= set(present):
         wanted = "columns train, val, test (CLAM), or fold_0, … with the id of a bag (Patho-Bench)"
@@ -108,26 +108,26 @@ def _from_npz(path: Path) -> dict[str, str]:
     parts = {"train": "train_patients", "validation": "val_patients", "test": "test_patients"}
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            found = {split: _names_in(arrays, name) for split, name in parts.items() if name in arrays}
+            names = {split: _read_names(arrays, name) for split, name in parts.items() if name in arrays}
     except (*UNREADABLE, AttributeError) as error:  # a file of one array is no context
         wanted, fix = (
             "an .npz of texts, without pickled objects",
             "save the names as arrays: np.array(names, dtype=str)",
         )
         raise not_readable(f"splits {str(path)!r}", wanted, error, fix) from error
-    missing = [name for split, name in parts.items() if split not in found]
+    missing = [name for split, name in parts.items() if split not in names]
     if missing:
         raise DataError(
             item=f"splits {str(path)!r}",
             wanted=f"an array {missing[0]}",
-            got=", ".join(parts[split] for split in found) or "none",
+            got=", ".join(parts[split] for split in names) or "none",
             fix=f"name the arrays {', '.join(parts.values())}; {EMPTY.format('array')}",
         )
-    pairs = [(name, split) for split, names in found.items() for name in names]
+    pairs = [(name, split) for split, of_split in names.items() for name in of_split]
     return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
 
 
-def _names_in(arrays: np.lib.npyio.NpzFile, name: str) -> list[str]:
+def _read_names(arrays: np.lib.npyio.NpzFile, name: str) -> list[str]:
     """Return the names in one array of an archive, after its header was checked to claim what is there.
 
     Raises:
@@ -151,21 +151,23 @@ def _by_name(path: Path, names: Sequence[str], splits: Sequence[str]) -> dict[st
     listed = [name for name, _ in assigned]
     twice = named_twice(listed)
     if twice is not None:
-        found = [assigned[row][1] for row in rows_of(twice, listed)]
+        splits_of_name = [assigned[row][1] for row in find_rows(twice, listed)]
         raise DataError(
             item=f"{twice!r} in splits {str(path)!r}",
             wanted="one split",
-            got=" and ".join(dict.fromkeys(found)) if len(set(found)) > 1 else f"{found[0]} twice",
+            got=" and ".join(dict.fromkeys(splits_of_name))
+            if len(set(splits_of_name)) > 1
+            else f"{splits_of_name[0]} twice",
             fix="keep it in one",
         )
     return dict(assigned)
 
 
 def _id_column(path: Path, columns: Mapping[str, list[str]]) -> str:
-    found = column_of(columns, (*BAG_COLUMNS, *PATIENT_COLUMNS), str(path))
-    if found is None:
+    column = find_column(columns, (*BAG_COLUMNS, *PATIENT_COLUMNS), str(path))
+    if column is None:
         raise _no_id(path, columns)
-    return found
+    return column
 
 
 def _no_id(path: Path, columns: Iterable[str]) -> DataError:

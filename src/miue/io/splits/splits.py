@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import places_of
+from miue.bags.names import match_names
 from miue.common.errors import DataError, lacking
 
 SPLITS = ("train", "validation", "test")
@@ -45,32 +45,32 @@ class Splits:
                 got=str(fold),
                 fix="choose another --fold",
             )
-        found, strangers = self.of_bags(bags, fold)
-        if strangers:
+        assigned, unknown = self.split_bags(bags, fold)
+        if unknown:
             kind = "patient" if self.of_patients else "bag"
             raise DataError(
-                item=f"{kind} {strangers[0]!r} of {self.source!r}",
+                item=f"{kind} {unknown[0]!r} of {self.source!r}",
                 wanted=f"a {kind} of the data",
-                got=f"no such one, and {len(strangers) - 1} more" if strangers[1:] else "no such one",
+                got=f"no such one, and {len(unknown) - 1} more" if unknown[1:] else "no such one",
                 fix="add their features, or take them out of the splits",
             )
-        assigned = replace(bags, splits=found)
-        check_splits(assigned, self.source)
-        return assigned
+        bags = replace(bags, splits=assigned)
+        check_splits(bags, self.source)
+        return bags
 
-    def of_bags(self, bags: BagDataset, fold: int) -> tuple[tuple[str, ...], list[str]]:
+    def split_bags(self, bags: BagDataset, fold: int) -> tuple[tuple[str, ...], list[str]]:
         """Return the split of each of ``bags``, "" for none, and the names that no bag or patient has.
 
         Raises:
             DataError: a name that may be that of two, or two names of one.
         """
         chosen = self.folds[fold]
-        called = bags.patient_groups if self.of_patients else bags.ids
-        names = list(dict.fromkeys(called))
-        places = dict(zip(chosen, places_of(list(chosen), names, self.source), strict=True))
-        split_of = {names[place]: chosen[name] for name, place in places.items() if place is not None}
-        strangers = sorted(name for name, place in places.items() if place is None)
-        return tuple(split_of.get(name, "") for name in called), strangers
+        bag_names = bags.patient_groups if self.of_patients else bags.ids
+        names = list(dict.fromkeys(bag_names))
+        rows = dict(zip(chosen, match_names(list(chosen), names, self.source), strict=True))
+        split_of = {names[row]: chosen[name] for name, row in rows.items() if row is not None}
+        unknown = sorted(name for name, row in rows.items() if row is None)
+        return tuple(split_of.get(name, "") for name in bag_names), unknown
 
 
 def check_splits(bags: BagDataset, source: str) -> None:

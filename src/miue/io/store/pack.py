@@ -17,13 +17,7 @@ import numpy as np
 from miue.bags.arrays import check_bag
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, StorageError, lacking, not_readable
-from miue.common.files import (
-    atomic_folder,
-    read_json,
-    refuse_existing,
-    remove_temporaries,
-    write_json,
-)
+from miue.common.files import atomic_folder, read_json, refuse_existing, remove_temporaries, write_json
 from miue.common.locks import locked
 from miue.common.progress import tracked
 from miue.common.tables import read_text_columns, write_rows, write_table
@@ -63,9 +57,9 @@ def pack(
     skip_bad: bool = False,
     progress: bool = False,
 ) -> Packed:
-    """Write ``bags``, whose instances lie in files, to a store at ``out``.
+    """Write ``bags``, whose instances are in files, to a store at ``out``.
 
-    A run that was interrupted is continued when the same bags are packed to the same place: bags that it had
+    A run that was interrupted is continued when the same bags are packed to the same path: bags that it had
     written are checked against their checksums and kept. Everything is read back and compared in the end.
 
     Args:
@@ -98,7 +92,9 @@ def pack(
             digests = [digest for _, digest in written.values()]
             write_table(folder / CHECKSUMS, {"bag_id": kept.ids, "sha256": digests})
             if missing:
-                write_rows(folder / LEFT_OUT, ("bag_id", "reason"), [(one.bag, one.reason) for one in missing])
+                write_rows(
+                    folder / LEFT_OUT, ("bag_id", "reason"), [(entry.bag, entry.reason) for entry in missing]
+                )
             write_tables(folder, kept, made_by or {})
             (work / "instances.npy").replace(folder / "instances.npy")  # last: nothing packed is lost
         shutil.rmtree(work, ignore_errors=True)
@@ -118,13 +114,13 @@ def _write(
         file.truncate()
         with (work / CHECKSUMS).open("a", encoding="utf-8") as journal:
             todo = [bag for bag in range(len(bags)) if bag not in written]
-            for bag, found in tracked(_read_ahead(bags, todo), "packing", shown=progress, total=len(todo)):
-                if isinstance(found, MiueError):
+            for bag, content in tracked(_read_ahead(bags, todo), "packing", shown=progress, total=len(todo)):
+                if isinstance(content, MiueError):
                     if not skip_bad:
-                        raise found
-                    missed.append(LeftOut(bags.ids[bag], str(found)))
+                        raise content
+                    missed.append(LeftOut(bags.ids[bag], str(content)))
                     continue
-                rows, digest = found
+                rows, digest = content
                 file.write(_bytes(rows))
                 file.flush()
                 journal.write(f"{bag},{len(rows)},{digest}\n")
@@ -176,7 +172,7 @@ def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
             lines = [line.split(",") for line in (work / CHECKSUMS).read_text("utf-8").splitlines()]
             rows = [line for line in lines if len(line) == 3 and len(line[2]) == 64]
             done = [(int(bag), int(size), digest) for bag, size, digest in rows]
-            return [one for one in done if 0 <= one[0] < len(bags) and one[1] == bags.sizes[one[0]]]
+            return [row for row in done if 0 <= row[0] < len(bags) and row[1] == bags.sizes[row[0]]]
     except (StorageError, *UNREADABLE):
         pass  # what it left cannot be gone on with
     shutil.rmtree(work, ignore_errors=True)
@@ -189,7 +185,7 @@ def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
 
 
 def _description(bags: BagDataset) -> dict[str, Any]:
-    """Return what tells this packing from another: bags, sizes, and the files as they are."""
+    """Return what identifies this packing: bags, sizes, and the files as they are."""
     digest = hashlib.sha256("\0".join(bags.ids).encode())
     digest.update(bags.sizes.tobytes())
     for path in getattr(bags.instances, "paths", []):
@@ -201,7 +197,7 @@ def _description(bags: BagDataset) -> dict[str, Any]:
 def _verified(
     file: BinaryIO, bags: BagDataset, done: list[tuple[int, int, str]]
 ) -> tuple[dict[int, tuple[int, str]], int]:
-    """Return the bags that were written whole, in the order they lie in, and where they end."""
+    """Return the bags that were written whole, in the order in which they are stored, and where they end."""
     _pass_header(file)
     end, kept = file.tell(), {}
     row_bytes = int(np.prod(bags.instance_shape)) * bags.instances.dtype.itemsize
@@ -272,7 +268,7 @@ def _digest(rows: np.ndarray) -> str:
 
 
 def _bytes(rows: np.ndarray) -> memoryview:
-    """Return the bytes of the rows, without a copy where they lie together."""
+    """Return the bytes of the rows, without a copy where they are contiguous."""
     return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
 
 

@@ -18,7 +18,7 @@ NAMES = {name: (name,) for name in (*TEXT, *COORDS)} | {
 NO_FEATURES = {"instance", "fold"}.union(*NAMES.values())
 
 
-def word_of(name: str) -> str:
+def lower_case(name: str) -> str:
     """Return what the name of a column is compared by."""
     return name.strip().lower()
 
@@ -29,11 +29,11 @@ def numbers_rows(name: str) -> bool:
     >>> [name for name in ("Unnamed: 0", "index", "", "__index_level_0__", "area") if numbers_rows(name)]
     ['Unnamed: 0', 'index', '', '__index_level_0__']
     """
-    word = word_of(name)
+    word = lower_case(name)
     return word in ("", "index") or word.startswith(("unnamed:", "__index_level_"))
 
 
-def column_of(names: Iterable[str], known: Sequence[str], table: str) -> str | None:
+def find_column(names: Iterable[str], known: Sequence[str], table: str) -> str | None:
     """Return the first of the known columns that is there, None where none is.
 
     Args:
@@ -44,21 +44,21 @@ def column_of(names: Iterable[str], known: Sequence[str], table: str) -> str | N
     Raises:
         DataError: two columns of this name that differ in case.
 
-    >>> column_of(["Slide_ID", "Label"], ("bag_id", "slide_id"), "labels.csv")
+    >>> find_column(["Slide_ID", "Label"], ("bag_id", "slide_id"), "labels.csv")
     'Slide_ID'
     """
     present = list(names)
     for word in known:
-        found = [name for name in present if word_of(name) == word]
-        if len(found) > 1:
+        same = [name for name in present if lower_case(name) == word]
+        if len(same) > 1:
             raise DataError(
                 item=f"table {table!r}",
                 wanted=f"one column {word!r}",
-                got=" and ".join(map(repr, found)),
+                got=" and ".join(map(repr, same)),
                 fix="keep one of them, or rename the other",
             )
-        if found:
-            return found[0]
+        if same:
+            return same[0]
     return None
 
 
@@ -80,11 +80,13 @@ def columns_by_meaning(
     if twice is not None:
         got, fix = f"{names.count(twice)}", "keep one of them, or rename the others"
         raise DataError(item=f"table {table!r}", wanted=f"one column {twice!r}", got=got, fix=fix)
-    found = {meaning: column_of(names, words, table) for meaning, words in NAMES.items()}
-    known = {**{meaning: name for meaning, name in found.items() if name is not None}, **specified}
-    meaningful = NO_FEATURES | {word_of(name) for name in specified.values()}
-    chosen = [name if name in names else column_of(names, (word_of(name),), table) or name for name in features]
-    chosen = chosen or [name for name in names if word_of(name) not in meaningful and not numbers_rows(name)]
+    by_name = {meaning: find_column(names, words, table) for meaning, words in NAMES.items()}
+    known = {**{meaning: name for meaning, name in by_name.items() if name is not None}, **specified}
+    meaningful = NO_FEATURES | {lower_case(name) for name in specified.values()}
+    chosen = [
+        name if name in names else find_column(names, (lower_case(name),), table) or name for name in features
+    ]
+    chosen = chosen or [name for name in names if lower_case(name) not in meaningful and not numbers_rows(name)]
     missing = next((name for name in (*specified.values(), *chosen) if name not in names), None)
     if missing is not None or BAG not in known or not chosen:
         wanted = f"a column {BAG!r} and columns of features" if missing is None else f"a column {missing!r}"

@@ -87,7 +87,7 @@ def write_overlays(
         threshold: least probability of a class; None for the predicted class.
         merge: unite neighbouring patches of one class into regions.
         slides: folder of slides, whose OpenSlide bounds-x/y are subtracted.
-        bounds: subtracted, where no slides are given.
+        bounds: subtracted, where no slides are passed.
 
     Raises:
         ConfigError: a class that there is not, or both slides and bounds.
@@ -117,12 +117,7 @@ def write_overlays(
 
 
 def write_heatmaps(
-    predictions: Predictions,
-    out: Path,
-    how: Export,
-    *,
-    class_name: str | None = None,
-    slides: Path | None = None,
+    predictions: Predictions, out: Path, how: Export, *, class_name: str | None = None, slides: Path | None = None
 ) -> Written:
     """Draw one PNG per slide: probability, data uncertainty and model uncertainty side by side.
 

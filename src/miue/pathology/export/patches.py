@@ -1,20 +1,20 @@
-"""The patches of each slide as predictions tell them: where they lie, how large they are, what is said of them."""
+"""The patches of each slide with positions, sizes and predictions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from miue.bags.coords import grid_step
+from miue.bags.coords import Coords, grid_step
 from miue.common.errors import DataError, first_few, unknown_name
 from miue.distributions.measures import MEASURES
 from miue.predictions.folder import Predictions
-from miue.predictions.table import SCORE_PREFIX
+from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
-GIVEN, FROM_FILE, FROM_GRID = "given", "told by the features' file", "step of the grid of coords"
+SPECIFIED, FROM_FILE, FROM_GRID = "specified", "stated by the features' file", "step of the grid of coords"
 FROM_OTHERS = "the one step of all other slides' grids"
 
 
@@ -73,26 +73,17 @@ def patches_by_slide(
         (SCORE_PREFIX if name not in MEASURES else "") + name: np.asarray(values, np.float64)
         for name, values in table.uncertainties().items()
     }
-    ids, places = np.unique(table.bag_ids.astype(str), return_inverse=True)
-    order = np.argsort(places, kind="stable")
-    parts = dict(zip(ids, np.split(order, np.cumsum(np.bincount(places))[:-1]), strict=True))
-    of_files = predictions.bags.patch_sizes
-    slides = [str(slide) for slide in predictions.bags.bag_ids]
-    sizes: dict[str, tuple[int | None, str]] = {}
-    for row, slide in enumerate(slides):
-        if slide not in parts:  # a bag without a row in the instance table has nothing to draw
-            continue
-        of_file = 0 if of_files is None else int(of_files[row])
-        coords = table.coords[parts[slide]]
-        step = patch_size or of_file or grid_step(coords.values[coords.known])
-        sizes[slide] = step, GIVEN if patch_size else FROM_FILE if of_file else FROM_GRID
-    known = {size for size, _ in sizes.values() if size is not None}
+    ids, rows = np.unique(table.bag_ids.astype(str), return_inverse=True)
+    order = np.argsort(rows, kind="stable")
+    parts = dict(zip(ids, np.split(order, np.cumsum(np.bincount(rows))[:-1]), strict=True))
+    sizes = _patch_sizes(
+        predictions.bags, {slide: table.coords[rows] for slide, rows in parts.items()}, patch_size
+    )
+    known = {step for step, _ in sizes.values() if step is not None}
     for slide, (step, size_from) in sizes.items():
         rows = parts[slide]
         coords = table.coords[rows]
         unknown = int((~coords.known).sum())
-        if step is None and len(known) == 1:
-            step, size_from = next(iter(known)), FROM_OTHERS
         if unknown or step is None:
             error = (
                 _without_coords(slide, unknown, len(rows)) if unknown else _unknown_size(slide, len(rows), known)
@@ -157,6 +148,23 @@ def file_names(slides: list[str], suffix: str) -> dict[str, str]:
         taken[name.lower()] = slide
         names[slide] = name
     return names
+
+
+def _patch_sizes(
+    bags: PredictionTable, coords: Mapping[str, Coords], patch_size: int | None
+) -> dict[str, tuple[int | None, str]]:
+    """Return the patch size of each slide that has patches, None where it is unknown, and how it is known."""
+    of_files = np.zeros(len(bags), np.int64) if bags.patch_sizes is None else bags.patch_sizes
+    sizes: dict[str, tuple[int | None, str]] = {}
+    for slide, of_file in zip(map(str, bags.bag_ids), of_files.tolist(), strict=True):
+        if slide in coords:
+            step = patch_size or of_file or grid_step(coords[slide].values[coords[slide].known])
+            sizes[slide] = step, SPECIFIED if patch_size else FROM_FILE if of_file else FROM_GRID
+    known = {step for step, _ in sizes.values() if step is not None}
+    if len(known) == 1:
+        others = next(iter(known)), FROM_OTHERS
+        sizes = {slide: others if step is None else (step, how) for slide, (step, how) in sizes.items()}
+    return sizes
 
 
 def _without_coords(slide: str, unknown: int, count: int) -> DataError:

@@ -187,7 +187,8 @@ def _mean(table: MetricsTable, key: str, metrics: Sequence[Metric]) -> Cell:
 
 
 def _number(key: str, value: float, sign: str = "") -> str:
-    return f"{value:{sign}.3f}" if key in AS_NUMBER else f"{100 * value:{sign}.1f}"
+    text = f"{value:{sign}.3f}" if key in AS_NUMBER else f"{100 * value:{sign}.1f}"
+    return text.replace("-", "−")
 
 
 def footnote(table: MetricsTable, reason: str) -> int:

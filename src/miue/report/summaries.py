@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
+from miue.common.parts import DISTANCES
 from miue.distributions.measures import MEASURES
 from miue.evaluation.evaluate import default_measures, detection_score
 from miue.evaluation.evaluation import LevelEvaluation
@@ -31,11 +32,22 @@ def described_measures(tables: list[PredictionTable]) -> dict[str, dict[str, str
     for table in tables:
         for name in table.uncertainties():
             measure = MEASURES.get(name)
-            found[name] = {
-                "kind": f"{measure.kind} uncertainty" if measure else "score",
-                "text": measure.describes if measure else "a score given with the predictions",
-            }
+            if measure:
+                found[name] = {"kind": f"{measure.kind} uncertainty", "text": measure.describes}
+            elif is_distance(name):
+                found[name] = {"kind": "distance", "text": "how far from the training instances"}
+            else:
+                found[name] = {"kind": "score", "text": "a score that came with the predictions"}
     return found
+
+
+def is_distance(name: str) -> bool:
+    """Return whether a score of bags or instances is a distance to the training instances.
+
+    >>> is_distance("knn_mean"), is_distance("vacuity")
+    (True, False)
+    """
+    return name.removesuffix("_mean").removesuffix("_high") in DISTANCES
 
 
 def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from miue.evaluation.evaluation import LevelEvaluation
 from miue.predictions.table import PredictionTable
 from miue.report.metrics_table import AS_NUMBER, Difference
 from miue.report.runs import Run
+from miue.report.summaries import is_distance
 
 SETS = 3  # out-of-distribution sets in the verdict; the table of metrics has all
 SHORT = {
@@ -132,7 +133,7 @@ def _detection(table: PredictionTable, level: LevelEvaluation, intervals: Mappin
 
 def _called(measure: str) -> str:
     name = measure.replace("_", " ")
-    return f"distance ({name})" if measure.startswith(("knn", "mahalanobis")) else name
+    return f"distance ({name})" if is_distance(measure) else name
 
 
 def _calibration(run: Run) -> list[str]:

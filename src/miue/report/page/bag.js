@@ -11,7 +11,7 @@ function openBag(bag) {
   panel.replaceChildren(bagHead(bag), bagPredictions(bag), ...bagInstances(bag));
   drawInstances();
   panel.focus({ preventScroll: true });
-  panel.scrollIntoView({ block: "start" });
+  panel.scrollIntoView({ block: "start", behavior: "instant" });
 }
 
 function closeBag() { // the focus returns to the row of the bag
@@ -51,7 +51,6 @@ function startBag() {
     if (event.key === "Escape" && table.open >= 0) closeBag();
   });
   window.addEventListener("hashchange", openLinked);
-  openLinked();
 }
 
 function bagHead(bag) {

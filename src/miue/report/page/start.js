@@ -7,6 +7,7 @@ startBag();
 draws.push(drawInstances);
 for (const draw of draws) draw();
 sayChoices();
+openLinked();
 dark.addEventListener("change", () => { for (const draw of draws) draw(); });
 const PRINTED = 640; // pixels across a printed page
 window.addEventListener("beforeprint", () => {

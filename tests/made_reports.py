@@ -12,7 +12,8 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.predictions.folder import Predictions
-from miue.report.report import ReportFile, Resampling, write_report
+from miue.report.levels import Resampling
+from miue.report.report import ReportFile, write_report
 
 
 class Page(HTMLParser):
@@ -51,7 +52,7 @@ class Page(HTMLParser):
 
 
 def reported(tmp_path: Path, *found: Predictions, **options: Any) -> tuple[Page, ReportFile]:
-    """Return the page of a report that was written, and what its writing told."""
+    """Return the page of a report, and what ``write_report`` returned."""
     sources = [(f"place_{number}", one) for number, one in enumerate(found)]
     written = write_report(tmp_path / "report.html", sources, resampling=Resampling(20), **options)
     return Page((tmp_path / "report.html").read_text("utf-8")), written

@@ -12,8 +12,15 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.evaluation import bootstrap
-from miue.evaluation.bootstrap import bootstrap_intervals, patients_by_bag, resampled_metrics
+from miue.evaluation.bootstrap import (
+    bootstrap_intervals,
+    paired_differences,
+    patients_by_bag,
+    percentile_intervals,
+    resampled_metrics,
+)
 from miue.evaluation.evaluate import evaluate_level
+from miue.evaluation.metrics import Metric
 from miue.predictions.table import PredictionTable
 
 
@@ -49,6 +56,9 @@ def values_of(table: PredictionTable) -> dict[str, float]:
     level = evaluate_level(table)
     metrics = {**level.metrics, "confidence": level.confidence.auroc}
     metrics.update({f"ood {name}": one.auroc for name, one in level.ood.items()})
+    inside = table.judged
+    correct = table.predicted[inside] == table.labels.values[inside]
+    metrics["overconfidence"] = Metric(float(np.mean(table.probabilities[inside].max(1) - correct)))
     return {name: np.nan if one.value is None else one.value for name, one in metrics.items()}
 
 
@@ -68,7 +78,38 @@ def test_a_resample_has_the_metrics_of_the_bags_it_drew(
             assert np.isnan(found["ue"][number])
         for name, value in wanted.items():
             assert found[name][number] == pytest.approx(value, abs=1e-12, nan_ok=True), name
-    assert set(found) == set(values_of(table))
+    assert set(found) == {*values_of(table), "detection even", "detection odd"}
+
+
+def test_differences_of_two_methods_are_those_of_the_same_resamples() -> None:
+    table = made_table()
+    alpha = Dirichlet(torch.from_numpy(1 + np.random.default_rng(8).gamma(1.3, size=(len(table), 2))))
+    other = replace(table, distribution=alpha)
+    ours, theirs = (resampled_metrics(one, {}, resamples=30, seed=1) for one in (other, table))
+    found = paired_differences([ours], [theirs])["accuracy"]
+    for number in range(30):
+        a, b = (values_of(drawn_again(one, 1, number))["accuracy"] for one in (other, table))
+        assert found[number] == pytest.approx(a - b, abs=1e-12)
+    nothing = percentile_intervals(paired_differences([ours], [ours]), owners=23)["accuracy"]
+    assert (nothing.low, nothing.high, nothing.excludes_zero) == (0, 0, False)
+    seeds = paired_differences([ours, theirs], [theirs])["accuracy"]
+    assert seeds == pytest.approx(found / 2)
+
+
+def test_a_paired_interval_shows_a_difference_that_overlapping_intervals_hide() -> None:
+    hard = np.arange(200) % 10 < 4  # both methods fail on the same bags, one of them on a few more
+    tables = []
+    for wrong in (hard, hard | (np.arange(200) % 25 == 5)):
+        p = np.where(wrong[:, None], [0.2, 0.8], [0.8, 0.2])
+        ids = np.array([str(i) for i in range(200)], object)
+        labels, unknown = Labels(np.zeros(200, np.int64), np.ones(200, bool)), OodFlags.unknown(200)
+        none = np.full(200, "", object)
+        tables.append(PredictionTable(Categorical(torch.from_numpy(p)), ids, labels, unknown, none))
+    alone = [bootstrap_intervals(one, {}, resamples=300)["accuracy"] for one in tables]
+    assert None not in (alone[0].low, alone[1].high)
+    assert alone[0].low < alone[1].high  # type: ignore[operator]
+    draws = [[resampled_metrics(one, {}, resamples=300, seed=0)] for one in tables]
+    assert percentile_intervals(paired_differences(*draws), owners=200)["accuracy"].excludes_zero
 
 
 def test_instances_of_a_bag_stay_together() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from made_slides import GRID, STEP, alpha_of, export, one_slide
 from made_slides import prediction_table as table
 from matplotlib.image import imread
 
-from miue.distributions import Categorical, Dirichlet, Draws
-from miue.pathology.export.heatmap import Slide, heatmap_figure, layers_of, painted
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
+from miue.pathology.export.heatmap import Layer, Slide, heatmap_figure, layers_of, painted
 from miue.pathology.export.patches import patches_by_slide
 from miue.predictions.folder import Predictions
 
@@ -36,25 +37,42 @@ def test_overlapping_patches_are_averaged() -> None:
 
 
 def test_a_heatmaps_ranges_are_fixed_by_the_method_alone() -> None:
-    dirichlet = layers_of(alpha_of(3, classes=3), "tumour")
+    def layers(distribution: PredictiveDistribution) -> list[Layer]:
+        return layers_of(table(distribution, ["a"] * len(distribution)), "tumour")
+
     flat = Dirichlet(torch.ones(1, 3, dtype=torch.float64))
-    assert [layer.highest for layer in dirichlet] == pytest.approx(
+    assert [layer.highest for layer in layers(alpha_of(3, classes=3))] == pytest.approx(
         [1, math.log(3), float(flat.mutual_information())], rel=1e-5
     )
     p = torch.tensor([[0.4, 0.6]], dtype=torch.float64)
-    draws = layers_of(Draws(p, torch.tensor([0.3], dtype=torch.float64)), "tumour")
+    draws = layers(Draws(p, torch.tensor([0.3], dtype=torch.float64)))
     assert [layer.highest for layer in draws] == pytest.approx([1, math.log(2), math.log(2)])
-    assert [layer.column for layer in layers_of(Categorical(p), "tumour")] == ["probability", "entropy"]
+    assert [layer.column for layer in layers(Categorical(p))] == ["probability", "entropy"]
+
+
+def test_a_heatmap_shows_the_distance_on_one_range_for_all_slides(two_slides: Predictions) -> None:
+    assert two_slides.instances is not None
+    distance = np.linspace(0, 3, len(two_slides.instances))
+    measured = replace(two_slides, instances=replace(two_slides.instances, scores={"knn": distance}))
+    assert measured.instances is not None
+    layers = layers_of(measured.instances, "tumour")
+    assert (layers[-1].column, layers[-1].highest) == ("score_knn", 3)
+    for patches in patches_by_slide(measured):
+        figure = heatmap_figure(patches, layers, 1)
+        panel = next(axis for axis in figure.axes if axis.get_title(loc="left").startswith("Distance"))
+        assert panel.images[-1].get_clim() == (0, 3)
+        assert f"{patches.uncertainties['score_knn'].max():.3g}" in panel.get_xlabel()
 
 
 def test_a_heatmap_shows_raw_values_units_and_ranges(two_slides: Predictions) -> None:
     (patches, _) = patches_by_slide(two_slides)
-    layers = layers_of(alpha_of(1), "tumour")
+    assert two_slides.instances is not None
+    layers = layers_of(two_slides.instances, "tumour")
     slide = Slide(np.full((3, 5, 3), 200, np.uint8), (5 * STEP, 3 * STEP), 0.5)
     for under in (None, slide):
         figure = heatmap_figure(patches, layers, 1, under)
         panels = [axis for axis in figure.axes if axis.images and axis.get_title(loc="left") != "Slide"]
-        assert len(panels) == 3
+        assert len(panels) == 4
         for panel, layer in zip(panels, layers, strict=True):
             image = panel.images[-1]
             assert image.get_clim() == (0, layer.highest)

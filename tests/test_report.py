@@ -48,8 +48,8 @@ def test_the_numbers_of_the_page_are_those_of_the_evaluation(tmp_path: Path) -> 
     curve = content["coverage"][level.confidence_measure]
     assert curve["errors"][-1] / curve["kept"][-1] == pytest.approx(1 - (level.metrics["accuracy"].value or 0))
     bins = content["reliability"]
-    gap = np.abs(np.subtract(bins["accuracy"], bins["confidence"])) @ np.array(bins["count"])
-    assert gap / sum(bins["count"]) == pytest.approx(level.metrics["ece"].value, abs=1e-5)
+    accuracy = np.array(bins["accuracy"]) @ np.array(bins["count"]) / sum(bins["count"])
+    assert accuracy == pytest.approx(level.metrics["accuracy"].value, abs=1e-5)
     inside, cats = content["distributions"]["vacuity"]["groups"]
     assert (inside["count"], cats["count"]) == (20, 10)
     assert sum(cats["share"]) == pytest.approx(1, abs=1e-5)
@@ -145,11 +145,12 @@ def test_bags_that_one_lacks_are_named_and_metrics_are_of_the_shared_ones(tmp_pa
         reported(tmp_path, without(whole, even), without(part, odd))
 
 
-def test_without_labels_the_rest_is_shown_and_what_is_missing_is_said(tmp_path: Path) -> None:
+def test_without_labels_there_is_no_empty_figure_or_column_and_what_is_missing_is_said(tmp_path: Path) -> None:
     shown, written = reported(tmp_path, unlabelled(made_predictions()))
     assert any(note.startswith("No bag has a label") for note in written.notes)
-    assert "no labelled item" in shown.text
-    assert "—" in shown.text
+    assert "Not shown: accuracy, AUROC, error detection (AUROC), UE, ECE" in shown.text
+    assert ("id", "reliability") not in shown.attributes
+    assert "No label of these 30 bags is known" in shown.text
     content = shown.data["levels"]["bags"][0]
     assert content["reliability"] == {"reason": NO_LABEL}
     assert content["distributions"]["vacuity"]["groups"][1]["auroc"] is not None
@@ -202,14 +203,13 @@ def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> 
     kept, error, low = (100 * (found.metrics[k].value or 0) for k in ("kept", "error_among_kept", "error_low"))
     assert error > 0
     assert 0 < kept < 100
-    heading = shown.texts.index("Decisions: what the rules of a calibration came to")
-    told = " ".join(shown.texts[heading : heading + 60])
-    assert f"{kept:.1f}" in told
-    assert f"{error:.1f} {low:.1f} – " in told
-    assert f"{100 * (found.found['cats'].value or 0):.1f}" in told
-    promise = "error among the kept at most 0.45, at confidence 0.6; label missing from its set at most 0.2"
-    assert promise in told
-    assert "but <b>few</b>" in told
+    heading = shown.texts.index("Decision rules on these bags")
+    said = " ".join(shown.texts[heading : heading + 60])
+    assert f"{kept:.1f}" in said
+    assert f"{error:.1f} {low:.1f} to " in said
+    assert f"{100 * (found.found['cats'].value or 0):.1f}" in said
+    assert "selective risk at most 0.45, at confidence 0.6; prediction sets with coverage of at least 0.8" in said
+    assert "but <b>few</b>" in said
     ours, others = (one["decisions"] for one in shown.data["predictions"])
     assert others is None
     bags = predictions.bags

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,11 +24,13 @@ from made_predictions import (
 
 from miue.bags.coords import Coords
 from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
+from miue.calibration.binomial import error_interval
+from miue.evaluation import evaluate
 from miue.evaluation.evaluate import default_measures
-from miue.evaluation.metrics import NO_LABEL
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
-from miue.report.report import Resampling, write_report
+from miue.report.levels import Resampling
+from miue.report.report import write_report
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -114,12 +118,12 @@ def test_every_figure_is_drawn_without_a_complaint_or_a_request(opened: Opened) 
 
 @pytest.mark.parametrize("share", [0.8, 0.45])
 @pytest.mark.parametrize("run", [0, 2])
-def test_the_slider_shows_the_error_among_the_kept_and_who_is_referred(
+def test_the_slider_shows_the_selective_risk_with_its_exact_interval_and_who_is_deferred(
     opened: Opened, share: float, run: int
 ) -> None:
     predictions = [made_predictions(120, seed=1), None, softmax()][run]
     assert predictions is not None
-    opened.page.select_option("#coverage-run", str(run))
+    opened.page.select_option("#choose-run", str(run))
     opened.page.evaluate(
         "share => { const s = document.getElementById('coverage-slider'); s.value = 100 * share;"
         " s.dispatchEvent(new Event('input')); }",
@@ -129,8 +133,11 @@ def test_the_slider_shows_the_error_among_the_kept_and_who_is_referred(
     assert opened.text("#coverage-kept") == f"{kept} of 80"
     assert opened.text("#coverage-referred") == str(80 - kept)
     assert opened.text("#coverage-error") == f"{100 * wrong / kept:.2f} %"
-    assert f"cats: {foreign} of 40 out-of-distribution bags are referred" in opened.text("#coverage-list")
-    assert opened.page.locator("#coverage-list .chips button").count() == min(40, 80 - kept)
+    assert f"cats: {foreign} of 40 out-of-distribution bags are deferred" in opened.text("#coverage-list")
+    assert opened.page.locator("#coverage-list .chips button").count() == min(10, 80 - kept)
+    low, high = error_interval(wrong, kept, 0.95)
+    shown = opened.text("#coverage-interval")
+    assert shown == f"{wrong} of {kept}; {100 * low:.1f} % to {100 * high:.1f} %"
     opened.page.click("#coverage-list > button")
     assert opened.text("#bags-count") == f"{80 - kept + foreign} of 120 bags"
 
@@ -146,14 +153,14 @@ def test_the_slider_moves_by_key(opened: Opened) -> None:
 
 def test_a_heading_sorts_by_mouse_and_by_key(opened: Opened) -> None:
     opened.page.click("#bags-table [data-key=probability]")
-    falling = [float(value) for value in opened.column(5)]
+    falling = [float(value) for value in opened.column(3)]
     assert len(falling) == 25
     assert falling == sorted(falling, reverse=True)
     opened.page.keyboard.press("Enter")  # the heading kept the focus
-    rising = [float(value) for value in opened.column(5)]
+    rising = [float(value) for value in opened.column(3)]
     assert rising == sorted(rising)
     assert rising[0] < falling[-1]
-    assert opened.page.get_attribute("#bags-table th:nth-child(5)", "aria-sort") == "ascending"
+    assert opened.page.get_attribute("#bags-table th:nth-child(3)", "aria-sort") == "ascending"
     opened.page.click("#bags-table [data-key=id]")
     assert opened.column(1) == [f"bag {number:04d}" for number in range(25)]
     opened.page.click("#bags-next")
@@ -170,9 +177,9 @@ def test_the_search_and_the_choice_filter(opened: Opened) -> None:
     opened.page.fill("#bags-search", "")
     table = made_predictions(120, seed=1).bags
     wrong = int(((table.predicted != table.labels.values) & table.judged).sum())
-    opened.page.select_option("#bags-filter", "wrong")
+    opened.page.select_option("#bags-filter", "incorrect")
     assert opened.text("#bags-count") == f"{wrong} of 120 bags"
-    assert set(opened.column(8)) == {"wrong"}
+    assert set(opened.column(7)) == {"incorrect"}
 
 
 def test_a_bag_opens_with_every_prediction_and_its_instances(opened: Opened) -> None:
@@ -193,26 +200,31 @@ def test_a_bag_opens_with_every_prediction_and_its_instances(opened: Opened) -> 
 
 
 def test_measures_and_levels_can_be_chosen(opened: Opened) -> None:
-    opened.page.select_option("#distributions-level", "instances")
-    opened.page.select_option("#distributions-measure", "entropy")
+    opened.page.select_option("#choose-level", "instances")
+    opened.page.select_option("#choose-measure", "entropy")
     assert "entropy of the expected class probabilities" in opened.text("#distributions-measure-text")
     assert "600" not in opened.text("#distributions-table")
     assert "400" in opened.text("#distributions-table")
     assert "200" in opened.text("#distributions-table")
-    opened.page.select_option("#distributions-run", "2")  # a softmax has an entropy too
-    assert opened.page.input_value("#distributions-measure") == "entropy"
-    opened.page.select_option("#coverage-level", "instances")
+    opened.page.select_option("#choose-run", "2")  # a softmax has an entropy too
+    assert opened.page.input_value("#choose-measure") == "entropy"
     assert opened.text("#coverage-kept") == "320 of 400"
-    opened.page.select_option("#reliability-level", "instances")
 
 
-def test_what_is_missing_shows_its_reason(browser: Any, tmp_path: Path) -> None:
+def test_a_report_without_labels_has_no_empty_figure_and_begins_with_the_cases(
+    browser: Any, tmp_path: Path
+) -> None:
     out = tmp_path / "report.html"
     bare = unlabelled(made_predictions())
     write_report(out, [("bare", Predictions(bare.bags, None))], resampling=Resampling(20))
     shown = Opened(browser, out)
-    assert shown.text("#reliability-missing") == f"— bare: {NO_LABEL}"
-    assert shown.text("#coverage-error") == "— no labels"
+    assert "No label of these 30 bags is known" in shown.text("#verdict")
+    assert "miue calibrate" in shown.text("#verdict")
+    sections = shown.page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
+    assert sections[:3] == ["verdict", "cases", "notes"]
+    assert "reliability" not in sections
+    for name in ("coverage-plot", "coverage-missing", "coverage-error"):
+        assert not shown.page.is_visible(f"#{name}"), name
     assert shown.text("#coverage-kept") == "24 of 30"
     shown.page.locator("#bags-table tbody button").first.click()
     assert "— no predictions of instances" in shown.text("#bag")
@@ -316,7 +328,7 @@ def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Pat
     shown.page.locator("#bags-table tbody button").first.click()
     explained = shown.text("#bag .decision")
     assert explained.startswith(f"decision refer, as {decisions.reason[decisions.referred][0]}")
-    assert "Label set: " in explained
+    assert "Prediction set: " in explained
     assert shown.complaints == []
     shown.context.close()
 
@@ -331,6 +343,9 @@ def test_it_fits_wide_and_narrow_and_text_stands_out(browser: Any, report: Path,
     for ink in ("ink", "quiet", "accent", "wrong", "right"):
         for paper in ("card", "page"):
             assert contrast(shown, ink, paper) >= 4.5, (ink, paper)
+    for paper in ("card", "page"):
+        for ink in ("edge", "in", "class-0", "unknown", "ood-1", "ood-2", "run-1", "run-2", "note-line"):
+            assert contrast(shown, ink, paper) >= 3, (ink, paper)
     shown.context.close()
 
 
@@ -355,3 +370,142 @@ def test_every_control_has_a_name(opened: Opened) -> None:
     assert unnamed == []
     for role in opened.page.locator("[role=img], [role=region]").all():
         assert role.get_attribute("aria-label") or role.get_attribute("aria-labelledby")
+
+
+def test_the_verdict_says_what_the_evaluation_found(opened: Opened) -> None:
+    level = evaluate(made_predictions(120, seed=1)).bags
+    first = opened.text(".verdicts > div:first-child")
+    assert f"Accuracy {100 * (level.metrics['accuracy'].value or 0):.1f}" in first
+    assert f"AUROC {100 * (level.ood['cats'].auroc.value or 0):.1f}" in first
+    assert "by vacuity" in first
+    assert "softmax compared with attention mirel" in opened.text("#verdict")
+    top = opened.page.evaluate("document.getElementById('verdict').getBoundingClientRect().top")
+    assert top < 300  # on the first screen
+
+
+def test_a_case_opens_its_bag_and_the_address_names_it(browser: Any, tmp_path: Path) -> None:
+    predictions = made_predictions()
+    far = np.where(np.arange(30) == 7, 9.0, np.linspace(1, 2, 30))
+    out = tmp_path / "report.html"
+    found = replace(predictions, bags=replace(predictions.bags, scores={"knn_mean": far}))
+    write_report(out, [("x", found)], resampling=Resampling(20))
+    shown = Opened(browser, out)
+    assert "1 of 30 bags" in shown.text("#cases")
+    assert "far from training data (knn_mean 9 >" in shown.text("#cases")
+    shown.page.click("#cases li a")
+    assert shown.text("#bag h3") == "Bag bag 0007"
+    assert shown.page.evaluate("decodeURIComponent(location.hash)") == "#bag=bag 0007"
+    shown.page.select_option("#bags-filter", "cases")
+    assert shown.column(1) == ["bag 0007"]
+    assert "knn mean" in shown.text("#bags-table thead")  # the score that calibration uses is the default
+    assert shown.complaints == []
+    shown.context.close()
+
+
+def test_a_deep_link_opens_its_bag_and_an_unknown_one_says_so(browser: Any, report: Path) -> None:
+    shown = Opened(browser, report)
+    shown.page.goto(report.as_uri() + "#bag=bag%200033")
+    shown.page.reload()
+    shown.page.wait_for_selector("html[data-ready=yes]")
+    assert shown.text("#bag h3") == "Bag bag 0033"
+    box = shown.page.locator("#bag h3").bounding_box()
+    assert box is not None and 0 < box["y"] < 300
+    for broken in ("#bag=none", "#bag=%E0%A4%A"):
+        shown.page.evaluate("hash => { location.hash = hash }", broken)
+        shown.page.wait_for_function(
+            "document.getElementById('bags-count').textContent.startsWith('No bag is named')"
+        )
+    assert shown.complaints == []
+    shown.context.close()
+
+
+def test_escape_closes_the_bag_and_the_focus_returns_to_its_row(opened: Opened) -> None:
+    row = opened.page.locator("#bags-table tbody button").nth(3)
+    name = str(row.inner_text())
+    row.click()
+    assert opened.page.is_visible("#bag")
+    opened.page.keyboard.press("Escape")
+    assert not opened.page.is_visible("#bag")
+    assert opened.page.evaluate("document.activeElement.textContent") == name
+    assert "#bag=" not in opened.page.url
+
+
+def test_the_filtered_table_is_saved_as_csv_without_a_formula(browser: Any, tmp_path: Path) -> None:
+    out = tmp_path / "report.html"
+    predictions = made_predictions(name='=HYPERLINK("x")')
+    write_report(out, [("x", predictions)], resampling=Resampling(20))
+    shown = Opened(browser, out)
+    shown.page.fill("#bags-search", "000")
+    with shown.page.expect_download() as saving:
+        shown.page.click("#bags-csv")
+    text = Path(saving.value.path()).read_text("utf-8-sig")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == 10
+    assert {row["bag"][:2] for row in rows} == {"'="}
+    row = next(row for row in rows if row["bag"].endswith("0003"))
+    assert float(row["probability"]) == pytest.approx(predictions.bags.probabilities[3].max(), abs=1e-6)
+    assert shown.complaints == []
+    shown.context.close()
+
+
+def test_the_controls_stay_in_view_and_set_every_figure(opened: Opened) -> None:
+    for place in ("#reliability", "#bags"):
+        opened.page.evaluate("place => document.querySelector(place).scrollIntoView({behavior: 'instant'})", place)
+        box = opened.page.locator("#choices").bounding_box()
+        assert box is not None and 0 <= box["y"] < 80
+    opened.page.select_option("#choose-measure", "entropy")
+    for place in ("#coverage-by", "#bags-table thead", "#distributions-measure-text"):
+        assert "entropy" in opened.text(place)
+    assert opened.page.locator("main .controls select").count() == 1  # what the table shows
+
+
+def test_a_narrow_screen_shows_the_deciding_columns(browser: Any, report: Path) -> None:
+    shown = Opened(browser, report, 420)
+    for column in ("id", "predicted", "probability", "uncertainty"):
+        box = shown.page.locator(f"#bags-table [data-key={column}]").bounding_box()
+        assert box is not None and box["x"] + box["width"] <= 420, column
+    shown.page.evaluate("document.querySelector('#bags-table').parentElement.scrollLeft = 200")
+    box = shown.page.locator("#bags-table tbody th").first.bounding_box()
+    assert box is not None and box["x"] >= 0  # the first column stays
+    assert shown.page.locator("#bags-table tbody tr").first.bounding_box()["height"] < 120
+    shown.context.close()
+
+
+def test_targets_are_large_on_a_touch_screen(browser: Any, report: Path) -> None:
+    context = browser.new_context(viewport={"width": 420, "height": 900}, has_touch=True, is_mobile=True)
+    shown = context.new_page()
+    shown.goto(report.as_uri())
+    shown.wait_for_selector("html[data-ready=yes]")
+    small = shown.evaluate(
+        "[...document.querySelectorAll('select, button, input[type=search], nav a, summary')].filter(e =>"
+        " e.offsetParent && !e.closest('.modebar') && e.getBoundingClientRect().height < 44).map(e => e.outerHTML)"
+    )
+    assert small == []
+    context.close()
+
+
+def test_print_says_what_is_shown_and_fits_the_page(opened: Opened) -> None:
+    opened.page.set_viewport_size({"width": 700, "height": 990})
+    opened.page.emulate_media(media="print")
+    opened.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    line = opened.text("#coverage .shown")
+    assert (
+        "attention mirel, seed 1; bags; uncertainty: inverse max alpha / vacuity (default); coverage 80.0 %"
+        in line
+    )
+    assert not opened.page.is_visible("#choices")
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 700
+    opened.page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+
+
+def test_two_thousand_bags_of_two_hundred_thousand_instances_load_within_two_seconds(
+    browser: Any, tmp_path: Path
+) -> None:
+    out = tmp_path / "report.html"
+    write_report(out, [("x", made_predictions(2000, 100))], resampling=Resampling(10))
+    times = []
+    for _ in range(3):
+        shown = Opened(browser, out)
+        times.append(shown.page.evaluate("performance.now()") / 1000)
+        shown.context.close()
+    assert min(times) < 2, times

@@ -122,11 +122,8 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
     problems = []
     fewer = "add bags, or "
     if goals.referral is not None:
-        goal, below = goals.referral, ""
-        needed = least = needed_for_referral(goal)
-        while goals.false_alarms is not None and rank_of_threshold(needed, goals.false_alarms) <= least:
-            needed += 1  # if no two bags tie, one less than the rank are strictly below the threshold
-            below = f", {least} of them below the out-of-distribution threshold"
+        goal, needed, least = goals.referral, _needed_for_referral(goals), needed_for_referral(goals.referral)
+        below = f", {least} of them below the out-of-distribution threshold" if needed > least else ""
         if len(labels) < needed:
             problems.append(
                 _Problem(
@@ -165,6 +162,27 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
                 )
             )
     return problems
+
+
+def _needed_for_referral(goals: Goals) -> int:
+    assert goals.referral is not None
+    needed = least = needed_for_referral(goals.referral)
+    while goals.false_alarms is not None and rank_of_threshold(needed, goals.false_alarms) <= least:
+        needed += 1  # if no two bags tie, one less than the rank are strictly below the threshold
+    return needed
+
+
+def count_needed(goals: Goals, classes: int) -> int:
+    """Return how many labelled bags in distribution are enough for every part; classes have equal shares."""
+    needed = [1]
+    if goals.referral is not None:
+        needed.append(_needed_for_referral(goals))
+    if goals.label_sets is not None:
+        each = needed_for_rank(goals.label_sets.error)
+        needed.append(each * classes if goals.label_sets.per_class else each)
+    if goals.false_alarms is not None:
+        needed.append(needed_for_false_alarms(goals.false_alarms))
+    return max(needed)
 
 
 def _of(rows: np.ndarray, ids: Sequence[str] | np.ndarray) -> str:

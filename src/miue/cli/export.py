@@ -108,7 +108,7 @@ def export_heatmap(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
 ) -> None:
-    """Draw one PNG per slide: probability, data uncertainty and model uncertainty side by side.
+    """Draw one PNG per slide: probability, aleatoric and epistemic uncertainty, and distance.
 
     Raw values on fixed ranges with their units: the same colour is the same number on every slide.
     Example: miue export heatmap predictions --slides slides --out heatmaps

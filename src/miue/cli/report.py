@@ -42,29 +42,30 @@ def report(
     resamples: Annotated[
         int, typer.Option(min=10, help="Bootstrap resamples of bags behind the intervals.")
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of the resamples.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the resamples.")] = 0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that --out names.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
     """Write one HTML file about predictions, which opens anywhere without a network.
 
-    It shows metrics with intervals, reliability, what referring the least certain bags would gain, how well
-    foreign data is noticed, and a table of bags to look into. Several PRED stand side by side; those of one
-    method with different seeds are also shown as mean and standard deviation. docs/report.md says how to read
-    each figure.
+    It begins with a verdict and the bags to look at first, and shows metrics with intervals, reliability, the gain
+    of deferring the least certain bags, how well out-of-distribution data is detected, and a table of bags to look
+    into. Several PRED are compared on the same bags; those of one method with different seeds are also shown as
+    mean and standard deviation. docs/report.md explains each figure.
     """
     from miue.common.files import refuse_existing
     from miue.io.load import load_bags
     from miue.predictions.folder import read_predictions, read_tables
-    from miue.report.report import Resampling, write_report
+    from miue.report.levels import Resampling
+    from miue.report.report import write_report
 
     folders = predictions or []
     if bool(folders) == (bags is not None) or (instances is not None and bags is None):
         raise ConfigError(
             item="miue report",
             wanted="folders of predictions, or --bags FILE with or without --instances FILE",
-            got="both or neither",
-            fix="give one of the two",
+            got="both" if folders and bags else "neither" if not folders and bags is None else "--instances alone",
+            fix="pass one of the two",
         )
     refuse_existing(out, overwrite=overwrite)
     shown = None if store is None else load_bags(store, skip_bad=True, progress=not quiet)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +34,11 @@ class Interval:
     defined: int
     reason: str = ""
 
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether both ends of the interval of a difference have one sign."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
 
 def bootstrap_intervals(
     table: PredictionTable,
@@ -44,7 +49,7 @@ def bootstrap_intervals(
     level: float = 0.95,
     step: Step = lambda done: None,
 ) -> dict[str, Interval]:
-    """Return percentile intervals of accuracy, auroc, ece, brier, nll, aurc, confidence, "ood SET" and ue.
+    """Return percentile intervals of ``default_metrics`` and ue.
 
     As many patients as there are are drawn with replacement, each with all its bags, or bags where no patient is
     known; each metric is that of ``evaluate_level`` on what is so drawn. The same seed draws the same at bag and
@@ -61,9 +66,49 @@ def bootstrap_intervals(
         step: called with the number of resamples done since the last call.
     """
     values = resampled_metrics(table, patients, resamples=resamples, seed=seed, step=step)
-    if len(set(_owners(table, patients))) < 2:
+    return percentile_intervals(values, owners=count_owners(table, patients), level=level)
+
+
+def percentile_intervals(
+    values: Mapping[str, Float64[np.ndarray, "resamples"]], *, owners: int, level: float = 0.95
+) -> dict[str, Interval]:
+    """Return the interval of each resampled metric, or of each difference between two.
+
+    Args:
+        values: by metric, from ``resampled_metrics`` or ``paired_differences``.
+        owners: number of patients or bags that were drawn from.
+        level: share of the resampled values between both ends.
+    """
+    if owners < 2:
         return {name: Interval(None, None, 0, "one patient or bag alone tells no interval") for name in values}
     return {name: _interval(of_metric, level) for name, of_metric in values.items()}
+
+
+def paired_differences(
+    method: Sequence[Mapping[str, Float64[np.ndarray, "resamples"]]],
+    reference: Sequence[Mapping[str, Float64[np.ndarray, "resamples"]]],
+) -> dict[str, Float64[np.ndarray, "resamples"]]:
+    """Return method − reference of every metric that both have, resample by resample; over seeds, of the means.
+
+    Both are resampled with the same seed from predictions of the same bags, so that resample i draws the same bags
+    for both and what makes a bag hard for both cancels.
+
+    Reference: Efron & Tibshirani 1993, chapter 13.
+
+    Args:
+        method: resampled metrics of each seed of a method.
+        reference: those of each seed of the method that it is compared with.
+    """
+    common = [name for name in method[0] if all(name in one for one in (*method, *reference))]
+    return {
+        name: np.mean([one[name] for one in method], axis=0) - np.mean([one[name] for one in reference], axis=0)
+        for name in common
+    }
+
+
+def count_owners(table: PredictionTable, patients: Mapping[str, str]) -> int:
+    """Return how many patients, or bags where no patient is known, are drawn from."""
+    return len(set(_owners(table, patients)))
 
 
 def resampled_metrics(

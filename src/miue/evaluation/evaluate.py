@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float64
 
+from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.distributions import Dirichlet
 from miue.evaluation.decisions import evaluate_decisions
 from miue.evaluation.evaluation import Evaluation, LevelEvaluation, Separations
@@ -24,6 +25,7 @@ from miue.evaluation.metrics import (
     class_auroc,
     expected_calibration_error,
     negative_log_likelihood,
+    overconfidence,
     separation,
 )
 from miue.predictions.folder import Predictions
@@ -111,16 +113,23 @@ def evaluate_level(table: PredictionTable) -> LevelEvaluation:
 
 
 def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, WeightedMetric]:
-    """Return accuracy, auroc, ece, brier, nll, aurc, confidence and "ood SET", by weights of the items' owners."""
+    """Return the metrics that an interval is computed for, as functions of the weights of the items' owners.
+
+    They are accuracy, auroc, ece, brier, nll, aurc, overconfidence, confidence, "ood SET" by the paper's measure
+    and "detection SET" by ``detection_score``.
+    """
     inside, is_in, is_out = table.judged, table.is_ood.in_distribution, table.is_ood.out_of_distribution
     correct = table.probabilities[inside].argmax(1) == table.labels.values[inside]
     uncertainties = table.uncertainties()
-    confidence, detection = (uncertainties[measure] for measure in default_measures(table))
+    confidence, ood = (uncertainties[measure] for measure in default_measures(table))
     metrics = _class_metrics(table, confidence, owners)
+    labels, probabilities = table.labels.values[inside], table.probabilities[inside]
+    metrics["overconfidence"] = overconfidence(probabilities, labels, owners[inside])
     metrics["confidence"] = auroc(-confidence[inside], correct, owners[inside])
     for name in _ood_sets(table):
         compared = is_in | (is_out & (table.ood_sets == name))
-        metrics[f"ood {name}"] = auroc(-detection[compared], is_in[compared], owners[compared])
+        for prefix, values in (("ood", ood), ("detection", uncertainties[detection_score(table)])):
+            metrics[f"{prefix} {name}"] = auroc(-values[compared], is_in[compared], owners[compared])
     return metrics
 
 
@@ -149,3 +158,13 @@ def default_measures(table: PredictionTable) -> tuple[str, str]:
     if isinstance(table.distribution, Dirichlet):
         return "inverse_max_alpha", "vacuity"
     return "least_confidence", "least_confidence"
+
+
+def detection_score(table: PredictionTable) -> str:
+    """Return the score that ``calibrate`` flags bags by unless another is chosen: the distance where there is one.
+
+    The instances' distance "knn" corresponds to the bags' "knn_mean".
+    """
+    known = table.uncertainties()
+    names = (name for preferred in PREFERRED_SCORES for name in (preferred, preferred.removesuffix("_mean")))
+    return next(name for name in names if name in known)

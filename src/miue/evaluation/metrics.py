@@ -234,6 +234,13 @@ def expected_calibration_error(
     return WeightedMetric(lambda weights: _ratio(np.abs(weights @ gaps).sum(1), weights @ sizes), owners.count)
 
 
+def overconfidence(
+    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], owners: Owners | None = None
+) -> WeightedMetric:
+    """Mean confidence − accuracy of the predicted class: positive where probabilities are too high on average."""
+    return _mean(probabilities.max(1) - (probabilities.argmax(1) == labels), owners)
+
+
 def brier_score(
     probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], owners: Owners | None = None
 ) -> WeightedMetric:

@@ -9,9 +9,10 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.ood_flags import OodFlags
-from miue.evaluation.evaluation import LevelEvaluation
-from miue.report.decisions_table import decision_columns
+from miue.report.cases import Cases
+from miue.report.decisions_table import coded, decision_columns
 from miue.report.details import Instances
+from miue.report.levels import LEVELS, Level
 from miue.report.runs import Comparison, Run
 from miue.report.summaries import described_measures, level_summary, packed
 
@@ -22,16 +23,15 @@ CALLED = {
     "without_distances": "without distances",
 }
 SHOWN_ELSEWHERE = ("classes", "calibration", "validation", "dataset_shift")
-LEVELS = ("bags", "instances")
-Levels = Mapping[str, Sequence[LevelEvaluation | None]]
 
 
-def page_content(comparison: Comparison, levels: Levels) -> dict[str, Any]:
+def page_content(comparison: Comparison, levels: Mapping[str, Level], cases: Sequence[Cases]) -> dict[str, Any]:
     """Return everything but instances that the page's figures are drawn from, as JSON values.
 
     Args:
         comparison: runs on the same bags.
         levels: the evaluation of the shared bags of every run, at each level.
+        cases: which bags to look at first by each run.
     """
     tables = [getattr(run.predictions, level) for run in comparison.runs for level in LEVELS]
     labels, flags, sets = _known_of_bags(comparison)
@@ -49,13 +49,16 @@ def page_content(comparison: Comparison, levels: Levels) -> dict[str, Any]:
             "known": packed(flags.known, "u1"),
             "shared": packed(np.all([rows >= 0 for rows in comparison.rows], axis=0), "u1"),
         },
-        "predictions": [_columns(run, rows) for run, rows in zip(comparison.runs, comparison.rows, strict=True)],
+        "predictions": [
+            {**_columns(run, rows), "reasons": coded([of.reasons.get(str(bag), "") for bag in comparison.bag_ids])}
+            for run, rows, of in zip(comparison.runs, comparison.rows, cases, strict=True)
+        ],
     }
 
 
-def _summaries(runs: Sequence[Run], level: str, evaluations: Sequence[LevelEvaluation | None]) -> list[Any]:
-    tables = [getattr(run.predictions, level) for run in runs]
-    return [one and level_summary(table, one) for table, one in zip(tables, evaluations, strict=True)]
+def _summaries(runs: Sequence[Run], name: str, level: Level) -> list[Any]:
+    tables = [getattr(run.predictions, name) for run in runs]
+    return [one and level_summary(table, one) for table, one in zip(tables, level.evaluations, strict=True)]
 
 
 def _known_of_bags(comparison: Comparison) -> tuple[Int64[np.ndarray, "B"], OodFlags, list[str]]:
@@ -84,7 +87,7 @@ def _columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any]:
 
 
 def overview(comparison: Comparison, instances: Instances | None) -> dict[str, str]:
-    """Return the counts at the head of the page."""
+    """Return the counts of bags and instances."""
     labels, flags, sets = _known_of_bags(comparison)
     facts = {"bags": f"{len(labels):,}"}
     if flags.in_distribution.any():
@@ -108,7 +111,7 @@ def _by_class(labels: Int64[np.ndarray, "b"], names: Sequence[str], before: str)
     return {**facts, **({f"{before}label unknown": f"{unknown:,}"} if unknown else {})}
 
 
-def facts_of(run: Run) -> dict[str, str]:
+def list_facts(run: Run) -> dict[str, str]:
     """Return what is known of a run."""
     bags, instances = run.predictions.bags, run.predictions.instances
     facts, shift = run.predictions.provenance.facts(), run.predictions.provenance.dataset_shift

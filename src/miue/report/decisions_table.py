@@ -1,8 +1,8 @@
-"""What decisions came to: a table beside the metrics, the promises they were made under, and each bag's own."""
+"""The decisions of a calibration: a table of their outcome, the guarantees, and the decision of each bag."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,19 +18,19 @@ from miue.report.summaries import packed
 
 NOT_OUT = "not known to be out of distribution"
 NAMES = {
-    "kept": ("kept\u00a0%", f"share of bags {NOT_OUT} that are given a class"),
-    "referred": ("referred\u00a0%", f"share of bags {NOT_OUT} that go to a person"),
-    "flagged": ("called OOD\u00a0%", f"share of bags {NOT_OUT} that are called out of distribution"),
+    "kept": ("accepted\u00a0%", f"share of bags {NOT_OUT} that are assigned a class"),
+    "referred": ("deferred\u00a0%", f"share of bags {NOT_OUT} that are deferred to a person"),
+    "flagged": ("flagged OOD\u00a0%", f"share of bags {NOT_OUT} that are flagged as out of distribution"),
     "false_alarms": (
         "false alarms\u00a0%",
-        "share of bags known to be in distribution that are called out of distribution",
+        "share of bags known to be in distribution that are flagged as out of distribution",
     ),
-    "error_among_kept": ("error among the kept\u00a0%", "share of wrong ones among labelled bags that are kept"),
+    "error_among_kept": ("selective risk\u00a0%", "share of incorrect ones among labelled bags that are accepted"),
     "coverage": (
-        "label in its set\u00a0%",
-        f"share of labelled bags {NOT_OUT} whose label set holds the label",
+        "coverage of the sets\u00a0%",
+        f"share of labelled bags {NOT_OUT} whose prediction set contains the label",
     ),
-    "set_size": ("labels in a set", "mean number of labels in a set"),
+    "set_size": ("set size", "mean number of classes in a prediction set"),
 }
 
 
@@ -40,7 +40,7 @@ class DecisionsTable:
 
     Attributes:
         table: one row for each run.
-        promises: (run, what its calibration promises), where the predictions say it.
+        promises: (run, the guarantees of its calibration), where the predictions say them.
     """
 
     table: MetricsTable
@@ -48,7 +48,7 @@ class DecisionsTable:
 
 
 def decisions_table(runs: Sequence[Run]) -> DecisionsTable | None:
-    """Return what the decisions of the runs came to, or None where no run has any."""
+    """Return the outcome of the decisions of the runs, or None where no run has any."""
     found = [
         (run, evaluate_decisions(run.predictions.bags, run.predictions.bags.decisions))
         for run in runs
@@ -57,31 +57,31 @@ def decisions_table(runs: Sequence[Run]) -> DecisionsTable | None:
     if not found:
         return None
     sets = list(dict.fromkeys(name for _, one in found for name in one.found))
-    called = "share of this set's bags that are called out of distribution; higher is better"
-    table = MetricsTable([*NAMES.values(), *((f"{name} found\u00a0%", called) for name in sets)])
+    flagged = "share of this set's bags that are flagged as out of distribution; higher is better"
+    table = MetricsTable([*NAMES.values(), *((f"{name} detected\u00a0%", flagged) for name in sets)])
     nothing = Metric.undefined("no bag of this out-of-distribution set")
     for run, one in found:
         cells = [_cell(table, key, one) for key in NAMES]
         cells += [_share(table, one.found.get(name, nothing)) for name in sets]
-        table.rows.append((run.title, cells, False))
+        table.rows.append((run.title, cells, ""))
     promises = [(run.title, promised(applied_calibration(run.predictions.provenance))) for run, _ in found]
     return DecisionsTable(table, [(title, texts) for title, texts in promises if texts])
 
 
 def promised(calibration: Calibration | None) -> list[str]:
-    """Return what a calibration promises, a sentence for each of its rules; nothing where it is not known."""
+    """Return the guarantees of a calibration, a sentence for each of its rules; nothing where it is not known."""
     if calibration is None:
         return []
     texts = []
     referral, sets, alarms = calibration.referral, calibration.label_sets, calibration.false_alarms
     if referral is not None:
-        refused = "; no threshold passed its tests, so that every bag is referred" if referral.refused else ""
+        refused = "; no threshold passed its tests, so that every bag is deferred" if referral.refused else ""
         texts.append(
-            f"error among the kept at most {referral.max_error:g}, at confidence {referral.confidence:g}{refused}"
+            f"selective risk at most {referral.max_error:g}, at confidence {referral.confidence:g}{refused}"
         )
     if sets is not None:
         of = "of each class" if sets.per_class else "over all bags"
-        texts.append(f"label missing from its set at most {sets.error:g} of the time, {of}")
+        texts.append(f"prediction sets with coverage of at least {1 - sets.error:g}, {of}")
     if alarms is not None:
         sure = "on average" if alarms.confidence is None else f"at confidence {alarms.confidence:g}"
         texts.append(f"false alarms at most {alarms.rate:g}, {sure}")
@@ -99,12 +99,17 @@ def decision_columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any] |
         columns["set"] = np.array(
             [" ".join(map(str, np.flatnonzero(row))) for row in decisions.label_sets], object
         )
-    made = {}
-    for name, texts in columns.items():
-        distinct, codes = np.unique(texts.astype(str), return_inverse=True)
-        of_bags = np.where(rows >= 0, codes[rows], -1)
-        made[name] = {"texts": distinct.tolist(), "codes": packed(of_bags, "i4")}
-    return made
+    return {
+        name: coded([texts[row] if row >= 0 else None for row in rows.tolist()]) for name, texts in columns.items()
+    }
+
+
+def coded(texts: Iterable[str | None]) -> dict[str, Any]:
+    """Return texts as the distinct ones and a code for each, −1 for None."""
+    texts = list(texts)
+    code = {text: number for number, text in enumerate(sorted({str(one) for one in texts if one is not None}))}
+    codes = np.array([-1 if one is None else code[str(one)] for one in texts])
+    return {"texts": list(code), "codes": packed(codes, "i4")}
 
 
 def _cell(table: MetricsTable, key: str, one: DecisionEvaluation) -> Cell:
@@ -113,7 +118,7 @@ def _cell(table: MetricsTable, key: str, one: DecisionEvaluation) -> Cell:
         return Cell(f"{metric.value:.2f}")
     low, high = (one.metrics[name].value for name in ("error_low", "error_high"))
     if key == "error_among_kept" and low is not None and high is not None:
-        return Cell(_share(table, metric).text, f"{100 * low:.1f} – {100 * high:.1f}")
+        return Cell(_share(table, metric).text, f"{100 * low:.1f} to {100 * high:.1f}")
     return _share(table, metric)
 
 

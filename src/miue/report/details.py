@@ -11,7 +11,8 @@ from jaxtyping import Float64, Int64
 
 from miue.bags.coords import Coords
 from miue.common.errors import DataError
-from miue.evaluation.evaluate import default_measures
+from miue.evaluation.evaluate import detection_score
+from miue.pathology.export.ranges import highest_value
 from miue.predictions.table import PredictionTable
 from miue.report.runs import Comparison
 from miue.report.summaries import packed
@@ -28,7 +29,7 @@ class Instances:
         tables: the instance table of each run.
         probability: for each run the probability of the class in question: of class 1 of two, else of the
             bag's predicted class; NaN where lacking.
-        uncertainty: for each run its default measure of foreign instances; NaN where lacking.
+        uncertainty: for each run its score of OOD instances; NaN where lacking.
         coords: position of each instance in its slide, None where no run has any.
     """
 
@@ -69,7 +70,7 @@ def all_instances(comparison: Comparison) -> Instances | None:
         of_class = run.predictions.bags.predicted[bag_rows[bag]] if len(comparison.class_names) > 2 else 1
         there = row >= 0
         probability.append(np.where(there, table.probabilities[row, of_class], np.nan))
-        measure = table.uncertainties()[default_measures(table)[1]]
+        measure = table.uncertainties()[detection_score(table)]
         uncertainty.append(np.where(there, measure[row], np.nan))
     coords = _coords(tables, rows, len(union))
     return Instances(bag, position, rows, tables, tuple(probability), tuple(uncertainty), coords)
@@ -154,13 +155,13 @@ def instance_details(instances: Instances, place: Int64[np.ndarray, "N"], cap: i
     """
     kept = np.flatnonzero(place < cap)
     bag = instances.bag[kept]
-    labels, foreign = np.full(len(kept), -1, np.int64), np.zeros(len(kept), bool)
+    labels, is_ood = np.full(len(kept), -1, np.int64), np.zeros(len(kept), bool)
     for table, rows in zip(instances.tables, instances.rows, strict=True):
         if table is not None and rows is not None:
             row = rows[kept]
             known = (row >= 0) & table.labels.known[row] & (labels < 0)
             labels[known] = table.labels.values[row[known]]
-            foreign |= (row >= 0) & table.is_ood.out_of_distribution[row]
+            is_ood |= (row >= 0) & table.is_ood.out_of_distribution[row]
     coords = instances.coords
     return {
         "cap": cap,
@@ -168,7 +169,7 @@ def instance_details(instances: Instances, place: Int64[np.ndarray, "N"], cap: i
         "starts": packed(np.searchsorted(bag, np.arange(bags + 1)), "i4"),
         "position": packed(instances.position[kept], "i4"),
         "label": packed(labels, "i2"),
-        "foreign": packed(foreign, "u1"),
+        "isOod": packed(is_ood, "u1"),
         "located": None if coords is None else packed(coords.known[kept], "u1"),
         "x": None if coords is None else packed(coords.values[kept, 0], "i4"),
         "y": None if coords is None else packed(coords.values[kept, 1], "i4"),
@@ -178,5 +179,6 @@ def instance_details(instances: Instances, place: Int64[np.ndarray, "N"], cap: i
             else {"probability": packed(p[kept], "f4"), "uncertainty": packed(u[kept], "f4")}
             for p, u in zip(instances.probability, instances.uncertainty, strict=True)
         ],
-        "measures": [None if table is None else default_measures(table)[1] for table in instances.tables],
+        "measures": [None if table is None else detection_score(table) for table in instances.tables],
+        "highest": [None if t is None else highest_value(t, detection_score(t)) for t in instances.tables],
     }

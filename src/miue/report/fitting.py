@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from jaxtyping import Int64
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
 from miue.report.details import Instances, all_instances, instance_details, telling_first
+from miue.report.levels import Track
 from miue.report.page import render_page
 from miue.report.pictures import check_store, instance_strips, with_coords_of
 from miue.report.runs import Comparison
@@ -19,8 +20,6 @@ from miue.report.runs import Comparison
 DETAIL = ((20_000, 12), (5_000, 8), (1_000, 8), (300, 6), (100, 4), (40, 2), (10, 0), (0, 0))
 """(instances, pictures) of each bag at most, tried in this order."""
 MEGABYTE = 1_000_000
-
-Track = Callable[[str, int], Callable[[int], None]]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The table of metrics: every run with its intervals, and seeds of one method as mean ± standard deviation."""
+"""The table of metrics: runs with intervals, seeds as mean ± standard deviation, and paired differences."""
 
 from __future__ import annotations
 
@@ -13,31 +13,58 @@ from miue.evaluation.metrics import Metric
 from miue.report.runs import Run
 
 NAMES = {
-    "accuracy": ("Acc.\u00a0%", "share of right predictions; higher is better"),
-    "auroc": ("AUROC\u00a0%", "how well the class probability ranks the classes; higher is better"),
-    "confidence": ("Conf.\u00a0%", "AUROC of the confidence for a right prediction; higher is better"),
-    "ue": ("UE\u00a0%", "mean of Conf. and every OOD column; higher is better"),
-    "ece": ("ECE\u00a0%", "mean gap between confidence and accuracy; lower is better"),
-    "aurc": ("AURC\u00a0%", "mean error as more and more is kept, the surest first; lower is better"),
-    "brier": ("Brier", "squared error of the probabilities, 0 to 2; lower is better"),
-    "nll": ("NLL", "negative log-likelihood of the label, in nats; lower is better"),
+    "accuracy": ("accuracy\u00a0% ↑", "share of correct predictions; higher is better"),
+    "auroc": ("AUROC\u00a0% ↑", "how well the class probability ranks the classes; higher is better"),
+    "confidence": (
+        "error detection (AUROC)\u00a0% ↑",
+        "how well the confidence separates correct from incorrect predictions, Conf. in the paper; higher: better",
+    ),
+    "ue": ("UE\u00a0% ↑", "the paper's summary: mean of error detection and of OOD detection by its own measures"),
+    "ece": (
+        "ECE\u00a0% ↓",
+        "mean gap between confidence and accuracy over 15 bins of equal width; lower is better",
+    ),
+    "overconfidence": (
+        "confidence − accuracy (points)",
+        "mean confidence − accuracy: positive where probabilities are too high; closer to 0 is better",
+    ),
+    "aurc": ("AURC\u00a0% ↓", "mean selective risk over all coverages; lower is better"),
+    "brier": ("Brier ↓", "squared error of the probabilities, 0 to 2; lower is better"),
+    "nll": ("NLL ↓", "negative log-likelihood of the label, in nats; lower is better"),
 }
 AS_NUMBER = {"brier", "nll"}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in one cell.
+    """What one cell shows.
 
     Attributes:
         text: the value, or "—".
-        below: its interval, or how many seeds it is the mean of.
+        below: its interval, or the spread over seeds.
         reason: number of the footnote that says why there is no value or no interval; 0 for none.
+        apart: whether it is a difference whose interval excludes 0.
     """
 
     text: str
     below: str = ""
     reason: int = 0
+    apart: bool = False
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What two methods differ by on the same bags.
+
+    Attributes:
+        method: name of the one; its seeds are averaged.
+        reference: name of the other.
+        values: (method − reference, its interval over paired resamples) of each metric that both have.
+    """
+
+    method: str
+    reference: str
+    values: Mapping[str, tuple[float, Interval]]
 
 
 @dataclass
@@ -46,49 +73,89 @@ class MetricsTable:
 
     Attributes:
         columns: (heading, what it means).
-        rows: (run, its cells, whether it is a mean over seeds).
+        rows: (run, its cells, "" or "mean" over seeds or "difference").
         reasons: footnotes.
+        left_out: (why, columns that no run has a value in).
     """
 
     columns: list[tuple[str, str]]
-    rows: list[tuple[str, list[Cell], bool]] = field(default_factory=list)
+    rows: list[tuple[str, list[Cell], str]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
+    left_out: list[tuple[str, list[str]]] = field(default_factory=list)
 
 
 def metrics_table(
     runs: Sequence[Run],
-    levels: Sequence[LevelEvaluation | None],
+    values: Sequence[Mapping[str, Metric] | None],
     intervals: Sequence[Mapping[str, Interval] | None],
+    differences: Sequence[Difference] = (),
+    scores: Mapping[str, str] | None = None,
 ) -> MetricsTable:
-    """Return the table of one level; a run without this level has no row."""
-    found = [
-        (run, _values(level), by or {}) for run, level, by in zip(runs, levels, intervals, strict=True) if level
-    ]
-    sets = list(dict.fromkeys(key for _, values, _ in found for key in values if key.startswith("ood ")))
-    keys = ["accuracy", "auroc", "confidence", *(sets or ["ood"]), "ue", "ece", "aurc", "brier", "nll"]
-    detects = (
-        "AUROC of the uncertainty for items known to be out of distribution against items known to be in "
-        "distribution; higher is better"
-    )
-    named = {**NAMES, "ood": ("OOD\u00a0%", detects)}
-    table = MetricsTable([named.get(key, (f"OOD {key.removeprefix('ood ')}\u00a0%", detects)) for key in keys])
+    """Return the table of one level; a run without this level has no row, a metric that no run has no column.
+
+    Args:
+        runs: the predictions.
+        values: of the metrics of each run.
+        intervals: of the metrics of each run.
+        differences: between methods.
+        scores: what "ood" and "detection" are by, in words.
+    """
+    found = [(run, one, by or {}) for run, one, by in zip(runs, values, intervals, strict=True) if one]
+    scores = scores or {}
+    of_sets = [key for _, one, _ in found for key in one if key.startswith(("ood ", "detection "))]
+    keys = ["accuracy", "auroc", "confidence", *(dict.fromkeys(of_sets) or ["ood"])]
+    keys += ["ue", "ece", "overconfidence", "aurc", "brier", "nll"]
     nothing = Metric.undefined("no item of this out-of-distribution set")
+    missing: dict[str, list[str]] = {}
+    for key in list(keys):
+        metrics = [one.get(key, nothing) for _, one, _ in found]
+        if all(metric.value is None for metric in metrics):
+            keys.remove(key)
+            missing.setdefault(metrics[0].reason, []).append(
+                _heading(key, scores)[0].rstrip(" ↑↓").rstrip("\u00a0%")
+            )
+    table = MetricsTable([_heading(key, scores) for key in keys], left_out=list(missing.items()))
     for name in dict.fromkeys(run.name for run, _, _ in found):
-        of_name = [(run, values, by) for run, values, by in found if run.name == name]
-        for run, values, by in of_name:
-            cells = [_cell(table, key, values.get(key, nothing), by.get(key)) for key in keys]
-            table.rows.append((run.title, cells, False))
+        of_name = [(run, one, by) for run, one, by in found if run.name == name]
+        for run, one, by in of_name:
+            table.rows.append((run.title, [_cell(table, k, one.get(k, nothing), by.get(k)) for k in keys], ""))
         if len(of_name) > 1:
-            means = [_mean(table, key, [values.get(key, nothing) for _, values, _ in of_name]) for key in keys]
-            table.rows.append((f"{name}, mean ± std of {len(of_name)} seeds", means, True))
+            means = [_mean(table, key, [one.get(key, nothing) for _, one, _ in of_name]) for key in keys]
+            table.rows.append((f"{name}, mean ± std of {len(of_name)} seeds", means, "mean"))
+    for difference in differences:
+        cells = [_difference(table, key, difference.values.get(key)) for key in keys]
+        table.rows.append((f"{difference.method} − {difference.reference}", cells, "difference"))
     return table
 
 
-def _values(level: LevelEvaluation) -> dict[str, Metric]:
-    values = {**level.metrics, "confidence": level.confidence.auroc}
+def metric_values(level: LevelEvaluation, detection: str | None, overconfidence: Metric) -> dict[str, Metric]:
+    """Return the metrics of one level by the names that ``bootstrap_intervals`` gives them.
+
+    Args:
+        level: its evaluation.
+        detection: the score that "detection SET" is by; None leaves it out.
+        overconfidence: mean confidence − accuracy.
+    """
+    found = {**level.metrics, "confidence": level.confidence.auroc, "overconfidence": overconfidence}
     if not level.ood:
-        values["ood"] = level.metrics["ue"]
-    return {**values, **{f"ood {name}": one.auroc for name, one in level.ood.items()}}
+        found["ood"] = level.metrics["ue"]
+    for name, one in level.ood.items():
+        found[f"ood {name}"] = one.auroc
+        if detection is not None:
+            found[f"detection {name}"] = level.by_measure[detection].ood[name].auroc
+    return found
+
+
+def _heading(key: str, scores: Mapping[str, str]) -> tuple[str, str]:
+    if key in NAMES:
+        return NAMES[key]
+    kind, _, ood_set = key.partition(" ")
+    by = f"by {scores[kind]}" if kind in scores else ""
+    meaning = (
+        "how well the score separates items known to be in distribution from items known to be out of distribution"
+        f"{', OOD in the paper' if kind == 'ood' else ', the score that calibration uses'}; higher is better"
+    )
+    return f"OOD detection (AUROC)\u00a0% ↑ {' '.join(filter(None, (ood_set, by)))}".rstrip(), meaning
 
 
 def _cell(table: MetricsTable, key: str, metric: Metric, interval: Interval | None) -> Cell:
@@ -98,7 +165,17 @@ def _cell(table: MetricsTable, key: str, metric: Metric, interval: Interval | No
         return Cell(_number(key, metric.value))
     if interval.low is None or interval.high is None:
         return Cell(_number(key, metric.value), "no interval", footnote(table, interval.reason))
-    return Cell(_number(key, metric.value), f"{_number(key, interval.low)} – {_number(key, interval.high)}")
+    return Cell(_number(key, metric.value), f"{_number(key, interval.low)} to {_number(key, interval.high)}")
+
+
+def _difference(table: MetricsTable, key: str, found: tuple[float, Interval] | None) -> Cell:
+    if found is None:
+        return Cell("—", "", footnote(table, "not both methods have this metric"))
+    value, interval = found
+    if interval.low is None or interval.high is None:
+        return Cell(_number(key, value, "+"), "no interval", footnote(table, interval.reason))
+    ends = f"{_number(key, interval.low, '+')} to {_number(key, interval.high, '+')}"
+    return Cell(_number(key, value, "+"), ends, apart=interval.excludes_zero)
 
 
 def _mean(table: MetricsTable, key: str, metrics: Sequence[Metric]) -> Cell:
@@ -109,8 +186,9 @@ def _mean(table: MetricsTable, key: str, metrics: Sequence[Metric]) -> Cell:
     return Cell(_number(key, mean.value), f"± {_number(key, spread)}")
 
 
-def _number(key: str, value: float) -> str:
-    return f"{value:.3f}" if key in AS_NUMBER else f"{100 * value:.1f}"
+def _number(key: str, value: float, sign: str = "") -> str:
+    text = f"{value:{sign}.3f}" if key in AS_NUMBER else f"{100 * value:{sign}.1f}"
+    return text.replace("-", "−")
 
 
 def footnote(table: MetricsTable, reason: str) -> int:

@@ -1,4 +1,4 @@
-"""What a reader of a report should know before reading: what is missing, and what follows from that."""
+"""Notes of a report: what is missing, and what follows from that."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ def notes_on_content(runs: Sequence[tuple[str, Predictions]]) -> list[str]:
     notes = []
     if not any(one.bags.labels.known.any() for _, one in runs):
         notes.append(
-            "No bag has a label, so nothing can be said about errors: metrics of the class, the reliability "
-            "diagram and the error in the risk–coverage figure are missing. To see them, give the labels to "
-            "'miue predict' with --labels TABLE, or fill the column 'label' of the bag table."
+            "No bag has a label, so nothing can be said about errors: class metrics, the reliability diagram and "
+            "the risk–coverage curve are missing. To see them, pass the labels to 'miue predict' with --labels "
+            "TABLE, or fill the column 'label' of the bag table."
         )
     notes += _notes_on_flags(OodFlags.concatenate([one.bags.is_ood for _, one in runs]))
     for title, predictions in runs:
@@ -35,9 +35,8 @@ def _notes_on_flags(flags: OodFlags) -> list[str]:
     missing = "so how well it is detected is missing"
     if not flags.known.any():
         return [
-            "Of no bag it is known whether it is out of distribution (column 'is_ood': true, false, or empty "
-            f"where unknown), {missing}. The decision 'out of distribution' is that of a calibration, not what "
-            "is known."
+            "It is not known of any bag whether it is out of distribution (column 'is_ood': true, false, or empty "
+            f"where unknown), {missing}. The decision 'out of distribution' is that of a calibration."
         ]
     if not flags.out_of_distribution.any():
         return [f"No bag is known to be out of distribution (column 'is_ood'), {missing}."]

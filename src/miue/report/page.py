@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).with_name("page")
-SCRIPTS = ("data.js", "figures.js", "coverage.js", "bags.js", "bag.js", "start.js")
+SCRIPTS = ("data.js", "choices.js", "figures.js", "coverage.js", "bags.js", "bag.js", "start.js")
 
 
 def render_page(page: Mapping[str, Any], data: Mapping[str, Any]) -> bytes:

@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
+from miue.common.parts import DISTANCES
 from miue.distributions.measures import MEASURES
-from miue.evaluation.evaluate import default_measures
+from miue.evaluation.evaluate import default_measures, detection_score
 from miue.evaluation.evaluation import LevelEvaluation
-from miue.evaluation.metrics import ECE_BINS, NO_LABEL, confidence_bins
+from miue.evaluation.metrics import NO_LABEL
 from miue.predictions.table import PredictionTable
 
 HISTOGRAM_BINS = 40
+ITEMS_OF_A_POINT = 30  # of the reliability diagram, as far as that gives 5 to 10 points
 CURVE_POINTS = 200
 
 
@@ -30,18 +32,28 @@ def described_measures(tables: list[PredictionTable]) -> dict[str, dict[str, str
     for table in tables:
         for name in table.uncertainties():
             measure = MEASURES.get(name)
-            found[name] = {
-                "kind": f"{measure.kind} uncertainty" if measure else "score",
-                "text": measure.describes if measure else "a score given with the predictions",
-            }
+            if measure:
+                found[name] = {"kind": f"{measure.kind} uncertainty", "text": measure.describes}
+            elif is_distance(name):
+                found[name] = {"kind": "distance", "text": "how far from the training instances"}
+            else:
+                found[name] = {"kind": "score", "text": "a score that came with the predictions"}
     return found
+
+
+def is_distance(name: str) -> bool:
+    """Return whether a score of bags or instances is a distance to the training instances.
+
+    >>> is_distance("knn_mean"), is_distance("vacuity")
+    (True, False)
+    """
+    return name.removesuffix("_mean").removesuffix("_high") in DISTANCES
 
 
 def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
     """Return what the figures show of one level: default measures, reliability, distributions, risk–coverage."""
-    confidence, ood = default_measures(table)
     return {
-        "defaults": {"confidence": confidence, "ood": ood},
+        "defaults": {"confidence": default_measures(table)[0], "ood": detection_score(table)},
         "reliability": _reliability(table),
         "distributions": _distributions(table, evaluation),
         "coverage": _risk_coverage(table),
@@ -49,28 +61,39 @@ def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[s
 
 
 def _reliability(table: PredictionTable) -> dict[str, Any]:
-    """Return mean confidence, accuracy and count of each bin that holds items, as the calibration error has it."""
+    """Return mean confidence, accuracy with its 95 % interval, and count of groups of about the same size.
+
+    Groups are of neighboring confidence, 5 to 10 by the number of items; equal confidences are never split.
+
+    Reference: Nguyen & O'Connor 2015 (equal mass); Wilson 1927 (interval).
+    """
+    from scipy.stats import binomtest
+
     inside = table.judged
     if not inside.any():
         return {"reason": NO_LABEL}
     probabilities, labels = table.probabilities[inside], table.labels.values[inside]
     confidence, correct = probabilities.max(1), probabilities.argmax(1) == labels
-    bin_of = confidence_bins(confidence)
-    count = np.bincount(bin_of, minlength=ECE_BINS)
+    groups = int(np.clip(len(labels) // ITEMS_OF_A_POINT, 5, 10))
+    ends = np.unique(np.quantile(confidence, np.arange(1, groups) / groups, method="lower"))
+    group_of = np.searchsorted(ends, confidence, side="left")
+    count = np.bincount(group_of)
     used = np.flatnonzero(count)
-    mean = np.bincount(bin_of, confidence, minlength=ECE_BINS)[used] / count[used]
-    accuracy = np.bincount(bin_of, correct, minlength=ECE_BINS)[used] / count[used]
-    centre = (used + 0.5) / ECE_BINS
+    right, size = np.bincount(group_of, correct)[used].astype(int), count[used]
+    wilson = [
+        binomtest(k, n).proportion_ci(0.95, "wilson") for k, n in zip(right.tolist(), size.tolist(), strict=True)
+    ]
     return {
-        "centre": _short(centre),
-        "confidence": _short(mean),
-        "accuracy": _short(accuracy),
-        "count": count[used].tolist(),
+        "confidence": _short(np.bincount(group_of, confidence)[used] / size),
+        "accuracy": _short(right / size),
+        "low": _short([one.low for one in wilson]),
+        "high": _short([one.high for one in wilson]),
+        "count": size.tolist(),
     }
 
 
 def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
-    """Return, by measure, the histogram of every set of items, and how well the measure detects the set.
+    """Return, by measure, histogram, median and quartiles of every set of items, and how well it is detected.
 
     The sets are the items known to be in distribution, those of which it is unknown, and each set of those known
     to be out of distribution.
@@ -89,8 +112,8 @@ def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[
         low, high = float(values.min()), float(values.max())
         edges = np.linspace(low, high if high > low else low + 1e-9, HISTOGRAM_BINS + 1)
         groups = []
-        foreign = [(name, ("out", table.is_ood.out_of_distribution & (table.ood_sets == name))) for name in names]
-        for name, (kind, chosen) in [*sets.items(), *foreign]:
+        outside = [(name, ("out", table.is_ood.out_of_distribution & (table.ood_sets == name))) for name in names]
+        for name, (kind, chosen) in [*sets.items(), *outside]:
             share = np.histogram(values[chosen], edges)[0] / chosen.sum()
             separation = evaluation.by_measure[measure].ood.get(name) if kind == "out" else None
             groups.append(
@@ -99,7 +122,7 @@ def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[
                     "kind": kind,
                     "count": int(chosen.sum()),
                     "share": _short(share),
-                    "median": float(np.median(values[chosen])),
+                    "quartiles": _short(np.quantile(values[chosen], [0.25, 0.5, 0.75])),
                     "auroc": separation and separation.auroc.value,
                     "reason": separation.auroc.reason if separation else "",
                 }
@@ -109,10 +132,14 @@ def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[
 
 
 def _risk_coverage(table: PredictionTable) -> dict[str, Any]:
-    """Return, by measure, (count kept, errors among them, threshold) as more and more items are kept.
+    """Return, by measure, (accepted, errors among them, exact 95 % interval of their rate) at growing coverage.
 
-    Items of the same uncertainty are kept together.
+    Items of the same uncertainty are accepted together.
+
+    Reference: Clopper & Pearson 1934.
     """
+    from scipy.stats import beta
+
     inside = table.judged
     if not inside.any():
         return {"reason": NO_LABEL}
@@ -124,15 +151,18 @@ def _risk_coverage(table: PredictionTable) -> dict[str, Any]:
         ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
         targets = np.linspace(0, len(values) - 1, CURVE_POINTS)
         ends = ends[np.unique(np.searchsorted(ends, targets))]
-        errors = wrong[order].cumsum()[ends]
+        errors, kept = wrong[order].cumsum()[ends], ends + 1
+        low = np.where(errors > 0, beta.ppf(0.025, np.maximum(errors, 1), kept - errors + 1), 0)
+        high = np.where(errors < kept, beta.ppf(0.975, errors + 1, np.maximum(kept - errors, 1)), 1)
         found[measure] = {
-            "kept": (ends + 1).tolist(),
+            "kept": kept.tolist(),
             "errors": errors.tolist(),
-            "threshold": _short(values[ends]),
+            "low": _short(low, 5),
+            "high": _short(high, 5),
         }
     return found
 
 
-def _short(values: Any) -> list[float]:
-    """Return numbers with six digits, which is what a screen can show."""
-    return [float(f"{value:.6g}") for value in np.asarray(values, np.float64).tolist()]
+def _short(values: Any, digits: int = 6) -> list[float]:
+    """Return numbers with as many digits as a screen can show."""
+    return [float(f"{value:.{digits}g}") for value in np.asarray(values, np.float64).tolist()]

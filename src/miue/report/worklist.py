@@ -87,17 +87,21 @@ class Worklist:
     def warning(self) -> str:
         """What is to be said of a list on which too many slides are first; empty where few are."""
         first, count = sum(row["look"] == "first" for row in self.rows), len(self.rows)
-        if first <= TOO_MANY * count:
+        share = f"{first:,} of {count:,} slides ({first / count:.0%})"
+        return f"{share} are first, so that the list hardly orders the work: {self.advice}" if self.advice else ""
+
+    @property
+    def advice(self) -> str:
+        """Why too many slides may be first, and what to do; empty where few are."""
+        if sum(row["look"] == "first" for row in self.rows) <= TOO_MANY * len(self.rows):
             return ""
         calibrated = FLAGGED in self.judged or REFERRED in self.judged
-        advice = (
-            "the new slides may not be like the calibration bags, or the calibration keeps few of any"
-            if calibrated
-            else "these slides may not be like the validation bags, or the limits do not suit them; "
+        if calibrated:
+            return "the new slides may not be like the calibration bags, or the calibration keeps few of any"
+        return (
+            "these slides may not be like the validation bags, or the limits do not suit them; "
             "miue calibrate sets limits with a stated guarantee"
         )
-        share = f"{first:,} of {count:,} slides ({first / count:.0%})"
-        return f"{share} are first, so that the list hardly orders the work: {advice}"
 
 
 def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist:

@@ -119,7 +119,7 @@ def write_overlays(
 def write_heatmaps(
     predictions: Predictions, out: Path, how: Export, *, class_name: str | None = None, slides: Path | None = None
 ) -> Written:
-    """Draw one PNG per slide: probability, data uncertainty and model uncertainty side by side.
+    """Draw one PNG per slide: probability, aleatoric and epistemic uncertainty, and distance side by side.
 
     Args:
         predictions: with instances that have coords.
@@ -145,7 +145,7 @@ def write_heatmaps(
         drawn = None if slides is None else _of_slide(slides, patches.slide, skipped, picture)
         if slides is not None and drawn is None:
             return None
-        layers = layers_of(predictions.instances.distribution, names[number])
+        layers = layers_of(predictions.instances, names[number])
         save_heatmap(heatmap_figure(patches, layers, number, drawn), path)
         return len(patches)
 

@@ -1,11 +1,10 @@
-"""Heatmaps: probability, data uncertainty and model uncertainty side by side, as raw values on fixed ranges.
+"""Heatmaps: probability, aleatoric and epistemic uncertainty and distance side by side, on fixed ranges.
 
-No value is ranked or stretched: the same colour means the same number in every slide's picture.
+No value is ranked or stretched: the same color means the same number in every slide's picture, and in a report.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,13 @@ import numpy as np
 from jaxtyping import Float64, UInt8
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from torch import digamma, tensor
 
 from miue.common.files import atomic_file
-from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
+from miue.distributions import Categorical
+from miue.distributions.measures import MEASURES
 from miue.pathology.export.patches import Patches
+from miue.pathology.export.ranges import highest_value
+from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 LONGEST = 1600  # pixels of the longer side of a panel's canvas
 INK = "#333333"
@@ -59,24 +60,36 @@ class Slide:
     microns_per_pixel: float | None = None
 
 
-def layers_of(distribution: PredictiveDistribution, class_name: str) -> list[Layer]:
-    """Return the panels that ``distribution`` has something to say in.
+def layers_of(table: PredictionTable, class_name: str) -> list[Layer]:
+    """Return the panels of a table of instances.
 
-    The probability ends at 1, entropies at log C. The mutual information of a Dirichlet without evidence
-    (all alpha 1) is log C − ψ(C + 1) + ψ(2), where its range ends; that of draws can reach log C. A single
-    softmax has no model uncertainty: its one entropy is all there is.
+    A single softmax has no epistemic uncertainty: its one entropy is all there is. Every distance of the table has
+    a panel; it shows what the probabilities cannot, that a patch is unlike the training patches.
+
+    Args:
+        table: of all slides, so that the range of a distance is the same in each.
+        class_name: of the class whose probability is shown.
     """
-    classes = distribution.num_classes
-    full = math.log(classes)
+    entropies = {
+        "expected_entropy": "Aleatoric uncertainty (expected entropy)",
+        "mutual_information": "Epistemic uncertainty (mutual information)",
+    }
+    if isinstance(table.distribution, Categorical):
+        entropies = {"entropy": "Total uncertainty (entropy)"}
     layers = [Layer("probability", f"Probability of {class_name}", "probability", 1.0, "cividis")]
-    if isinstance(distribution, Categorical):
-        return [*layers, Layer("entropy", "Total uncertainty (entropy)", "nats", full, "YlOrRd")]
-    flat = full - float(digamma(tensor(classes + 1.0)) - digamma(tensor(2.0)))
-    of_model = flat if isinstance(distribution, Dirichlet) else full
-    return [
-        *layers,
-        Layer("expected_entropy", "Data uncertainty (expected entropy)", "nats", full, "YlOrRd"),
-        Layer("mutual_information", "Model uncertainty (mutual information)", "nats", of_model, "YlOrRd"),
+    layers += [
+        Layer(name, title, "nats", highest_value(table, name), "YlOrRd") for name, title in entropies.items()
+    ]
+    distances = [name for name in table.scores if name not in MEASURES]
+    return layers + [
+        Layer(
+            f"{SCORE_PREFIX}{name}",
+            f"Distance to training patches ({name})",
+            "distance",
+            highest_value(table, name),
+            "YlOrRd",
+        )
+        for name in distances
     ]
 
 

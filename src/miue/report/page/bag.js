@@ -3,20 +3,54 @@ const IN_TABLE = 100; // instances listed as numbers
 
 function openBag(bag) {
   table.open = bag;
+  const hash = "#bag=" + encodeURIComponent(data.bags.id[bag]);
+  if (location.hash !== hash) history.pushState(null, "", hash);
   drawBags();
   const panel = byId("bag");
   panel.hidden = false;
   panel.replaceChildren(bagHead(bag), bagPredictions(bag), ...bagInstances(bag));
   drawInstances();
   panel.focus({ preventScroll: true });
-  panel.scrollIntoView({ block: "start" });
+  panel.scrollIntoView({ block: "start", behavior: "instant" });
 }
 
-function closeBag() {
+function closeBag() { // the focus returns to the row of the bag
+  const bag = table.open;
   table.open = -1;
   byId("bag").hidden = true;
+  if (location.hash.startsWith("#bag=")) history.pushState(null, "", "#bags");
+  const place = matchingBags().indexOf(bag);
+  if (place >= 0) table.page = Math.floor(place / ROWS);
   drawBags();
-  byId("bags-search").focus();
+  (byId("bags-table").querySelector(`[data-bag="${bag}"]`) ?? byId("bags-search")).focus();
+}
+
+function openLinked() { // the bag that the address names
+  if (!location.hash.startsWith("#bag=")) {
+    if (table.open >= 0 && location.hash !== "") closeBag();
+    return;
+  }
+  const name = linkedName();
+  const bag = data.bags.id.indexOf(name);
+  if (bag >= 0 && bag !== table.open) openBag(bag);
+  else if (bag < 0) byId("bags-count").textContent = `No bag is named “${name}”.`;
+  if (bag < 0) byId("bags").scrollIntoView();
+}
+
+function linkedName() {
+  const text = location.hash.slice("#bag=".length);
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text; // not an escaped name
+  }
+}
+
+function startBag() {
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && table.open >= 0) closeBag();
+  });
+  window.addEventListener("hashchange", openLinked);
 }
 
 function bagHead(bag) {
@@ -29,16 +63,17 @@ function bagHead(bag) {
 
 function bagPredictions(bag) {
   const names = measuresOf("bags");
-  const head = ["predictions", "predicted", ...data.classes.map((name) => `P(${name})`), ...names.map(named)];
-  const rows = data.runs.map((run, number) => {
-    const values = [...probabilitiesOf(number, bag), ...names.map((name) => measureOf(number, name)?.[bag] ?? NaN)];
-    return element("tr", {}, element("th", { scope: "row", class: "text whole" }, run.title), element("td", {}, className(predictedBy(number, bag))),
-      ...values.map((value) => element("td", {}, decimal(value))));
-  });
+  const row = (text, cells) => element("tr", {}, element("th", { scope: "row", class: "text" }, text), ...cells.map((cell) => element("td", {}, cell)));
+  const every = data.runs.map((_, number) => number);
+  const rows = [
+    row("predicted", every.map((run) => className(predictedBy(run, bag)))),
+    ...data.classes.map((name, place) => row(`P(${name})`, every.map((run) => decimal(probabilitiesOf(run, bag)[place])))),
+    ...names.map((name) => row(named(name), every.map((run) => decimal(measureOf(run, name)?.[bag] ?? NaN)))),
+  ];
   const lacking = data.runs.some((run, number) => names.some((name) => !Number.isFinite(measureOf(number, name)?.[bag] ?? NaN)));
   const why = lacking ? element("p", { class: "quiet below" }, "—: these predictions lack this bag, or are of a kind that has no such measure (a point estimate has no evidence).") : null;
   const numbers = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Predictions of this bag" },
-    element("table", {}, element("thead", {}, element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)))), element("tbody", {}, ...rows)));
+    element("table", { class: "measures" }, element("thead", {}, element("tr", {}, ...["", ...data.runs.map((run) => run.title)].map((text) => element("th", { scope: "col", class: "whole" }, text)))), element("tbody", {}, ...rows)));
   return element("div", {}, numbers, why, ...bagDecisions(bag));
 }
 
@@ -47,7 +82,7 @@ function bagDecisions(bag) {
     const decision = decided(number, bag, "decision");
     if (!decision) return null;
     const classes = decided(number, bag, "set").split(" ").filter(Boolean).map((place) => data.classes[Number(place)] ?? place);
-    const held = data.predictions[number].decisions.set ? ` Label set: ${classes.length ? classes.join(", ") : "empty"}.` : "";
+    const held = data.predictions[number].decisions.set ? ` Prediction set: ${classes.length ? classes.join(", ") : "empty"}.` : "";
     const who = data.runs.length > 1 ? `${run.title}: ` : "";
     return element("p", { class: "decision" }, `${who}decision `, element("strong", {}, decision), `, as ${decided(number, bag, "reason") || "no reason is given"}.${held}`);
   }).filter((one) => one !== null);
@@ -71,15 +106,15 @@ function bagInstances(bag) {
   }
   const runs = data.runs.map((run, number) => [number, run.title]).filter(([number]) => data.instances.runs[number]);
   const choice = element("select", { id: "bag-run", onchange: drawInstances }, ...runs.map(([number, title]) => element("option", { value: number }, title)));
-  const chosen = byId("bags-run").value;
+  const chosen = String(chosenRun());
   if (runs.some(([number]) => String(number) === chosen)) choice.value = chosen;
   const controls = element("div", { class: "controls" }, element("label", {}, "Predictions ", choice));
   const map = onSlide(from, to);
   if (map) {
-    const shown = [["uncertainty", "uncertainty"], ["probability", probabilityName(bag)]].map(([value, text]) => element("option", { value }, text));
-    controls.append(element("label", {}, "Colour ", element("select", { id: "bag-colour", onchange: drawInstances }, ...shown)));
+    const shown = [["uncertainty", named(data.instances.measures[runs[0][0]])], ["probability", probabilityName(bag)]].map(([value, text]) => element("option", { value }, text));
+    controls.append(element("label", {}, "Color ", element("select", { id: "bag-colour", onchange: drawInstances }, ...shown)));
   }
-  const plot = element("div", { class: map ? "plot map" : "plot", id: "bag-plot", role: "img", "aria-labelledby": "bag-caption" });
+  const plot = element("div", { class: map ? "plot map" : "plot", id: "bag-plot", role: "group", "aria-labelledby": "bag-caption" });
   parts.push(controls, element("figure", {}, plot, element("figcaption", { id: "bag-caption" })), ...bagPictures(bag));
   parts.push(element("details", {}, element("summary", {}, "Instances as numbers"), element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Instances as numbers" }, element("table", { id: "bag-instances" }))));
   return parts;
@@ -94,7 +129,7 @@ function classInQuestion(bag, run) {
 }
 
 function probabilityName(bag) {
-  const run = Number(byId("bag-run")?.value ?? byId("bags-run").value);
+  const run = Number(byId("bag-run")?.value ?? chosenRun());
   return `probability of ${data.classes[classInQuestion(bag, run)]}`;
 }
 
@@ -107,7 +142,7 @@ function drawInstances() {
   const shown = {
     position: part(data.instances.position),
     label: part(data.instances.label),
-    foreign: part(data.instances.foreign),
+    isOod: part(data.instances.isOod),
     probability: part(data.instances.runs[run].probability),
     uncertainty: part(data.instances.runs[run].uncertainty),
   };
@@ -118,20 +153,20 @@ function drawInstances() {
 }
 
 function instanceKind(shown, place) {
-  if (shown.foreign[place]) return "out of distribution";
+  if (shown.isOod[place]) return "out of distribution";
   return shown.label[place] < 0 ? "label unknown" : data.classes[shown.label[place]];
 }
 
 function instanceColour(shown, place) {
-  if (shown.foreign[place]) return colour("foreign-1");
-  return shown.label[place] > 0 ? colour(shown.label[place] === 1 ? "inside" : "foreign-" + (1 + (shown.label[place] % 5))) : colour("bar");
+  if (shown.isOod[place]) return colour("ood-1");
+  return colour(shown.label[place] > 0 ? "in" : shown.label[place] === 0 ? "class-0" : "unknown");
 }
 
 function drawBars(shown, names) {
   const x = shown.position.map((position) => position + 1);
   const hover = shown.position.map((position, place) =>
     `instance ${position + 1}<br>${plain(names.probability)}: ${decimal(shown.probability[place])}<br>${plain(names.uncertainty)}: ${decimal(shown.uncertainty[place])}<br>${plain(instanceKind(shown, place))}`);
-  const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { color: x.map((_, place) => instanceColour(shown, place)) }, showlegend: false };
+  const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { color: x.map((_, place) => instanceColour(shown, place)), pattern: { shape: x.map((_, place) => (instanceKind(shown, place) === "label unknown" ? "/" : "")), solidity: 0.45 } }, showlegend: false };
   drawPlot("bag-plot", [{ ...bars, y: shown.probability }, { ...bars, y: shown.uncertainty, yaxis: "y2" }], {
     xaxis: axis("instance", { anchor: "y2", nticks: Math.min(24, x.length), tickformat: "d" }),
     yaxis: axis(plain(names.probability), { domain: [0.56, 1], range: [0, 1] }),
@@ -139,7 +174,7 @@ function drawBars(shown, names) {
     bargap: 0.25,
   });
   const kinds = [...new Set(shown.position.map((_, place) => instanceKind(shown, place)))].join(", ");
-  byId("bag-caption").textContent = `Above, how probable each instance is by itself; below, how uncertain the model is of it. An instance that is high above and low below is what the model points at. Here: ${kinds}. ${classCount === 2 ? `Grey bars are ${data.classes[0]} or of unknown label, blue ones ${data.classes[1]}, red ones out of distribution.` : "Bars are coloured by their label, grey where it is unknown or the first class."}`;
+  byId("bag-caption").textContent = `Above, how probable each instance is by itself; below, how uncertain the model is of it. An instance that is high above and low below is what the model points at. Here: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, hatched ones of unknown label, orange ones out of distribution.`;
 }
 
 function drawMap(shown, x, y, names) {
@@ -148,20 +183,21 @@ function drawMap(shown, x, y, names) {
   const nearest = Math.min(gridStep(x), gridStep(y));
   const step = Number.isFinite(nearest) ? nearest : 1; // a bag of one instance has no grid
   const wide = Math.round((Math.max(...x) - Math.min(...x)) / step) + 1, high = Math.round((Math.max(...y) - Math.min(...y)) / step) + 1;
-  const scale = { colorscale: "Viridis", colorbar: { title: { text: plain(names[by]), side: "right" }, thickness: 14 } };
-  if (by === "probability") Object.assign(scale, { zmin: 0, zmax: 1, cmin: 0, cmax: 1 });
+  const end = by === "probability" ? 1 : data.instances.highest[Number(byId("bag-run").value)]; // as exported heatmaps have it
+  const look = by === "probability" ? { colorscale: "Cividis" } : { colorscale: "YlOrRd", reversescale: true };
+  const scale = { ...look, zmin: 0, zmax: end, cmin: 0, cmax: end, colorbar: { title: { text: plain(names[by]), side: "right" }, thickness: 14 } };
   const square = { xaxis: axis("x, level-0 pixels", { constrain: "domain" }), yaxis: axis("y", { autorange: "reversed", scaleanchor: "x", constrain: "domain" }) };
   if (wide * high <= 250000) {
     const left = Math.min(...x), top = Math.min(...y);
     const z = Array.from({ length: high }, () => new Array(wide).fill(null));
     values.forEach((value, place) => { z[Math.round((y[place] - top) / step)][Math.round((x[place] - left) / step)] = value; });
-    const { zmin, zmax, colorscale, colorbar } = scale;
-    drawPlot("bag-plot", [{ type: "heatmap", z, x0: left + step / 2, dx: step, y0: top + step / 2, dy: step, zmin, zmax, colorscale, colorbar, hoverongaps: false, hovertemplate: "centre x %{x}, y %{y}: %{z:.3f}<extra></extra>" }], square);
+    const { zmin, zmax, colorscale, reversescale, colorbar } = scale;
+    drawPlot("bag-plot", [{ type: "heatmap", z, x0: left + step / 2, dx: step, y0: top + step / 2, dy: step, zmin, zmax, colorscale, reversescale, colorbar, hoverongaps: false, hovertemplate: "centre x %{x}, y %{y}: %{z:.3f}<extra></extra>" }], square);
   } else {
-    const { cmin, cmax, colorscale, colorbar } = scale;
-    drawPlot("bag-plot", [{ mode: "markers", x, y, marker: { color: values, size: 5, symbol: "square", cmin, cmax, colorscale, colorbar }, hovertemplate: "x %{x}, y %{y}: %{marker.color:.3f}<extra></extra>" }], square);
+    const { cmin, cmax, colorscale, reversescale, colorbar } = scale;
+    drawPlot("bag-plot", [{ mode: "markers", x, y, marker: { color: values, size: 5, symbol: "square", cmin, cmax, colorscale, reversescale, colorbar }, hovertemplate: "x %{x}, y %{y}: %{marker.color:.3f}<extra></extra>" }], square);
   }
-  byId("bag-caption").textContent = `Each square is an instance where it lies in its slide; yellow is a high ${names[by]}, violet a low one, on the scale at the right. Empty places hold no instance that is listed here. Values are as predicted, not ranked or smoothed.`;
+  byId("bag-caption").textContent = `Each square is an instance at its position in the slide; the scale of ${names[by]} is the same for every bag and in exported heatmaps. Where it is empty, no instance is listed here. Values are as predicted, not ranked or smoothed.`;
 }
 
 function gridStep(values) { // the smallest distance between two different coordinates, Infinity where all are one
@@ -186,8 +222,8 @@ function bagPictures(bag) {
     });
     const at = from + all.indexOf(position);
     const { probability, uncertainty } = data.instances.runs[run];
-    const shown = { label: [unpacked(data.instances.label)[at]], foreign: [unpacked(data.instances.foreign)[at]] };
-    const tone = shown.foreign[0] ? "foreign" : shown.label[0] > 0 ? "positive" : null;
+    const shown = { label: [unpacked(data.instances.label)[at]], isOod: [unpacked(data.instances.isOod)[at]] };
+    const tone = shown.isOod[0] ? "ood" : shown.label[0] > 0 ? "positive" : null;
     return element("li", {}, picture, `${position + 1}: p ${decimal(unpacked(probability)[at])}`, element("br"), `u ${decimal(unpacked(uncertainty)[at])}`, element("br"), element("span", { class: tone }, instanceKind(shown, 0)));
   });
   const more = all.length - items.length;

@@ -4,28 +4,30 @@ const table = { sort: "uncertainty", falling: true, page: 0, open: -1 };
 
 const COLUMNS = [
   { key: "id", text: "bag", words: true, of: (bag) => data.bags.id[bag] },
-  { key: "size", text: "instances", of: (bag) => (bagSizes ? bagSizes[bag] : NaN) },
-  { key: "label", text: "label", words: true, of: (bag) => (labels[bag] < 0 ? "— unknown" : data.classes[labels[bag]]) },
+  ...(anyDecisions ? [{ key: "decision", text: "decision", words: true, of: (bag, run) => decided(run, bag, "decision") || "— none" }] : []),
   { key: "predicted", text: "predicted", words: true, of: (bag, run) => className(predictedBy(run, bag)) },
   { key: "probability", text: "probability", of: (bag, run) => Math.max(...probabilitiesOf(run, bag)) },
   { key: "uncertainty", text: "uncertainty", of: (bag, run) => chosenMeasure(run)?.[bag] ?? NaN },
-  ...(anyDecisions ? [{ key: "decision", text: "decision", words: true, of: (bag, run) => decided(run, bag, "decision") || "— none" }] : []),
+  { key: "reason", text: "reason", words: true, long: true, of: (bag, run) => decided(run, bag, "reason") || reasonFor(run, bag) },
+  ...(labels.some((label) => label >= 0) ? [{ key: "label", text: "label", words: true, of: (bag) => (labels[bag] < 0 ? "— unknown" : data.classes[labels[bag]]) }] : []),
+  ...(anyStated || anyDecisions || anyLabelled ? [{ key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) }] : []),
   ...(anyStated ? [{ key: "set", text: "known set", words: true, of: (bag) => knownSet(bag) }] : []),
-  { key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) },
+  ...(data.instances ? [{ key: "size", text: "instances", of: (bag) => bagSizes[bag] }] : []),
 ];
 const FILTERS = {
   all: ["all bags", () => true],
-  wrong: ["predicted wrongly", (bag, run) => judged(bag, run) === "wrong"],
-  right: ["predicted rightly", (bag, run) => judged(bag, run) === "right"],
+  cases: ["to look at first", (bag, run) => reasonFor(run, bag) !== ""],
+  incorrect: ["incorrect", (bag, run) => judged(bag, run) === "incorrect"],
+  correct: ["correct", (bag, run) => judged(bag, run) === "correct"],
   inside: ["known in distribution", (bag) => stated[bag] && setName(bag) === ""],
-  foreign: ["known out of distribution", (bag) => setName(bag) !== ""],
+  outside: ["known out of distribution", (bag) => setName(bag) !== ""],
   unflagged: ["not known to be in or out", (bag) => !stated[bag]],
   unlabelled: ["without a label", (bag) => labels[bag] < 0],
   lacking: ["lacked by some predictions", (bag) => !shared[bag]],
   sent: ["decided: refer", (bag, run) => decided(run, bag, "decision") === "refer"],
   flagged: ["decided: out of distribution", (bag, run) => decided(run, bag, "decision") === "out of distribution"],
   given: ["decided: a class", (bag, run) => !["", "refer", "out of distribution"].includes(decided(run, bag, "decision"))],
-  referred: ["referred by the slider above", (bag) => referredNow.has(bag)],
+  referred: ["deferred at the slider's coverage", (bag) => referredNow.has(bag)],
 };
 const bagSizes = data.instances ? unpacked(data.instances.total) : null;
 let referredNow = new Set();
@@ -37,26 +39,30 @@ function className(number) {
 function judged(bag, run) { // whether the predicted class is the label; "" where that cannot be judged
   const predicted = predictedBy(run, bag);
   if (predicted < 0 || !isLabelledInside(bag)) return "";
-  return predicted === labels[bag] ? "right" : "wrong";
+  return predicted === labels[bag] ? "correct" : "incorrect";
 }
 
-function outcome(bag, run) { // of the decision, where there is one; nothing is right unless the truth is known
+function outcome(bag, run) { // of the decision, where there is one; nothing is correct unless the label is known
   if (predictedBy(run, bag) < 0) return "— not predicted";
   const decision = decided(run, bag, "decision"), isOut = setName(bag) !== "";
   if (decision === "out of distribution") return isOut ? "detected" : stated[bag] ? "false alarm" : "— unknown";
-  if (decision === "refer") return judged(bag, run) ? `referred, class ${judged(bag, run)}` : "referred";
-  if (isOut) return decision ? "missed" : "— out of distribution";
+  if (decision === "refer") return judged(bag, run) ? `deferred, class ${judged(bag, run)}` : "deferred";
+  if (isOut) return decision ? "missed" : "— OOD";
   return judged(bag, run) || "— no label";
 }
 
-const TONES = { right: "right", detected: "right", wrong: "wrong", missed: "wrong", "false alarm": "wrong" };
+const TONES = { correct: "right", detected: "right", incorrect: "wrong", missed: "wrong", "false alarm": "wrong" };
+
+function shownFor() { // what the column of the uncertainty is for
+  return byId("bags-filter").value === "referred" ? "confidence" : "ood";
+}
 
 function chosenMeasure(run) {
-  return measureOf(run, byId("bags-measure").value);
+  return measureOf(run, measureFor("bags", run, shownFor()));
 }
 
 function matchingBags() {
-  const run = Number(byId("bags-run").value);
+  const run = chosenRun();
   const wanted = byId("bags-search").value.trim().toLowerCase();
   const passes = FILTERS[byId("bags-filter").value][1];
   const words = COLUMNS.filter((column) => column.words);
@@ -76,7 +82,7 @@ function matchingBags() {
 }
 
 function drawBags() {
-  const run = Number(byId("bags-run").value);
+  const run = chosenRun();
   const bags = matchingBags();
   const pages = Math.max(1, Math.ceil(bags.length / ROWS));
   table.page = Math.min(table.page, pages - 1);
@@ -88,9 +94,13 @@ function drawBags() {
   byId("bags-next").disabled = table.page === pages - 1;
 }
 
+function headText(column) {
+  return column.key === "uncertainty" ? named(measureFor("bags", chosenRun(), shownFor())) : column.text;
+}
+
 function headCell(column) {
   const sorted = table.sort === column.key;
-  const text = column.key === "uncertainty" ? named(byId("bags-measure").value) : column.text;
+  const text = headText(column);
   const sort = element("button", { type: "button", "data-key": column.key, onclick: () => sortBy(column) }, text, sorted ? (table.falling ? " ▼" : " ▲") : "");
   return element("th", { scope: "col", class: column.words ? "text" : null, "aria-sort": sorted ? (table.falling ? "descending" : "ascending") : "none" }, sort);
 }
@@ -107,26 +117,23 @@ function bagRow(bag, run) {
   const cells = COLUMNS.map((column) => {
     const value = column.of(bag, run);
     if (column.key === "id") {
-      const open = element("button", { type: "button", class: "link", title: value, onclick: () => openBag(bag) }, value);
+      const open = element("button", { type: "button", class: "link", title: value, "data-bag": bag, onclick: () => openBag(bag) }, value);
       return element("th", { scope: "row", class: "text" }, open);
     }
     const text = column.words ? value : column.key === "size" ? (Number.isNaN(value) ? "—" : count(value)) : decimal(value);
     const tone = column.key === "outcome" && value in TONES ? " " + TONES[value] : "";
-    return element("td", { class: column.words ? "text" + tone : null, title: column.words ? value : null }, text);
+    return element("td", { class: column.words ? (column.long ? "text long" : "text" + tone) : null, title: column.words ? value : null }, text);
   });
   return element("tr", { class: bag === table.open ? "open" : null }, ...cells);
 }
 
 function referredChanged() {
-  referredNow = new Set(referred(Number(byId("coverage-run").value)));
+  referredNow = new Set(referred(chosenRun()));
   if (byId("bags-filter").value === "referred") drawBags();
 }
 
-function showReferred() {
-  const run = byId("coverage-run").value;
-  byId("bags-run").value = run;
-  fillBagMeasures(coverageMeasure("bags", Number(run)));
-  byId("bags-filter").value = "referred";
+function showFiltered(filter) {
+  byId("bags-filter").value = filter;
   byId("bags-search").value = "";
   Object.assign(table, { sort: "uncertainty", falling: true, page: 0 });
   drawBags();
@@ -134,27 +141,38 @@ function showReferred() {
   byId("bags-filter").focus({ preventScroll: true });
 }
 
-function fillBagMeasures(chosen) {
-  const run = Number(byId("bags-run").value);
-  const names = Object.keys(data.predictions[run].measures);
-  const kept = names.includes(byId("bags-measure").value) ? byId("bags-measure").value : data.levels.bags[run].defaults.ood;
-  fillSelect("bags-measure", names.map((name) => [name, named(name)]), chosen ?? kept);
+function safeCell(value) { // as a spreadsheet shows it: text that would begin a formula gets an apostrophe before it
+  if (typeof value === "number") return Number.isFinite(value) ? String(value) : "";
+  let text = value.replace(/((?:^|[;\t\r\n])[ "]*)([=+\-@\uFF1D\uFF0B\uFF0D\uFF20])/g, "$1'$2");
+  if (/^[\t\r\n]/.test(text)) text = "'" + text;
+  return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+}
+
+function filteredCsv() {
+  const run = chosenRun();
+  const rows = matchingBags().map((bag) => COLUMNS.map((column) => column.of(bag, run)));
+  return [COLUMNS.map(headText), ...rows].map((row) => row.map(safeCell).join(",") + "\r\n").join("");
+}
+
+function saveCsv() {
+  const url = URL.createObjectURL(new Blob(["\ufeff" + filteredCsv()], { type: "text/csv" }));
+  element("a", { href: url, download: "bags.csv" }).click();
+  setTimeout(() => URL.revokeObjectURL(url), 10000);
 }
 
 function startBags() {
-  const again = () => { table.page = 0; drawBags(); };
+  const again = () => { table.page = 0; drawBags(); sayChoices(); };
   const needs = {
     lacking: shared.includes(0), unflagged: anyStated && stated.includes(0),
-    inside: stated.some((known, bag) => known && setName(bag) === ""), foreign: data.bags.sets.some((name) => name !== ""),
-    sent: anyDecisions, flagged: anyDecisions, given: anyDecisions,
+    inside: stated.some((known, bag) => known && setName(bag) === ""), outside: data.bags.sets.some((name) => name !== ""),
+    incorrect: anyLabelled, correct: anyLabelled, unlabelled: labels.some((label) => label >= 0), sent: anyDecisions, flagged: anyDecisions, given: anyDecisions,
   };
   const possible = Object.entries(FILTERS).filter(([key]) => needs[key] ?? true);
   fillSelect("bags-filter", possible.map(([key, [text]]) => [key, text]), "all", again);
-  fillSelect("bags-run", runOptions, 0, () => { fillBagMeasures(); again(); });
-  fillBagMeasures();
-  byId("bags-measure").onchange = again;
   byId("bags-search").addEventListener("input", again);
   byId("bags-back").addEventListener("click", () => { table.page -= 1; drawBags(); });
   byId("bags-next").addEventListener("click", () => { table.page += 1; drawBags(); });
+  byId("bags-csv").addEventListener("click", saveCsv);
+  whenChosen.push(again);
   drawBags();
 }

@@ -45,6 +45,11 @@ function measureOf(run, name) { // values of all bags, or null where the run has
   return packed ? unpacked(packed) : null;
 }
 
+function reasonFor(run, bag) { // why a bag should be looked at first, "" where it is routine
+  const { texts, codes } = data.predictions[run].reasons;
+  return texts[unpacked(codes)[bag]] ?? "";
+}
+
 const anyDecisions = data.predictions.some((one) => one.decisions);
 
 function decided(run, bag, what) { // "decision", "reason" or "set" of a bag as text, "" where there is none
@@ -96,7 +101,7 @@ function fillSelect(id, options, chosen, onChange) { // options: [value, text]
 }
 
 const LEVELS = ["bags", "instances"].filter((level) => data.levels[level].some((one) => one !== null));
-const levelOptions = LEVELS.map((level) => [level, level]);
+const anyLabelled = LEVELS.some((level) => data.levels[level].some((one) => one && !one.reliability.reason));
 // Runs of one name are seeds of one method: they share a colour and differ in their dash.
 const groups = [...new Set(data.runs.map((run) => run.name))];
 const groupOf = data.runs.map((run) => groups.indexOf(run.name));

@@ -50,55 +50,57 @@ function showMissing(part, reason) { // a figure that cannot be drawn says why
 }
 
 function drawReliability() {
-  const levels = data.levels[byId("reliability-level").value];
+  if (!byId("reliability")) return; // no item has a label
+  const levels = data.levels[chosenLevel()];
   const traces = [
     { x: [0, 1], y: [0, 1], mode: "lines", line: { dash: "dot", color: colour("quiet"), width: 1.5 }, hoverinfo: "skip", showlegend: false },
   ];
-  const reasons = [];
+  const reasons = [], sizes = [];
   levels.forEach((level, run) => {
     if (!level || level.reliability.reason) {
       reasons.push(data.runs[run].title + ": " + (level ? level.reliability.reason : "no predictions of instances"));
       return;
     }
-    const { centre, confidence, accuracy, count: counts } = level.reliability;
-    const total = counts.reduce((sum, one) => sum + one, 0);
-    const text = counts.map((one, bin) =>
-      `${plain(data.runs[run].title)}<br>said ${percent(confidence[bin])}, right ${percent(accuracy[bin])}<br>${count(one)} items`);
-    const look = { name: plain(data.runs[run].title), legendgroup: run, hovertext: text, hoverinfo: "text" };
-    traces.push({ ...look, x: confidence, y: accuracy, mode: "lines+markers", line: runLine(run, 2), marker: { size: 8 } });
-    traces.push({ ...look, type: "bar", x: centre, y: counts.map((one) => one / total), yaxis: "y2", showlegend: false, marker: { color: faint(runColour(run), 0.75 - 0.25 * (placeInGroup[run] % 3)) } });
+    const { confidence, accuracy, low, high, count: counts } = level.reliability;
+    const text = counts.map((one, group) =>
+      `${plain(data.runs[run].title)}<br>mean probability ${percent(confidence[group])}<br>correct ${percent(accuracy[group])} (${percent(low[group])} to ${percent(high[group])})<br>${count(one)} items`);
+    const array = high.map((end, group) => end - accuracy[group]), arrayminus = low.map((end, group) => accuracy[group] - end);
+    traces.push({ name: plain(data.runs[run].title), hovertext: text, hoverinfo: "text", x: confidence, y: accuracy, mode: "lines+markers", line: runLine(run, 1.5), marker: { size: 8 }, error_y: { type: "data", symmetric: false, array, arrayminus, thickness: 1.5, width: 4, color: runColour(run) } });
+    sizes.push(...counts);
   });
   const none = reasons.length === levels.length;
   showMissing("reliability", none ? reasons[0] : "");
+  byId("reliability-groups").textContent = none ? "" : `Here a point is of ${range(sizes)} ${chosenLevel()}.`;
   if (none) return;
-  const low = Math.max(0, Math.floor(10 / classCount) / 10 - 0.02);
+  const low = Math.min(Math.max(0, Math.floor(10 / classCount) / 10), ...levels.flatMap((one) => one?.reliability.low ?? [])) - 0.02;
   drawPlot("reliability-plot", traces, {
-    xaxis: axis("probability of the predicted class", { range: [low, 1.02], tickformat: ".0%", anchor: "y2" }),
-    yaxis: axis("share that is right", { range: [-0.03, 1.04], tickformat: ".0%", domain: [0.3, 1] }),
-    yaxis2: axis("items", { domain: [0, 0.2], tickformat: ".0%", rangemode: "tozero", nticks: 3 }),
-    barmode: "group",
-    bargap: 0.3,
+    xaxis: axis("probability of the predicted class", { range: [low, 1.02], tickformat: ".0%" }),
+    yaxis: axis("share that is correct", { range: [low, 1.02], tickformat: ".0%" }),
   });
 }
 
+function range(values) {
+  const low = Math.min(...values), high = Math.max(...values);
+  return low === high ? count(low) : `${count(low)} to ${count(high)}`;
+}
+
 function drawDistributions() {
-  const level = byId("distributions-level").value;
-  const run = Number(byId("distributions-run").value);
+  const level = chosenLevel(), run = chosenRun();
   const found = data.levels[level][run];
-  const options = found ? Object.keys(found.distributions).map((name) => [name, named(name)]) : [];
-  const before = byId("distributions-measure").value;
-  const measure = fillSelect("distributions-measure", options, options.some(([name]) => name === before) ? before : found?.defaults.ood);
+  const measure = measureFor(level, run, "ood");
+  const lacks = found && !(measure in found.distributions);
   byId("distributions-table").replaceChildren();
   byId("distributions-measure-text").textContent = "";
-  showMissing("distributions", found ? "" : data.runs[run].title + " has no predictions of instances");
-  if (!found) return;
+  showMissing("distributions", found ? (lacks ? `${data.runs[run].title} has no measure "${named(measure)}"` : "") : data.runs[run].title + " has no predictions of instances");
+  if (!found || lacks) return;
   const { edges, groups } = found.distributions[measure];
-  let foreign = 0;
+  let outside = 0;
   const traces = groups.map((group) => {
-    const shade = group.kind === "out" ? colour("foreign-" + (1 + (foreign++ % 5))) : colour(group.kind === "in" ? "inside" : "bar");
+    const shade = group.kind === "out" ? colour("ood-" + (1 + (outside++ % 5))) : colour(group.kind === "in" ? "in" : "unknown");
     const x = [edges[0], ...edges], y = [0, ...group.share, 0]; // from the axis up, along, and down again
     const text = y.map((share) => `${plain(group.name)}<br>${percent(share)} of ${count(group.count)} items`);
-    return { x, y, name: plain(group.name), line: { color: shade, shape: "hv", width: 2 }, fill: "tozeroy", fillcolor: faint(shade, 0.18), mode: "lines", hovertext: text, hoverinfo: "text+x" };
+    const dash = group.kind === "unknown" ? "dot" : "solid";
+    return { x, y, name: plain(group.name), line: { color: shade, shape: "hv", width: 2, dash }, fill: "tozeroy", fillcolor: faint(shade, 0.18), mode: "lines", hovertext: text, hoverinfo: "text+x", showlegend: true };
   });
   drawPlot("distributions-plot", traces, {
     xaxis: axis(named(measure) + "  (less certain →)"),
@@ -110,21 +112,19 @@ function drawDistributions() {
 }
 
 function drawDistributionNumbers(groups) {
-  const head = ["set", byId("distributions-level").value, "median", "AUROC against known in distribution"].map((text, place) =>
+  const detects = groups.some((group) => group.kind === "out");
+  const head = ["set", chosenLevel(), "median (quartiles)", ...(detects ? ["OOD detection (AUROC)"] : [])].map((text, place) =>
     element("th", { scope: "col", class: place === 0 ? "text" : null }, text));
   const rows = groups.map((group) => {
     const detected = group.kind === "out" ? (group.auroc === null ? "— " + group.reason : percent(group.auroc)) : "";
+    const [low, median, high] = group.quartiles.map(decimal);
     return element("tr", {}, element("th", { scope: "row", class: "text", title: group.name }, group.name),
-      ...[count(group.count), decimal(group.median), detected].map((text) => element("td", {}, text)));
+      ...[count(group.count), `${median} (${low} to ${high})`, ...(detects ? [detected] : [])].map((text) => element("td", {}, text)));
   });
   byId("distributions-table").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));
 }
 
 function startFigures() {
-  fillSelect("reliability-level", levelOptions, "bags", drawReliability);
-  fillSelect("distributions-level", levelOptions, "bags", drawDistributions);
-  fillSelect("distributions-run", runOptions, 0, drawDistributions);
-  byId("distributions-measure").onchange = drawDistributions;
+  whenChosen.push(drawReliability, drawDistributions);
   draws.push(drawReliability, drawDistributions);
-  for (const swatch of document.querySelectorAll(".swatch")) swatch.style.background = `var(--run-${1 + (groupOf[swatch.dataset.run] % 8)})`;
 }

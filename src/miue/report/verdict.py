@@ -1,0 +1,166 @@
+"""The answer on the first screen: how good the predictions are and what may be relied on, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from miue.calibration import Goals, applied_calibration
+from miue.calibration.needs import count_needed
+from miue.evaluation.bootstrap import Interval
+from miue.evaluation.decisions import evaluate_decisions
+from miue.evaluation.evaluate import detection_score
+from miue.evaluation.evaluation import LevelEvaluation
+from miue.predictions.table import PredictionTable
+from miue.report.metrics_table import AS_NUMBER, Difference
+from miue.report.runs import Run
+from miue.report.summaries import is_distance
+
+SETS = 3  # out-of-distribution sets in the verdict; the table of metrics has all
+SHORT = {
+    "accuracy": "accuracy",
+    "auroc": "AUROC",
+    "confidence": "error detection",
+    "ece": "ECE",
+    "aurc": "AURC",
+    "brier": "Brier score",
+    "nll": "NLL",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one set of predictions comes to.
+
+    Attributes:
+        title: of the run.
+        sentences: in the order in which they should be read.
+    """
+
+    title: str
+    sentences: list[str]
+
+
+def shared_sentences(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the sentences that hold for every one of several verdicts, to be said once."""
+    if len(verdicts) < 2:
+        return []
+    return [text for text in verdicts[0].sentences if all(text in one.sentences for one in verdicts)]
+
+
+def judge_run(run: Run, level: LevelEvaluation, intervals: Mapping[str, Interval]) -> Verdict:
+    """Return what the predictions of bags come to, from the predictions alone.
+
+    Args:
+        run: the predictions.
+        level: the evaluation of their bags.
+        intervals: of the metrics of the bags, by name; empty for none.
+    """
+    table = run.predictions.bags
+    sentences = [*_accuracy(table, level, intervals), *_detection(table, level, intervals), *_calibration(run)]
+    return Verdict(run.title, [*sentences, *_decisions(run)])
+
+
+def compare_methods(differences: Sequence[Difference]) -> list[str]:
+    """Return a sentence for each pair of methods: in which metrics of bags they differ, and in which not."""
+    sentences = []
+    for one in differences:
+        apart, alike = [], []
+        for key, (value, interval) in one.values.items():
+            if key not in SHORT and not key.startswith("detection "):
+                continue
+            name = SHORT.get(key, f"detection of {key.removeprefix('detection ')}")
+            if interval.excludes_zero:
+                assert interval.low is not None and interval.high is not None
+                ends = f"{_signed(key, interval.low)} to {_signed(key, interval.high)}"
+                apart.append(f"{name} {_signed(key, value)}{'' if key in AS_NUMBER else ' points'} ({ends})")
+            elif interval.low is not None:
+                alike.append(name)
+        if apart or alike:
+            text = f"{one.method} compared with {one.reference}: "
+            text += f"{', '.join(apart)}. " if apart else "no difference can be shown. "
+            text += f"These bags show no difference in {', '.join(alike)}." if apart and alike else ""
+            sentences.append(text.strip())
+    return sentences
+
+
+def _signed(key: str, value: float) -> str:
+    return (f"{value:+.3f}" if key in AS_NUMBER else f"{100 * value:+.1f}").replace("-", "−")
+
+
+def _percent(value: float, interval: Interval | None) -> str:
+    if interval is None or interval.low is None or interval.high is None:
+        return f"{100 * value:.1f}\u00a0%"
+    return f"{100 * value:.1f}\u00a0% ({100 * interval.low:.1f} to {100 * interval.high:.1f})"
+
+
+def _accuracy(table: PredictionTable, level: LevelEvaluation, intervals: Mapping[str, Interval]) -> list[str]:
+    accuracy = level.metrics["accuracy"].value
+    if accuracy is None:
+        return [
+            f"No label of these {len(table):,} bags is known, so accuracy, calibration and error detection cannot "
+            "be measured; labels (miue predict --labels TABLE) would add them."
+        ]
+    sentences = [f"Accuracy {_percent(accuracy, intervals.get('accuracy'))} on {level.labelled:,} labeled bags."]
+    interval = intervals.get("overconfidence")
+    if interval is not None and interval.excludes_zero:
+        assert interval.low is not None and interval.high is not None
+        mean = float(table.probabilities[table.judged].max(1).mean())
+        low, high = sorted((abs(interval.low), abs(interval.high)))
+        side = "high" if mean > accuracy else "low"
+        sentences.append(
+            f"Probabilities are too {side} by {100 * abs(mean - accuracy):.1f} points "
+            f"({100 * low:.1f} to {100 * high:.1f}): mean confidence is {100 * mean:.1f}\u00a0%."
+        )
+    return sentences
+
+
+def _detection(table: PredictionTable, level: LevelEvaluation, intervals: Mapping[str, Interval]) -> list[str]:
+    score, own, sentences = detection_score(table), level.ood_measure, []
+    names = [name for name, one in level.ood.items() if one.auroc.value is not None]
+    for name in names[:SETS]:
+        by = {measure: level.by_measure[measure].ood[name].auroc.value for measure in (score, own)}
+        keys = {score: f"detection {name}", own: f"ood {name}"}
+        said = [f"{_percent(v, intervals.get(keys[m]))} by {_called(m)}" for m, v in by.items() if v is not None]
+        count = int((table.ood_sets == name).sum())
+        sentences.append(f"OOD detection ({name}, {count:,} bags): AUROC {', '.join(said)}.")
+    if len(names) > SETS:
+        sentences.append(f"{len(names) - SETS} more out-of-distribution sets are in the table of metrics.")
+    return sentences
+
+
+def _called(measure: str) -> str:
+    name = measure.replace("_", " ")
+    return f"distance ({name})" if is_distance(measure) else name
+
+
+def _calibration(run: Run) -> list[str]:
+    calibration = applied_calibration(run.predictions.provenance)
+    if calibration is not None:
+        count = calibration.made_from.bags
+        return [f"Calibrated on {count:,} bags." if count else "Calibrated."]
+    if run.predictions.bags.decisions is not None:
+        return []
+    needed = count_needed(Goals(), run.predictions.bags.distribution.num_classes)
+    return [
+        f"Not calibrated: with {needed} labeled bags that the model was not trained on, miue calibrate sets which "
+        "bags to defer and which to flag as out of distribution."
+    ]
+
+
+def _decisions(run: Run) -> list[str]:
+    table, decisions = run.predictions.bags, run.predictions.bags.decisions
+    if decisions is None:
+        return []
+    deferred, flagged = int(decisions.referred.sum()), int(decisions.flagged.sum())
+    sentence = f"Of {len(table):,} bags {deferred:,} are deferred and {flagged:,} flagged as out of distribution"
+    metrics = evaluate_decisions(table, decisions).metrics
+    error, low, high = (metrics[key].value for key in ("error_among_kept", "error_low", "error_high"))
+    if error is None or low is None or high is None:
+        return [f"{sentence}."]
+    judged = table.judged & decisions.kept
+    wrong = int(np.sum(table.predicted[judged] != table.labels.values[judged]))
+    exact = _percent(error, Interval(low, high, 0))
+    return [f"{sentence}; of {int(judged.sum()):,} accepted bags with a label {wrong:,} are incorrect: {exact}."]

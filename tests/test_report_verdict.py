@@ -1,0 +1,139 @@
+"""The verdict of a report: its numbers are those of the evaluation, and it is silent where nothing can be said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from made_predictions import made_predictions, unlabelled
+from made_reports import reported
+from scipy.stats import binomtest
+
+from miue.bags.labels import Labels
+from miue.bags.ood_flags import OodFlags
+from miue.calibration import Goals, calibrate, decide
+from miue.calibration.needs import count_needed
+from miue.common.errors import DataError
+from miue.distributions import Categorical
+from miue.evaluation import evaluate
+from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
+from miue.predictions.table import PredictionTable
+from miue.report.levels import Resampling, evaluate_levels
+from miue.report.report import no_track
+from miue.report.runs import compare, named_runs
+from miue.report.summaries import level_summary
+from miue.report.verdict import compare_methods, judge_run
+
+pytestmark = pytest.mark.usefixtures("small_plotly")
+
+
+def judged(*predictions: Predictions) -> tuple[list[str], list[str]]:
+    """Sentences of the verdict on the first predictions, and on differences."""
+    runs = compare(named_runs([(f"place_{n}", one) for n, one in enumerate(predictions)])).shared
+    bags = evaluate_levels(runs, Resampling(200), no_track)["bags"]
+    evaluation = bags.evaluations[0]
+    assert evaluation is not None
+    verdict = judge_run(runs[0], evaluation, bags.intervals[0] or {})
+    return verdict.sentences, compare_methods(bags.differences)
+
+
+def certain(confidence: float, correct: int, bags: int = 100, method: str = "m") -> Predictions:
+    """Bags of one confidence, so many of them predicted correctly."""
+    p = torch.tensor([confidence, 1 - confidence], dtype=torch.float64).repeat(bags, 1)
+    p[correct:] = p[correct:].flip(1)
+    labels = Labels(np.zeros(bags, np.int64), np.ones(bags, bool))
+    ids, none = np.array([f"b{n}" for n in range(bags)], object), np.full(bags, "", object)
+    table = PredictionTable(Categorical(p), ids, labels, OodFlags.unknown(bags), none)
+    return Predictions(table, None, Provenance(method=method))
+
+
+def test_the_verdict_names_the_side_and_the_size_of_a_wrong_confidence() -> None:
+    low, _ = judged(certain(0.7, 95))
+    assert low[0].startswith("Accuracy 95.0\u00a0% (")
+    assert low[1].startswith("Probabilities are too low by 25.0 points (")
+    high, _ = judged(certain(0.99, 80))
+    assert high[1].startswith("Probabilities are too high by 19.0 points (")
+
+
+def test_the_verdict_is_silent_about_a_confidence_that_may_be_right() -> None:
+    sentences, _ = judged(certain(0.9, 91))
+    assert not any("Probabilities" in text for text in sentences)
+
+
+def test_ood_detection_is_by_the_distance_and_by_the_methods_own_measure() -> None:
+    predictions = made_predictions(90)
+    far = np.where(predictions.bags.is_ood.values, 2.0, 0.1)
+    sentences, _ = judged(replace(predictions, bags=replace(predictions.bags, scores={"knn_mean": far})))
+    own = evaluate(predictions).bags.ood["cats"].auroc.value
+    assert own is not None and own < 1
+    text = next(one for one in sentences if one.startswith("OOD detection (cats, 30 bags)"))
+    assert "AUROC 100.0\u00a0% (100.0 to 100.0) by distance (knn mean)" in text
+    assert f"{100 * own:.1f}\u00a0% (" in text and text.endswith("by vacuity.")
+
+
+def test_as_many_bags_as_the_verdict_asks_for_are_enough_to_calibrate() -> None:
+    needed = count_needed(Goals(), 2)
+    assert f"with {needed} labeled bags" in " ".join(judged(certain(0.9, 91))[0])
+    calibrate(certain(0.9, needed, needed))
+    with pytest.raises(DataError, match=f"at least {needed} labelled bags"):
+        calibrate(certain(0.9, needed - 1, needed - 1))
+
+
+def test_decisions_are_counted_with_the_exact_interval_of_the_error_among_the_accepted() -> None:
+    predictions = certain(0.9, 95)
+    rules = calibrate(certain(0.9, 100), false_alarms=None)
+    decided = decide(predictions, rules)
+    sentences, _ = judged(decided)
+    assert sentences[-2].startswith("Calibrated on 100 bags")
+    exact = binomtest(5, 100).proportion_ci(0.95, "exact")
+    ends = f"({100 * exact.low:.1f} to {100 * exact.high:.1f})"
+    assert sentences[-1].startswith("Of 100 bags 0 are deferred and 0 flagged")
+    assert sentences[-1].endswith(f"of 100 accepted bags with a label 5 are incorrect: 5.0\u00a0% {ends}.")
+
+
+def test_methods_are_compared_by_paired_differences() -> None:
+    _, differences = judged(certain(0.9, 80), certain(0.9, 90, method="other"))
+    assert differences[0].startswith("other compared with m: accuracy +10.0 points (")
+    _, differences = judged(certain(0.9, 90), certain(0.9, 90, method="other"))
+    assert differences == ["other compared with m: no difference can be shown."]
+
+
+def test_without_labels_the_verdict_says_what_labels_would_add() -> None:
+    sentences, _ = judged(unlabelled(made_predictions()))
+    assert sentences[0].startswith("No label of these 30 bags is known")
+    assert not any("Accuracy" in text for text in sentences)
+
+
+def test_points_of_the_reliability_diagram_hold_equally_many_with_wilson_intervals() -> None:
+    predictions = made_predictions(600).bags
+    evaluation = evaluate(Predictions(predictions, None)).bags
+    points = level_summary(predictions, evaluation)["reliability"]
+    assert len(points["count"]) == 10
+    assert sum(points["count"]) == 400
+    assert max(points["count"]) - min(points["count"]) <= 1
+    inside = predictions.judged
+    order = np.argsort(predictions.probabilities[inside].max(1), kind="stable")[: points["count"][0]]
+    right = int((predictions.predicted == predictions.labels.values)[inside][order].sum())
+    wilson = binomtest(right, points["count"][0]).proportion_ci(0.95, "wilson")
+    assert (points["low"][0], points["high"][0]) == pytest.approx((wilson.low, wilson.high), rel=1e-5)
+    few = level_summary(certain(0.9, 3, 4).bags, evaluation)["reliability"]
+    assert few["count"] == [4]  # equal confidences are one point
+
+
+def test_the_page_shows_verdict_cases_and_differences(tmp_path: Path) -> None:
+    other = made_predictions(90, seed=5, provenance=Provenance(method="other"))
+    shown, _ = reported(tmp_path, made_predictions(90), other)
+    sentences, differences = judged(made_predictions(90), other)
+    assert " ".join(sentences[0].split("(")[0].split()) in shown.text
+    assert "Look at these cases first" in shown.text
+    assert "other − attention mirel" in shown.text
+    assert differences[0].split(":")[0] in shown.text
+    order = [
+        shown.text.index(text)
+        for text in ("Verdict", "Look at these cases first", "Reliability: ", "Provenance: ")
+    ]
+    assert order == sorted(order)

@@ -16,10 +16,10 @@ from miue.io.store import write_store
 
 TRAINERS = ("lightning", "pytorch_lightning", "miue.training.fit")
 COMMANDS = {
-    "predict": "predict run store --split all --out out --quiet",
+    "predict": "predict run store --part all --out out --quiet",
     "evaluate": "evaluate predictions --out out.json",
-    "calibrate a run": "calibrate run store --split validation --max-error 0.4 --out out.json --quiet",
-    "calibrate predictions": "calibrate --bags predictions/bags.csv --max-error 0.4 --out out.json",
+    "calibrate a run": "calibrate run store --part validation --max-error 0.4 --out out.json --quiet",
+    "calibrate predictions": "calibrate predictions/bags.csv --max-error 0.4 --out out.json",
     "report": "report predictions --out out.html",
     "inspect a model": "inspect run",
     "inspect a run in training": "inspect half",

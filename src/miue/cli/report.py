@@ -46,7 +46,7 @@ def report(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that --out names.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Write one HTML file about predictions, which opens anywhere without a network.
+    """Write an HTML report that opens offline.
 
     It shows metrics with intervals, reliability, what referring the least certain bags would gain, how well
     foreign data is noticed, and a table of bags to look into. Several PRED stand side by side; those of one

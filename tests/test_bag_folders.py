@@ -219,7 +219,7 @@ def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
     made_files.trident(folder, "bare", made_files.features_of(4))
     with h5py.File(folder / "bare.h5", "a") as file:
         del file["coords"]
-    predict = ("predict", tmp_path / "run", folder, "--split", "all", "--quiet", "--out", tmp_path / "p")
+    predict = ("predict", tmp_path / "run", folder, "--part", "all", "--quiet", "--out", tmp_path / "p")
     said = run(*predict, "--export", "geojson", code=2)
     assert "coords, which --export needs" in said and "1 of 27 bags without (bare)" in said
     assert not (tmp_path / "p").exists()
@@ -278,7 +278,7 @@ def test_a_folder_is_trained_on_and_predicted_directly(slides: tuple[Path, Path]
     assert kept == set(predicted.bag_ids) - {"new"}
     tested = set(predicted.bag_ids) - {"new"}
     assert not {patient_of[bag] for bag in tested} & {patient_of[bag] for bag in learned}
-    run("predict", tmp_path / "run", folder, "--out", tmp_path / "all", "--split", "all", "--quiet")
+    run("predict", tmp_path / "run", folder, "--out", tmp_path / "all", "--part", "all", "--quiet")
     assert list(miue.read_predictions(tmp_path / "all").bags.bag_ids) == list(every.ids)
 
 
@@ -293,7 +293,7 @@ def test_a_prediction_writes_exports_of_each_slide_beside_its_tables(
         progress=False,
         out=tmp_path / "run",
     )
-    predict = ("predict", tmp_path / "run", folder, "--split", "all", "--quiet", "--out", tmp_path / "p")
+    predict = ("predict", tmp_path / "run", folder, "--part", "all", "--quiet", "--out", tmp_path / "p")
     assert "did you mean 'heatmap'" in run(*predict, "--export", "heatmaps", code=2)
     assert not (tmp_path / "p").exists()
     kinds = ("--export", "geojson", "--export", "arrays", "--export", "geojson")
@@ -319,12 +319,10 @@ def test_a_slide_that_cannot_be_read_does_not_stop_a_prediction(slides: tuple[Pa
     broken = made_files.features_of(5)
     broken[2, 1] = np.nan
     made_files.trident(folder, "0020", broken)
-    message = run(
-        "predict", tmp_path / "run", folder, "--out", tmp_path / "p", "--split", "all", "--quiet", code=2
-    )
+    message = run("predict", tmp_path / "run", folder, "--out", tmp_path / "p", "--part", "all", "--quiet", code=2)
     assert "bag '0020', row 2" in message
     said = run(
-        "predict", tmp_path / "run", folder, "--out", tmp_path / "p", "--split", "all", "--quiet", "--skip-bad"
+        "predict", tmp_path / "run", folder, "--out", tmp_path / "p", "--part", "all", "--quiet", "--skip-bad"
     )
     assert "left out: 0020: bag '0020', row 2" in said
     found = miue.read_predictions(tmp_path / "p").bags

@@ -50,7 +50,6 @@ def test_evaluation_is_printed_as_a_table_and_as_json(folder: Path, tmp_path: Pa
 def test_tables_given_as_files_evaluate_as_the_folder_does(folder: Path) -> None:
     whole = json.loads(run("evaluate", folder / "predictions", "--json"))
     tables = [
-        "--bags",
         folder / "predictions" / "bags.csv",
         "--instances",
         folder / "predictions" / "instances.csv",
@@ -59,7 +58,7 @@ def test_tables_given_as_files_evaluate_as_the_folder_does(folder: Path) -> None
     assert of_files.pop("provenance") == {}
     assert whole.pop("provenance")["method"] == "mirel"
     assert of_files == whole
-    assert json.loads(run("evaluate", *tables[:2], "--json"))["instances"] is None
+    assert json.loads(run("evaluate", *tables[:1], "--json"))["instances"] is None
 
 
 @pytest.mark.parametrize("kind", ["store", "run", "predictions"])
@@ -89,7 +88,7 @@ def test_prediction_of_a_store_without_labels(folder: Path, tmp_path: Path) -> N
 
 
 def test_mnist_bags_are_made_from_archives(shared_data: Path, tmp_path: Path) -> None:
-    arguments = ["--source", shared_data, "--ood", "fmnist", "--ood-ratio", "0.4", "--split", "test"]
+    arguments = ["--source", shared_data, "--ood", "fmnist", "--ood-ratio", "0.4", "--part", "test"]
     run("data", "make", "mnist-bags", *arguments, "--out", tmp_path / "store")
     described = json.loads(run("inspect", tmp_path / "store", "--json"))
     assert described["bags"] == 2000
@@ -109,12 +108,11 @@ def test_mnist_bags_are_made_from_archives(shared_data: Path, tmp_path: Path) ->
         (["train", "NOWHERE", "--out", "NEW"], "expected a bag store"),
         (["predict", "STORE", "STORE", "--out", "NEW"], "expected a trained model"),
         (
-            ["predict", "RUN", "STORE", "--out", "NEW", "--split", "tset"],
+            ["predict", "RUN", "STORE", "--out", "NEW", "--part", "tset"],
             "expected one of test, train, validation",
         ),
         (["predict", "RUN", "STORE", "--out", "PREDICTIONS"], "--overwrite"),
-        (["evaluate"], "a folder of predictions, or --bags FILE"),
-        (["evaluate", "--bags", "NOWHERE"], "an existing file"),
+        (["evaluate", "NOWHERE"], "expected predictions"),
         (["inspect", "NOWHERE"], "no such folder"),
         (["data", "make", "digit-bags", "--out", "NEW"], "did you mean 'digits-bags'"),
         (["data", "make", "mnist-bags", "--out", "NEW"], "pass --source FOLDER"),
@@ -123,7 +121,7 @@ def test_mnist_bags_are_made_from_archives(shared_data: Path, tmp_path: Path) ->
             "did you mean 'kmnist'",
         ),
         (["data", "make", "mnist-bags", "--out", "NEW", "--source", "NEW"], "mnist.npz or MNIST/raw"),
-        (["data", "make", "digits-bags", "--out", "NEW", "--split", "trian"], "did you mean 'train'"),
+        (["data", "make", "digits-bags", "--out", "NEW", "--part", "trian"], "did you mean 'train'"),
         (["data", "make", "gaussian-bags", "--out", "NEW", "--ood", "fmnist"], "leave it out"),
         (["data", "make", "digits-bags", "--out", "STORE"], "--overwrite"),
         (["demo", "--out", "RUN"], "--overwrite"),

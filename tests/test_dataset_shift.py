@@ -112,8 +112,8 @@ def test_the_commands_warn_of_bags_that_are_unlike_the_calibration(tmp_path: Pat
     run("calibrate", tmp_path / "run", tmp_path / "store", *easy)
     for name, warned in (("store", False), ("moved", True)):
         out = tmp_path / f"out-{name}"
-        printed = run("predict", tmp_path / "run", tmp_path / name, "--split", "test", "--out", out, "--quiet")
-        again = run("decide", tmp_path / "run", out, "--out", tmp_path / f"again-{name}")
+        printed = run("predict", tmp_path / "run", tmp_path / name, "--part", "test", "--out", out, "--quiet")
+        again = run("decide", out, "--calibration", tmp_path / "run", "--out", tmp_path / f"again-{name}")
         report = tmp_path / f"{name}.html"
         run("report", out, "--out", report, "--resamples", "10", "--quiet")
         sentence = "the 40 new bags are not like the 50 calibration bags: "

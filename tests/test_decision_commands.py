@@ -21,7 +21,7 @@ from miue.io.splits.files import read_splits
 from miue.io.store import write_store
 from miue.report.decisions_table import promised
 
-EASY = ["--max-error", "0.4", "--set-error", "0.2", "--false-alarms", "0.2"]
+EASY = ["--max-error", "0.4", "--coverage", "0.8", "--false-alarms", "0.2"]
 
 
 @pytest.fixture(scope="module")
@@ -77,11 +77,11 @@ def test_all_needs_are_said_before_anything_is_predicted(folder: Path, monkeypat
         raise AssertionError("bags were predicted")
 
     monkeypatch.setattr(miue.Model, "predict", predict)
-    strict = ["--max-error", "0.01", "--set-error", "0.01", "--false-alarms", "0.01"]
+    strict = ["--max-error", "0.01", "--coverage", "0.99", "--false-alarms", "0.01"]
     printed = fail("calibrate", folder / "run", folder / "store", *strict)
     for words in (
         "labelled bags for the referral",
-        "at least 99 labelled bags for the label sets",
+        "at least 99 labelled bags for prediction sets",
         "at least 99 in-distribution bags",
         "got 80 labelled; 80 in-distribution",
         "--without referral",
@@ -97,11 +97,11 @@ def test_a_referral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_pa
     lines[7] = "b7,0,1.0"  # and one that was thought impossible
     (tmp_path / "held.csv").write_text("\n".join(["bag_id,label,p_1", *lines]) + "\n")
     out = tmp_path / "calibration.json"
-    printed = run("calibrate", "--bags", tmp_path / "held.csv", "--out", out)
+    printed = run("calibrate", tmp_path / "held.csv", "--out", out)
     assert "Warning: no threshold on least_confidence passed the tests" in printed
     assert "--without referral" in printed
     assert "no temperature was fitted: 1 labels have probability 0" in printed
-    said = run("decide", out, "--bags", tmp_path / "held.csv", "--out", tmp_path / "decided")
+    said = run("decide", tmp_path / "held.csv", "--calibration", out, "--out", tmp_path / "decided")
     assert said.startswith("120 bags: 0 kept")
     made = json.loads(out.read_text())["calibration"]
     assert made["scaling"] is None
@@ -110,7 +110,7 @@ def test_a_referral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_pa
 
 
 def test_training_bags_are_refused_where_they_can_be_seen(folder: Path) -> None:
-    printed = fail("calibrate", folder / "run", folder / "store", "--split", "train")
+    printed = fail("calibrate", folder / "run", folder / "store", "--part", "train")
     assert "80 bags that the model was trained on" in printed
     bags = miue.read_store(folder / "whole")
     renamed = replace(bags, splits=("test",) * len(bags))
@@ -127,16 +127,16 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
         lines = [f"{name}{i},{y},{q}" for i, (y, q) in enumerate(zip(labels[part], p[part], strict=True))]
         (tmp_path / f"{name}.csv").write_text("\n".join(["bag_id,label,p_1", *lines]) + "\n")
     out = tmp_path / "calibration.json"
-    options = ["--classes", "benign, tumour", "--max-error", "0.1", "--per-class", "--set-score", "aps"]
-    run("calibrate", "--bags", tmp_path / "held.csv", "--out", out, *options)
+    options = ["--classes", "benign, tumour", "--max-error", "0.1", "--per-class", "--prediction-set", "aps"]
+    run("calibrate", tmp_path / "held.csv", "--out", out, *options)
     with pytest.raises(StorageError, match="a file that is there"):
-        run("calibrate", "--bags", tmp_path / "held.csv", "--out", tmp_path / "new.csv", *options)
-    run("calibrate", "--bags", tmp_path / "held.csv", "--out", out, "--overwrite", *options)
-    printed = run("decide", out, "--bags", tmp_path / "new.csv", "--out", tmp_path / "decided")
+        run("calibrate", tmp_path / "held.csv", "--out", tmp_path / "new.csv", *options)
+    run("calibrate", tmp_path / "held.csv", "--out", out, "--overwrite", *options)
+    printed = run("decide", tmp_path / "new.csv", "--calibration", out, "--out", tmp_path / "decided")
     assert printed.startswith("100 bags: ")
     with (tmp_path / "decided" / "bags.csv").open(newline="") as file:
         assert {row["decision"] for row in csv.DictReader(file)} >= {"benign", "tumour", "refer"}
-    again = run("decide", out, tmp_path / "decided", "--out", tmp_path / "again")
+    again = run("decide", tmp_path / "decided", "--calibration", out, "--out", tmp_path / "again")
     assert again.split(".")[0] == printed.split(".")[0]
     metrics = json.loads(run("evaluate", tmp_path / "decided", "--json"))["decisions"]["metrics"]
     assert metrics["error_low"] <= 0.1
@@ -146,16 +146,19 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["calibrate"], "expected RUN and BAGS, or --bags FILE"),
-        (["calibrate", "RUN"], "expected RUN and BAGS, or --bags FILE"),
+        (["calibrate"], "Missing argument"),
+        (["calibrate", "RUN"], "expected RUN and BAGS, or PREDICTIONS"),
         (["calibrate", "RUN", "STORE", "--without", "sett"], "did you mean 'sets'"),
-        (["calibrate", "RUN", "STORE", "--split", "calib"], "expected one of calibration"),
+        (["calibrate", "RUN", "STORE", "--part", "calib"], "expected one of calibration"),
         (["calibrate", "RUN", "STORE", "--max-error", "5"], "expected a share between 0 and 1"),
         (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 268 labelled"),
         (["calibrate", "RUN", "STORE", "--measure", "entropie"], "did you mean 'entropy'"),
-        (["decide", "RUN", "--bags", "TABLE", "--out", "NEW"], "calibration.json': expected an existing file"),
-        (["decide", "RUN", "--bags", "NOWHERE", "--out", "NEW"], "no.csv': expected an existing file"),
-        (["decide", "RUN", "--out", "NEW"], "expected a folder of predictions"),
+        (
+            ["decide", "TABLE", "--calibration", "RUN", "--out", "NEW"],
+            "calibration.json': expected an existing",
+        ),
+        (["decide", "NOWHERE", "--calibration", "RUN", "--out", "NEW"], "no.csv': expected predictions"),
+        (["decide", "RUN", "--calibration", "RUN", "--out", "NEW"], "expected predictions"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -188,7 +191,7 @@ def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_h
     features, labels = slides(tmp_path, patients=90)
     told = ["--labels", labels, "--quiet"]
     run("train", features, "--out", tmp_path / "run", *told, "--set", "max_epochs=2")
-    easy = ["--max-error", "0.5", "--confidence", "0.7", "--set-error", "0.2", "--without", "ood"]
+    easy = ["--max-error", "0.5", "--confidence", "0.7", "--coverage", "0.8", "--without", "ood"]
     printed = run("calibrate", tmp_path / "run", features, *told, *easy)
     made = json.loads((tmp_path / "run" / "calibration.json").read_text())["calibration"]
     assert made["class_names"] == ["normal", "tumor"]
@@ -206,12 +209,12 @@ def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_h
         == made["made_from"]["bags"]
     )
     (tmp_path / "run" / "splits.csv").rename(tmp_path / "splits.csv")
-    assert "--labels" in fail(*again, "--overwrite", "--split", "all")
+    assert "--labels" in fail(*again, "--overwrite", "--part", "all")
     (tmp_path / "splits.csv").rename(tmp_path / "run" / "splits.csv")
-    whole = [*map(str, again), "--overwrite", "--labels", str(labels), "--split", "all"]
+    whole = [*map(str, again), "--overwrite", "--labels", str(labels), "--part", "all"]
     assert "bags that the model was trained on" in fail(*whole)
-    table = [*map(str, easy), "--labels", str(labels), "--bags", "x.csv", "--out", "y.json"]
-    assert "neither, or a mixture" in fail("calibrate", *table)
+    table = [*map(str, easy), "--labels", str(labels), "--out", "y.json"]
+    assert "got PREDICTIONS with --labels" in fail("calibrate", "x.csv", *table)
     run("predict", tmp_path / "run", features, "--out", tmp_path / "out", "--quiet")
     assert "decision" in (tmp_path / "out" / "bags.csv").read_text().split("\n")[0].split(",")
 

@@ -19,7 +19,7 @@ from miue.io.splits.files import read_splits
 from miue.model.training_bags import parts_of_run
 
 TRAIN = ["--quiet", "--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none"]
-EASY = ["--max-error", "0.9", "--confidence", "0.5", "--set-error", "0.4", "--without", "ood", "--quiet"]
+EASY = ["--max-error", "0.9", "--confidence", "0.5", "--coverage", "0.6", "--without", "ood", "--quiet"]
 
 
 def named(ending: str, count: int = 60) -> BagDataset:
@@ -90,9 +90,7 @@ def test_without_a_test_split_what_was_learned_from_is_left_out(folder: Path, tm
         "--out",
         tmp_path / "p",
     )
-    assert (
-        "60 bags, all of which it was trained or validated on, or on their patients; pass --split all" in printed
-    )
+    assert "60 bags, all of which it was trained or validated on, or on their patients; pass --part all" in printed
     miue.write_store(tmp_path / "more", replace(named(".svs", 63), splits=(*parts, "", "", "calibration")))
     run("predict", folder / "run", tmp_path / "more", "--out", tmp_path / "p", "--quiet")
     assert predicted(tmp_path / "p") == {f"slide_{number}.svs" for number in (60, 61, 62)}
@@ -104,12 +102,12 @@ def test_test_bags_that_this_run_learned_from_are_left_out_or_refused(folder: Pa
     predict = ["predict", folder / "run", tmp_path / "store", "--quiet", "--out", tmp_path / "p"]
     assert "left out: 10 bags that the model learned from" in run(*predict)
     assert predicted(tmp_path / "p") == set(bags.ids[60:])
-    printed = fail(*predict, "--overwrite", "--split", "test")
+    printed = fail(*predict, "--overwrite", "--part", "test")
     assert (
-        "split 'test': expected bags of patients that the model did not learn from, got 20 bags, 10 of which"
+        "part 'test': expected bags of patients that the model did not learn from, got 20 bags, 10 of which"
         in printed
     )
-    run(*predict, "--overwrite", "--split", "all")
+    run(*predict, "--overwrite", "--part", "all")
     assert len(predicted(tmp_path / "p")) == 70
 
 

@@ -241,12 +241,12 @@ def test_the_commands_go_from_predictions_to_a_pulled_model(
     monkeypatch.chdir(tmp_path)
     write_store(tmp_path / "store", bags, made_by={"name": "test"})
     for command in (
-        "predict run store --split all --out predictions",
+        "predict run store --part all --out predictions",
         "evaluate predictions --out evaluation.json --allow-training-bags",
         "hub card run --evaluation evaluation.json --license apache-2.0",
         "hub push run someone/model",
         "hub pull someone/model --out pulled",
-        "predict pulled store --split all --out again",
+        "predict pulled store --part all --out again",
     ):
         result = CliRunner().invoke(app, command.split())
         assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception}"

@@ -17,10 +17,10 @@ from miue.io.store import write_store
 
 TRAINERS = ("lightning", "pytorch_lightning", "miue.training.fit")
 COMMANDS = {
-    "predict": "predict run store --split all --out out_a --quiet",
+    "predict": "predict run store --part all --out out_a --quiet",
     "evaluate": "evaluate predictions --out out_b.json",
-    "calibrate a run": "calibrate run store --split validation --max-error 0.4 --out out_c.json --quiet",
-    "calibrate predictions": "calibrate --bags predictions/bags.csv --max-error 0.4 --out out_d.json",
+    "calibrate a run": "calibrate run store --part validation --max-error 0.4 --out out_c.json --quiet",
+    "calibrate predictions": "calibrate predictions/bags.csv --max-error 0.4 --out out_d.json",
     "report": "report predictions --out out_e.html",
     "inspect a model": "inspect run",
     "inspect a run in training": "inspect half",

@@ -53,18 +53,18 @@ def predicted(place: Path, out: Path, *options: str | Path) -> miue.Predictions:
 
 
 def test_labels_are_numbered_as_the_model_numbers_its_classes(place: Path, tmp_path: Path) -> None:
-    plain = ("--split", "all", "--labels", place / "labels.csv")
+    plain = ("--part", "all", "--labels", place / "labels.csv")
     wanted = predicted(place, tmp_path / "a", *plain).bags
     of = dict(zip(wanted.bag_ids, wanted.labels.values.tolist(), strict=True))
     positives = [row for row in rows_of(place / "labels.csv") if row["label"] == "tumor"]
     write(tmp_path / "positives.csv", positives)
-    only = predicted(place, tmp_path / "b", "--split", "all", "--labels", tmp_path / "positives.csv").bags
+    only = predicted(place, tmp_path / "b", "--part", "all", "--labels", tmp_path / "positives.csv").bags
     assert len(only) == len(positives) and set(only.labels.values) == {1}
     assert all(of[bag] == 1 for bag in only.bag_ids)
     renamed = [{**row, "label": row["label"].replace("tumor", "TUMOUR")} for row in rows_of(place / "labels.csv")]
     write(tmp_path / "renamed.csv", renamed)
     command = ["predict", place / "run", place / "features", "--labels", tmp_path / "renamed.csv"]
-    said = run(*command, "--split", "all", "--out", tmp_path / "c", "--quiet", code=1)
+    said = run(*command, "--part", "all", "--out", tmp_path / "c", "--quiet", code=1)
     assert "'TUMOUR'" in said and "normal, tumor" in said
     run(
         "data",
@@ -76,7 +76,7 @@ def test_labels_are_numbered_as_the_model_numbers_its_classes(place: Path, tmp_p
         "tumor,normal",
         *to_store(tmp_path),
     )
-    run("predict", place / "run", tmp_path / "store", "--split", "all", "--out", tmp_path / "d", "--quiet")
+    run("predict", place / "run", tmp_path / "store", "--part", "all", "--out", tmp_path / "d", "--quiet")
     turned = miue.read_predictions(tmp_path / "d").bags
     assert dict(zip(turned.bag_ids, turned.labels.values.tolist(), strict=True)) == of
 
@@ -91,14 +91,14 @@ def test_other_slides_of_patients_it_learned_from_are_no_unseen_ones(place: Path
     others = [row for row in rows_of(place / "labels.csv") if row["slide_id"] not in {r["bag_id"] for r in parts}]
     write(tmp_path / "others.csv", others)
     easy = ["--max-error", "0.9", "--confidence", "0.5", "--without", "ood", "--without", "sets", "--quiet"]
-    given = ["--labels", tmp_path / "others.csv", "--split", "all"]
+    given = ["--labels", tmp_path / "others.csv", "--part", "all"]
     assert "others of their patients" in run("calibrate", place / "run", place / "features", *given, *easy, code=1)
     split: list[str | Path] = [
         "--labels",
         place / "first.csv",
         "--splits",
         place / "run" / "splits.csv",
-        "--split",
+        "--part",
     ]
     assert len(predicted(place, tmp_path / "v", *split, "validation").bags)
 
@@ -228,7 +228,7 @@ def test_columns_that_were_guessed_are_stated_in_one_line(place: Path, tmp_path:
     )
     given = [place / "features", "--labels", tmp_path / "labels.csv"]
     assert line in run("train", *given, "--out", tmp_path / "run", *QUICK)
-    assert line in run("predict", place / "run", *given, "--out", tmp_path / "p", "--quiet", "--split", "all")
+    assert line in run("predict", place / "run", *given, "--out", tmp_path / "p", "--quiet", "--part", "all")
     turned = line.replace(f"normal {normal}, tumor {len(rows) - normal}; negative class: normal", "")
     said = run("data", "pack", *given, "--classes", "tumor,normal", *to_store(tmp_path))
     assert f"(tumor {len(rows) - normal}, normal {normal}; negative class: tumor)" in said and turned not in said

@@ -129,7 +129,7 @@ def test_every_command_names_the_file_and_goes_on_without_it(tmp_path: Path) -> 
     train = ("train", *told, "--out", tmp_path / "run", "--set", "max_epochs=1", "--distance", "none")
     assert why in run(*train, code=2)
     assert why in run(*train, "--skip-bad")
-    predict = ("predict", tmp_path / "run", features, "--split", "all", "--quiet", "--out", tmp_path / "p")
+    predict = ("predict", tmp_path / "run", features, "--part", "all", "--quiet", "--out", tmp_path / "p")
     assert why in run(*predict, code=2)
     said = run(*predict, "--skip-bad")
     assert why in said and "15 bags with" in said

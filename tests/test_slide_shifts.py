@@ -98,7 +98,7 @@ def test_a_shift_drawn_per_slide_is_one_for_all_batches_of_its_patches(
     slide: Path, tiles: Path, tmp_path: Path
 ) -> None:
     """The network sees the mean of each patch; four batches of eight."""
-    network = ("--encoder", scripted(Means(), tmp_path / "net.pt"), "--batch", 8, "--device", "cpu")
+    network = ("--patch-encoder", scripted(Means(), tmp_path / "net.pt"), "--batch", 8, "--device", "cpu")
     plain = ("--patch-px", 64, *network, "--normalisation", "none")
     assert run("tile", slide, "--out", tmp_path / "before", *plain).exit_code == 0
     before = content(tmp_path / "before")[0][:, :3]
@@ -153,7 +153,7 @@ def test_what_is_there_stays_unless_it_was_made_otherwise(slide: Path, tiles: Pa
 
 
 def test_a_network_encodes_both_and_another_one_is_refused(slide: Path, tmp_path: Path) -> None:
-    network = ("--encoder", scripted(Means(), tmp_path / "net.pt"), "--batch", 8, "--device", "cpu")
+    network = ("--patch-encoder", scripted(Means(), tmp_path / "net.pt"), "--batch", 8, "--device", "cpu")
     words = ("--patch-px", 64, *network)
     result = run("tile", slide, "--out", tmp_path / "tiles", *words, "--normalisation", "none")
     assert result.exit_code == 0, result.output

@@ -98,7 +98,7 @@ def test_commands_on_predictions_show_names_like_markup(
     shown = run("inspect", hostile["predictions"]) + run("evaluate", hostile["predictions"])
     assert "[/x]" in shown and "\x1b" not in shown
     assert run("inspect", hostile["predictions"], "--json")
-    shown = run("export", "worklist", hostile["predictions"], "--out", tmp_path / "w.csv")
+    shown = run("worklist", hostile["predictions"], "--out", tmp_path / "w.csv")
     assert "\x1b" not in shown and "[low]" in shown and "[red]a[/red]" in shown and ":smile:" in shown
     assert (tmp_path / "w.json").exists()
 

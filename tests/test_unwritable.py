@@ -81,7 +81,7 @@ def test_a_full_disk_is_said_and_the_next_try_goes_through(what: str, allowed: i
         ["export", "geojson"],
         ["export", "heatmap"],
         ["export", "arrays"],
-        ["export", "worklist"],
+        ["worklist"],
         ["report"],
         ["evaluate"],
     ],

@@ -12,15 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from commands import fail, run
 from made_bags import separable_bags
-from made_slides import alpha_of, export
+from made_slides import alpha_of
 from made_slides import prediction_table as table
 
 import miue
 import miue.calibration
 from miue.calibration import Calibration
 from miue.calibration.false_alarms import FalseAlarms
-from miue.common.errors import ConfigError, StorageError
+from miue.common.errors import ConfigError
 from miue.common.escapes import escape_formula
 from miue.distributions import Categorical, Dirichlet
 from miue.predictions.decisions import Decisions
@@ -156,7 +157,7 @@ def test_the_decisions_of_a_calibration_alone_say_what_is_first() -> None:
     usual = np.zeros(99)  # of which every slide would stand out
     flooded = validated(decided(), least_confidence=usual, knn_mean=usual, sizes=np.full(99, 1000))
     assert worklist(flooded).rows == made_list.rows
-    with pytest.raises(ConfigError, match=r"the decisions of the calibration .* got --patches 3"):
+    with pytest.raises(ConfigError, match=r"the decisions of the calibration .* got --min-patches 3"):
         worklist(decided(), Limits(patches=3))
 
 
@@ -195,10 +196,9 @@ def test_a_worklist_never_puts_more_first_than_the_calibration_does(tmp_path: Pa
 
 def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> None:
     worrying().save(tmp_path / "p")
-    limits = ("--patches", 5, "--probability", 0.8, "--model", 0.05)
-    result = export("worklist", tmp_path / "p", "--out", tmp_path / "list.csv", *limits)
-    assert result.exit_code == 0, result.output
-    assert "2 of 12 slides" in result.output
+    limits = ("--min-patches", 5, "--min-probability", 0.8, "--max-epistemic", 0.05)
+    said = run("worklist", tmp_path / "p", "--out", tmp_path / "list.csv", *limits)
+    assert "2 of 12 slides" in said
     with (tmp_path / "list.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["slide"] for row in rows[:2]] == ["s10", "s11"]
@@ -206,11 +206,10 @@ def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> 
     written = json.loads((tmp_path / "list.json").read_text())
     assert written["judged"][FEW] == "fewer than 5 patches, as given"
     assert "warning" not in written
-    many = export("worklist", tmp_path / "p", "--out", tmp_path / "all.csv", "--distance", 0.5)
-    assert "Warning: 12 of 12 slides (100%) are first" in many.output
+    many = run("worklist", tmp_path / "p", "--out", tmp_path / "all.csv", "--max-distance", 0.5)
+    assert "Warning: 12 of 12 slides (100%) are first" in many
     assert json.loads((tmp_path / "all.json").read_text())["warning"].startswith("12 of 12 slides")
-    again = export("worklist", tmp_path / "p", "--out", tmp_path / "list.csv")
-    assert isinstance(again.exception, StorageError)
+    assert "--overwrite" in fail("worklist", tmp_path / "p", "--out", tmp_path / "list.csv")
 
 
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n=", " =", "\uff1d", "a;=", "a\n@"])

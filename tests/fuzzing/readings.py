@@ -149,7 +149,7 @@ def predict_bags(case: Case) -> dict[str, Any]:
         case.base / "run/run",
         case.folder / "bags",
         "--skip-bad",
-        "--split",
+        "--part",
         "all",
         "--out",
         out,

@@ -59,7 +59,7 @@ def store(case: Case) -> dict[str, Any]:
     }
     if bags.instance_shape == (6,):
         out = case.folder / "predicted"
-        run("predict", case.base / "run/run", case.folder / "bags", "--split", "all", "--out", out, "--quiet")
+        run("predict", case.base / "run/run", case.folder / "bags", "--part", "all", "--out", out, "--quiet")
         seen["wrong"] = finite_probabilities(read_predictions(out).bags)
     return seen
 
@@ -125,7 +125,7 @@ def exports(case: Case) -> str:
     folder = case.folder / "predictions"
     run("export", "geojson", folder, "--out", case.folder / "overlays", "--merge", "--quiet")
     run("export", "arrays", folder, "--out", case.folder / "arrays", "--quiet")
-    run("export", "worklist", folder, "--out", case.folder / "worklist.csv")
+    run("worklist", folder, "--out", case.folder / "worklist.csv")
     for path in (case.folder / "overlays").glob("*.geojson"):
         json.loads(path.read_text("utf-8"), parse_constant=float.fromhex)  # a number that JSON does not have
     return (case.folder / "worklist.csv").read_text("utf-8")
@@ -155,7 +155,7 @@ def report(case: Case) -> str:
 def calibrated_again(case: Case) -> dict[str, Any]:
     """Calibrate on the bag table."""
     out = case.folder / "made.json"
-    run("calibrate", "--bags", case.folder / "source/bags.csv", "--max-error", 0.4, "--classes", "normal,tumor",
+    run("calibrate", case.folder / "source/bags.csv", "--max-error", 0.4, "--classes", "normal,tumor",
         "--out", out)  # fmt: skip
     return declared(out.read_bytes())
 
@@ -173,7 +173,14 @@ def decide(case: Case) -> dict[str, Any]:
     from miue.predictions.folder import read_predictions
 
     out = case.folder / "decided"
-    run("decide", case.folder / "calibration.json", case.base / "predictions/predictions", "--out", out)
+    run(
+        "decide",
+        case.base / "predictions/predictions",
+        "--calibration",
+        case.folder / "calibration.json",
+        "--out",
+        out,
+    )
     found = read_predictions(out)
     assert found.bags.decisions is not None
     return {"bags": len(found.bags), "wrong": finite_probabilities(found.bags)}

@@ -17,7 +17,7 @@ def model(case: Case) -> dict[str, Any]:
     out = case.folder / "predicted"
     run("inspect", case.folder / "run")
     bags = case.base / "trident/bags"
-    run("predict", case.folder / "run", bags, "--split", "all", "--out", out, "--quiet")
+    run("predict", case.folder / "run", bags, "--part", "all", "--out", out, "--quiet")
     found = read_predictions(out)
     decisions = found.bags.decisions
     return {

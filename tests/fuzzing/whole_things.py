@@ -170,7 +170,7 @@ def training(base: Path) -> None:
     evidence = made_predictions(240, 1, seed=1).bags
     known = evidence.subset(np.flatnonzero(~evidence.is_ood.out_of_distribution))
     Predictions(known, None).save(base / "calibration/source")
-    command("calibrate", "--bags", base / "calibration/source/bags.csv", "--classes", "normal,tumor",
+    command("calibrate", base / "calibration/source/bags.csv", "--classes", "normal,tumor",
             "--max-error", 0.4, "--out", base / "run/run/calibration.json")  # fmt: skip
     _interrupted(2, "train", *data, "--out", base / "half_run/run", *SMALL, "--quiet")
     ensemble = ("--method", "deep-ensemble", "--set", "method.size=2", *SMALL, "--quiet")
@@ -212,9 +212,9 @@ def predictions(base: Path) -> None:
     made.save(base / "predictions/predictions")
     (base / "calibration").mkdir(exist_ok=True)
     shutil.copyfile(base / "run/run/calibration.json", base / "calibration/calibration.json")
-    command("decide", base / "calibration/calibration.json", base / "predictions/predictions",
+    command("decide", base / "predictions/predictions", "--calibration", base / "calibration/calibration.json",
             "--out", base / "decided/predictions")  # fmt: skip
-    command("predict", base / "run/run", base / "store/bags", "--split", "all", "--out", base / "card/predictions",
+    command("predict", base / "run/run", base / "store/bags", "--part", "all", "--out", base / "card/predictions",
             "--quiet")  # fmt: skip
     command("evaluate", base / "card/predictions", "--out", base / "card/evaluation.json")
     shutil.rmtree(base / "card/predictions")

@@ -105,7 +105,7 @@ def _shift_command(source: Path, name: str) -> str:
     home = source / HOME
     return (
         f"miue data shift test_*.tif --kind {kind} --strength {strength} --tiles {home / FEATURES} "
-        f"--out {home / SHIFTED / name}, with the --encoder of the features"
+        f"--out {home / SHIFTED / name}, with the --patch-encoder of the features"
     )
 
 

@@ -142,9 +142,9 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
         marginal = ", ask for marginal coverage (no --per-class)" if sets.per_class else ""
         problems += [
             _Problem(
-                f"at least {needed} labelled bags{which} for the label sets (error {sets.error:g})",
+                f"at least {needed} labelled bags{which} for prediction sets (coverage {1 - sets.error:g})",
                 f"{there} labelled{which}{of}",
-                f"{fewer}raise --set-error{marginal} or drop the label sets: --without sets",
+                f"{fewer}lower --coverage{marginal} or drop the prediction sets: --without sets",
             )
             for which, there in counts.items()
             if there < needed

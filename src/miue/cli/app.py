@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 import miue
-from miue.cli.calibrate import calibrate, decide
+from miue.cli.calibrate import calibrate
 from miue.cli.compare import compare
 from miue.cli.cross_validate import cross_validate
+from miue.cli.decide import decide
 from miue.cli.demo import demo
 from miue.cli.evaluate import evaluate
 from miue.cli.export import export_app
@@ -24,6 +25,7 @@ from miue.cli.report import report
 from miue.cli.shift import data_shift
 from miue.cli.tile import data_tile
 from miue.cli.train import train
+from miue.cli.worklist import worklist
 from miue.common.terminal import say
 
 GETTING_STARTED, DATA, DECIDING, COMPARING, SHARING = HEADINGS
@@ -75,7 +77,7 @@ for name, command in (
 
 for heading, commands in (
     (GETTING_STARTED, (demo, inspect, train, predict, evaluate, report)),
-    (DECIDING, (calibrate, decide)),
+    (DECIDING, (calibrate, decide, worklist)),
     (COMPARING, (cross_validate, compare)),
 ):
     for command in commands:

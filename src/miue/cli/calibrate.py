@@ -1,19 +1,19 @@
-"""``miue calibrate`` and ``miue decide``: decisions with a stated guarantee."""
+"""``miue calibrate``: decision rules with a stated guarantee."""
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.given import read_given
+from miue.cli.given_predictions import read_given
 from miue.cli.held_out import calibration_bags
-from miue.cli.options import Trust
-from miue.cli.shift_warning import warn_of_shift
+from miue.cli.options import MANY, OUTPUT, RULES, RUNNING, AsJson, Device, Quiet, Trust, separate
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import ConfigError, unknown_name
-from miue.common.terminal import TextTable, say, show_table
+from miue.common.terminal import TextTable, say, say_json, show_table
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
@@ -23,90 +23,112 @@ if TYPE_CHECKING:
 PARTS = ("scaling", "referral", "sets", "ood")
 
 
+def _rule(metavar: str, help_text: str) -> Any:
+    return typer.Option(metavar=metavar, help=help_text, rich_help_panel=RULES)
+
+
 @takes_bags
 def calibrate(
     source: Source,
-    run: Annotated[Path | None, typer.Argument(help="Folder of a trained model.")] = None,
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN|PREDICTIONS", help="Folder of a trained model, or predictions: a folder or a bag table."
+        ),
+    ],
     held_out: Annotated[
         Path | None,
-        typer.Argument(metavar="bags", help=BAGS_HELP + " They hold labelled bags kept from training."),
+        typer.Argument(metavar="BAGS", help="With RUN: labelled bags that were not trained on. " + BAGS_HELP),
     ] = None,
-    split: Annotated[
+    part: Annotated[
         str | None,
-        typer.Option(
-            help="Split to calibrate on, or all; else calibration, else validation, else what training held out."
+        _rule(
+            "NAME",
+            "Part of the bags to calibrate on, or all; by default calibration, else validation, else the bags "
+            "that training held out.",
         ),
     ] = None,
-    bags: Annotated[Path | None, typer.Option(help="Bag table of any tool, instead of RUN and BAGS.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="File to write; else calibration.json in RUN, which predict then applies.")
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="File to write; by default calibration.json in RUN, which miue predict applies.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
-    max_error: Annotated[float, typer.Option(help="Error among the bags that are kept, at most.")] = 0.05,
-    confidence: Annotated[float, typer.Option(help="Confidence that this error is not exceeded.")] = 0.9,
+    max_error: Annotated[float, _rule("SHARE", "Largest share of wrong predictions among accepted bags.")] = 0.05,
+    confidence: Annotated[float, _rule("SHARE", "Confidence that this error is not exceeded.")] = 0.9,
     measure: Annotated[
-        str, typer.Option(help="Uncertainty that says which bags are referred.")
+        str, _rule("NAME", "Uncertainty by which bags are referred for review.")
     ] = "least_confidence",
-    set_error: Annotated[float, typer.Option(help="Chance that a label set misses the label, at most.")] = 0.1,
-    set_score: Annotated[str, typer.Option(help="lac (smallest sets) or aps (sets that adapt).")] = "lac",
-    per_class: Annotated[bool, typer.Option("--per-class", help="Hold that for each class by itself.")] = False,
-    false_alarms: Annotated[
-        float, typer.Option(help="Chance that an in-distribution bag is called out of distribution, at most.")
-    ] = 0.05,
+    coverage: Annotated[float, _rule("SHARE", "Probability that a prediction set has the true label.")] = 0.9,
+    prediction_set: Annotated[
+        str, _rule("lac|aps", "Kind of prediction sets: lac (smallest) or aps (adaptive).")
+    ] = "lac",
+    per_class: Annotated[
+        bool, typer.Option("--per-class", help="Reach --coverage for each class.", rich_help_panel=RULES)
+    ] = False,
+    false_alarms: Annotated[float, _rule("SHARE", "Largest share of in-distribution bags called OOD.")] = 0.05,
     ood_score: Annotated[
-        str | None, typer.Option(help="Score for that; else knn_mean where there is one, else vacuity or so.")
+        str | None, _rule("NAME", "Score for that; by default knn_mean if available, else vacuity or similar.")
     ] = None,
     ood_confidence: Annotated[
-        float | None, typer.Option(help="Confidence of that rate; else it is kept on average.")
+        float | None, _rule("SHARE", "Confidence in that share; by default it holds on average.")
     ] = None,
     bags_of_patient: Annotated[
-        str,
-        typer.Option(
-            help="one (drawn at random) or all: how many bags of a patient are counted, where patients are known."
-        ),
+        str, _rule("one|all", "Bags of each patient to count, if patients are known: one drawn at random, or all.")
     ] = "one",
     without: Annotated[
-        list[str] | None, typer.Option(help=f"Part to leave out: {', '.join(PARTS)}; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="|".join(PARTS), help=f"Rule to leave out. {MANY}", callback=separate, rich_help_panel=RULES
+        ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the bags that choose the referral thresholds tried.")] = 0,
+    seed: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Random seed of the bags that choose referral thresholds.", rich_help_panel=RUNNING
+        ),
+    ] = 0,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file that --out names; that of RUN always is.")
+        bool, typer.Option("--overwrite", help="Replace the file that --out names.", rich_help_panel=OUTPUT)
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu or gpu.")] = "auto",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
     trust: Trust = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Calibrate a model, or the predictions of any tool, on labelled bags that took no part in training.
+    """Make decision rules from held-out labelled bags.
 
-    Fits four parts: a temperature for the probabilities or the evidence; a threshold from which on bags are
-    referred to a human, so that the error among the kept stays below --max-error at --confidence; label
-    sets that hold the label but for --set-error; a threshold above which a bag is called out of
-    distribution, at a rate of --false-alarms. Where there are too few bags, says before predicting how many
-    each part needs. Where no referral threshold passes its tests, every bag will be referred.
+    Fits four rules: a temperature for the probabilities or the evidence; a threshold above which bags are
+    referred for review, so that the error among accepted bags stays below --max-error at --confidence; prediction
+    sets with --coverage; a threshold above which a bag is called out of distribution, at a rate of
+    --false-alarms. If there are too few bags, says before predicting how many each rule needs. If no referral
+    threshold passes its tests, every bag will be referred.
 
-    With RUN and BAGS the calibration is kept in the run's folder and applied by miue predict; with --bags
-    FILE --out FILE it is applied by miue decide. What is promised and what is not: docs/decisions.md.
+    With RUN and BAGS the rules are stored in the run's folder, and miue predict applies them. With PREDICTIONS
+    they are written to --out, and miue decide applies them.
+
+    Example: miue calibrate run store --max-error 0.05
     """
     from miue import calibration as parts
     from miue.common.files import refuse_existing
-    from miue.predictions.folder import read_tables
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
     left_out = set(without or ())
-    for part in left_out - set(PARTS):
-        raise unknown_name("part", part, PARTS)
+    for name in left_out - set(PARTS):
+        raise unknown_name("rule", name, PARTS)
     goals = parts.Goals(
         scaling="scaling" not in left_out,
         referral=None if "referral" in left_out else parts.ReferralGoal(max_error, confidence, measure),
-        label_sets=None if "sets" in left_out else parts.LabelSetGoal(set_error, set_score, per_class),
+        label_sets=None
+        if "sets" in left_out
+        else parts.LabelSetGoal(round(1 - coverage, 12), prediction_set, per_class),
         false_alarms=None if "ood" in left_out else parts.FalseAlarmGoal(false_alarms, ood_score, ood_confidence),
     )
-    table_alone = source == Source(classes=source.classes) and split is None
-    if bags is not None and out is not None and run is None and held_out is None and table_alone:
-        predictions, made_from = read_tables(bags), parts.CalibrationBags(path=str(bags))
-        names = [name.strip() for name in source.classes.split(",")] if source.classes else []
-    elif run is not None and held_out is not None and bags is None:
-        model, chosen, made_from = _opened(run, held_out, source, split, quiet, trust)
+    if held_out is not None:
+        model, chosen, made_from = _opened(path, held_out, source, part, quiet, trust)
         parts.check_bags(
             chosen.ids,
             chosen.labels,
@@ -119,14 +141,11 @@ def calibrate(
         )
         parts.check_names(model.predict(chosen.subset([0]), device=device).bags, goals)
         predictions = model.predict(chosen, progress=not quiet, device=device)
-        names, out = list(model.contract.class_names), out or run / "calibration.json"
+        names, out = list(model.contract.class_names), out or path / "calibration.json"
     else:
-        raise ConfigError(
-            item="miue calibrate",
-            wanted="RUN and BAGS, or --bags FILE with --out FILE and perhaps --classes",
-            got="neither, or a mixture",
-            fix="see miue calibrate --help",
-        )
+        out = _check_predictions_alone(path, source, part, out)
+        predictions, made_from = read_given(path, classes=source.classes), parts.CalibrationBags(path=str(path))
+        names = list(source.classes or predictions.provenance.classes)
     made = parts.calibrate(
         predictions,
         scaling=goals.scaling,
@@ -139,11 +158,44 @@ def calibrate(
         made_from=made_from,
     )
     made.save(out)
-    show_table(calibration_table(made))
+    if as_json:
+        say_json(made.model_dump(mode="json"))
+    else:
+        show_table(calibration_table(made))
+    _say_notes(made, to_stderr=as_json)
+    say(f"Written to {out}", err=as_json)
+
+
+def _check_predictions_alone(path: Path, source: Source, part: str | None, out: Path | None) -> Path:
+    """Return the file to write the rules to, if the options are those that suit predictions.
+
+    Raises:
+        ConfigError: a run without bags, no --out, or options of bags.
+    """
+    is_run = path.is_dir() and not (path / "bags.csv").exists()
+    unsuited = [
+        f"--{one.name.replace('_', '-')}"
+        for one in fields(Source)
+        if one.name != "classes" and getattr(source, one.name) != one.default
+    ]
+    unsuited += ["--part"] if part is not None else []
+    if out is not None and not is_run and not unsuited:
+        return out
+    raise ConfigError(
+        item="miue calibrate",
+        wanted="RUN and BAGS, or PREDICTIONS with --out FILE and perhaps --classes",
+        got="RUN without BAGS" if is_run else f"PREDICTIONS with {unsuited[0]}" if unsuited else "no --out",
+        fix="see miue calibrate --help",
+    )
+
+
+def _say_notes(made: Calibration, *, to_stderr: bool) -> None:
+    """Write what to know of the rules."""
     if made.made_from.left_out:
         say(
             f"Note: one bag of each of {made.made_from.patients:,} patients was drawn, as bags of one patient are "
-            f"alike; {made.made_from.left_out:,} further bags were left out."
+            f"alike; {made.made_from.left_out:,} further bags were left out.",
+            err=to_stderr,
         )
     if made.referral is not None and made.referral.refused:
         say(
@@ -152,40 +204,9 @@ def calibrate(
             err=True,
         )
     if made.scaling_left_out:
-        say(f"Note: no temperature was fitted: {made.scaling_left_out}.")
+        say(f"Note: no temperature was fitted: {made.scaling_left_out}.", err=to_stderr)
     if made.made_from.caveat:
-        say(f"Note: {made.made_from.caveat}.")
-    say(f"Written to {out}")
-
-
-def decide(
-    calibration: Annotated[Path, typer.Argument(help="File that miue calibrate wrote, or a calibrated run.")],
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
-    predictions: Annotated[Path | None, typer.Argument(help="Folder of predictions.")] = None,
-    bags: Annotated[Path | None, typer.Option(help="Bag table of any tool, instead of a folder.")] = None,
-    instances: Annotated[Path | None, typer.Option(help="Instance table that goes with --bags.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")] = False,
-) -> None:
-    """Decide on predictions by a calibration: a class, refer, or out of distribution, with the reason.
-
-    Writes the predictions again with the columns decision, reason, label_set and calibrated probabilities.
-    """
-    from miue.calibration import Calibration
-    from miue.calibration import decide as decide_on
-    from miue.common.files import refuse_existing
-
-    given = read_given("miue decide", predictions, bags, instances)
-    refuse_existing(out, overwrite=overwrite)
-    made = Calibration.load(calibration)
-    decided = decide_on(given, made)
-    decided.save(out, overwrite=overwrite)
-    decisions = decided.bags.decisions
-    assert decisions is not None
-    say(
-        f"{len(decided.bags):,} bags: {int(decisions.kept.sum()):,} kept, {int(decisions.referred.sum()):,} "
-        f"referred, {int(decisions.flagged.sum()):,} called out of distribution. Written to {out}"
-    )
-    warn_of_shift(decided)
+        say(f"Note: {made.made_from.caveat}.", err=to_stderr)
 
 
 def calibration_table(calibration: Calibration) -> TextTable:
@@ -230,7 +251,7 @@ def calibration_table(calibration: Calibration) -> TextTable:
 
 
 def _opened(
-    run: Path, path: Path, source: Source, split: str | None, quiet: bool, trust: bool
+    run: Path, path: Path, source: Source, part: str | None, quiet: bool, trust: bool
 ) -> tuple[Model, BagDataset, CalibrationBags]:
     """Return the model without the decisions of an older calibration, the calibration bags, and which they are."""
     from dataclasses import replace
@@ -246,7 +267,7 @@ def _opened(
         instance_shape=model.contract.instance_shape,
     )
     say_left_out(opened)
-    bags, made_from = calibration_bags(run, opened.bags, split)
+    bags, made_from = calibration_bags(run, opened.bags, part)
     if source.labels is None and not bags.labels.known.any():
         bags, said = with_labels_of_run(bags, run / "splits.csv", model.contract.class_names)
         say(said, err=True)

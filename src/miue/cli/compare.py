@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from miue.cli.options import MANY, OUTPUT, AsJson, separate
 from miue.common.escapes import escape_markdown
 from miue.common.result_table import ResultTable
-from miue.common.terminal import show_table
+from miue.common.terminal import say_json, show_table
+
+if TYPE_CHECKING:
+    from miue.selection.comparison import Compared
 
 
 def compare(
     folders: Annotated[
-        list[Path], typer.Argument(help="Folders of 'miue cross-validate'; the first is the base.")
+        list[Path],
+        typer.Argument(metavar="FOLDER...", help="Folders of 'miue cross-validate'; the first is the base."),
     ],
-    level: Annotated[str, typer.Option(help="bags, instances or patients.")] = "bags",
+    level: Annotated[str, typer.Option(metavar="bags|instances|patients", help="Level to compare.")] = "bags",
     metric: Annotated[
-        list[str] | None, typer.Option(help="Only these columns, in this order; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help=f"Metric to show, in this order; by default all. {MANY}", callback=separate
+        ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Also write the table as Markdown.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the table as Markdown.", rich_help_panel=OUTPUT)
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Set cross-validations side by side: mean ± standard deviation, and the difference to the first.
+    """Compare cross-validations, with p-values.
 
-    Where each fold tests the same bags, the difference stands with its p-value (corrected resampled t-test,
-    two-sided; of many comparisons some are small by chance). Networks, methods, features and what is trained on
-    may differ.
+    Shows mean ± standard deviation and the difference to the first. If each fold tests the same bags, the
+    difference has its p-value (corrected resampled t-test, two-sided; of many comparisons some are small by
+    chance). Networks, methods, features and training bags may differ.
+
     Example: miue compare cv-attention cv-max cv-dsmil --metric accuracy --metric auroc --out table.md
     """
     from miue.common.files import atomic_file
@@ -37,7 +50,23 @@ def compare(
     if out is not None:
         with atomic_file(out) as temporary:
             temporary.write_text(markdown(table), "utf-8")
-    show_table(table.as_rich())
+    if as_json:
+        say_json([_to_json(one, level, metric) for one in found])
+    else:
+        show_table(table.as_rich())
+
+
+def _to_json(one: Compared, level: str, metrics: list[str] | None) -> dict[str, Any]:
+    """Return the metrics of a cross-validation as numbers, each with its difference to the first."""
+    values = {
+        name: {
+            **asdict(summary),
+            "difference": asdict(one.differences[at, name]) if (at, name) in one.differences else None,
+        }
+        for (at, name), summary in one.summaries.items()
+        if at == level and (not metrics or name in metrics)
+    }
+    return {"name": one.name, "same_tests": one.same_tests, "metrics": values}
 
 
 def markdown(table: ResultTable) -> str:

@@ -2,56 +2,97 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from miue.cli.interrupt import kept_on_interrupt, kept_runs
-from miue.cli.options import Device, Encoder, Method, Network, make_recipe, validation_share
-from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
+from miue.cli.options import (
+    MANY,
+    OUTPUT,
+    RUNNING,
+    TRAINING,
+    AsJson,
+    Device,
+    Distances,
+    Encoder,
+    Method,
+    Network,
+    Quiet,
+    Settings,
+    make_recipe,
+    separate,
+    validation_share,
+)
+from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import ConfigError
-from miue.common.terminal import say, show_table
+from miue.common.terminal import say, say_json, show_table
 
 if TYPE_CHECKING:
     from miue.io.splits.splits import Splits
 
 
-@takes_bags
+@takes_bags(without=("fold",))
 def cross_validate(
-    bags: Annotated[Path, typer.Argument(help=BAGS_HELP)],
-    out: Annotated[Path, typer.Option(help="Folder to write; what it holds of the same work is not run again.")],
+    bags: Bags,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder to write; finished runs in it are not repeated.",
+            rich_help_panel=OUTPUT,
+        ),
+    ],
     source: Source,
     folds: Annotated[
         int | None,
-        typer.Option(min=2, help="Folds to draw; else those of --splits or the label table, else 5."),
+        typer.Option(
+            min=2,
+            help="How many folds to draw; by default those of --splits or the label table, else 5.",
+            rich_help_panel=TRAINING,
+        ),
     ] = None,
-    seeds: Annotated[str, typer.Option(help="Seeds of each fold, with commas.")] = "42",
+    seeds: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N",
+            help=f"Random seed of each fold's training; by default 42. {MANY}",
+            callback=separate,
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     network: Network = "attention",
     method: Method = "mirel",
     encoder: Encoder = "auto",
-    setting: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="As for train; may be repeated.")
-    ] = None,
-    distance: Annotated[list[str] | None, typer.Option(help="As for train; may be repeated.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, in processes of their own.")] = 1,
-    split_seed: Annotated[int, typer.Option(min=0, help="Of the folds that are drawn.")] = 42,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    setting: Settings = None,
+    distance: Distances = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Runs at a time, each in its own process.", rich_help_panel=RUNNING)
+    ] = 1,
+    split_seed: Annotated[
+        int, typer.Option(min=0, help="Random seed of the folds.", rich_help_panel=TRAINING)
+    ] = 42,
+    quiet: Quiet = False,
     device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
-    """Train and test on every fold with every seed; print mean ± standard deviation and a 95 % interval.
+    """Train and test on every fold with every seed.
 
-    Folds keep patients together and classes alike, unless --splits or the label table gives them. Each fold has
+    Prints mean ± standard deviation and a 95 % interval. Folds keep patients together and classes balanced, unless
+    --splits or the label table specifies them. Each fold has
     validation bags that training stops by, or none with --set validation_fraction=0; its test bags select nothing.
     The folder gets every run with its predictions, runs.csv, summary.csv and splits.csv; after a kill, the same
     command goes on.
+
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """
     from miue.io.splits.draw import make_folds
     from miue.selection.cross_validation import cross_validate as run
 
     recipe = make_recipe(network, method, encoder, setting, distance, {})
-    numbers = _seeds(seeds)
+    numbers = _seeds(seeds or ["42"])
     opened = open_bags(bags, source, progress=not quiet, check_values=True)
     say_left_out(opened)
     splits = _given_folds(source, opened.folds, folds) or make_folds(
@@ -59,6 +100,11 @@ def cross_validate(
     )
     with kept_on_interrupt(lambda: kept_runs(out, len(splits) * len(numbers))):
         found = run(opened.bags, splits, numbers, out, recipe, jobs=jobs, device=device, progress=not quiet)
+    if as_json:
+        say_json(
+            {"folds": len(splits), "seeds": numbers, "summary": [asdict(one) for one in found], "out": str(out)}
+        )
+        return
     show_table(found.as_table().as_rich(f"{len(splits)} folds × {len(numbers)} seeds"))
     say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
 
@@ -70,9 +116,9 @@ def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) ->
     if source.splits is not None and wanted is not None and source.splits != "none":
         raise ConfigError(
             item="--folds",
-            wanted="folds to draw, or --splits that tells them",
+            wanted="a number of folds to draw, or --splits that lists them",
             got="both",
-            fix="give one of the two",
+            fix="leave one out",
         )
     if source.splits == "none" or wanted is not None:
         return None
@@ -81,15 +127,12 @@ def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) ->
     return of_table if of_table is not None and len(of_table) > 1 else None
 
 
-def _seeds(text: str) -> list[int]:
-    from miue.common.errors import ConfigError
-
-    words = [word.strip() for word in text.split(",") if word.strip()]
-    if not words or not all(word.isdigit() for word in words) or len(set(words)) < len(words):
+def _seeds(words: list[str]) -> list[int]:
+    if not all(word.isdecimal() for word in words) or len(set(words)) < len(words):
         raise ConfigError(
-            item=f"--seeds {text!r}",
+            item="--seeds",
             wanted="different whole numbers",
-            got=repr(text),
+            got=", ".join(words),
             fix="write --seeds 42,17,26",
         )
     return [int(word) for word in words]

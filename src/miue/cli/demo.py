@@ -9,10 +9,10 @@ from miue.common.terminal import say, show_table
 
 
 def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = False) -> None:
-    """Train MIREL on bags of handwritten digits, without any download, and show what it knows and does not.
+    """Run the whole way on handwritten digits, offline.
 
-    Writes a folder with the bag store, the model, predictions of bags and instances, metrics, figures and an
-    HTML report.
+    Trains MIREL on bags of digits, and shows what it knows and does not. Writes a folder with the bag store, the
+    model, predictions of bags and instances, metrics, figures and an HTML report.
     """
     from miue.cli.demo_run import run_demo
     from miue.evaluation.evaluation import evaluation_table

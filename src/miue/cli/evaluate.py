@@ -7,38 +7,45 @@ from typing import Annotated
 
 import typer
 
-from miue.cli.given import read_given
-from miue.cli.options import AsJson
+from miue.cli.given_predictions import read_given
+from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances
 from miue.common.terminal import say_json, show_table
 
 
 def evaluate(
-    predictions: Annotated[Path | None, typer.Argument(help="Folder of predictions.")] = None,
-    bags: Annotated[Path | None, typer.Option(help="Bag table of any tool, instead of a folder.")] = None,
-    instances: Annotated[Path | None, typer.Option(help="Instance table that goes with --bags.")] = None,
+    predictions: GivenPredictions,
+    instances: Instances = None,
+    classes: ClassNames = None,
     allow_training_bags: Annotated[
         bool,
         typer.Option(
             "--allow-training-bags",
-            help="Evaluate bags that the model was trained on as well, which says nothing of new ones.",
+            help="Also evaluate bags that the model was trained on, which says nothing about new ones.",
         ),
     ] = False,
     as_json: AsJson = False,
-    out: Annotated[Path | None, typer.Option(help="Also write the JSON to this file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write the JSON to this file.", rich_help_panel=OUTPUT)
+    ] = None,
 ) -> None:
-    """Evaluate predictions: accuracy, Conf., OOD, UE, AUPR, FPR95, ECE, Brier, NLL, AURC, at both levels.
+    """Compute accuracy, calibration and OOD metrics.
 
-    Tables of other tools need bag_id and alpha_0, alpha_1, … or p_0, p_1, …; label, is_ood, ood_set,
-    instance and measure columns are used where they are there. OOD needs is_ood: true, false, or empty where
-    unknown. Labels of a folder come with 'miue predict --labels TABLE'.
+    Accuracy, error detection (Conf.), OOD detection, UE, AUPR, FPR95, ECE, Brier score, NLL and AURC, of bags and
+    of instances. A table of another tool needs a column of ids (bag_id, slide_id, slide, image_id, id) and
+    probabilities (p_0, p_1, …; prob_0, …; p_tumor, … by class; one column p, probability or Y_prob for two
+    classes) or alpha_0, alpha_1, …; label (or Y, y_true, target), is_ood, ood_set and measures are used if
+    present. OOD needs is_ood: true, false, or empty if unknown. Labels of a folder come with 'miue predict
+    --labels FILE'.
 
     Bags that the model was trained on, and others of their patients, are refused without --allow-training-bags.
+
+    Example: miue evaluate theirs.csv
     """
     from miue.common.files import write_json
     from miue.evaluation import evaluate as evaluate_predictions
     from miue.evaluation.evaluation import decision_table, evaluation_table
 
-    given = read_given("miue evaluate", predictions, bags, instances)
+    given = read_given(predictions, instances, classes)
     evaluation = evaluate_predictions(given, allow_training_bags=allow_training_bags)
     if out is not None:
         write_json(out, evaluation.to_json())

@@ -8,47 +8,62 @@ from typing import Annotated, Any
 
 import typer
 
-from miue.cli.shift_warning import warn_of_shift
-from miue.common.terminal import TextTable, say, show_table
+from miue.cli.help import Command, Commands
+from miue.cli.options import OUTPUT, AsJson, Overwrite, Quiet, SkipBad
+from miue.common.terminal import say, show_result
 
 export_app = typer.Typer(
-    help="Turn saved predictions into QuPath overlays, heatmaps and a worklist; the model is not needed.",
+    cls=Commands,
+    help="Turn predictions into QuPath overlays and heatmaps.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
+DRAWN = "Patches"
 Given = Annotated[Path, typer.Argument(metavar="PREDICTIONS", help="Folder of predictions.")]
-Out = Annotated[Path, typer.Option(help="Folder to write, one file per slide.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Out = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="Folder to write, one file per slide.", rich_help_panel=OUTPUT)
+]
 PatchSize = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Side of a patch in level-0 pixels; else the grid step of each slide's coords, as stated."
+        min=1,
+        help="Side of a patch in level-0 pixels; by default the grid step of each slide's coords.",
+        rich_help_panel=DRAWN,
     ),
-]
-SkipBad = Annotated[
-    bool, typer.Option("--skip-bad", help="Go on after a slide that fails, and list it at the end.")
 ]
 Classes = Annotated[
     list[str] | None,
-    typer.Option("--class", help="Only this class, by name or number; may be repeated. Else all classes."),
+    typer.Option(
+        "--class",
+        metavar="NAME",
+        help="Class to export, by name or number; by default all. Repeat it.",
+        rich_help_panel=DRAWN,
+    ),
 ]
 Threshold = Annotated[
     float | None,
     typer.Option(
-        min=0, max=1, help="Keep patches whose (chosen) class is at least so probable; else the predicted class."
+        min=0,
+        max=1,
+        help="Least probability of a patch's (chosen) class; by default its predicted class is exported.",
+        rich_help_panel=DRAWN,
     ),
 ]
-Merge = Annotated[bool, typer.Option("--merge", help="Unite neighbouring patches of one class into regions.")]
+Merge = Annotated[
+    bool,
+    typer.Option("--merge", help="Unite neighbouring patches of one class into regions.", rich_help_panel=DRAWN),
+]
 Bounded = Annotated[
     Path | None,
-    typer.Option(help="Folder of slides: their OpenSlide bounds-x/y are subtracted, as QuPath shows them."),
+    typer.Option(
+        metavar="FOLDER", help="Folder of slides: subtracts their OpenSlide bounds-x/y, as QuPath shows them."
+    ),
 ]
-Bounds = Annotated[str | None, typer.Option(metavar="X,Y", help="Subtract these instead.")]
+Bounds = Annotated[str | None, typer.Option(metavar="X,Y", help="Bounds to subtract instead.")]
 
 
-@export_app.command("geojson")
+@export_app.command("geojson", cls=Command)
 def export_geojson(
     given: Given,
     out: Out,
@@ -61,11 +76,14 @@ def export_geojson(
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write one GeoJSON file per slide for QuPath: patches as squares, or merged into regions.
+    """Write a GeoJSON file per slide for QuPath.
 
-    Coordinates are level-0 pixels from the top left. Each object has its class with a colour and, as
-    measurements, the probability of each class, every uncertainty measure and every distance score.
+    Patches are squares, or merged into regions. Coordinates are level-0 pixels from the top left. Each object has
+    its class with a colour and, as measurements, the probability of each class, every uncertainty measure and
+    every distance score.
+
     Example: miue export geojson predictions --out overlays --class tumour --threshold 0.5 --merge
     """
     from miue.common.files import refuse_existing
@@ -87,30 +105,40 @@ def export_geojson(
         slides=slides,
         bounds=parse_bounds(bounds),
     )
-    say_left_out(written.left_out)
     kind = "regions" if merge else "patches"
-    say(f"{written.objects:,} {kind} of {written.slides:,} slides written to {out}")
+    _say_written(written, f"{written.objects:,} {kind} of {written.slides:,} slides", out, as_json)
 
 
-@export_app.command("heatmap")
+@export_app.command("heatmap", cls=Command)
 def export_heatmap(
     given: Given,
     out: Out,
     slides: Annotated[
-        Path | None, typer.Option(help="Folder of slides, drawn under the values; needs OpenSlide (miue[slides]).")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder of slides to draw under the values; needs OpenSlide (miue[slides])."
+        ),
     ] = None,
     patch_size: PatchSize = None,
     class_name: Annotated[
         str | None,
-        typer.Option("--class", help="Whose probability, by name or number; else the last class."),
+        typer.Option(
+            "--class",
+            metavar="NAME",
+            help="Class whose probability is drawn; by default the last.",
+            rich_help_panel=DRAWN,
+        ),
     ] = None,
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Draw one PNG per slide: probability, aleatoric and epistemic uncertainty, and distance.
+    """Draw a heatmap of each slide.
 
-    Raw values on fixed ranges with their units: the same colour is the same number on every slide.
+    One PNG shows probability, aleatoric and epistemic uncertainty, and distance side by side. Raw values on fixed
+    ranges with their units: the same color is the same number on every slide.
+
     Example: miue export heatmap predictions --slides slides --out heatmaps
     """
     from miue.common.files import refuse_existing
@@ -129,11 +157,10 @@ def export_heatmap(
         class_name=class_name,
         slides=slides,
     )
-    say_left_out(written.left_out)
-    say(f"{written.slides:,} heatmaps written to {out}")
+    _say_written(written, f"{written.slides:,} heatmaps", out, as_json)
 
 
-@export_app.command("arrays")
+@export_app.command("arrays", cls=Command)
 def export_arrays(
     given: Given,
     out: Out,
@@ -141,10 +168,13 @@ def export_arrays(
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write one HDF5 file per slide: coords, probabilities, each uncertainty and score of its patches.
+    """Write an HDF5 file per slide with all values.
 
-    Laid out as TRIDENT lays out features: coords in level-0 pixels with patch_size_level0.
+    Coords, probabilities, each uncertainty and score of its patches, in TRIDENT's layout: coords in level-0 pixels
+    with patch_size_level0.
+
     Example: miue export arrays predictions --out arrays
     """
     from miue.common.files import refuse_existing
@@ -161,75 +191,14 @@ def export_arrays(
         overwrite=overwrite,
         progress=not quiet,
     )
+    _say_written(written, f"{written.objects:,} patches of {written.slides:,} slides", out, as_json)
+
+
+def _say_written(written: Any, what: str, out: Path, as_json: bool) -> None:
+    """Write what was exported and what was left out."""
     say_left_out(written.left_out)
-    say(f"{written.objects:,} patches of {written.slides:,} slides written to {out}")
-
-
-@export_app.command("worklist")
-def export_worklist(
-    given: Given,
-    out: Annotated[Path, typer.Option(help="CSV file to write; its limits go beside it as .json.")],
-    probability: Annotated[
-        float | None, typer.Option(min=0, max=1, help="In between classes: the predicted class is less probable.")
-    ] = None,
-    model: Annotated[
-        float | None, typer.Option(min=0, help="Model unsure: mutual information above so many nats.")
-    ] = None,
-    distance: Annotated[float | None, typer.Option(help="Far from training data: a distance above this.")] = None,
-    patches: Annotated[int | None, typer.Option(min=0, help="Few patches: fewer than this.")] = None,
-    quantile: Annotated[
-        float,
-        typer.Option(
-            min=0.5, max=1, help="Where no limit is given: the quantile of the validation bags to exceed."
-        ),
-    ] = 0.95,
-    show: Annotated[int, typer.Option(min=0, help="Rows on screen; the file holds all.")] = 20,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file.")] = False,
-) -> None:
-    """List slides by what needs a human first, with the reasons in words; labels are not read.
-
-    With a calibration, its decisions alone say which slides are first: those called out of distribution, then
-    those referred. Without one, slides that stand out from the bags that the model was validated on: far from the
-    training data, model unsure, in between classes, of few patches. For each reason the most out of distribution
-    come first. All others are routine.
-    """
-    from miue.common.files import refuse_existing
-    from miue.predictions.folder import read_predictions
-    from miue.report.worklist import Limits, worklist, write_worklist
-
-    refuse_existing(out, overwrite=overwrite)
-    predictions = read_predictions(given)
-    made = worklist(predictions, Limits(probability, model, distance, patches, quantile))
-    write_worklist(out, made)
-    show_table(worklist_table(made.rows[:show]))
-    for reason, limit in made.judged.items():
-        say(f"{reason}: {limit}")
-    for reason, why in made.not_judged.items():
-        say(f"not judged, {reason}: {why}")
-    say(f"order: {made.order}")
-    first = sum(row["look"] == "first" for row in made.rows)
-    say(f"{first:,} of {len(made.rows):,} slides to be looked at first: {out}")
-    if made.warning:
-        say(f"Warning: {made.warning}.", err=True)
-    warn_of_shift(predictions)
-
-
-def worklist_table(rows: list[dict[str, Any]]) -> TextTable:
-    """Return the rows as a table; the numbers behind the reasons are in the file."""
-
-    table = TextTable("", "slide", "look", "predicted", "probability", "patches", "reason")
-    for row in rows:
-        count = "—" if row["patches"] is None else f"{row['patches']:,}"
-        cells = [
-            str(row["order"]),
-            row["slide"],
-            row["look"],
-            row["predicted"],
-            f"{row['probability']:.2f}",
-            count,
-        ]
-        table.add_row(*cells, "\n".join(part.split(" (")[0] for part in row["reason"].split("; ")))
-    return table
+    facts = {"slides": written.slides, "objects": written.objects, "left_out": list(written.left_out)}
+    show_result({**facts, "out": str(out)}, f"{what} written to {out}", as_json)
 
 
 def parse_bounds(text: str | None) -> tuple[int, int]:
@@ -252,7 +221,14 @@ def parse_bounds(text: str | None) -> tuple[int, int]:
 
 
 def export_beside(
-    predictions: Any, folder: Path, kinds: Sequence[str], slides: Path | None, *, skip_bad: bool, progress: bool
+    predictions: Any,
+    folder: Path,
+    kinds: Sequence[str],
+    slides: Path | None,
+    *,
+    skip_bad: bool,
+    progress: bool,
+    to_stderr: bool,
 ) -> None:
     """Write exports of predictions that were just saved to ``folder`` into it, each a folder of its kind.
 
@@ -265,7 +241,7 @@ def export_beside(
         options: dict[str, Any] = {} if kind == "arrays" else {"slides": slides}
         written = export(predictions, folder / kind, kind, skip_bad=skip_bad, progress=progress, **options)
         say_left_out(written.left_out)
-        say(f"{kind} of {written.slides:,} slides written to {folder / kind}")
+        say(f"{kind} of {written.slides:,} slides written to {folder / kind}", err=to_stderr)
 
 
 def say_left_out(reasons: Sequence[str]) -> None:

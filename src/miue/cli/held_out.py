@@ -38,7 +38,7 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
             item=f"split {name!r}",
             wanted="bags that took no part in training",
             got=f"{seen or len(chosen)} bags that the model was trained on, or others of their patients",
-            fix="keep patients for calibration in a split of their own, and pass --split",
+            fix="keep patients for calibration in a part of their own, and pass --part",
         )
     validated = mark == marks.get("validation_bags") or held_out & set(chosen.ids)
     return chosen, CalibrationBags(split=name, fingerprint=mark, caveat=STOPPED_EARLY if validated else "")

@@ -12,9 +12,23 @@ from miue.cli.interrupt import NOTHING, Interrupted
 HEADINGS = ("Get started", "Your data", "Decide", "Compare models", "Share")
 """Headings of the commands, in the order in which help lists them."""
 
+METAVARS = {
+    " <path>": "",
+    " <list[Path]>": "",
+    "<int>": "N",
+    "<int range>": "N",
+    "<float>": "NUMBER",
+    "<float range>": "NUMBER",
+}
+"""What help shows for the value of an option, by what Typer shows for its type."""
+
 
 class Command(TyperCommand):
     """A command whose help lists options under the headings of their ``rich_help_panel``."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the usage line: required arguments without braces."""
+        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a section for the arguments and one for each heading."""
@@ -22,8 +36,13 @@ class Command(TyperCommand):
         for parameter in self.get_params(ctx):
             row = parameter.get_help_record(ctx)
             if row is not None:
+                name, description = row
+                for shown, metavar in METAVARS.items():
+                    name = name.replace(shown, metavar)
                 heading = getattr(parameter, "rich_help_panel", None) or "Options"
-                rows.append(("Arguments" if parameter.param_type_name == "argument" else heading, row))
+                rows.append(
+                    ("Arguments" if parameter.param_type_name == "argument" else heading, (name, description))
+                )
         _write_sections(formatter, rows)
 
 
@@ -31,13 +50,13 @@ class Commands(TyperGroup):
     """Commands listed under the headings of their ``rich_help_panel``; an interrupt of one reaches ``main``."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write a section for each heading, with the first sentence of every command."""
+        """Write a section for each heading, with the first line of every command."""
         rows = []
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)
             if command is not None and not command.hidden:
                 heading = getattr(command, "rich_help_panel", None) or "Commands"
-                rows.append((heading, (name, command.get_short_help_str(limit=1000).removesuffix("."))))
+                rows.append((heading, (name, (command.help or "").split("\n")[0].removesuffix("."))))
         rows.sort(key=lambda row: HEADINGS.index(row[0]) if row[0] in HEADINGS else len(HEADINGS))
         _write_sections(formatter, rows)
 

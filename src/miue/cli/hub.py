@@ -7,74 +7,92 @@ from typing import Annotated
 
 import typer
 
-from miue.cli.options import Trust
-from miue.common.terminal import say
+from miue.cli.help import Command, Commands
+from miue.cli.options import OUTPUT, AsJson, Out, Run, Trust
+from miue.common.terminal import say, show_result
 
 hub_app = typer.Typer(
-    help="Write a model card; push a model to the Hugging Face Hub, or pull one.",
+    cls=Commands,
+    help="Share models on the Hugging Face Hub.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
-Run = Annotated[Path, typer.Argument(help="Folder of a trained model.")]
-Repository = Annotated[str, typer.Argument(help="OWNER/NAME on the Hub.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+Repository = Annotated[str, typer.Argument(metavar="OWNER/NAME", help="Repository on the Hub.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.", rich_help_panel=OUTPUT)]
 
 
-@hub_app.command("card")
+@hub_app.command("card", cls=Command)
 def hub_card(
     run: Run,
     evaluation: Annotated[
-        Path | None, typer.Option(help="JSON that miue evaluate --out wrote, of predictions of this model.")
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON that miue evaluate --out wrote, of predictions of this model."),
     ] = None,
-    title: Annotated[str | None, typer.Option(help="Name of the model; else that of the folder.")] = None,
+    title: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the model; by default that of the folder.")
+    ] = None,
     licence: Annotated[
-        str | None, typer.Option("--license", help="Identifier such as apache-2.0; without it none is stated.")
+        str | None,
+        typer.Option("--license", metavar="NAME", help="License such as apache-2.0; by default none is stated."),
     ] = None,
     overwrite: Overwrite = False,
     trust: Trust = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Write RUN/README.md: what the model is and takes, its training, what was measured, and its limits.
+    """Write a model card.
 
-    The folder then is what the Hub calls a model repository: config.json, model.safetensors and the card.
-    Needs no network. Metrics are taken only from an evaluation of this model's own predictions.
+    RUN/README.md describes the model, its input, its training, what was measured, and its limits. The folder then
+    is what the Hub calls a model repository: config.json, model.safetensors and the card. Needs no network.
+    Metrics are taken only from an evaluation of this model's own predictions.
     """
     from miue.hub import write_card
 
     path = write_card(run, evaluation=evaluation, title=title, licence=licence, overwrite=overwrite, trust=trust)
-    say(f"Card written: {path}. Read it before you share it.")
-    if licence is None:
+    show_result({"card": str(path)}, f"Card written: {path}. Read it before you share it.", as_json)
+    if licence is None and not as_json:
         say("It states no license; add one with --license, or by hand.")
 
 
-@hub_app.command("push")
+@hub_app.command("push", cls=Command)
 def hub_push(
     run: Run,
     repository: Repository,
     public: Annotated[bool, typer.Option("--public", help="Make a new repository public, not private.")] = False,
     trust: Trust = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Upload a model with its card: config, weights, distances and calibration; no checkpoints, no logs."""
+    """Upload a model with its card.
+
+    Uploads config, weights, distances and calibration; no checkpoints, no logs.
+    """
     from miue.hub import push
 
-    say(f"Uploaded: {push(run, repository, private=not public, trust=trust)}")
+    url = push(run, repository, private=not public, trust=trust)
+    show_result({"url": str(url)}, f"Uploaded: {url}", as_json)
 
 
-@hub_app.command("pull")
+@hub_app.command("pull", cls=Command)
 def hub_pull(
     repository: Repository,
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    out: Out,
     revision: Annotated[
-        str | None, typer.Option(help="Branch, tag or commit; a commit always gives the same model.")
+        str | None,
+        typer.Option(metavar="NAME", help="Branch, tag or commit; a commit always gives the same model."),
     ] = None,
     overwrite: Overwrite = False,
     trust: Trust = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Download a model and see that it loads: tensors and JSON alone.
+    """Download a model and check that it loads.
 
-    Nothing of it is run. Code that it names by import path is run with --trust, from packages installed here.
+    Only tensors and JSON are downloaded, and no code of it is run. Code that it names by import path is run with
+    --trust, from packages installed here.
     """
     from miue.hub import pull
 
     model = pull(repository, out, revision=revision, overwrite=overwrite, trust=trust)
-    say(f"{model.config.method.name} on {model.config.network.name}, weights {model.weights_sha256}: {out}")
+    names = {"method": model.config.method.name, "network": model.config.network.name}
+    facts = {**names, "weights_sha256": model.weights_sha256, "out": str(out)}
+    sentence = f"{names['method']} on {names['network']}, weights {model.weights_sha256}: {out}"
+    show_result(facts, sentence, as_json)

@@ -12,18 +12,25 @@ from miue.common.terminal import say_json, show_table
 
 
 def inspect(
-    path: Annotated[Path, typer.Argument(help="Folder of feature files, store, run, predictions, or long table.")],
+    path: Annotated[
+        Path,
+        typer.Argument(metavar="PATH", help="Folder of feature files, store, run, predictions, or long table."),
+    ],
     as_json: AsJson = False,
     read: Annotated[
         bool,
         typer.Option(
-            "--read", help="Read every feature: find NaN, infinity and rows of zeros, verify a packed store."
+            "--read", help="Read every feature: report NaN, infinity and rows of zeros; verify a packed store."
         ),
     ] = False,
-    mpp: Annotated[float | None, typer.Option(help="µm per level-0 pixel, for coords in µm (STAMP).")] = None,
+    mpp: Annotated[
+        float | None, typer.Option(help="µm per level-0 pixel, for files with coords in µm (STAMP).")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
-    """Show what a folder holds; of feature files each bag: format, N, D, type, coords, patch size, problems.
+    """Show what a folder or table contains.
+
+    Of feature files each bag: format, N, D, type, coords, patch size, problems.
 
     Example: miue inspect features_uni_v2 --read
     """

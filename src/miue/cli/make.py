@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from miue.cli.options import Out, Overwrite
+from miue.cli.options import MANY, AsJson, Out, Overwrite, separate
 from miue.cli.outputs import locks_out
 from miue.common.errors import ConfigError, unknown_name
-from miue.common.terminal import say
+from miue.common.terminal import show_result
 
 SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags")
 NEED_FILES = {
@@ -25,38 +25,50 @@ NEED_FILES = {
 
 @locks_out
 def data_make(
-    name: Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help=f"Example: {', '.join(SOURCES)}.")],
     out: Out,
     source: Annotated[
         Path | None,
-        typer.Option(help="Folder with the data's files (all but digits-bags and gaussian-bags)."),
+        typer.Option(metavar="FOLDER", help="Folder of the data's files (all but digits-bags and gaussian-bags)."),
     ] = None,
     ood: Annotated[
         list[str] | None,
         typer.Option(
-            help="Foreign images of OOD test bags: fmnist, kmnist (mnist-bags); svhn, dtd (cifar10-bags)."
+            metavar="NAME",
+            help=f"Images of OOD test bags: fmnist, kmnist (mnist-bags); svhn, dtd (cifar10-bags). {MANY}",
+            callback=separate,
         ),
     ] = None,
-    ood_ratio: Annotated[float, typer.Option(min=0, max=1, help="Foreign share of each OOD bag.")] = 1.0,
-    split: Annotated[list[str] | None, typer.Option(help="Only these splits: train, validation, test.")] = None,
+    ood_ratio: Annotated[float, typer.Option(min=0, max=1, help="Share of OOD instances in each OOD bag.")] = 1.0,
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="train|validation|test", help=f"Part to make; by default all. {MANY}", callback=separate
+        ),
+    ] = None,
     overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Make a bag store: digits-bags and gaussian-bags without files, the others from --source."""
+    """Make a bag store of well-known data.
+
+    digits-bags and gaussian-bags need no files, the others need --source.
+    """
     from miue.common.files import refuse_existing
     from miue.io.store.store import write_store
 
     refuse_existing(out, overwrite=overwrite)
-    bags = _make_bags(name, source, ood or [], ood_ratio, split)
+    bags = _make_bags(name, source, ood or [], ood_ratio, part)
     command = shlex.join(["miue", *sys.argv[1:]])
     write_store(out, bags, made_by={"command": command, "name": name}, overwrite=overwrite)
-    say(f"{len(bags):,} bags with {len(bags.positions):,} instances written to {out}")
+    facts = {"bags": len(bags), "instances": len(bags.positions), "out": str(out)}
+    show_result(facts, f"{len(bags):,} bags with {len(bags.positions):,} instances written to {out}", as_json)
 
 
 def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, split: list[str] | None) -> Any:
     splits = split or ["train", "validation", "test"]
     for one in splits:
         if one not in ("train", "validation", "test"):
-            raise unknown_name("split", one, ("train", "validation", "test"))
+            raise unknown_name("part", one, ("train", "validation", "test"))
     if name not in SOURCES:
         raise unknown_name("bags", name, SOURCES)
     if name in NEED_FILES:

@@ -14,33 +14,123 @@ from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 if TYPE_CHECKING:
     from miue.model.recipe import Recipe
 
-Out = Annotated[Path, typer.Option(help="Folder to write.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Device = Annotated[str, typer.Option(help="auto, cpu, gpu, or a name that torch has, such as cuda:1 or mps.")]
+LABELS, MODEL, TRAINING, RULES, OUTPUT, RUNNING = (
+    "Labels and splits",
+    "Model",
+    "Training",
+    "Rules",
+    "Output",
+    "Running",
+)
+"""Headings of the options."""
+
+MANY = "Repeat it, or separate names by commas."
+
+
+def separate(values: list[str] | None) -> list[str] | None:
+    """Return the names of an option that is repeated or that holds several between commas.
+
+    >>> separate(["a, b", "c"])
+    ['a', 'b', 'c']
+    """
+    return [word.strip() for value in values for word in value.split(",") if word.strip()] if values else None
+
+
+Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write.", rich_help_panel=OUTPUT)]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.", rich_help_panel=OUTPUT)]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=RUNNING)]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print the result as JSON instead of text.", rich_help_panel=OUTPUT)
+]
+SkipBad = Annotated[
+    bool,
+    typer.Option(
+        "--skip-bad", help="Go on after a slide that fails; list it at the end.", rich_help_panel=RUNNING
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|cpu|gpu|NAME",
+        help="Device to compute on; NAME as in torch: cuda:1.",
+        rich_help_panel=RUNNING,
+    ),
+]
 Network = Annotated[
     str,
     typer.Option(
-        help=f"{NETWORKS.help()}, where torchmil-… need the extra 'torchmil'; or a class of your own as its "
-        "import path, package.module:Class."
+        metavar="NAME",
+        help=f"Network: {NETWORKS.help()} (torchmil-… need the extra 'torchmil'), or the import path "
+        "package.module:Class of your own.",
+        rich_help_panel=MODEL,
     ),
 ]
-Method = Annotated[str, typer.Option(help=f"{METHODS.help()}, or the import path of a class of your own.")]
-Encoder = Annotated[str, typer.Option(help=f"auto, {ENCODERS.help()}, or the import path of a class of your own.")]
+Method = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=f"Uncertainty method: {METHODS.help()}, or the import path of your own.",
+        rich_help_panel=MODEL,
+    ),
+]
+Encoder = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help=f"Encoder of instances: auto, {ENCODERS.help()}, or the import path of your own.",
+        rich_help_panel=MODEL,
+    ),
+]
 Distances = Annotated[
     list[str] | None,
     typer.Option(
         "--distance",
-        help="Scores of how far an instance is from the training instances, fitted after training: "
-        f"{DISTANCES.help()} (knn is the default), or none; may be repeated.",
+        metavar="NAME",
+        help="Distance of an instance to the training instances, fitted after training: "
+        f"{DISTANCES.help()} (knn is the default), or none. {MANY}",
+        callback=separate,
+        rich_help_panel=MODEL,
+    ),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Any other option, such as learning_rate=2e-4, max_epochs=50, network.hidden=128 or "
+        "method.routing=through-estimator. Repeat it.",
+        rich_help_panel=TRAINING,
     ),
 ]
 Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Run the code of others that the model names by import path, from the packages installed here.",
+        help="Run third-party code that the model names by import path, from packages installed here.",
+        rich_help_panel=RUNNING,
+    ),
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained model.")]
+GivenPredictions = Annotated[
+    Path,
+    typer.Argument(
+        metavar="PREDICTIONS", help="Folder of predictions, or a bag table of any tool (CSV, Parquet)."
+    ),
+]
+Instances = Annotated[
+    Path | None,
+    typer.Option(
+        "--instances", metavar="FILE", help="Instance table of any tool, where PREDICTIONS is a bag table."
+    ),
+]
+ClassNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--classes",
+        metavar="NAME",
+        help=f"Classes in order; the first is the negative one. {MANY}",
+        callback=separate,
+        rich_help_panel=LABELS,
     ),
 ]
 Value = bool | int | float | str | None

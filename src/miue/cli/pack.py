@@ -11,25 +11,26 @@ from typing import Annotated
 import typer
 
 from miue.cli.interrupt import kept_bags, kept_on_interrupt
-from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
-from miue.common.terminal import say
-
-Bags = Annotated[Path, typer.Argument(help=BAGS_HELP)]
+from miue.cli.options import OUTPUT, AsJson, Overwrite, Quiet
+from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
+from miue.common.terminal import say, show_result
 
 
 @takes_bags
 def data_pack(
     bags: Bags,
-    out: Annotated[Path, typer.Option(help="Store to write.")],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Store to write.", rich_help_panel=OUTPUT)],
     source: Source,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Pack a folder of feature files, with its label table, into one memory-mapped store.
+    """Pack feature files and labels into one fast store.
 
-    The files' format is found by looking. Where labels are told and no splits, bags are split by patient and
-    class into train, validation and test. An interrupted run goes on with the same command; everything
-    written is read back and compared.
+    The files' format is detected. With labels and without splits, bags are split by patient and class into train,
+    validation and test. An interrupted run continues with the same command; everything written is read back and
+    compared.
+
     Example: miue data pack features_uni_v2 --labels labels.csv --out store
     """
     from miue.common.files import refuse_existing
@@ -55,33 +56,43 @@ def data_pack(
     missing = len(packed.left_out)
     listed = f"; {missing:,} left out, listed in {out / 'left_out.csv'}" if missing else ""
     already = f" ({packed.resumed:,} by an earlier run)" if packed.resumed else ""
-    say(f"{packed.bags:,} bags{already} with {packed.instances:,} instances packed: {out}{listed}")
+    facts = {"bags": packed.bags, "instances": packed.instances, "left_out": missing, "out": str(out)}
+    sentence = f"{packed.bags:,} bags{already} with {packed.instances:,} instances packed: {out}{listed}"
+    show_result(facts, sentence, as_json)
     if opened.note:
         bad = {one.bag for one in failed}
         kept = opened.bags.subset([row for row, name in enumerate(opened.bags.ids) if name not in bad])
-        say(replace(opened, bags=kept).note)
+        say(replace(opened, bags=kept).note, err=as_json)
 
 
-@takes_bags
+@takes_bags(without=("splits", "fold"))
 def data_split(
     bags: Bags,
-    out: Annotated[Path, typer.Option(help="CSV to write: bag_id, patient, label, fold_0, …")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="CSV to write: bag_id, patient, label, fold_0, …", rich_help_panel=OUTPUT
+        ),
+    ],
     source: Source,
     folds: Annotated[
-        int, typer.Option(min=1, help="Folds, each bag tested once; 1 for a single split into three.")
+        int, typer.Option(min=1, help="How many folds to draw, each bag tested once; 1 for a single split.")
     ] = 1,
-    test: Annotated[float, typer.Option(min=0.02, max=0.5, help="Share tested on, with --folds 1.")] = 0.2,
+    test: Annotated[float, typer.Option(min=0.02, max=0.5, help="Share of test bags, with --folds 1.")] = 0.2,
     validation: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Share of the other bags that is validated on.")
+        float, typer.Option(min=0, max=0.5, help="Share of the other bags for validation.")
     ] = 0.15,
     calibration: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Share of what is left that is kept for miue calibrate.")
+        float, typer.Option(min=0, max=0.5, help="Share of the rest to keep for miue calibrate.")
     ] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draw.")] = 42,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the split.")] = 42,
+    as_json: AsJson = False,
 ) -> None:
-    """Draw train, validation and test bags: no patient in two of them, classes alike in all.
+    """Draw train, validation and test bags by patient.
 
-    Use them with --splits FILE --fold K of train, predict and pack, or with cross-validate.
+    No patient is in two parts, and classes have the same shares in all. Use them with --splits FILE --fold K of
+    train, predict and pack, or with cross-validate.
+
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
     from miue.io.splits.draw import make_folds, make_split
@@ -99,4 +110,8 @@ def data_split(
     parts = ("train", "validation", *(["calibration"] if calibration else []), "test")
     counts = ", ".join(f"{name} {assigned.splits.count(name):,}" for name in parts)
     patients = f" of {len(set(data.patients)):,} patients" if data.patients else ""
-    say(f"{len(drawn)} fold{'s' if len(drawn) > 1 else ''} of {len(data):,} bags{patients}: {out} ({counts})")
+    facts = {"folds": len(drawn), "bags": len(data), "first_fold": {n: assigned.splits.count(n) for n in parts}}
+    sentence = (
+        f"{len(drawn)} fold{'s' if len(drawn) > 1 else ''} of {len(data):,} bags{patients}: {out} ({counts})"
+    )
+    show_result({**facts, "out": str(out)}, sentence, as_json)

@@ -10,38 +10,55 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from miue.common.terminal import say
+from miue.cli.options import OUTPUT, AsJson, Quiet
+from miue.common.terminal import show_result
 
 UNANNOTATED = ("refuse", "negative", "skip")
 
 
 def data_patch_labels(
-    features: Annotated[Path, typer.Argument(help="Folder of .h5 files with coords, one per slide.")],
-    annotations: Annotated[
-        Path, typer.Option(help="Folder of <slide>.xml (ASAP, CAMELYON16) or <slide>.geojson (QuPath).")
+    features: Annotated[
+        Path, typer.Argument(metavar="FEATURES", help="Folder of .h5 files with coords, one per slide.")
     ],
-    out: Annotated[Path, typer.Option(help="CSV file to write: bag_id, instance, instance_label.")],
-    least: Annotated[
-        float, typer.Option(help="Share of a patch that is tumour, from which it is positive.")
-    ] = 0.2,
+    annotations: Annotated[
+        Path,
+        typer.Option(
+            metavar="FOLDER", help="Folder of <slide>.xml (ASAP, CAMELYON16) or <slide>.geojson (QuPath)."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE", help="CSV to write: bag_id, instance, instance_label.", rich_help_panel=OUTPUT
+        ),
+    ],
+    least: Annotated[float, typer.Option(help="Least share of tumour in a positive patch.")] = 0.2,
     positive: Annotated[
-        list[str] | None, typer.Option(help="Group or class that is tumour; else Tumor, _0, _1. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Group or class that is tumour; by default Tumor, _0, _1. Repeat it."),
     ] = None,
     exclude: Annotated[
-        list[str] | None, typer.Option(help="Group cut out of it; else Exclusion, Normal, _2. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Group cut out of it; by default Exclusion, Normal, _2. Repeat it."),
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option(help="Group or class that is neither, such as Tissue. May be repeated.")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Group or class that is neither, such as Tissue. Repeat it."),
     ] = None,
     unannotated: Annotated[
-        str, typer.Option(help="Slides without annotation: refuse, negative (all patches are 0), or skip.")
+        str,
+        typer.Option(
+            metavar="|".join(UNANNOTATED), help="Slides without annotation: negative labels all patches 0."
+        ),
     ] = "refuse",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Label patches by outlines of tumour: 1 where at least a fifth of a patch is tumour, else 0.
+    """Label patches by outlines of tumour.
 
-    Both outlines and coords count level-0 pixels. In CAMELYON16 slides without an annotation have no tumour: say
-    so with --unannotated negative, and make sure that no annotation is missing.
+    A patch is 1 if at least --least of it is tumour, else 0. Both outlines and coords count level-0 pixels. In
+    CAMELYON16 slides without an annotation have no tumour: say so with --unannotated negative, and make sure that
+    no annotation is missing.
 
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """
@@ -63,7 +80,8 @@ def data_patch_labels(
     write_patch_labels(out, labelled(files, how, counts, quiet))
     left_out = f"; {without:,} slides without annotation: {unannotated}" if without else ""
     tumour = f"{counts['tumour']:,} of {counts['patches']:,} patches"
-    say(f"{tumour} of {len(files):,} slides are tumour{left_out}: {out}")
+    facts = {"slides": len(files), **counts, "without_annotation": without, "out": str(out)}
+    show_result(facts, f"{tumour} of {len(files):,} slides are tumour{left_out}: {out}", as_json)
 
 
 def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Path], int]:

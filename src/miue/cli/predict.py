@@ -9,52 +9,70 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.export import export_beside
-from miue.cli.options import Device, Out, Overwrite, Quiet, Trust
+from miue.cli.options import MANY, OUTPUT, RUNNING, AsJson, Device, Out, Overwrite, Quiet, Run, Trust, separate
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import ConfigError
-from miue.common.terminal import say
+from miue.common.terminal import say, show_result
 
 
 @takes_bags
 @locks_out
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a trained model.")],
-    bags: Annotated[Path, typer.Argument(help=BAGS_HELP + " Labels are not needed.")],
+    run: Run,
+    bags: Annotated[Path, typer.Argument(metavar="BAGS", help=BAGS_HELP + " Labels are not needed.")],
     out: Out,
     source: Source,
-    split: Annotated[
+    part: Annotated[
         str | None,
-        typer.Option(help="Split to predict, or all; else test where there is one, else what was not trained on."),
+        typer.Option(
+            metavar="NAME",
+            help="Part of the bags to predict, or all; by default test if there is one, else all that the model "
+            "did not learn from.",
+        ),
     ] = None,
     estimator: Annotated[
         str | None,
-        typer.Option(help="What instances are predicted from: residual, bag-of-one or attention."),
+        typer.Option(metavar="residual|bag-of-one|attention", help="Estimator of instances."),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the draws, where the method draws.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed of methods that draw.", rich_help_panel=RUNNING)
+    ] = 0,
     export: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also write, as 'miue export' does, into OUT: arrays, geojson or heatmap; may be repeated."
+            metavar="arrays|geojson|heatmap",
+            help=f"Also export, as 'miue export' does, into --out. {MANY}",
+            callback=separate,
+            rich_help_panel=OUTPUT,
         ),
     ] = None,
     slides: Annotated[
-        Path | None, typer.Option(help="Folder of slides: under heatmaps, and to subtract bounds from overlays.")
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of slides: drawn under heatmaps, and to subtract bounds from overlays.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = None,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     trust: Trust = False,
     device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
-    """Predict bags and instances with their uncertainty, as plain tables.
+    """Predict bags and instances with their uncertainty.
+
+    Writes plain tables; a calibrated run also decides (miue calibrate).
 
     Labels are not needed; evaluation needs them. Bags without labels and without --labels get those that the
-    training listed for them in its splits.csv, and that is said.
+    training listed for them in its splits.csv, with a note.
 
     Patients with several bags get a table of their own. Bags of patients that the model learned from are left
-    out where the run tells which these are, unless --split all, train or validation asks for them; another
-    --split that holds some is refused.
+    out if the run knows them, unless --part all, train or validation asks for them; another --part that holds
+    some is refused.
+
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
     from miue.common.devices import torch_device
@@ -75,7 +93,7 @@ def predict(
         coords_for="--export" if export else "",
     )
     say_left_out(opened)
-    chosen = _bags_to_predict(opened.bags, split, run)
+    chosen = _bags_to_predict(opened.bags, part, run)
     if source.labels is None and not chosen.labels.known.any():
         chosen, said = with_labels_of_run(chosen, run / "splits.csv", model.contract.class_names)
         say(said, err=True)
@@ -96,30 +114,33 @@ def predict(
     predictions = replace(predictions, provenance=provenance)
     predictions.save(out, overwrite=overwrite)
     instances = 0 if predictions.instances is None else len(predictions.instances)
-    say(f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}")
+    facts = {"bags": len(predictions.bags), "instances": instances, "left_out": failed, "out": str(out)}
+    show_result(facts, f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}", as_json)
     warn_of_shift(predictions)
-    export_beside(predictions, out, export or [], slides, skip_bad=source.skip_bad, progress=not quiet)
+    export_beside(
+        predictions, out, export or [], slides, skip_bad=source.skip_bad, progress=not quiet, to_stderr=as_json
+    )
 
 
-def _bags_to_predict(bags: Any, split: str | None, run: Path) -> Any:
-    """Return the bags of the split asked for, else of test, else all; none that the model learned from."""
+def _bags_to_predict(bags: Any, part: str | None, run: Path) -> Any:
+    """Return the bags of the part asked for, else of test, else all; none that the model learned from."""
     from miue.model.training_bags import parts_of_run
 
-    if split == "all":
+    if part == "all":
         return bags
-    chosen = bags.split(split or "test") if split is not None or "test" in bags.splits else bags
-    if split in ("train", "validation"):
+    chosen = bags.split(part or "test") if part is not None or "test" in bags.splits else bags
+    if part in ("train", "validation"):
         return chosen
     known = parts_of_run(run, bags).or_of_their_patients("train", "validation")
     unseen = [row for row, name in enumerate(chosen.ids) if name not in known]
     learned = len(chosen) - len(unseen)
-    if learned and (split is not None or not unseen):
+    if learned and (part is not None or not unseen):
         share = f"{learned:,}" if unseen else "all"
         raise ConfigError(
-            item="the bags to predict" if split is None else f"split {split!r}",
+            item="the bags to predict" if part is None else f"part {part!r}",
             wanted="bags of patients that the model did not learn from",
             got=f"{len(chosen):,} bags, {share} of which it was trained or validated on, or on their patients",
-            fix="pass --split all to predict all bags all the same; rename bags that are others",
+            fix="pass --part all to predict all bags all the same; rename bags that are others",
         )
     if learned:
         say(f"left out: {learned:,} bags that the model learned from, or from their patients", err=True)

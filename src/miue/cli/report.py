@@ -46,7 +46,7 @@ def report(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that --out names.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
 ) -> None:
-    """Write one HTML file about predictions, which opens anywhere without a network.
+    """Write an HTML report that opens offline.
 
     It begins with a verdict and the bags to look at first, and shows metrics with intervals, reliability, the gain
     of deferring the least certain bags, how well out-of-distribution data is detected, and a table of bags to look

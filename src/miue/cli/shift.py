@@ -8,43 +8,51 @@ from typing import Annotated
 import typer
 
 from miue.cli import tile
+from miue.cli.options import AsJson, Device, Quiet, SkipBad
 
 
 def data_shift(
     slides: tile.Slides,
-    kind: Annotated[str, typer.Option(help="blur (Gaussian) or hed (stains stronger or weaker).")],
-    strength: Annotated[str, typer.Option(help="lighter, light or strong.")],
+    kind: Annotated[
+        str, typer.Option(metavar="blur|hed", help="Shift: Gaussian blur, or stains stronger or weaker.")
+    ],
+    strength: Annotated[str, typer.Option(metavar="lighter|light|strong", help="Strength of the shift.")],
     out: tile.Out,
     drawn_per: Annotated[
         str,
         typer.Option(
-            help="Of hed: patch (each patch is stained by itself) or slide (all its patches alike, as another "
-            "scanner or stainer would)."
+            metavar="patch|slide",
+            help="Stain of hed: drawn for each patch, or once per slide, as another scanner or lab would.",
         ),
     ] = "patch",
     tiles: Annotated[
         Path | None,
-        typer.Option(help="Folder of the slides' patches (.h5 with coords), read at the same places."),
+        typer.Option(metavar="FOLDER", help="Folder of .h5 files with coords: shift the same patches."),
     ] = None,
     patch_px: tile.PatchPx = 256,
     magnification: tile.Magnification = 20.0,
     tissue: tile.Tissue = 0.25,
-    encoder: tile.Encoder = None,
+    mpp: tile.Mpp = None,
+    patch_encoder: tile.PatchEncoder = None,
     normalisation: tile.Normalisation = "imagenet",
     batch: tile.Batch = 64,
-    device: tile.Device = "auto",
-    seed: Annotated[int, typer.Option(min=0, help="Of what is drawn; with the slide's name it says all.")] = 0,
-    pictures: Annotated[int, typer.Option(min=0, help="Patches to draw before and after, as a PNG.")] = 0,
-    skip_bad: tile.SkipBad = False,
+    device: Device = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the stains, with the slide's name.")] = 0,
+    pictures: Annotated[
+        int, typer.Option(min=0, help="Patches per slide to draw before and after, as a PNG.")
+    ] = 0,
+    skip_bad: SkipBad = False,
     overwrite: tile.Overwrite = False,
-    quiet: tile.Quiet = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Shift the patches of slides and encode them, as .h5 in TRIDENT's layout: what a model should notice.
+    """Write shifted copies of slides as features.
 
-    blur: a Gaussian of 0.5, 1 or 2 pixels. hed: each stain scaled and raised by amounts within 0.02, 0.05 or 0.2,
-    drawn for each patch, or with --drawn-per slide once for the slide. With --tiles, patches are read where they
-    lie in those files, and --patch-px, --magnification and --tissue do not count; without it, slides are cut as
-    data tile cuts them. Use the encoder of the originals.
+    Each is a distribution shift that a model should detect, as .h5 in TRIDENT's layout. blur: a Gaussian of 0.5, 1
+    or 2 pixels. hed: each stain scaled and raised by amounts within 0.02, 0.05 or 0.2, drawn for each patch, or
+    with --drawn-per slide once for the slide. With --tiles, patches are read at the coords of those files, and
+    --patch-px, --magnification and --tissue are ignored; without it, slides are cut as data tile cuts them. Use
+    the encoder of the originals.
 
     Example: miue data shift slides/*.svs --kind hed --strength strong --tiles features --out features-hed-strong
     """
@@ -52,9 +60,9 @@ def data_shift(
     from miue.pathology.stain_shifts import StainShift
     from miue.pathology.tiling import Tiling
 
-    where = tiles if tiles is not None else Tiling(patch_px, magnification, tissue)
+    where = tiles if tiles is not None else Tiling(patch_px, magnification, tissue, mpp)
     shift = StainShift(kind, strength, drawn_per)
-    how = SlideShift(shift, seed, tile.encoder_of(encoder, normalisation, batch, device), where, pictures)
+    how = SlideShift(shift, seed, tile.encoder_of(patch_encoder, normalisation, batch, device), where, pictures)
     tile.for_each_slide(
         slides,
         out,
@@ -64,4 +72,5 @@ def data_shift(
         skip_bad=skip_bad,
         overwrite=overwrite,
         quiet=quiet,
+        as_json=as_json,
     )

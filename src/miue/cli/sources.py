@@ -5,12 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from miue.cli.options import LABELS, RUNNING, ClassNames
 from miue.common.errors import first_few
 from miue.common.terminal import say
 
@@ -18,63 +19,73 @@ if TYPE_CHECKING:
     from miue.io.loaded import LoadedBags
 
 BAGS_HELP = "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays), or long table (CSV, Parquet)."
+Bags = Annotated[Path, typer.Argument(metavar="BAGS", help=BAGS_HELP)]
+
+
+def _option(metavar: str, help_text: str, **limits: Any) -> Any:
+    return typer.Option(metavar=metavar, help=help_text, rich_help_panel=LABELS, **limits)
 
 
 @dataclass(frozen=True)
 class Source:
-    """What is told of the bags beside where they lie."""
+    """What the options of a command say of the bags."""
 
     labels: Annotated[
-        Path | None,
-        typer.Option(help="Label table of the bags (CLAM, Patho-Bench, MIREL, STAMP); ids are text."),
+        Path | None, _option("FILE", "Label table of the bags (CLAM, Patho-Bench, MIREL, STAMP); ids are text.")
     ] = None
-    label_column: Annotated[str | None, typer.Option(help="Column of the label; found by name.")] = None
-    id_column: Annotated[str | None, typer.Option(help="Column of the bag's name; found by name.")] = None
+    label_column: Annotated[str | None, _option("NAME", "Column of the label, if not recognized.")] = None
+    id_column: Annotated[str | None, _option("NAME", "Column of the bag's name, if not recognized.")] = None
     patient_column: Annotated[
-        str | None, typer.Option(help="Column of the patient (case_id, patient_id, PATIENT); found by name.")
+        str | None, _option("NAME", "Column of the patient (case_id, patient_id, PATIENT), if not recognized.")
     ] = None
     slide_table: Annotated[
-        Path | None, typer.Option(help="STAMP's table PATIENT, FILENAME, where --labels has one row per patient.")
+        Path | None, _option("FILE", "STAMP's table PATIENT, FILENAME, if --labels has one row per patient.")
     ] = None
-    classes: Annotated[
-        str | None, typer.Option(help="Classes in order, with commas; the first is the negative one.")
-    ] = None
+    classes: ClassNames = None
     splits: Annotated[
         str | None,
-        typer.Option(help="Splits (CLAM splits_k.csv, Patho-Bench, MIREL .npz, 'miue data split'), or none."),
+        _option("FILE|none", "Splits (CLAM splits_k.csv, Patho-Bench, MIREL .npz, 'miue data split'), or none."),
     ] = None
-    fold: Annotated[int, typer.Option(min=0, help="Which fold of the splits.")] = 0
+    fold: Annotated[int, _option("N", "Number of the fold of --splits to use, from 0.", min=0)] = 0
     instance_labels: Annotated[
-        Path | None, typer.Option(help="Table bag_id, instance, instance_label, for evaluation alone.")
+        Path | None, _option("FILE", "Table bag_id, instance, instance_label, for evaluation only.")
     ] = None
     mpp: Annotated[
-        float | None, typer.Option(help="µm per level-0 pixel, for files whose coords are in µm (STAMP).")
+        float | None, _option("NUMBER", "µm per level-0 pixel, for files with coords in µm (STAMP).")
     ] = None
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Go on without bags that cannot be used, and list them.")
+        bool,
+        typer.Option("--skip-bad", help="Leave out bags that cannot be used; list them.", rich_help_panel=RUNNING),
     ] = False
 
     def of_model(self, classes: tuple[str, ...]) -> Source:
-        """Return what is told, with the classes of a model where none are given."""
-        named = self.classes is not None or any("," in name for name in classes)
-        return self if named else replace(self, classes=",".join(classes))
+        """Return the same with the classes of a model where none are named."""
+        return self if self.classes else replace(self, classes=list(classes))
 
 
-def takes_bags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command that has a parameter ``source`` the options of ``Source`` in its place."""
+def takes_bags(command: Callable[..., None] | None = None, *, without: tuple[str, ...] = ()) -> Callable[..., Any]:
+    """Give a command that has a parameter ``source`` the options of ``Source`` in its place.
+
+    Args:
+        command: the function of the command.
+        without: options that have no meaning for it.
+    """
+    if command is None:
+        return partial(takes_bags, without=without)
     hints = get_type_hints(Source, include_extras=True)
     options = [
         inspect.Parameter(
             one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name]
         )
         for one in fields(Source)
+        if one.name not in without
     ]
     own = inspect.signature(command, eval_str=True)
 
     @wraps(command)
-    def wrapped(**given: Any) -> None:
-        told = {one.name: given.pop(one.name) for one in fields(Source)}
-        command(**given, source=Source(**told))
+    def wrapped(**values: Any) -> None:
+        source = Source(**{one.name: values.pop(one.name) for one in options})
+        command(**values, source=source)
 
     kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own.parameters.values() if p.name != "source"]
     wrapped.__signature__ = own.replace(parameters=[*kept, *options])  # type: ignore[attr-defined]
@@ -96,16 +107,16 @@ def open_bags(
 
     Args:
         path: store, folder or table.
-        source: what is told of them.
+        source: what the options say of them.
         progress: show a bar.
-        check_values: read all features that lie in files once, to find what is not finite.
-        validation_share: draw a split by patient and class with this share to validate on, where none is told,
+        check_values: read all features of files once, to detect what is not finite.
+        validation_share: draw a split by patient and class with this share to validate on, where there is none,
             unless "none" is asked for; None draws none.
         instance_shape: that a model takes; else that of most files of a folder.
         coords_for: the option that needs coords, so that bags without them cannot be used; "" for none.
 
     Raises:
-        ConfigError: an option that does not fit what lies at ``path``.
+        ConfigError: an option that does not fit what is at ``path``.
         DataError, StorageError: bags that cannot be used.
     """
     from miue.io.checks import check_values as check
@@ -118,7 +129,7 @@ def open_bags(
         splits=None if source.splits == "none" else source.splits,
         instance_labels=source.instance_labels,
         fold=source.fold,
-        classes=[name.strip() for name in source.classes.split(",")] if source.classes else (),
+        classes=source.classes or (),
         columns={name: column for name, column in columns.items() if column is not None},
         slide_table=source.slide_table,
         microns_per_pixel=source.mpp,
@@ -132,7 +143,7 @@ def open_bags(
 
 
 def say_left_out(opened: LoadedBags) -> None:
-    """Write what told the labels, what to know of the files, and what was left out and why, to standard error."""
+    """Write where the labels come from, what to know of the files, and what was left out, to standard error."""
     if opened.labels:
         say(opened.labels, err=True)
     for note in opened.notes:

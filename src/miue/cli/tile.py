@@ -10,28 +10,49 @@ import typer
 from rich.console import Console
 
 from miue.cli.interrupt import kept_on_interrupt
-from miue.common.terminal import say
+from miue.cli.options import OUTPUT, AsJson, Device, Quiet, SkipBad
+from miue.common.terminal import say, show_result
 
-Slides = Annotated[list[Path], typer.Argument(metavar="SLIDE...", help="Slides that OpenSlide reads.")]
-Out = Annotated[Path, typer.Option(help="Folder to write, one .h5 per slide.")]
-PatchPx = Annotated[int, typer.Option(min=8, help="Side of a patch, in pixels at --magnification.")]
-Magnification = Annotated[float, typer.Option(help="20 for 20×, about 0.5 µm per pixel.")]
-Tissue = Annotated[float, typer.Option(help="Least share of a patch that is tissue.")]
-Encoder = Annotated[
+PATCHES, ENCODER = "Patches", "Patch encoder"
+Slides = Annotated[
+    list[Path],
+    typer.Argument(metavar="SLIDE", help="Slides that OpenSlide reads, or folders of them."),
+]
+Out = Annotated[
+    Path, typer.Option(metavar="FOLDER", help="Folder to write, one .h5 per slide.", rich_help_panel=OUTPUT)
+]
+PatchPx = Annotated[
+    int, typer.Option(min=8, help="Side of a patch, in pixels at --magnification.", rich_help_panel=PATCHES)
+]
+Magnification = Annotated[
+    float, typer.Option(help="Magnification, 20 for 20× (about 0.5 µm per pixel).", rich_help_panel=PATCHES)
+]
+Mpp = Annotated[
+    float | None,
+    typer.Option(help="µm per level-0 pixel of slides that do not state it.", rich_help_panel=PATCHES),
+]
+Tissue = Annotated[float, typer.Option(help="Least share of tissue in a patch.", rich_help_panel=PATCHES)]
+PatchEncoder = Annotated[
     Path | None,
     typer.Option(
-        help="A network: TorchScript, or an exported program (.pt2). It is code: load only what you trust. "
-        "Without it, 24 plain statistics (colour-texture)."
+        metavar="FILE",
+        rich_help_panel=ENCODER,
+        help="Network: TorchScript, or an exported program (.pt2). It is code: load only what you trust. "
+        "Without it, 24 plain statistics (colour-texture).",
     ),
 ]
 Normalisation = Annotated[
-    str, typer.Option(help="What the network takes: imagenet (mean and deviation of ImageNet) or none (0 to 1).")
+    str,
+    typer.Option(
+        metavar="imagenet|none",
+        help="Input of the network: normalized with ImageNet's mean and deviation, or 0 to 1.",
+        rich_help_panel=ENCODER,
+    ),
 ]
-Batch = Annotated[int, typer.Option(min=1, help="Patches that the network takes at once.")]
-Device = Annotated[str, typer.Option(help="Of the network: auto, cpu or gpu.")]
-SkipBad = Annotated[bool, typer.Option("--skip-bad", help="Go on after a slide that fails, and list it.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Make files again that are there.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+Batch = Annotated[int, typer.Option(min=1, help="Patches per pass of the network.", rich_help_panel=ENCODER)]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Write existing files again.", rich_help_panel=OUTPUT)
+]
 
 
 def data_tile(
@@ -40,26 +61,29 @@ def data_tile(
     patch_px: PatchPx = 256,
     magnification: Magnification = 20.0,
     tissue: Tissue = 0.25,
-    encoder: Encoder = None,
+    mpp: Mpp = None,
+    patch_encoder: PatchEncoder = None,
     normalisation: Normalisation = "imagenet",
     batch: Batch = 64,
     device: Device = "auto",
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Cut slides into patches of tissue and encode them, as .h5 in TRIDENT's layout.
+    """Cut slides into patches and encode them.
 
-    Tissue is what is more saturated than Otsu's threshold. Without --encoder, features are plain statistics, not
-    learned: good for trying things out, not for results. Coords are level-0 pixels. Slides already cut the
-    same way are left as they are, so an interrupted run goes on with the same command.
+    Writes .h5 files in TRIDENT's layout, with coords in level-0 pixels. Tissue is what is more saturated than
+    Otsu's threshold. Without --patch-encoder, features are plain statistics, not learned: good for trying things
+    out, not for results. Slides already cut the same way are kept, so an interrupted run continues with the same
+    command.
 
     Example: miue data tile slides/*.svs --out features --patch-px 256 --magnification 20
     """
     from miue.pathology.tiling import Tiling, matches, tile_slide
 
-    tiling = Tiling(patch_px, magnification, tissue)
-    chosen = encoder_of(encoder, normalisation, batch, device)
+    tiling = Tiling(patch_px, magnification, tissue, mpp)
+    chosen = encoder_of(patch_encoder, normalisation, batch, device)
     for_each_slide(
         slides,
         out,
@@ -69,6 +93,7 @@ def data_tile(
         skip_bad=skip_bad,
         overwrite=overwrite,
         quiet=quiet,
+        as_json=as_json,
     )
 
 
@@ -91,16 +116,17 @@ def for_each_slide(
     skip_bad: bool,
     overwrite: bool,
     quiet: bool,
+    as_json: bool,
 ) -> None:
     """Make a file of patches of each slide, leave those that are there, and say what came of it.
 
     Args:
-        slides: of different names.
+        slides: files of different names, or folders of them.
         out: folder of the files.
         make: (slide, file, what follows the patches) → number of patches.
         made: (slide, file) → whether the file there is the one asked for.
         done: what happened to slides, for the last line.
-        skip_bad, overwrite, quiet: the options of these names.
+        skip_bad, overwrite, quiet, as_json: the options of these names.
 
     Raises:
         DataError: two slides of one name, or none was left.
@@ -112,6 +138,7 @@ def for_each_slide(
     from miue.common.files import remove_temporaries
     from miue.common.locks import locked
 
+    slides = list_slides(slides)
     refuse_same_names(slides)
     failed: list[str] = []
     written = kept = patches = 0
@@ -148,7 +175,39 @@ def for_each_slide(
     if not written + kept:
         raise lacking("the slides", "at least one with tissue", "see the list above")
     already = f", {kept:,} were there already" if kept else ""
-    say(f"{written:,} slides {done} {patches:,} patches{already}: {out}")
+    facts = {"slides": written, "patches": patches, "already_there": kept, "left_out": failed, "out": str(out)}
+    show_result(facts, f"{written:,} slides {done} {patches:,} patches{already}: {out}", as_json)
+
+
+def list_slides(paths: list[Path]) -> list[Path]:
+    """Return the slides at paths, those of a folder sorted by name; say which of its files are none.
+
+    Raises:
+        StorageError: a folder without slides, or of DICOM files, of which several make one slide.
+    """
+    from miue.common.errors import StorageError, first_few
+    from miue.pathology.slides import SUFFIXES
+
+    slides: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            slides.append(path)
+            continue
+        files = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
+        found = [file for file in files if file.suffix.lower() in SUFFIXES]
+        dicom = [file for file in found if file.suffix.lower() == ".dcm"]
+        if dicom or not found:
+            raise StorageError(
+                item=f"folder {str(path)!r}",
+                wanted=f"slides in it: {', '.join(SUFFIXES)}",
+                got=f"{len(dicom):,} DICOM files, of which several make one slide" if dicom else "none",
+                fix="name one .dcm file of each slide" if dicom else "check the folder, or name the files",
+            )
+        others = [file.name for file in files if file not in found]
+        if others:
+            say(f"left out: {len(others):,} files of {path} that are no slides: {first_few(others)}", err=True)
+        slides += found
+    return slides
 
 
 def refuse_same_names(slides: list[Path]) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from miue.cli.interrupt import kept_epochs, kept_on_interrupt
 from miue.cli.options import (
+    MANY,
+    RUNNING,
+    TRAINING,
+    AsJson,
     Device,
     Distances,
     Encoder,
@@ -17,10 +20,12 @@ from miue.cli.options import (
     Out,
     Overwrite,
     Quiet,
+    Settings,
     make_recipe,
+    separate,
     validation_share,
 )
-from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
+from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import one_of_two
 from miue.common.terminal import say
 
@@ -30,43 +35,47 @@ if TYPE_CHECKING:
 
 @takes_bags
 def train(
-    bags: Annotated[Path, typer.Argument(help=BAGS_HELP)],
+    bags: Bags,
     out: Out,
     source: Source,
     network: Network = "attention",
     method: Method = "mirel",
     encoder: Encoder = "auto",
-    seed: Annotated[int, typer.Option(min=0, help="Of initial weights, bag order and dropout.")] = 42,
-    setting: Annotated[
-        list[str] | None,
+    seed: Annotated[
+        int,
         typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="Any other option, such as learning_rate=2e-4, "
-            "max_epochs=50, network.hidden=128, method.routing=through-estimator; may be repeated.",
+            min=0, help="Random seed of initial weights, bag order and dropout.", rich_help_panel=TRAINING
         ),
-    ] = None,
+    ] = 42,
+    setting: Settings = None,
     distance: Distances = None,
     tracker: Annotated[
         list[str] | None,
         typer.Option(
-            help="Also tell tensorboard, mlflow or wandb of each epoch, which needs miue[tensorboard] and so on. "
-            "They write into --out; nothing is sent unless MLFLOW_TRACKING_URI or WANDB_MODE says so; may be "
-            "repeated."
+            metavar="tensorboard|mlflow|wandb",
+            help="Experiment tracker to log each epoch to, which needs miue[tensorboard] and so on. It writes "
+            f"into --out; nothing is sent unless MLFLOW_TRACKING_URI or WANDB_MODE says so. {MANY}",
+            callback=separate,
+            rich_help_panel=TRAINING,
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue a run that was interrupted.", rich_help_panel=RUNNING)
+    ] = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     device: Device = "auto",
+    as_json: AsJson = False,
 ) -> None:
-    """Train a network with an uncertainty method; the run's folder becomes the model.
+    """Train a model on labelled bags.
 
-    Uses the train and validation splits of the bags. Without any, a folder or a table is split by patient and
-    class, and of a store a fifth is held out to validate on; --set validation_fraction changes this share, 0 holds
-    none out. The run's splits.csv says which bag was what.
+    The run's folder becomes the model: a network with an uncertainty method. Uses the train and validation parts
+    of the bags. Without any, a folder or a table is split by patient and class, and of a store a fifth is held out
+    to validate on; --set validation_fraction changes this share, 0 holds none out. The run's splits.csv lists the
+    part of each bag.
     Every epoch is checkpointed; --resume continues to the same weights, with the same options. Another max_epochs
     is allowed: a larger one trains on, to the weights of a training of that length; a smaller one ends it.
+
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """
     from miue.common.devices import torch_device

@@ -81,8 +81,24 @@ def not_readable(item: str, wanted: str, error: Exception, fix: str) -> StorageE
 
 def not_a_folder(path: Path, wanted: str, fix: str = "check the path") -> StorageError:
     """Return the error for a folder that is not there, is a file, or lacks what makes it the one wanted."""
-    got = "a folder without it" if path.is_dir() else "a file" if path.exists() else "no such folder"
+    got = folder_kind(path) if path.is_dir() else "a file" if path.exists() else "no such folder"
     return StorageError(item=repr(str(path)), wanted=wanted, got=got, fix=fix)
+
+
+FOLDERS = {
+    "store.json": "a bag store",
+    "config.json": "a trained model",
+    "run.json": "a run whose training has not finished",
+    "bags.csv": "predictions",
+    "runs.csv": "a cross-validation",
+    "calibration.json": "a calibration",
+}
+"""What miue writes as a folder, by the file that shows it."""
+
+
+def folder_kind(path: Path) -> str:
+    """Return what a folder is, for a message about one that is something else."""
+    return next((kind for name, kind in FOLDERS.items() if (path / name).exists()), "a folder without it")
 
 
 def missing_column(item: str, wanted: str, columns: Iterable[str], fix: str) -> DataError:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from typing import Any
 
 import typer
@@ -11,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from miue.common.escapes import visible
+
+NO_LIMIT = 100_000  # characters of a line that is not written to a terminal
 
 
 def say(text: str = "", *, err: bool = False) -> None:
@@ -21,6 +25,14 @@ def say(text: str = "", *, err: bool = False) -> None:
 def say_json(content: Any) -> None:
     """Write JSON, in which every character that a terminal could obey is escaped."""
     typer.echo(json.dumps(content, indent=2).replace("\x7f", "\\u007f"))
+
+
+def show_result(facts: Mapping[str, Any], sentence: str, as_json: bool) -> None:
+    """Write what a command did, as JSON or as a sentence."""
+    if as_json:
+        say_json(facts)
+    else:
+        say(sentence)
 
 
 def literal(text: str, style: str = "") -> Text:
@@ -54,5 +66,8 @@ class TextTable(Table):
 
 
 def show_table(table: Table) -> None:
-    """Print a table to the standard output."""
-    Console().print(table)
+    """Print a table to the standard output, of its natural width where that is no terminal."""
+    console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = max(console.measure(table, options=console.options.update(width=NO_LIMIT)).maximum, 80)
+    console.print(table)

@@ -156,7 +156,7 @@ def _refuse_other_encoder(file: Path, encoder: PatchEncoder) -> None:
             item=f"features of {str(file)!r}",
             wanted=f"those of the encoder {encoder.name!r}, so that shifted ones can be compared with them",
             got=f"{there.get('encoder')!r}, or another version or normalisation of it",
-            fix="pass the --encoder and --normalisation that made them",
+            fix="pass the --patch-encoder and --normalisation that made them",
         )
 
 

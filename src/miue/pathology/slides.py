@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import UInt8
 
 from miue.common.errors import StorageError, not_readable
+from miue.common.escapes import shortened
 from miue.common.extras import import_extra
 
 SUFFIXES = (
@@ -51,9 +52,29 @@ def open_slide(path: Path) -> Iterator[Any]:
         with openslide.OpenSlide(str(path)) as slide:
             yield slide
     except (openslide.OpenSlideError, OSError) as error:
-        raise not_readable(
-            f"slide {str(path)!r}", "an image that OpenSlide reads", error, "check that the file is whole"
+        if not path.is_file() or (kind := image_format(path)) is None:
+            fix = "check that the file is whole" if path.is_file() else "check the path"
+            raise not_readable(f"slide {str(path)!r}", "an image that OpenSlide reads", error, fix) from error
+        raise StorageError(
+            item=f"slide {str(path)!r}",
+            wanted="an image that OpenSlide reads: tiled TIFF, SVS, NDPI, MRXS, SCN, BIF, VMS, DICOM",
+            got=f"{kind} that it does not read ({shortened(str(error))})",
+            fix="convert it: vips tiffsave IN OUT.tif --tile --pyramid --compression jpeg, and pass --mpp if the "
+            "pixel width is lost",
         ) from error
+
+
+def image_format(path: Path) -> str | None:
+    """Return the format that the first bytes of a file show, None for another."""
+    with path.open("rb") as file:
+        first = file.read(1 << 16)
+    if first[128:132] == b"DICM":
+        return "DICOM"
+    if first[:4] in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+"):
+        is_ome = ".ome." in path.name.lower() or b"<OME" in first
+        return "OME-TIFF" if is_ome else "TIFF"
+    starts = {b"\x89PNG": "PNG", b"\xff\xd8\xff": "JPEG", b"BM": "BMP", b"ZISRAWFILE": "CZI"}
+    return next((name for start, name in starts.items() if first.startswith(start)), None)
 
 
 def bounds_origin(slide: Any) -> tuple[int, int]:

@@ -31,17 +31,20 @@ class Tiling:
         patch_px: side of a patch, in pixels at ``magnification``.
         magnification: such as 20 for 20×, about 0.5 µm per pixel.
         tissue: least share of a patch that is tissue, above 0 up to 1.
+        mpp: µm per level-0 pixel of slides that state neither this nor a magnification.
     """
 
     patch_px: int = 256
     magnification: float = 20.0
     tissue: float = 0.25
+    mpp: float | None = None
 
     def __post_init__(self) -> None:
-        if self.patch_px < 8 or self.magnification <= 0 or not 0 < self.tissue <= 1:
+        if self.patch_px < 8 or self.magnification <= 0 or not 0 < self.tissue <= 1 or (self.mpp or 1) <= 0:
             raise ConfigError(
                 item="the tiling",
-                wanted="patches of at least 8 pixels, a magnification above 0, a share of tissue above 0 up to 1",
+                wanted="patches of at least 8 pixels, a magnification and a pixel width above 0, "
+                "a share of tissue above 0 up to 1",
                 got=str(asdict(self)),
                 fix="correct the option",
             )
@@ -58,7 +61,7 @@ def cut_tiles(slide: Any, path: Path, tiling: Tiling) -> Tiles:
     Raises:
         DataError: no tissue, an unknown magnification, or one below what is asked for.
     """
-    of_slide = level0_magnification(slide, path)
+    of_slide = level0_magnification(slide, path, tiling.mpp)
     if tiling.magnification > of_slide * 1.01:
         raise DataError(
             item=f"slide {str(path)!r}",
@@ -82,6 +85,7 @@ def cut_tiles(slide: Any, path: Path, tiling: Tiling) -> Tiles:
         "level0_height": slide.dimensions[1],
         "name": path.stem,
         "tissue": tiling.tissue,
+        **({} if tiling.mpp is None else {"mpp_option": tiling.mpp}),
     }
     return Tiles(coords, step, tiling.patch_px, attributes)
 
@@ -130,23 +134,23 @@ def tile_slide(path: Path, out: Path, tiling: Tiling, encoder: PatchEncoder, fol
     return len(features)
 
 
-def level0_magnification(slide: Any, path: Path) -> float:
+def level0_magnification(slide: Any, path: Path, mpp: float | None = None) -> float:
     """Return the magnification a slide was scanned at: what it states, else 10 µm over its pixel width.
 
     Raises:
-        DataError: it states neither.
+        DataError: it states neither, and ``mpp`` does not say it.
     """
     try:
         stated = float(slide.properties["openslide.objective-power"])
     except (KeyError, ValueError):
         stated = 0.0
-    microns = microns_per_pixel(slide)
+    microns = microns_per_pixel(slide) or mpp
     if stated <= 0 and microns is None:
         raise DataError(
             item=f"slide {str(path)!r}",
             wanted="a stated magnification or pixel width",
             got="neither",
-            fix="convert it to a format that states them",
+            fix="pass --mpp with its µm per pixel: about 0.25 at 40×, 0.5 at 20×",
         )
     return stated if stated > 0 or microns is None else 10 / microns
 
@@ -208,6 +212,7 @@ def matches(out: Path, tiling: Tiling, encoder: PatchEncoder) -> bool:
     """
     of_features, of_coords = read_attributes(out)
     asked = {"patch_size": tiling.patch_px, "target_magnification": tiling.magnification, "tissue": tiling.tissue}
+    asked |= {} if tiling.mpp is None else {"mpp_option": tiling.mpp}
     wanted = {"encoder": encoder.name, **encoder.attributes}
     return states(of_coords, asked) and states(of_features, wanted)
 

@@ -15,7 +15,7 @@ be there. Labels are class indices from 0, is_ood is true or false; either is em
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,8 +113,11 @@ def read_predictions(path: Path | str) -> Predictions:
     """
     folder = Path(path)
     if not (folder / "bags.csv").exists():
-        fix = "make it with 'miue predict', or pass tables with --bags and --instances"
-        raise not_a_folder(folder, "a folder of predictions (with bags.csv)", fix)
+        raise not_a_folder(
+            folder,
+            "predictions: a folder with bags.csv, or a table",
+            "make them with 'miue predict RUN BAGS --out FOLDER'" if folder.is_dir() else "check the path",
+        )
     tables = [folder / name for name in ("instances.csv", "instances.csv.gz") if (folder / name).exists()]
     if len(tables) > 1:
         raise DataError(
@@ -160,27 +163,39 @@ def _sizes(predictions: Predictions) -> dict[str, Any]:
 
 
 def read_tables(
-    bags: Path | str, instances: Path | str | None = None, provenance: Provenance = UNKNOWN
+    bags: Path | str,
+    instances: Path | str | None = None,
+    provenance: Provenance = UNKNOWN,
+    *,
+    names: Mapping[str, str] | None = None,
+    instance_names: Mapping[str, str] | None = None,
 ) -> Predictions:
     """Read predictions from their tables, from this or any other tool (CSV, plain or gzipped).
+
+    Args:
+        bags: one row per bag.
+        instances: one row per instance.
+        provenance: what made them; labels may be the names of its classes.
+        names: columns of ``bags`` that have other names, by ours.
+        instance_names: likewise, of ``instances``.
 
     Raises:
         StorageError: missing or unreadable.
         DataError: a table that cannot be used, a bag twice, or an instance of a bag that is not there.
     """
-    of_bags = read_table(bags)
-    names, counts = np.unique(of_bags.bag_ids.astype(str), return_counts=True)
+    of_bags = read_table(bags, provenance.classes, names)
+    ids, counts = np.unique(of_bags.bag_ids.astype(str), return_counts=True)
     if counts.max() > 1:
         raise DataError(
-            item=f"table {str(bags)!r}, bag {str(names[counts.argmax()])!r}",
+            item=f"table {str(bags)!r}, bag {str(ids[counts.argmax()])!r}",
             wanted="one row per bag",
             got=f"{counts.max()} rows",
             fix="keep one of them",
         )
     if instances is None:
         return Predictions(of_bags, None, provenance)
-    of_instances = read_table(instances)
-    unlisted = np.setdiff1d(of_instances.bag_ids.astype(str), names)
+    of_instances = read_table(instances, provenance.classes, instance_names)
+    unlisted = np.setdiff1d(of_instances.bag_ids.astype(str), ids)
     if len(unlisted):
         raise DataError(
             item=f"table {str(instances)!r}, bag {str(unlisted[0])!r}",
@@ -191,25 +206,36 @@ def read_tables(
     return Predictions(of_bags, of_instances, provenance)
 
 
-def read_table(path: Path | str) -> PredictionTable:
+def read_table(
+    path: Path | str, classes: Sequence[str] = (), names: Mapping[str, str] | None = None
+) -> PredictionTable:
     """Read one table of predictions, from this or any other tool (CSV, plain or gzipped).
+
+    Args:
+        path: the table.
+        classes: names that labels may have.
+        names: columns that have other names, by ours.
 
     Raises:
         StorageError: missing or unreadable.
         DataError: columns that are missing or hold something else.
     """
-    columns = read_columns(Path(path), TEXT)
+    ours = {column: name for name, column in (names or {}).items()}
+    read = read_columns(Path(path), TEXT | {column for column, name in ours.items() if name in TEXT})
+    columns = {ours.get(column, column): values for column, values in read.items()}
     if "bag_id" not in columns:
         raise missing_column(f"table {str(path)!r}", "a column 'bag_id'", columns, "name the id column bag_id")
-    return _table_from_columns(columns, str(path))
+    return _table_from_columns(columns, str(path), classes)
 
 
-def _table_from_columns(columns: Mapping[str, np.ndarray], name: str) -> PredictionTable:
+def _table_from_columns(
+    columns: Mapping[str, np.ndarray], name: str, classes: Sequence[str] = ()
+) -> PredictionTable:
     count = len(columns["bag_id"])
     distribution = _distribution(columns, name)
     labels = Labels.unknown(count)
     if "label" in columns:
-        labels = read_classes(columns["label"], name, "label", num_classes=distribution.num_classes)
+        labels = read_classes(columns["label"], name, "label", classes, num_classes=distribution.num_classes)
     flags = read_flags(columns["is_ood"], name) if "is_ood" in columns else OodFlags.unknown(count)
     is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", np.array([""] * count, object)), name)
     computed = compute_measures(distribution)
@@ -272,7 +298,10 @@ def _distribution(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDis
                 return kind(torch.from_numpy(values))
             except DataError as error:
                 raise DataError(
-                    item=f"{name}, {error.item}", wanted=error.wanted, got=error.got, fix=error.fix
+                    item=f"table {name!r}, {_as_line(error.item)}",
+                    wanted=error.wanted,
+                    got=error.got,
+                    fix=error.fix,
                 ) from error
     raise DataError(
         item=f"table {name!r}",
@@ -280,6 +309,15 @@ def _distribution(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDis
         got=", ".join(columns),
         fix="name the columns so",
     )
+
+
+def _as_line(item: str) -> str:
+    """Return the item of an error with the line of a file, after its header, for a row that counts from 0.
+
+    >>> _as_line("row 0 of alpha")
+    'line 2 of alpha'
+    """
+    return re.sub(r"^row (\d+)", lambda match: f"line {int(match[1]) + 2}", item)
 
 
 def _check_class_columns(columns: Mapping[str, np.ndarray], name: str) -> None:
@@ -308,7 +346,7 @@ def _numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, 
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
         raise DataError(
-            item=f"table {name!r}, row {bad[0] + 1}, column {column!r}",
+            item=f"table {name!r}, line {bad[0] + 2}, column {column!r}",
             wanted="a finite number",
             got="none" if np.isnan(numbers[bad[0]]) else str(numbers[bad[0]]),
             fix=f"fill or drop the {len(bad)} rows without one",

@@ -62,8 +62,8 @@ class Limits:
     @property
     def given(self) -> list[str]:
         """The options that differ from the default, as the command names them."""
-        named = {"probability": self.probability, "model": self.model, "distance": self.distance}
-        named |= {"patches": self.patches, "quantile": None if self.quantile == QUANTILE else self.quantile}
+        named = {"min-probability": self.probability, "max-epistemic": self.model, "max-distance": self.distance}
+        named |= {"min-patches": self.patches, "quantile": None if self.quantile == QUANTILE else self.quantile}
         return [f"--{name} {value:g}" for name, value in named.items() if value is not None]
 
 

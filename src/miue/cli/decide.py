@@ -1,0 +1,58 @@
+"""``miue decide``: the rules of a calibration, applied to predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from miue.cli.given_predictions import read_given
+from miue.cli.options import AsJson, ClassNames, GivenPredictions, Instances, Out, Overwrite
+from miue.cli.shift_warning import warn_of_shift
+from miue.common.terminal import say, say_json
+
+
+def decide(
+    predictions: GivenPredictions,
+    calibration: Annotated[
+        Path, typer.Option(metavar="FILE|RUN", help="File that miue calibrate wrote, or a calibrated run.")
+    ],
+    out: Out,
+    instances: Instances = None,
+    classes: ClassNames = None,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Apply decision rules to predictions.
+
+    Each bag gets a class, "refer" or "out of distribution", with the reason. Writes the predictions again with the
+    columns decision, reason, label_set and calibrated probabilities. miue calibrate makes the rules; miue predict
+    applies those of its run without this command.
+
+    Example: miue decide theirs.csv --calibration calibration.json --out decided
+    """
+    from miue.calibration import Calibration
+    from miue.calibration import decide as decide_on
+    from miue.common.files import refuse_existing
+
+    given = read_given(predictions, instances, classes)
+    refuse_existing(out, overwrite=overwrite)
+    decided = decide_on(given, Calibration.load(calibration))
+    decided.save(out, overwrite=overwrite)
+    decisions = decided.bags.decisions
+    assert decisions is not None
+    counts = {
+        "bags": len(decided.bags),
+        "kept": int(decisions.kept.sum()),
+        "referred": int(decisions.referred.sum()),
+        "out_of_distribution": int(decisions.flagged.sum()),
+    }
+    if as_json:
+        say_json({**counts, "dataset_shift": decided.provenance.to_json().get("dataset_shift"), "out": str(out)})
+    else:
+        say(
+            f"{counts['bags']:,} bags: {counts['kept']:,} kept, {counts['referred']:,} referred, "
+            f"{counts['out_of_distribution']:,} called out of distribution. Written to {out}"
+        )
+    warn_of_shift(decided)

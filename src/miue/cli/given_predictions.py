@@ -1,0 +1,35 @@
+"""Predictions as a command takes them: a folder, or tables of any tool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from miue.common.terminal import say
+
+if TYPE_CHECKING:
+    from miue.predictions.folder import Predictions
+
+
+def read_given(path: Path, instances: Path | None = None, classes: Sequence[str] | None = None) -> Predictions:
+    """Return the predictions in a folder or in tables, and say how the columns of a table were read.
+
+    Raises:
+        ConfigError: a folder beside a table of instances.
+        StorageError, DataError: predictions that cannot be read.
+    """
+    from miue.common.errors import one_of_two
+    from miue.predictions.any_table import read_any_tables
+    from miue.predictions.folder import read_predictions
+
+    if path.is_file():
+        predictions, recognized = read_any_tables(path, instances, classes or ())
+        if recognized:
+            say(f"note: {recognized}", err=True)
+        return predictions
+    if instances is not None:
+        raise one_of_two(
+            "a folder of predictions with --instances", fix="pass the bag table instead of the folder"
+        )
+    return read_predictions(path)

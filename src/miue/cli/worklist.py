@@ -1,0 +1,116 @@
+"""``miue worklist``: which slides a person should review first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from miue.cli.given_predictions import read_given
+from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances
+from miue.cli.shift_warning import warn_of_shift
+from miue.common.terminal import TextTable, say, say_json, show_table
+
+LIMITS = "Limits"
+
+
+def worklist(
+    predictions: GivenPredictions,
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="CSV file to write; its limits are written next to it as .json.",
+            rich_help_panel=OUTPUT,
+        ),
+    ],
+    instances: Instances = None,
+    classes: ClassNames = None,
+    min_probability: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="In between classes: predicted class less probable than this.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = None,
+    max_epistemic: Annotated[
+        float | None,
+        typer.Option(min=0, help="Model unsure: mutual information above this, in nats.", rich_help_panel=LIMITS),
+    ] = None,
+    max_distance: Annotated[
+        float | None, typer.Option(help="Far from training data: distance above this.", rich_help_panel=LIMITS)
+    ] = None,
+    min_patches: Annotated[
+        int | None, typer.Option(min=0, help="Few patches: fewer than this.", rich_help_panel=LIMITS)
+    ] = None,
+    quantile: Annotated[
+        float,
+        typer.Option(
+            min=0.5,
+            max=1,
+            help="Quantile of the validation bags that replaces each limit not set.",
+            rich_help_panel=LIMITS,
+        ),
+    ] = 0.95,
+    show: Annotated[
+        int, typer.Option(min=0, help="Rows to print; the file has all.", rich_help_panel=OUTPUT)
+    ] = 20,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file that --out names.", rich_help_panel=OUTPUT)
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the slides to review first, with reasons.
+
+    With a calibration, its decisions alone determine which slides are first: those called out of distribution,
+    then those referred. Without one, slides that differ from the bags that the model was validated on: far from
+    the training data, model unsure, in between classes, of few patches. Within a reason the most out of
+    distribution come first. All others are routine. Labels are not read.
+
+    Example: miue worklist predictions --out worklist.csv
+    """
+    from miue.common.files import refuse_existing
+    from miue.report.worklist import Limits, write_worklist
+    from miue.report.worklist import worklist as make_worklist
+
+    refuse_existing(out, overwrite=overwrite)
+    given = read_given(predictions, instances, classes)
+    made = make_worklist(given, Limits(min_probability, max_epistemic, max_distance, min_patches, quantile))
+    write_worklist(out, made)
+    first = sum(row["look"] == "first" for row in made.rows)
+    if as_json:
+        say_json(
+            {"slides": len(made.rows), "first": first, "rows": made.rows, "limits": made.judged, "out": str(out)}
+        )
+    else:
+        show_table(worklist_table(made.rows[:show]))
+        for reason, limit in made.judged.items():
+            say(f"{reason}: {limit}")
+        for reason, why in made.not_judged.items():
+            say(f"not judged, {reason}: {why}")
+        say(f"order: {made.order}")
+        say(f"{first:,} of {len(made.rows):,} slides to be reviewed first: {out}")
+    if made.warning:
+        say(f"Warning: {made.warning}.", err=True)
+    warn_of_shift(given)
+
+
+def worklist_table(rows: list[dict[str, Any]]) -> TextTable:
+    """Return the rows as a table; the numbers behind the reasons are in the file."""
+
+    table = TextTable("", "slide", "look", "predicted", "probability", "patches", "reason")
+    for row in rows:
+        count = "—" if row["patches"] is None else f"{row['patches']:,}"
+        cells = [
+            str(row["order"]),
+            row["slide"],
+            row["look"],
+            row["predicted"],
+            f"{row['probability']:.2f}",
+            count,
+        ]
+        table.add_row(*cells, "\n".join(part.split(" (")[0] for part in row["reason"].split("; ")))
+    return table

@@ -1,0 +1,125 @@
+"""Tables of predictions of any tool: which column is which, by the names that tools give them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from miue.bags.table_columns import known_text
+from miue.common.errors import DataError, missing_column
+from miue.common.tables import read_columns, read_header
+from miue.predictions.folder import Predictions, read_tables
+from miue.predictions.provenance import Provenance
+
+IDS = ("bag_id", "slide_id", "slide", "image_id", "wsi_id", "case_id", "filename", "id")
+LABELS = ("label", "y", "y_true", "target", "true_label", "ground_truth")
+POSITIVE = ("p", "prob", "probability", "y_prob", "y_score", "score")
+"""Names of the probability of the second class, where it is the only one of two."""
+PREFIXES = ("p", "prob", "probability", "proba", "y_prob")
+NEGATIVES = ("normal", "negative", "neg", "benign", "healthy", "control", "no", "false", "0")
+"""Names of a class that is the first, whatever the order of the columns."""
+
+
+def read_any_tables(
+    bags: Path, instances: Path | None = None, classes: Sequence[str] = ()
+) -> tuple[Predictions, str]:
+    """Return predictions from the tables of any tool, and which columns were recognized, "" where all are ours.
+
+    Args:
+        bags: a table with ids and probabilities (or concentrations), one row per bag.
+        instances: likewise, one row per instance.
+        classes: names in order; else those of the columns, else those of the labels.
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: no column of ids or probabilities, or what cannot be read.
+    """
+    names, words = _recognize(read_header(bags), bags, classes)
+    renamed = {column: meaning for meaning, column in names.items() if column != meaning}
+    if renamed or words:
+        words = tuple(words) or _classes_of_labels(bags, names.get("label"))
+    said = ", ".join(f"{meaning} = {column!r}" for column, meaning in renamed.items())
+    if words and not classes:
+        said += f"{'; ' if said else ''}classes {', '.join(words)} (--classes sets another order)"
+    of_instances = None if instances is None else _recognize(read_header(instances), instances, words)[0]
+    provenance = Provenance(classes=tuple(words))
+    predictions = read_tables(bags, instances, provenance, names=names, instance_names=of_instances)
+    return predictions, f"{bags.name}: {said}" if said else ""
+
+
+def _recognize(
+    columns: Sequence[str], path: Path, classes: Sequence[str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the column of each of our names in a table, and the classes that its columns name."""
+    lower = {column.strip().lower(): column for column in columns}
+    bag_id = next((lower[name] for name in IDS if name in lower), None)
+    if bag_id is None:
+        raise missing_column(
+            f"table {str(path)!r}", f"a column of ids: {', '.join(IDS)}", columns, "rename the column of the ids"
+        )
+    names = {"bag_id": bag_id}
+    label = next((lower[name] for name in LABELS if name in lower), None)
+    if label is not None:
+        names["label"] = label
+    if any(re.fullmatch(r"(p|alpha)_\d+", column) for column in columns):
+        return names, tuple(classes)
+    taken = {bag_id, label}
+    by_class = _by_class([column for column in columns if column not in taken], classes)
+    if by_class and all(word.isdecimal() for word in by_class):
+        return names | {f"p_{word}": column for word, column in by_class.items()}, tuple(classes)
+    if len(by_class) > 1:
+        order = tuple(classes) or _negative_first(list(by_class))
+        return names | {f"p_{c}": by_class[word] for c, word in enumerate(order)}, order
+    positive = next((lower[name] for name in POSITIVE if name in lower), None)
+    if positive is not None:
+        return names | {"p_1": positive}, tuple(classes)
+    if by_class:
+        ((word, column),) = by_class.items()
+        return names | {"p_1": column}, tuple(classes) or (f"not {word}", word)
+    raise missing_column(
+        f"table {str(path)!r}",
+        "columns of probabilities: p_0, p_1, … or prob_0, …, p_CLASS of each class, or one of "
+        f"{', '.join(POSITIVE)} for two classes",
+        columns,
+        "name the columns of the probabilities so",
+    )
+
+
+def _by_class(columns: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
+    """Return the column of each class's probability, by the class's name or number."""
+    plain = {word: column for column in columns for word in classes if column == word}
+    if classes and len(plain) == len(classes):
+        return plain
+    for prefix in PREFIXES:
+        found = {
+            match[1]: column
+            for column in columns
+            if (match := re.fullmatch(rf"{prefix}_(.+)", column.strip(), re.IGNORECASE))
+        }
+        if found and (not classes or set(classes) <= set(found) or all(word.isdecimal() for word in found)):
+            return found
+    return {}
+
+
+def _negative_first(words: list[str]) -> tuple[str, ...]:
+    """Return classes in the order of their columns, but one that is called negative first."""
+    return tuple(sorted(words, key=lambda word: word.lower() not in NEGATIVES))
+
+
+def _classes_of_labels(path: Path, column: str | None) -> tuple[str, ...]:
+    """Return the two classes of a column of labels that are names; none where they are numbers."""
+    if column is None:
+        return ()
+    words = {known_text(str(word)) for word in read_columns(path, {column})[column]} - {""}
+    if all(re.fullmatch(r"-?\d+(\.0*)?", word) for word in words):
+        return ()
+    negative = [word for word in words if word.lower() in NEGATIVES]
+    if len(words) == 2 and len(negative) == 1:
+        return (negative[0], *(words - set(negative)))
+    raise DataError(
+        item=f"table {str(path)!r}, column {column!r}",
+        wanted="numbers of classes, or names whose order is known",
+        got=", ".join(sorted(words)),
+        fix="pass --classes with the names in the order of the probabilities, the negative class first",
+    )

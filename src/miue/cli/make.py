@@ -38,7 +38,10 @@ def data_make(
         ),
     ] = None,
     ood_ratio: Annotated[float, typer.Option(min=0, max=1, help="Foreign share of each OOD bag.")] = 1.0,
-    split: Annotated[list[str] | None, typer.Option(help="Only these splits: train, validation, test.")] = None,
+    split: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these splits: train, validation, test, or calibration (digits-bags)."),
+    ] = None,
     overwrite: Overwrite = False,
 ) -> None:
     """Make a bag store: digits-bags and gaussian-bags without files, the others from --source."""
@@ -53,12 +56,13 @@ def data_make(
 
 
 def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, split: list[str] | None) -> Any:
-    splits = split or ["train", "validation", "test"]
-    for one in splits:
-        if one not in ("train", "validation", "test"):
-            raise unknown_name("split", one, ("train", "validation", "test"))
     if name not in SOURCES:
         raise unknown_name("bags", name, SOURCES)
+    known = ["train", "validation", *(["calibration"] if name == "digits-bags" else []), "test"]
+    splits = split or known
+    for one in splits:
+        if one not in known:
+            raise unknown_name("split", one, known)
     if name in NEED_FILES:
         if source is None:
             raise ConfigError(

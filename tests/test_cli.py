@@ -175,12 +175,14 @@ def test_the_demo_compares_softmax_with_mirel_and_writes_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from miue.cli import demo_run as demo
-    from miue.report.report import Resampling
+    from miue.datasets.digits import digits_bags
+    from miue.report.report import Resampling, write_report
 
     sizes = {"train": 40, "validation": 20, "calibration": 70, "test": 30}
-    monkeypatch.setattr(demo, "digits_bags", functools.partial(demo.digits_bags, sizes=sizes))
+    monkeypatch.setattr("miue.cli.demo_run.digits_bags", functools.partial(digits_bags, sizes=sizes))
     monkeypatch.setattr(demo, "SETTINGS", {**demo.SETTINGS, "max_epochs": 2})
-    monkeypatch.setattr(demo, "write_report", functools.partial(demo.write_report, resampling=Resampling(20)))
+    quick = functools.partial(write_report, resampling=Resampling(20))
+    monkeypatch.setattr("miue.cli.demo_run.write_report", quick)
     output = " ".join(run("demo", "--out", tmp_path / "demo", "--quiet").split())
     assert "softmax" in output and "MIREL" in output and "why they differ" in output
     for case in ("Deferred: ", "Out of distribution: ", "Digit by digit: "):

@@ -61,10 +61,10 @@ def read_values(network: str) -> Values:
 
 
 def results_figure(values: Values) -> Figure:
-    """Return one panel for each task: methods from top to bottom, bags and instances side by side."""
+    """Return one panel for each task, with the methods from top to bottom."""
     methods = list(METHODS.values())
-    figure = Figure(figsize=(10.4, 3.3), layout="constrained")
-    for axes, panel in zip(figure.subplots(1, len(PANELS), sharey=True), PANELS, strict=True):
+    figure = Figure(figsize=(7.6, 5.8), layout="constrained")
+    for axes, panel in zip(figure.subplots(2, 2, sharey=True).flat, PANELS, strict=True):
         for offset, (level, color) in zip((-0.14, 0.14), LEVELS.items(), strict=True):
             seeds = [values[method, level, panel] for method in methods]
             axes.errorbar(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from commands import fail, run
 from typer.testing import CliRunner
 
+import miue
 from miue.common.errors import MiueError
 
 RUNNER = CliRunner()
@@ -166,15 +169,50 @@ def test_help_loads_nothing_heavy() -> None:
     assert "HEAVY []" in output
 
 
-def test_the_demo_runs_and_writes_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_demo_compares_softmax_with_mirel_and_writes_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from miue.cli import demo_run as demo
+    from miue.datasets.digits import digits_bags
+    from miue.report.levels import Resampling
+    from miue.report.report import write_report
 
+    sizes = {"train": 40, "validation": 20, "calibration": 70, "test": 30}
+    monkeypatch.setattr("miue.cli.demo_run.digits_bags", functools.partial(digits_bags, sizes=sizes))
     monkeypatch.setattr(demo, "SETTINGS", {**demo.SETTINGS, "max_epochs": 2})
-    output = run("demo", "--out", tmp_path / "demo", "--quiet")
-    assert "Acc." in output
+    quick = functools.partial(write_report, resampling=Resampling(20))
+    monkeypatch.setattr("miue.cli.demo_run.write_report", quick)
+    output = " ".join(run("demo", "--out", tmp_path / "demo", "--quiet").split())
+    assert "softmax" in output and "MIREL" in output and "why they differ" in output
+    for case in ("Deferred: ", "Out of distribution: ", "Digit by digit: "):
+        assert case in output
+    assert "with your own data" in output
     written = {str(p.relative_to(tmp_path / "demo")) for p in (tmp_path / "demo").rglob("*") if p.is_file()}
-    wanted = {"store/bags.csv", "run/model.safetensors", "predictions/bags.csv", "predictions/instances.csv"}
+    for method in ("softmax", "mirel"):
+        wanted = {f"runs/{method}/model.safetensors", f"runs/{method}/calibration.json"}
+        wanted |= {f"predictions/{method}/{name}.csv" for name in ("bags", "instances")}
+        assert wanted | {f"evaluations/{method}.json"} <= written
     figures = {f"figures/{name}.png" for name in ("confidence", "bag_positive", "bag_out_of_distribution")}
-    assert wanted | figures | {"evaluation.json", "report.html"} <= written
+    assert figures | {"store/bags.csv", "worklist.csv", "report.html"} <= written
     assert (tmp_path / "demo" / "figures" / "confidence.png").read_bytes().startswith(b"\x89PNG")
     assert not list(tmp_path.glob(".*.tmp"))
+    evaluation = json.loads((tmp_path / "demo" / "evaluations" / "mirel.json").read_text())
+    shown = f"{100 * evaluation['bags']['metrics']['accuracy']:.1f}"
+    assert shown in output
+
+
+def test_the_demo_says_so_where_no_bag_is_deferred(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from miue.cli.demo_run import describe_cases
+    from miue.datasets.digits import digits_bags
+    from miue.predictions.decisions import Decisions
+
+    bags = digits_bags(sizes={"train": 20, "validation": 10, "test": 20})
+    model = miue.train(bags, settings={"max_epochs": 1}, progress=False)
+    predictions = model.predict(bags.split("test"))
+    everything = np.array(["negative"] * len(predictions.bags), object)
+    table = replace(predictions.bags, decisions=Decisions(everything, everything))
+    accepted = replace(predictions, bags=table)
+    deferred, detected, _ = describe_cases(accepted, accepted, bags.split("test"))
+    assert deferred.startswith("Deferred: no bag") and detected.startswith("Out of distribution: no bag")

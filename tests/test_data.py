@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -127,17 +128,27 @@ def test_gaussian_bags_lie_around_their_centres() -> None:
     assert data.instances.shape[1] == 2
 
 
-def test_no_digit_is_in_two_splits_and_every_other_bag_holds_a_nine() -> None:
+def test_no_digit_is_in_two_splits_and_every_other_bag_contains_a_nine() -> None:
     assert sum(IMAGES.values()) == 1797
-    data = digits_bags(sizes=SMALL)
+    data = digits_bags(sizes={**SMALL, "calibration": 10})
     test = data.split("test")
     assert test.ood_sets.count("photographs") == 15
     inside = test.is_ood.in_distribution
     assert test.labels.values[inside].tolist() == [1, 0] * 7 + [1]
-    images = [
-        {image.tobytes() for image in data.instances[data.split(s).positions]} for s in ("train", "validation")
-    ]
-    assert len(images[0] & images[1]) <= 2  # the dataset itself holds a few identical images
+    known = data.subset(np.flatnonzero(data.is_ood.in_distribution))
+    images = [{image.tobytes() for image in data.instances[known.split(split).positions]} for split in IMAGES]
+    assert len(images) == 4
+    for first, second in itertools.combinations(images, 2):
+        assert len(first & second) <= 2  # the dataset itself has a few identical images
+
+
+def test_a_calibration_split_of_digits_changes_no_other_bag_for_training() -> None:
+    sizes = {"train": 4, "validation": 3}
+    without, with_it = digits_bags(sizes=sizes), digits_bags(sizes={**sizes, "calibration": 5})
+    for split in sizes:
+        one, other = without.split(split), with_it.split(split)
+        assert np.array_equal(without.instances[one.positions], with_it.instances[other.positions])
+    assert with_it.splits.count("calibration") == 5
 
 
 def test_a_store_gives_back_what_was_written(tmp_path: Path) -> None:

@@ -18,7 +18,15 @@ import miue.evidence
 from miue.cli import app
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PAGES = ("tutorial", "howto/tables", "howto/images", "howto/other_tools", "howto/own_network", "howto/own_method")
+PAGES = (
+    "tutorial",
+    "case",
+    "howto/tables",
+    "howto/images",
+    "howto/other_tools",
+    "howto/own_network",
+    "howto/own_method",
+)
 REFERENCE = sorted((DOCS / "reference").glob("*.md"))
 
 

@@ -1,23 +1,34 @@
-"""``miue demo``: the whole way, without any download."""
+"""``miue demo``: from training to decisions, without any download."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from miue.cli.options import Out, Overwrite, Quiet
-from miue.common.terminal import say, show_table
+from miue.common.terminal import TextTable, say, show_table
+
+NEXT = """Next, with your own data (a folder of CLAM, TRIDENT or STAMP features and a table of labels):
+  miue inspect features --labels labels.csv
+  miue cross-validate features --labels labels.csv --out cv
+  miue train features --labels labels.csv --out run"""
 
 
 def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = False) -> None:
     """Run the whole way on handwritten digits, offline.
 
-    Trains MIREL on bags of digits, and shows what it knows and does not. Writes a folder with the bag store, the
-    model, predictions of bags and instances, metrics, figures and an HTML report.
+    Trains softmax and MIREL on bags of digits and compares them. Writes a folder with the bag store, both models
+    with their calibration, predictions of bags and instances, evaluations, figures, a worklist and a report.
     """
     from miue.cli.demo_run import run_demo
-    from miue.evaluation.evaluation import evaluation_table
 
-    evaluation = run_demo(out, overwrite=overwrite, progress=not quiet)
-    show_table(evaluation_table(evaluation).as_rich("Evaluation"))
-    say(f"Written to {out}/: store, run, predictions, evaluation.json, figures, report.html.")
-    say(f"Open {out / 'report.html'} in a browser to look into it.")
+    result = run_demo(out, overwrite=overwrite, progress=not quiet)
+    table = TextTable("in %", "softmax", "MIREL", "why they differ", title="Bags of digits, positive with a 9")
+    for row in result.rows():
+        table.add_row(*row)
+    show_table(table)
+    say("One training each, on easy images: an example, not a verdict on the methods.\n")
+    for case in result.cases:
+        say(f"{case}.\n")
+    say(f"Open {out / 'report.html'} in a browser. {out / 'worklist.csv'} lists the bags to look at first.")
+    say("Models, predictions, evaluations and figures are in the same folder.\n")
+    say(NEXT)

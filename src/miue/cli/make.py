@@ -43,7 +43,9 @@ def data_make(
     part: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="train|validation|test", help=f"Part to make; by default all. {MANY}", callback=separate
+            metavar="PART",
+            help=f"train, validation, test, or calibration (digits-bags); by default all. {MANY}",
+            callback=separate,
         ),
     ] = None,
     overwrite: Overwrite = False,
@@ -65,12 +67,13 @@ def data_make(
 
 
 def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, split: list[str] | None) -> Any:
-    splits = split or ["train", "validation", "test"]
-    for one in splits:
-        if one not in ("train", "validation", "test"):
-            raise unknown_name("part", one, ("train", "validation", "test"))
     if name not in SOURCES:
         raise unknown_name("bags", name, SOURCES)
+    known = ["train", "validation", *(["calibration"] if name == "digits-bags" else []), "test"]
+    splits = split or known
+    for one in splits:
+        if one not in known:
+            raise unknown_name("part", one, known)
     if name in NEED_FILES:
         if source is None:
             raise ConfigError(

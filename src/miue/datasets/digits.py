@@ -1,4 +1,4 @@
-"""Digits-bags: real data that comes with scikit-learn, so that nothing need be downloaded."""
+"""Digits-bags: real data that comes with scikit-learn, without a download."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from miue.bags.dataset import BagDataset
 from miue.datasets.drawing import Pool, draw_bags, drawn_dataset, with_ood_instances
 
 TARGET = 9
-SIZES = {"train": 300, "validation": 80, "test": 200}
-IMAGES = {"train": 1000, "validation": 300, "test": 497}
-SEEDS = {"train": 98, "validation": 97, "test": 96}
+SIZES = {"train": 300, "validation": 80, "calibration": 100, "test": 200}
+IMAGES = {"train": 1000, "validation": 300, "calibration": 200, "test": 297}
+SEEDS = {"train": 98, "validation": 97, "calibration": 94, "test": 96}
 PATCHES = 3000
 _SHUFFLE_SEED = 95
 
 
 def digits_bags(
-    *, splits: Sequence[str] = tuple(SIZES), ood_ratio: float = 1.0, sizes: dict[str, int] = SIZES
+    *, splits: Sequence[str] | None = None, ood_ratio: float = 1.0, sizes: dict[str, int] = SIZES
 ) -> BagDataset:
-    """Draw bags of 8×8 handwritten digits, positive where they hold a 9; foreign ones are bits of photographs.
+    """Draw bags of 8×8 handwritten digits, which are positive if they contain a 9, and out-of-distribution bags.
 
-    The 1,797 digits are divided among the splits, so that no image is in two of them. The foreign test
-    bags hold 8×8 patches of the two photographs in scikit-learn, in grey.
+    The 1,797 digits are divided among the splits, so that no image is in two of them. The out-of-distribution
+    test bags contain 8×8 patches of the two photographs in scikit-learn, in gray.
 
     Args:
-        splits: which splits to draw.
-        ood_ratio: share of each foreign test bag's instances that is foreign, 0 to 1.
+        splits: which splits to draw; by default all that ``sizes`` names.
+        ood_ratio: share of out-of-distribution instances in each out-of-distribution test bag, 0 to 1.
         sizes: number of bags of each split.
     """
     pools = _digit_pools()
     parts = []
-    for split in splits:
+    for split in splits or sizes:
         random, pool, count = np.random.RandomState(SEEDS[split]), pools[split], sizes[split]
         drawn = draw_bags(random, pool.labels == TARGET, 2 * count if split == "test" else count)
         parts.append(drawn_dataset(drawn[:count], pool, TARGET, split=split))
@@ -61,14 +61,14 @@ def _digit_pools() -> dict[str, Pool]:
 
 
 def _photograph_patches(random: np.random.RandomState) -> Pool:
-    """Return 8×8 patches at random places of the photographs, reduced to a quarter of their side."""
+    """Return 8×8 patches at random positions of the photographs, whose sides are first reduced to a quarter."""
     from sklearn.datasets import load_sample_images
 
     patches: list[np.ndarray] = []
     for photograph in load_sample_images().images:
-        grey = photograph.mean(-1)
-        height, width = (side // 4 * 4 for side in grey.shape)
-        small = grey[:height, :width].reshape(height // 4, 4, width // 4, 4).mean((1, 3))
+        gray = photograph.mean(-1)
+        height, width = (side // 4 * 4 for side in gray.shape)
+        small = gray[:height, :width].reshape(height // 4, 4, width // 4, 4).mean((1, 3))
         rows = random.randint(0, small.shape[0] - 8 + 1, PATCHES // 2)
         columns = random.randint(0, small.shape[1] - 8 + 1, PATCHES // 2)
         patches.extend(small[r : r + 8, c : c + 8] for r, c in zip(rows, columns, strict=True))

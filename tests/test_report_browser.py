@@ -408,7 +408,7 @@ def test_a_deep_link_opens_its_bag_and_an_unknown_one_says_so(browser: Any, repo
     shown.page.reload()
     shown.page.wait_for_selector("html[data-ready=yes]")
     assert shown.text("#bag h3") == "Bag bag 0033"
-    box = shown.page.locator("#bag h3").bounding_box()
+    box = shown.page.locator(".bag-head").bounding_box()
     assert box is not None and 0 < box["y"] < 300
     for broken in ("#bag=none", "#bag=%E0%A4%A"):
         shown.page.evaluate("hash => { location.hash = hash }", broken)

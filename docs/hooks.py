@@ -1,4 +1,4 @@
-"""What MkDocs does beyond its plugins: formulas become MathML, results/ becomes pages, no page asks another server.
+"""What MkDocs does beyond its plugins: formulas become MathML, results/ becomes pages, no page asks other servers.
 
 MathML is drawn by the browser itself, so that a built page needs no script and no network for its formulas.
 """

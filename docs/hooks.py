@@ -1,4 +1,4 @@
-"""What MkDocs does beyond its plugins: formulas become MathML, and results/ becomes pages.
+"""What MkDocs does beyond its plugins: formulas become MathML, results/ becomes pages, no page asks other servers.
 
 MathML is drawn by the browser itself, so that a built page needs no script and no network for its formulas.
 """
@@ -41,6 +41,11 @@ def on_page_content(content: str, **_: Any) -> str:
     if 'class="arithmatex"' in content:
         raise ValueError("a formula was not converted to MathML")
     return content
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Return the page with a plain link to the repository, which asks GitHub for no number of stars."""
+    return output.replace(' data-md-component="source"', "")
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -48,3 +50,24 @@ def test_shells_can_complete_commands(shell: str) -> None:
     environment = {**os.environ, "_MIUE_COMPLETE": f"source_{shell}"}
     script = subprocess.run([program], env=environment, capture_output=True, text=True, check=True).stdout
     assert "_MIUE_COMPLETE" in script
+
+
+def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield every command and group below ``command``."""
+    for name, below in getattr(command, "commands", {}).items():
+        yield (*path, name), below
+        yield from walk(below, (*path, name))
+
+
+def test_every_command_has_one_line_of_80_columns() -> None:
+    lines = {path: (one.help or "").split("\n")[0] for path, one in walk(get_command(app))}
+    assert {path: line for path, line in lines.items() if not 0 < len(line) <= 58} == {}
+
+
+WITHOUT_JSON = {("demo",): "writes evaluation.json", ("report",): "writes a page"}
+
+
+def test_every_command_prints_json_but_those_with_a_reason() -> None:
+    commands = {path: one for path, one in walk(get_command(app)) if not hasattr(one, "commands")}
+    without = {path for path, one in commands.items() if not any("--json" in p.opts for p in one.params)}
+    assert without == set(WITHOUT_JSON)

@@ -11,7 +11,7 @@ import typer
 from miue.cli.given_predictions import read_given
 from miue.cli.held_out import calibration_bags
 from miue.cli.options import MANY, OUTPUT, RULES, RUNNING, AsJson, Device, Quiet, Trust, separate
-from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
+from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out, takes_bags
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.terminal import TextTable, say, say_json, show_table
 
@@ -128,6 +128,7 @@ def calibrate(
         false_alarms=None if "ood" in left_out else parts.FalseAlarmGoal(false_alarms, ood_score, ood_confidence),
     )
     if held_out is not None:
+        check_order(path, held_out)
         model, chosen, made_from = _opened(path, held_out, source, part, quiet, trust)
         parts.check_bags(
             chosen.ids,
@@ -172,7 +173,7 @@ def _check_predictions_alone(path: Path, source: Source, part: str | None, out: 
     Raises:
         ConfigError: a run without bags, no --out, or options of bags.
     """
-    is_run = path.is_dir() and not (path / "bags.csv").exists()
+    is_run = (path / "config.json").exists()
     unsuited = [
         f"--{one.name.replace('_', '-')}"
         for one in fields(Source)

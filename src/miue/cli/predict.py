@@ -12,7 +12,7 @@ from miue.cli.export import export_beside
 from miue.cli.options import MANY, OUTPUT, RUNNING, AsJson, Device, Out, Overwrite, Quiet, Run, Trust, separate
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
-from miue.cli.sources import BAGS_HELP, Source, open_bags, say_left_out, takes_bags
+from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out, takes_bags
 from miue.common.errors import ConfigError
 from miue.common.terminal import say, show_result
 
@@ -82,6 +82,7 @@ def predict(
     from miue.pathology.export.folders import check_kinds
 
     refuse_existing(out, overwrite=overwrite)
+    check_order(run, bags)
     check_kinds(export or [])
     torch_device(device)
     model = Model.load(run, trust=trust)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from miue.cli.options import LABELS, RUNNING, ClassNames
-from miue.common.errors import first_few
+from miue.common.errors import ConfigError, first_few
 from miue.common.terminal import say
 
 if TYPE_CHECKING:
@@ -91,6 +91,18 @@ def takes_bags(command: Callable[..., None] | None = None, *, without: tuple[str
     wrapped.__signature__ = own.replace(parameters=[*kept, *options])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in [*kept, *options]}
     return wrapped
+
+
+def check_order(run: Path, bags: Path) -> None:
+    """Raise where a command that takes a run and then bags is passed them in the other order.
+
+    Raises:
+        ConfigError: they are swapped.
+    """
+    if (bags / "config.json").exists() and not (run / "config.json").exists():
+        raise ConfigError(
+            item="the arguments", wanted="RUN, then BAGS", got=f"BAGS, then RUN ({str(bags)!r})", fix="swap them"
+        )
 
 
 def open_bags(

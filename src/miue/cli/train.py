@@ -27,10 +27,12 @@ from miue.cli.options import (
 )
 from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import one_of_two
-from miue.common.terminal import say
+from miue.common.terminal import say, show_result
 
 if TYPE_CHECKING:
     from miue.training.run_folder import IfExists
+
+NEARLY = 1  # epochs from the last one, at which a best epoch shows that training was not over
 
 
 @takes_bags
@@ -92,14 +94,18 @@ def train(
     opened = open_bags(bags, source, progress=not quiet, validation_share=share, check_values=in_files)
     say_left_out(opened)
     if opened.note:
-        say(opened.note)
+        say(opened.note, err=as_json)
     with kept_on_interrupt(lambda: kept_epochs(out)):
         run = Run(out, progress=not quiet, accelerator=device, tracking=Tracking(tuple(tracker or ())))
         if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
         record = train_recipe(recipe, opened.bags, run, if_exists=if_exists).training
     best = record.best_epoch if isinstance(record.best_epoch, int) else list(record.best_epoch)
     of = "validation" if record.validation_bags else "training"
-    say(
+    sentence = (
         f"Trained for {record.epochs} epochs; best epoch {best} "
         f"({of} NLL + error {record.criterion:.4f}). Model: {out}"
     )
+    show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
+    most = recipe.training_config.max_epochs
+    if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:
+        say(f"Note: still improving at epoch {best} of {most}; raise max_epochs and --resume.", err=True)

@@ -147,9 +147,9 @@ def first_few(names: Iterable[str], count: int = 3) -> str:
     return ", ".join([*every[:count], *(["…"] if every[count:] else [])])
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str]) -> ConfigError:
-    """Return the error for a name that is not one of ``known``, naming the nearest that is."""
+def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None = None) -> ConfigError:
+    """Return the error for a name that is not one of ``known``, naming ``meant`` or the nearest that is."""
     options = sorted(known)
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.4)
+    close = [meant] if meant else difflib.get_close_matches(name, options, n=1, cutoff=0.4)
     fix = f"did you mean {close[0]!r}?" if close else "choose one of these"
     return ConfigError(item=f"{kind} {name!r}", wanted=f"one of {', '.join(options)}", got=repr(name), fix=fix)

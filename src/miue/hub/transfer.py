@@ -97,6 +97,6 @@ def _refused(repository: str, error: Exception) -> StorageError:
     return StorageError(
         item=f"repository {repository!r} of the Hugging Face Hub",
         wanted="to reach it",
-        got=(str(error).strip() or type(error).__name__).split("\n")[0],
+        got=(str(error).strip() or type(error).__name__).split("\n")[0].removeprefix("Got: "),
         fix="check the name and the network, and log in with: hf auth login",
     )

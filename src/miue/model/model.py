@@ -19,7 +19,14 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.common.errors import ConfigError, ModelError, StorageError, first_few, not_readable
+from miue.common.errors import (
+    ConfigError,
+    ModelError,
+    StorageError,
+    first_few,
+    folder_kind,
+    not_readable,
+)
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.weights import copy_weights, write_tensors
@@ -310,7 +317,11 @@ def read_config(folder: Path) -> SavedConfig:
         raise StorageError(
             item=f"{str(folder)!r}",
             wanted="a trained model (a folder with config.json and model.safetensors)",
-            got="a training that has not ended" if unfinished else "no model",
+            got="a training that has not ended"
+            if unfinished
+            else folder_kind(folder)
+            if folder.is_dir()
+            else "no such folder",
             fix="continue it with 'miue train … --resume'" if unfinished else "train one with 'miue train'",
         )
     content = read_json(path, what="model config")

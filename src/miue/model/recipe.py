@@ -24,6 +24,20 @@ DEFAULT_NETWORK, DEFAULT_METHOD, DEFAULT_ENCODER = "attention", "mirel", "auto"
 DEFAULT_DISTANCES = ("knn",)  # the best on shifted validation bags; see results/README.md
 
 
+OTHER_NAMES = {
+    "lr": "learning_rate",
+    "epochs": "max_epochs",
+    "n_epochs": "max_epochs",
+    "patience": "stop_patience",
+    "early_stopping": "stop_patience",
+    "batch_size": "bags_per_update",
+    "wd": "weight_decay",
+    "members": "method.size",
+    "hidden": "network.hidden",
+}
+"""Settings and options by what other tools call them, for messages."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What is trained and how, before the bags are known.
@@ -57,7 +71,8 @@ class Recipe:
         """
         for key in self.settings:
             if key not in TrainingConfig.model_fields:
-                raise unknown_name("training setting", key, TrainingConfig.model_fields)
+                known = {*TrainingConfig.model_fields, *OTHER_NAMES.values()} if key in OTHER_NAMES else None
+                raise unknown_name("setting", key, known or TrainingConfig.model_fields, OTHER_NAMES.get(key))
         try:
             return TrainingConfig(**self.settings)
         except ValidationError as error:

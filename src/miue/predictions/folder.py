@@ -112,7 +112,7 @@ def read_predictions(path: Path | str) -> Predictions:
         DataError: a table that cannot be used, or of other sizes than predictions.json says.
     """
     folder = Path(path)
-    if not (folder / "bags.csv").exists():
+    if not (folder / "bags.csv").exists() or (folder / "store.json").exists():
         raise not_a_folder(
             folder,
             "predictions: a folder with bags.csv, or a table",

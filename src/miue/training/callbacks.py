@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback, Checkpoint
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, TextColumn
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -185,37 +187,53 @@ class EpochLog(Callback):
         write_rows(self.path, self.columns, [[str(row[name]) for name in self.columns] for row in self.rows])
 
 
+def progress_line(
+    epoch: int, epochs: int, loss: float, best: float, best_epoch: int, left: str, width: int
+) -> str:
+    """Return one line that says how far a training is, without what matters least where there is little room.
+
+    >>> progress_line(21, 80, 0.227, 0.201, 11, "0:05", 60)
+    'epoch 21/80 loss .227 best .201 (11) ETA 0:05'
+    >>> progress_line(21, 80, 0.227, 0.201, 11, "0:05", 40)
+    'epoch 21/80 loss .227 ETA 0:05'
+    """
+    first, second = (f"{value:.3f}".removeprefix("0") for value in (loss, best))
+    parts = [f"epoch {epoch}/{epochs}", f"loss {first}", f"best {second}", f"({best_epoch})", f"ETA {left}"]
+    for dropped in ((), (2, 3), (1,)):
+        for part in dropped:
+            parts[part] = ""
+        if len(" ".join(filter(None, parts))) <= width:
+            break
+    return " ".join(filter(None, parts))[:width]
+
+
 class EpochProgress(Callback):
-    """A bar over epochs with the criterion, the best epoch, and the most time that can be left."""
+    """A line with the epoch, the criterion, the best one with its epoch, and the most time that can be left."""
 
     def __init__(self, best: BestWeights) -> None:
         self.best = best
-        self.bar = Progress(
-            TextColumn("[bold]training[/]"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("epochs at most, {task.fields[note]}"),
-            TextColumn("ends within"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-        )
+        self.bar = Progress(TextColumn("{task.description}", markup=False), console=Console(stderr=True))
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Show the bar."""
-        self.task = self.bar.add_task(
-            "training", total=trainer.max_epochs, completed=trainer.current_epoch, note="starting"
-        )
+        """Show the line."""
+        self.first, self.started = trainer.current_epoch, time.perf_counter()
+        self.task = self.bar.add_task(f"epoch {trainer.current_epoch}/{trainer.max_epochs}", total=None)
         self.bar.start()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Move the bar."""
+        """Write the line again."""
+        done, total = trainer.current_epoch + 1, trainer.max_epochs or 0
         criterion = float(trainer.callback_metrics["criterion"])
-        best = min(self.best.best_criterion, criterion)
-        note = f"criterion {criterion:.3f}, best {best:.3f}"
-        self.bar.update(self.task, completed=trainer.current_epoch + 1, note=note)
+        best, best_epoch = self.best.best_criterion, self.best.best_epoch
+        if criterion < best - MIN_DELTA:
+            best, best_epoch = criterion, done
+        seconds = (time.perf_counter() - self.started) / (done - self.first) * (total - done)
+        left = str(timedelta(seconds=round(seconds))).removeprefix("0:0").removeprefix("0:")
+        line = progress_line(done, total, criterion, best, best_epoch, left, self.bar.console.width)
+        self.bar.update(self.task, description=line)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Leave the bar as it is."""
+        """Leave the line as it is."""
         self.bar.stop()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:

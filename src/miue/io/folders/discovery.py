@@ -40,6 +40,10 @@ def bag_files(folder: Path) -> BagFiles:
     if not folder.is_dir():
         raise not_a_folder(folder, "a folder of bag files")
     files = _files_in(folder)
+    if (folder / "config.json").exists() and (folder / "model.safetensors").exists():
+        raise not_a_folder(
+            folder, "bags: a bag store or a folder of feature files", "name the bags, then --out RUN"
+        )
     if files:
         return BagFiles(str(folder), _by_id(files))
     below = _only_folder_below(folder)

@@ -168,8 +168,8 @@ def read_store_summary(path: Path) -> dict[str, Any]:
         StorageError: not a store, or one of a newer format.
     """
     if not (path / "store.json").exists():
-        fix = "make one with 'miue data make', or check the path"
-        raise not_a_folder(path, "a bag store (a folder with store.json)", fix)
+        fix = "check the path"
+        raise not_a_folder(path, "bags: a bag store, a folder of feature files, or a table of instances", fix)
     summary = read_json(path / "store.json", what="bag store")
     fix = "update miue, or make the store again"
     check_format(summary, item=f"bag store {str(path)!r}", format_name=FORMAT, version=VERSION, fix=fix)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from jaxtyping import install_import_hook
@@ -17,6 +18,8 @@ from made_slides import predictions_of_two_slides  # noqa: E402
 from miue.bags.dataset import BagDataset  # noqa: E402
 from miue.predictions.folder import Predictions  # noqa: E402
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 torch.set_num_threads(1)  # the tests' tensors are small, and several test processes share the cores
 settings.register_profile("miue", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("miue")

@@ -320,14 +320,14 @@ def test_all_that_a_calibration_lacks_is_said_at_once_with_the_option_that_drops
     for words in (
         "1 of 8 without one ('bag_0' first)",
         "at least 51 labelled bags for the referral (error 0.05 at confidence 0.9, 49 of them below",
-        "at least 9 labelled bags of class benign for the label sets",
-        "at least 9 labelled bags of class tumour for the label sets",
+        "at least 9 labelled bags of class benign for prediction sets",
+        "at least 9 labelled bags of class tumour for prediction sets",
         "at least 19 in-distribution bags for the out-of-distribution threshold",
         "7 labelled",
         "8 in-distribution",
         "--without scaling --without referral --without sets",
         "drop the referral: --without referral",
-        "no --per-class) or drop the label sets: --without sets",
+        "no --per-class) or drop the prediction sets: --without sets",
         "raise --false-alarms or drop the threshold: --without ood",
     ):
         assert words in str(told.value), (words, str(told.value))

@@ -112,7 +112,7 @@ def test_mnist_bags_are_made_from_archives(shared_data: Path, tmp_path: Path) ->
         (["predict", "STORE", "STORE", "--out", "NEW"], "expected a trained model"),
         (
             ["predict", "RUN", "STORE", "--out", "NEW", "--part", "tset"],
-            "expected one of test, train, validation",
+            "expected one of calibration, test, train, validation",
         ),
         (["predict", "RUN", "STORE", "--out", "PREDICTIONS"], "--overwrite"),
         (["evaluate", "NOWHERE"], "expected predictions"),

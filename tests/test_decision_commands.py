@@ -106,7 +106,7 @@ def test_a_referral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_pa
     made = json.loads(out.read_text())["calibration"]
     assert made["scaling"] is None
     assert made["label_sets"]["bags"] == [120, 120]
-    assert "every bag is referred" in promised(Calibration.load(out))[0]
+    assert "every bag is deferred" in promised(Calibration.load(out))[0]
 
 
 def test_training_bags_are_refused_where_they_can_be_seen(folder: Path) -> None:

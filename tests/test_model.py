@@ -114,7 +114,7 @@ def test_another_image_shape_is_refused() -> None:
 
 
 def test_folders_that_hold_no_usable_model_say_why(tmp_path: Path, bags: BagDataset) -> None:
-    with pytest.raises(StorageError, match="no model"):
+    with pytest.raises(StorageError, match="a folder without it; train one with"):
         miue.Model.load(tmp_path)
     folder = tmp_path / "model"
     train(bags).save(folder)

@@ -177,7 +177,7 @@ def test_cross_validation_takes_the_folds_of_the_label_table(place: Path, tmp_pa
     assert "3 folds × 1 seeds" in run(*command, "--out", tmp_path / "cv")
     assert "2 folds × 1 seeds" in run(*command, "--out", tmp_path / "drawn", "--folds", "2")
     both = ["--splits", tmp_path / "folds.csv", "--folds", "2", "--out", tmp_path / "no"]
-    assert "--folds: expected folds to draw, or --splits" in run(*command, *both, code=1)
+    assert "--folds: expected a number of folds to draw, or --splits" in run(*command, *both, code=1)
 
 
 def test_a_folder_without_labels_takes_those_of_the_run_and_says_so(place: Path, tmp_path: Path) -> None:

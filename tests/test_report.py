@@ -278,7 +278,7 @@ def test_the_command_reads_folders_and_tables_of_other_tools(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["empty"], "a folder of predictions (with bags.csv), got a folder without it"),
+        (["empty"], "predictions: a folder with bags.csv, or a table, got a folder without it"),
         (["nowhere"], "got no such folder"),
         ([], "folders of predictions, or --bags FILE"),
         (["pred", "--bags", "pred/bags.csv"], "folders of predictions, or --bags FILE"),

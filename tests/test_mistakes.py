@@ -76,3 +76,13 @@ def test_a_table_of_another_tool_is_read_by_its_usual_names(tmp_path: Path) -> N
     said = run("evaluate", tmp_path / "t.csv")
     assert "p_0 = 'p_normal', p_1 = 'p_tumor'; classes normal, tumor" in said
     assert "66.67" in said
+
+
+@pytest.mark.parametrize(("epochs", "is_noted"), [(3, True), (400, False)])
+def test_a_training_that_ends_while_it_improves_says_so(
+    place: Path, tmp_path: Path, epochs: int, is_noted: bool
+) -> None:
+    settings = ("--set", f"max_epochs={epochs}", "--set", "learning_rate=0.01", "--set", "stop_patience=2")
+    said = run("train", place / "STORE", "--out", tmp_path / "run", *settings, "--quiet", "--distance", "none")
+    assert (f"still improving at epoch 3 of {epochs}; raise max_epochs and --resume" in said) is is_noted
+    assert ("still improving" in said) is is_noted

@@ -86,13 +86,8 @@ def export_geojson(
 
     Example: miue export geojson predictions --out overlays --class tumour --threshold 0.5 --merge
     """
-    from miue.common.files import refuse_existing
-    from miue.pathology.export.folders import export
-    from miue.predictions.folder import read_predictions
-
-    refuse_existing(out, overwrite=overwrite)
-    written = export(
-        read_predictions(given),
+    written = _export(
+        given,
         out,
         "geojson",
         patch_size=patch_size,
@@ -141,13 +136,8 @@ def export_heatmap(
 
     Example: miue export heatmap predictions --slides slides --out heatmaps
     """
-    from miue.common.files import refuse_existing
-    from miue.pathology.export.folders import export
-    from miue.predictions.folder import read_predictions
-
-    refuse_existing(out, overwrite=overwrite)
-    written = export(
-        read_predictions(given),
+    written = _export(
+        given,
         out,
         "heatmap",
         patch_size=patch_size,
@@ -177,13 +167,8 @@ def export_arrays(
 
     Example: miue export arrays predictions --out arrays
     """
-    from miue.common.files import refuse_existing
-    from miue.pathology.export.folders import export
-    from miue.predictions.folder import read_predictions
-
-    refuse_existing(out, overwrite=overwrite)
-    written = export(
-        read_predictions(given),
+    written = _export(
+        given,
         out,
         "arrays",
         patch_size=patch_size,
@@ -192,6 +177,16 @@ def export_arrays(
         progress=not quiet,
     )
     _say_written(written, f"{written.objects:,} patches of {written.slides:,} slides", out, as_json)
+
+
+def _export(given: Path, out: Path, kind: str, *, overwrite: bool, **options: Any) -> Any:
+    """Export predictions that were saved, and return what was written."""
+    from miue.common.files import refuse_existing
+    from miue.pathology.export.folders import export
+    from miue.predictions.folder import read_predictions
+
+    refuse_existing(out, overwrite=overwrite)
+    return export(read_predictions(given), out, kind, overwrite=overwrite, **options)
 
 
 def _say_written(written: Any, what: str, out: Path, as_json: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +206,17 @@ def progress_line(
     return " ".join(filter(None, parts))[:width]
 
 
+def format_time(seconds: float) -> str:
+    """Return minutes and seconds, with hours where there are any.
+
+    >>> [format_time(seconds) for seconds in (5.2, 65.0, 725.0, 4000.0)]
+    ['0:05', '1:05', '12:05', '1:06:40']
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
 class EpochProgress(Callback):
     """A line with the epoch, the criterion, the best one with its epoch, and the most time that can be left."""
 
@@ -228,7 +238,7 @@ class EpochProgress(Callback):
         if criterion < best - MIN_DELTA:
             best, best_epoch = criterion, done
         seconds = (time.perf_counter() - self.started) / (done - self.first) * (total - done)
-        left = str(timedelta(seconds=round(seconds))).removeprefix("0:0").removeprefix("0:")
+        left = format_time(seconds)
         line = progress_line(done, total, criterion, best, best_epoch, left, self.bar.console.width)
         self.bar.update(self.task, description=line)
 

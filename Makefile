@@ -9,7 +9,7 @@ demo: $(VENV)/.demo
 	$(BIN)/miue demo --out demo --overwrite
 
 test: $(VENV)/.develop
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu"
+	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu and not examples"
 
 test-all: $(VENV)/.develop
 	$(BIN)/python -m pytest -n 2
@@ -24,6 +24,7 @@ types: $(VENV)/.develop
 docs: $(VENV)/.develop
 	$(BIN)/python docs/generate.py --check
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
+	$(BIN)/python -m pytest -n 2 -m examples
 
 # Build the wheel and use it from a clean environment, outside the checkout.
 wheel: $(VENV)/.develop

@@ -62,6 +62,7 @@ def script(name: str) -> Any:
     return module
 
 
+@pytest.mark.examples
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_and_code_of_a_page_run_in_their_order(

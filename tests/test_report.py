@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.labels import Labels
-from miue.calibration import CalibrationBags, FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
+from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, PredictionSetGoal, calibrate, decide
 from miue.cli import app
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.evaluation import evaluate
@@ -46,7 +46,7 @@ def test_the_numbers_of_the_page_are_those_of_the_evaluation(tmp_path: Path) -> 
     assert f"{level.metrics['nll'].value:.3f}" in shown.text
     content = shown.data["levels"]["bags"][0]
     curve = content["coverage"][level.confidence_measure]
-    assert curve["errors"][-1] / curve["kept"][-1] == pytest.approx(1 - (level.metrics["accuracy"].value or 0))
+    assert curve["errors"][-1] / curve["accepted"][-1] == pytest.approx(1 - (level.metrics["accuracy"].value or 0))
     bins = content["reliability"]
     accuracy = np.array(bins["accuracy"]) @ np.array(bins["count"]) / sum(bins["count"])
     assert accuracy == pytest.approx(level.metrics["accuracy"].value, abs=1e-5)
@@ -163,7 +163,7 @@ def test_labels_that_one_lacks_come_from_the_other_and_contradictions_are_refuse
     )
     shown, written = reported(tmp_path, whole, bare)
     assert "b lacks the labels of 20 bags; those of the other predictions are used." in written.notes
-    assert shown.data["levels"]["bags"][1]["coverage"]["vacuity"]["kept"][-1] == 20
+    assert shown.data["levels"]["bags"][1]["coverage"]["vacuity"]["accepted"][-1] == 20
     known = whole.bags.labels
     turned = replace(whole.bags, labels=Labels(1 - known.values, known.known))
     with pytest.raises(DataError, match="bag 'bag 0000' of predictions 'place_1': expected label"):
@@ -187,12 +187,12 @@ def test_other_classes_are_refused(tmp_path: Path, other: Predictions, message: 
 
 def decided(predictions: Predictions) -> Predictions:
     inside = without(predictions, {str(n) for n in predictions.bags.bag_ids[predictions.bags.is_ood.values]})
-    goals = {"referral": ReferralGoal(0.45, 0.6), "label_sets": LabelSetGoal(0.2), "seed": 1}
+    goals = {"deferral": DeferralGoal(0.45, 0.6), "prediction_sets": PredictionSetGoal(0.2), "seed": 1}
     few = CalibrationBags(caveat="<b>few</b>")
     made_of = calibrate(inside, **goals, false_alarms=FalseAlarmGoal(0.2), made_from=few)  # type: ignore[arg-type]
-    assert made_of.referral is not None
-    stricter = made_of.referral.model_copy(update={"threshold": 0.3})
-    return decide(predictions, made_of.model_copy(update={"referral": stricter}))
+    assert made_of.deferral is not None
+    stricter = made_of.deferral.model_copy(update={"threshold": 0.3})
+    return decide(predictions, made_of.model_copy(update={"deferral": stricter}))
 
 
 def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> None:
@@ -200,12 +200,14 @@ def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> 
     shown, _ = reported(tmp_path, predictions, made_predictions(90, seed=4, provenance=Provenance(method="plain")))
     found = evaluate(predictions).decisions
     assert found is not None
-    kept, error, low = (100 * (found.metrics[k].value or 0) for k in ("kept", "error_among_kept", "error_low"))
+    accepted, error, low = (
+        100 * (found.metrics[k].value or 0) for k in ("accepted", "selective_risk", "selective_risk_low")
+    )
     assert error > 0
-    assert 0 < kept < 100
+    assert 0 < accepted < 100
     heading = shown.texts.index("Decision rules on these bags")
     said = " ".join(shown.texts[heading : heading + 60])
-    assert f"{kept:.1f}" in said
+    assert f"{accepted:.1f}" in said
     assert f"{error:.1f} {low:.1f} to " in said
     assert f"{100 * (found.found['cats'].value or 0):.1f}" in said
     assert "selective risk at most 0.45, at confidence 0.6; prediction sets with coverage of at least 0.8" in said
@@ -217,14 +219,14 @@ def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> 
     for name, wanted in (("decision", bags.decisions.decision), ("reason", bags.decisions.reason)):
         assert [ours[name]["texts"][code] for code in unpacked(ours[name]["codes"])] == wanted.tolist()
     held = [ours["set"]["texts"][code] for code in unpacked(ours["set"]["codes"])]
-    assert held == bags.decisions.columns()["label_set"].tolist()
-    assert {"refer", "out of distribution"} < set(ours["decision"]["texts"])
+    assert held == bags.decisions.columns()["prediction_set"].tolist()
+    assert {"deferred", "out of distribution"} < set(ours["decision"]["texts"])
     assert "Decisions" not in reported(tmp_path, made_predictions())[0].text
 
 
 def test_a_calibration_of_another_form_is_refused(tmp_path: Path) -> None:
     predictions = decided(made_predictions(90, seed=3))
-    damaged: list[Any] = [{"referral": 3}, {"referral": {"max_error": "x", "confidence": 1}}, {"about": []}]
+    damaged: list[Any] = [{"deferral": 3}, {"deferral": {"max_error": "x", "confidence": 1}}, {"about": []}]
     for calibration in damaged:
         provenance = Provenance(calibration=calibration)
         with pytest.raises(StorageError, match="the calibration in the provenance of predictions: expected"):

@@ -154,13 +154,15 @@ def _decisions(run: Run) -> list[str]:
     table, decisions = run.predictions.bags, run.predictions.bags.decisions
     if decisions is None:
         return []
-    deferred, flagged = int(decisions.referred.sum()), int(decisions.flagged.sum())
+    deferred, flagged = int(decisions.deferred.sum()), int(decisions.flagged.sum())
     sentence = f"Of {len(table):,} bags {deferred:,} are deferred and {flagged:,} flagged as out of distribution"
     metrics = evaluate_decisions(table, decisions).metrics
-    error, low, high = (metrics[key].value for key in ("error_among_kept", "error_low", "error_high"))
+    error, low, high = (
+        metrics[key].value for key in ("selective_risk", "selective_risk_low", "selective_risk_high")
+    )
     if error is None or low is None or high is None:
         return [f"{sentence}."]
-    judged = table.judged & decisions.kept
+    judged = table.judged & decisions.accepted
     wrong = int(np.sum(table.predicted[judged] != table.labels.values[judged]))
     exact = _percent(error, Interval(low, high, 0))
     return [f"{sentence}; of {int(judged.sum()):,} accepted bags with a label {wrong:,} are incorrect: {exact}."]

@@ -267,7 +267,7 @@ def test_the_command_reads_folders_and_tables_of_other_tools(tmp_path: Path) -> 
 
     (tmp_path / "bags.csv").write_text("bag_id,p_1\n007,0.25\n008,0.5\n")
     (tmp_path / "instances.csv").write_text("bag_id,p_1\n007,0.5\n007,0.75\n008,0.5\n")
-    tables = ["--bags", str(tmp_path / "bags.csv"), "--instances", str(tmp_path / "instances.csv")]
+    tables = [str(tmp_path / "bags.csv"), "--instances", str(tmp_path / "instances.csv")]
     result = CliRunner().invoke(app, ["report", *tables, "--out", str(tmp_path / "other.html"), "--quiet"])
     assert result.exit_code == 0, result.output
     assert "note: No bag has a label" in result.output
@@ -277,13 +277,26 @@ def test_the_command_reads_folders_and_tables_of_other_tools(tmp_path: Path) -> 
     assert "its model, seed and version are unknown" in shown.text
 
 
+def test_folders_and_tables_of_other_tools_are_compared_in_one_report(tmp_path: Path) -> None:
+    made_predictions(30).save(tmp_path / "pred")
+    labels = made_predictions(30).bags.labels.values
+    rows = [f"bag {n:04d},{label},{0.8 if label else 0.1}" for n, label in enumerate(labels.tolist())]
+    (tmp_path / "theirs.csv").write_text("\n".join(["slide_id,Y,prob_1", *rows]) + "\n")
+    both = [str(tmp_path / "pred"), str(tmp_path / "theirs.csv")]
+    result = CliRunner().invoke(app, ["report", *both, "--out", str(tmp_path / "r.html"), "--resamples", "20"])
+    assert result.exit_code == 0, result.output
+    shown = Page((tmp_path / "r.html").read_text("utf-8"))
+    assert [run["title"] for run in shown.data["runs"]] == ["attention mirel, seed 42", both[1]]
+    assert f"{both[1]} − attention mirel" in shown.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["empty"], "predictions: a folder with bags.csv, or a table, got a folder without it"),
         (["nowhere"], "got no such folder"),
-        ([], "folders of predictions, or --bags FILE"),
-        (["pred", "--bags", "pred/bags.csv"], "folders of predictions, or --bags FILE"),
+        (["pred", "--instances", "pred/instances.csv"], "a folder of predictions with --instances"),
+        (["pred", "pred", "--instances", "f.csv"], "one bag table that it belongs to, got 2 predictions"),
         (["pred", "pred", "--name", "a"], "one for each of 2 predictions, got 1"),
         (["pred", "--max-mb", "0.1", "--out", "taken.html"], "expected a new name, got a file that is there"),
     ],

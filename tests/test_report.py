@@ -19,6 +19,7 @@ from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, Pred
 from miue.cli import app
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.evaluation import evaluate
+from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
 from miue.evaluation.metrics import NO_LABEL
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
@@ -222,6 +223,19 @@ def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> 
     assert held == bags.decisions.columns()["prediction_set"].tolist()
     assert {"deferred", "out of distribution"} < set(ours["decision"]["texts"])
     assert "Decisions" not in reported(tmp_path, made_predictions())[0].text
+
+
+def test_the_decisions_of_a_run_are_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(*arguments: Any) -> DecisionEvaluation:
+        calls.append(arguments)
+        return evaluate_decisions(*arguments)
+
+    for module in ("decisions_table", "verdict"):
+        monkeypatch.setattr(f"miue.report.{module}.evaluate_decisions", counted, raising=False)
+    reported(tmp_path, decided(made_predictions(90, seed=3)))
+    assert len(calls) == 1
 
 
 def test_a_calibration_of_another_form_is_refused(tmp_path: Path) -> None:

@@ -47,13 +47,15 @@ class DecisionsTable:
     promises: list[tuple[str, list[str]]]
 
 
-def decisions_table(runs: Sequence[Run]) -> DecisionsTable | None:
+def evaluate_outcomes(runs: Sequence[Run]) -> list[DecisionEvaluation | None]:
+    """Return the evaluation of the decisions of each run; None for a run without decisions."""
+    tables = [run.predictions.bags for run in runs]
+    return [None if table.decisions is None else evaluate_decisions(table, table.decisions) for table in tables]
+
+
+def decisions_table(runs: Sequence[Run], outcomes: Sequence[DecisionEvaluation | None]) -> DecisionsTable | None:
     """Return the outcome of the decisions of the runs, or None where no run has any."""
-    found = [
-        (run, evaluate_decisions(run.predictions.bags, run.predictions.bags.decisions))
-        for run in runs
-        if run.predictions.bags.decisions is not None
-    ]
+    found = [(run, one) for run, one in zip(runs, outcomes, strict=True) if one is not None]
     if not found:
         return None
     sets = list(dict.fromkeys(name for _, one in found for name in one.found))

@@ -16,14 +16,14 @@ from scipy.stats import beta, binom, binomtest
 
 from miue.calibration import (
     Calibration,
+    DeferralGoal,
     FalseAlarmGoal,
-    LabelSetGoal,
-    ReferralGoal,
+    PredictionSetGoal,
     calibrate,
 )
 from miue.calibration.binomial import error_bound, error_interval, p_values
 from miue.calibration.false_alarms import fit_false_alarms
-from miue.calibration.label_sets import SET_SCORES, fit_label_sets
+from miue.calibration.prediction_sets import SET_SCORES, fit_prediction_sets
 from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
@@ -100,7 +100,7 @@ def test_the_test_passes_exactly_where_the_bound_is_small_enough() -> None:
         assert passed.any()
 
 
-# Label sets
+# Prediction sets
 
 
 def coverage_chance(count: int, rank: int) -> float:
@@ -109,18 +109,18 @@ def coverage_chance(count: int, rank: int) -> float:
 
 
 @pytest.mark.parametrize("score", sorted(SET_SCORES))
-def test_label_sets_cover_as_often_as_the_theory_says_over_random_splits(score: str) -> None:
+def test_prediction_sets_cover_as_often_as_the_theory_says_over_random_splits(score: str) -> None:
     count, error = 37, 0.1
     probabilities, labels = softmax_problem(RUNS * (count + 1), seed=1)
     covered = 0
     for run in range(RUNS):
         part = slice(run * (count + 1), (run + 1) * (count + 1))
         p, y = probabilities[part], labels[part]
-        sets = fit_label_sets(p[:-1], y[:-1], LabelSetGoal(error, score))
+        sets = fit_prediction_sets(p[:-1], y[:-1], PredictionSetGoal(error, score))
         covered += bool(sets.of(p[-1:])[0, y[-1]])
     rank = conformal_rank(count, error)
     assert within_band(covered, RUNS, coverage_chance(count, rank))
-    own = fit_label_sets(probabilities[:count], labels[:count], LabelSetGoal(error, score)).of(
+    own = fit_prediction_sets(probabilities[:count], labels[:count], PredictionSetGoal(error, score)).of(
         probabilities[:count]
     )
     assert own[np.arange(count), labels[:count]].sum() == rank  # the bag at the threshold is covered
@@ -137,7 +137,7 @@ def test_an_index_off_by_one_leaves_the_band_that_the_right_one_keeps() -> None:
     values = np.arange(1.0, count + 1)
     assert fit_false_alarms(values, "s", FalseAlarmGoal(error)).threshold == values[rank - 1]
     p = np.stack([1 - values / 40, values / 40], 1)
-    assert fit_label_sets(p, np.zeros(count, np.int64), LabelSetGoal(error)).thresholds[0] == 19 / 40
+    assert fit_prediction_sets(p, np.zeros(count, np.int64), PredictionSetGoal(error)).thresholds[0] == 19 / 40
 
 
 def test_sets_per_class_cover_each_class_where_marginal_ones_fail_the_rare_one() -> None:
@@ -148,7 +148,7 @@ def test_sets_per_class_cover_each_class_where_marginal_ones_fail_the_rare_one()
     held, new = slice(0, 2000), slice(2000, None)
     coverages = {}
     for per_class in (False, True):
-        sets = fit_label_sets(p[held], labels[held], LabelSetGoal(0.1, "lac", per_class)).of(p[new])
+        sets = fit_prediction_sets(p[held], labels[held], PredictionSetGoal(0.1, "lac", per_class)).of(p[new])
         inside = sets[np.arange(len(sets)), labels[new]]
         coverages[per_class] = [float(inside[labels[new] == c].mean()) for c in (0, 1)]
     assert coverages[False][1] < 0.7
@@ -203,11 +203,11 @@ def test_sets_are_those_of_mapie(error: float) -> None:
 
     p, y = softmax_problem(700, classes=5, seed=5)
     held, new, labels = p[:211], p[211:], y[:211]
-    ours = fit_label_sets(held, labels, LabelSetGoal(error)).of(new)
+    ours = fit_prediction_sets(held, labels, PredictionSetGoal(error)).of(new)
     assert np.array_equal(ours, mapie_sets("lac", held, labels, new, error))
     assert 1 < ours.sum(1).mean() < 5
     theirs = mapie_sets(APSConformityScore(), held, labels, new, error)
-    ours = fit_label_sets(held, labels, LabelSetGoal(error, "aps")).of(new)
+    ours = fit_prediction_sets(held, labels, PredictionSetGoal(error, "aps")).of(new)
     ours[np.arange(len(new)), new.argmax(1)] = True  # MAPIE never leaves a set empty
     assert np.array_equal(ours, theirs)
 
@@ -215,8 +215,8 @@ def test_sets_are_those_of_mapie(error: float) -> None:
 def test_sets_per_class_are_those_of_mapie_on_the_bags_of_each_class() -> None:
     p, y = softmax_problem(700, classes=3, seed=6)
     held, new, labels = p[:300], p[300:], y[:300]
-    ours = fit_label_sets(held, labels, LabelSetGoal(0.1, per_class=True)).of(new)
-    assert len(set(fit_label_sets(held, labels, LabelSetGoal(0.1, per_class=True)).thresholds)) == 3
+    ours = fit_prediction_sets(held, labels, PredictionSetGoal(0.1, per_class=True)).of(new)
+    assert len(set(fit_prediction_sets(held, labels, PredictionSetGoal(0.1, per_class=True)).thresholds)) == 3
     for c in range(3):
         scores = np.sort(1 - held[labels == c, c])
         theirs = mapie_sets_of_scores(scores, 1 - new[:, c], 0.1)
@@ -260,16 +260,16 @@ def made(count: int = 100, **changes: object) -> Predictions:
     return predictions_of(Categorical(torch.from_numpy(p)), y, **changes)  # type: ignore[arg-type]
 
 
-ALONE: dict[str, None] = {"referral": None, "label_sets": None, "false_alarms": None}
+ALONE: dict[str, None] = {"deferral": None, "prediction_sets": None, "false_alarms": None}
 
 
 @pytest.mark.parametrize(
     ("count", "goal", "needed"),
     [
-        (18, {"label_sets": LabelSetGoal(0.05)}, "at least 19 labelled.* --without sets"),
+        (18, {"prediction_sets": PredictionSetGoal(0.05)}, "at least 19 labelled.* --without sets"),
         (18, {"false_alarms": FalseAlarmGoal(0.05)}, "at least 19 in-distribution"),
         (44, {"false_alarms": FalseAlarmGoal(0.05, confidence=0.9)}, "at least 45 in-distribution"),
-        (48, {"referral": ReferralGoal(0.05, 0.9)}, "at least 49 labelled"),
+        (48, {"deferral": DeferralGoal(0.05, 0.9)}, "at least 49 labelled"),
     ],
 )
 def test_too_few_bags_are_refused_with_the_number_needed_and_one_more_is_enough(
@@ -288,7 +288,7 @@ def test_too_few_bags_are_refused_with_the_number_needed_and_one_more_is_enough(
 def test_a_class_without_enough_bags_is_named() -> None:
     p, y = softmax_problem(60, classes=2, seed=16)
     with pytest.raises(DataError, match=r"at least 9 .* of class 1 .* got 0"):
-        fit_label_sets(p, np.zeros_like(y), LabelSetGoal(0.1, per_class=True))
+        fit_prediction_sets(p, np.zeros_like(y), PredictionSetGoal(0.1, per_class=True))
 
 
 def test_bags_that_cannot_calibrate_are_named() -> None:
@@ -298,42 +298,42 @@ def test_bags_that_cannot_calibrate_are_named() -> None:
     with pytest.raises(DataError, match="1 of 100 without one \\('bag_3' first"):
         calibrate(made(known=~flags))
     unlabelled = made(known=np.zeros(100, bool))
-    only_alarms = calibrate(unlabelled, scaling=False, referral=None, label_sets=None)
+    only_alarms = calibrate(unlabelled, scaling=False, deferral=None, prediction_sets=None)
     assert only_alarms.false_alarms is not None
     with pytest.raises(ConfigError, match="at least one part"):
-        calibrate(made(), scaling=False, referral=None, label_sets=None, false_alarms=None)
+        calibrate(made(), scaling=False, deferral=None, prediction_sets=None, false_alarms=None)
     with pytest.raises(ConfigError, match="2 different names"):
-        calibrate(made(), class_names=("refer", "other"))
+        calibrate(made(), class_names=("deferred", "other"))
     with pytest.raises(ConfigError, match="did you mean 'entropy'"):
-        calibrate(made(), referral=ReferralGoal(measure="entropie"))
+        calibrate(made(), deferral=DeferralGoal(measure="entropie"))
 
 
 def test_all_that_a_calibration_lacks_is_said_at_once_with_the_option_that_drops_each_part() -> None:
     few = made(8, known=np.arange(8) > 0)
     goals = {
-        "referral": ReferralGoal(),
-        "label_sets": LabelSetGoal(per_class=True),
+        "deferral": DeferralGoal(),
+        "prediction_sets": PredictionSetGoal(per_class=True),
         "false_alarms": FalseAlarmGoal(),
     }
     with pytest.raises(DataError) as told:
         calibrate(few, class_names=("benign", "tumour"), **goals)  # type: ignore[arg-type]
     for words in (
         "1 of 8 without one ('bag_0' first)",
-        "at least 51 labelled bags for the referral (error 0.05 at confidence 0.9, 49 of them below",
+        "at least 51 labelled bags for the deferral (error 0.05 at confidence 0.9, 49 of them below",
         "at least 9 labelled bags of class benign for prediction sets",
         "at least 9 labelled bags of class tumour for prediction sets",
         "at least 19 in-distribution bags for the out-of-distribution threshold",
         "7 labelled",
         "8 in-distribution",
-        "--without scaling --without referral --without sets",
-        "drop the referral: --without referral",
+        "--without scaling --without deferral --without sets",
+        "drop the deferral: --without deferral",
         "no --per-class) or drop the prediction sets: --without sets",
         "raise --false-alarms or drop the threshold: --without ood",
     ):
         assert words in str(told.value), (words, str(told.value))
     by_patient = replace(few.bags, patients=np.array(["a", "a", "b", "b", "c", "c", "d", "d"], object))
     with pytest.raises(DataError, match=r"4 in-distribution \(one bag of each of 4 patients, of 8 bags\)"):
-        calibrate(Predictions(by_patient, None), scaling=False, referral=None, label_sets=None)
+        calibrate(Predictions(by_patient, None), scaling=False, deferral=None, prediction_sets=None)
 
 
 @pytest.mark.parametrize("confidence", [None, 0.9])
@@ -348,18 +348,18 @@ def test_so_many_bags_as_are_asked_for_are_enough_for_all_parts_together(confide
     needed = int(str(told.value).split("at least ")[1].split()[0])
     with pytest.raises(DataError, match=f"at least {needed} "):
         calibrate(given(needed - 1), false_alarms=goal)
-    referral = calibrate(given(needed), false_alarms=goal).referral
-    assert referral is not None
-    assert not referral.refused
+    deferral = calibrate(given(needed), false_alarms=goal).deferral
+    assert deferral is not None
+    assert not deferral.refused
 
 
 @pytest.mark.parametrize(
     "goal",
     [
-        lambda: ReferralGoal(0.0),
-        lambda: ReferralGoal(0.1, 1.0),
-        lambda: LabelSetGoal(1.5),
-        lambda: LabelSetGoal(0.1, "raps"),
+        lambda: DeferralGoal(0.0),
+        lambda: DeferralGoal(0.1, 1.0),
+        lambda: PredictionSetGoal(1.5),
+        lambda: PredictionSetGoal(0.1, "raps"),
         lambda: FalseAlarmGoal(-0.1),
         lambda: FalseAlarmGoal(0.1, confidence=2.0),
     ],

@@ -24,7 +24,7 @@ from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import DatasetShift
 
-LESS = {"scaling": False, "referral": None, "label_sets": None}
+LESS = {"scaling": False, "deferral": None, "prediction_sets": None}
 
 
 def bags_with(scores: dict[str, np.ndarray], **changes: object) -> Predictions:
@@ -108,7 +108,7 @@ def test_the_commands_warn_of_bags_that_are_unlike_the_calibration(tmp_path: Pat
     model = miue.train(placed, settings={"max_epochs": 2}, progress=False, out=tmp_path / "run")
     write_store(tmp_path / "store", placed)
     write_store(tmp_path / "moved", features_moved(placed.split("test"), 3.0))
-    easy = ("--without", "referral", "--without", "sets", "--quiet")
+    easy = ("--without", "deferral", "--without", "sets", "--quiet")
     run("calibrate", tmp_path / "run", tmp_path / "store", *easy)
     for name, warned in (("store", False), ("moved", True)):
         out = tmp_path / f"out-{name}"

@@ -50,14 +50,14 @@ def copied(folder: Path, name: str, to: Path) -> Path:
 def test_a_calibrated_run_is_applied_by_predict_and_judged_by_evaluate(folder: Path, tmp_path: Path) -> None:
     model = copied(folder, "run", tmp_path / "run")
     printed = run("calibrate", model, folder / "store", *EASY, "--quiet")
-    assert "error among the kept ≤ 0.4" in " ".join(printed.replace("│", " ").split())
+    assert "error among the accepted ≤ 0.4" in " ".join(printed.replace("│", " ").split())
     assert "Note" not in printed
     about = json.loads((model / "calibration.json").read_text())["calibration"]["made_from"]
     assert (about["split"], about["bags"]) == ("calibration", 80)
     run("predict", model, folder / "store", "--out", tmp_path / "out", "--quiet")
-    assert "error among the kept" in run("evaluate", tmp_path / "out")
+    assert "error among the accepted" in run("evaluate", tmp_path / "out")
     judged = json.loads(run("evaluate", tmp_path / "out", "--json"))["decisions"]["metrics"]
-    assert judged["kept"] + judged["referred"] + judged["flagged"] == pytest.approx(1)
+    assert judged["accepted"] + judged["deferred"] + judged["flagged"] == pytest.approx(1)
     assert "least_confidence" in json.dumps(json.loads(run("inspect", model, "--json"))["calibration"])
     calibrated_again = run("calibrate", model, folder / "store", *EASY, "--quiet")
     assert calibrated_again == printed
@@ -80,18 +80,18 @@ def test_all_needs_are_said_before_anything_is_predicted(folder: Path, monkeypat
     strict = ["--max-error", "0.01", "--coverage", "0.99", "--false-alarms", "0.01"]
     printed = fail("calibrate", folder / "run", folder / "store", *strict)
     for words in (
-        "labelled bags for the referral",
+        "labelled bags for the deferral",
         "at least 99 labelled bags for prediction sets",
         "at least 99 in-distribution bags",
         "got 80 labelled; 80 in-distribution",
-        "--without referral",
+        "--without deferral",
         "--without sets",
         "--without ood",
     ):
         assert words in printed
 
 
-def test_a_referral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_path: Path) -> None:
+def test_a_deferral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     lines = [f"b{i},{i % 2},{q}" for i, q in enumerate(random.random(120))]  # labels that nothing predicts
     lines[7] = "b7,0,1.0"  # and one that was thought impossible
@@ -99,13 +99,13 @@ def test_a_referral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_pa
     out = tmp_path / "calibration.json"
     printed = run("calibrate", tmp_path / "held.csv", "--out", out)
     assert "Warning: no threshold on least_confidence passed the tests" in printed
-    assert "--without referral" in printed
+    assert "--without deferral" in printed
     assert "no temperature was fitted: 1 labels have probability 0" in printed
     said = run("decide", tmp_path / "held.csv", "--calibration", out, "--out", tmp_path / "decided")
-    assert said.startswith("120 bags: 0 kept")
+    assert said.startswith("120 bags: 0 accepted")
     made = json.loads(out.read_text())["calibration"]
     assert made["scaling"] is None
-    assert made["label_sets"]["bags"] == [120, 120]
+    assert made["prediction_sets"]["bags"] == [120, 120]
     assert "every bag is deferred" in promised(Calibration.load(out))[0]
 
 
@@ -135,11 +135,11 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
     printed = run("decide", tmp_path / "new.csv", "--calibration", out, "--out", tmp_path / "decided")
     assert printed.startswith("100 bags: ")
     with (tmp_path / "decided" / "bags.csv").open(newline="") as file:
-        assert {row["decision"] for row in csv.DictReader(file)} >= {"benign", "tumour", "refer"}
+        assert {row["decision"] for row in csv.DictReader(file)} >= {"benign", "tumour", "deferred"}
     again = run("decide", tmp_path / "decided", "--calibration", out, "--out", tmp_path / "again")
     assert again.split(".")[0] == printed.split(".")[0]
     metrics = json.loads(run("evaluate", tmp_path / "decided", "--json"))["decisions"]["metrics"]
-    assert metrics["error_low"] <= 0.1
+    assert metrics["selective_risk_low"] <= 0.1
     assert metrics["coverage"] > 0.8
 
 

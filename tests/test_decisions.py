@@ -16,16 +16,16 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.calibration import (
     Calibration,
+    DeferralGoal,
     FalseAlarmGoal,
-    LabelSetGoal,
-    ReferralGoal,
+    PredictionSetGoal,
     applied_calibration,
     calibrate,
     decide,
 )
+from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
-from miue.calibration.label_sets import LabelSets
-from miue.calibration.referral import Referral
+from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.errors import DataError, StorageError
 from miue.evaluation import evaluate
@@ -37,16 +37,18 @@ def by_hand(**changes: object) -> Calibration:
     """A calibration whose decisions can be told by looking."""
     parts = {
         "class_names": ("benign", "tumour"),
-        "referral": Referral(
+        "deferral": Deferral(
             measure="least_confidence",
             threshold=0.2,
             max_error=0.05,
             confidence=0.9,
             bags=90,
-            kept=80,
+            accepted=80,
             errors=0,
         ),
-        "label_sets": LabelSets(score="lac", error=0.1, per_class=False, thresholds=(0.6, 0.6), bags=(90, 90)),
+        "prediction_sets": PredictionSets(
+            score="lac", error=0.1, per_class=False, thresholds=(0.6, 0.6), bags=(90, 90)
+        ),
         "false_alarms": FalseAlarms(score="far", threshold=2.0, rate=0.05, confidence=None, bags=90, rank=87),
         "scaling": Scaling(kind="temperature", temperature=2.0, nll_before=1.0, nll_after=0.5),
     }
@@ -55,7 +57,7 @@ def by_hand(**changes: object) -> Calibration:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Predictions of another tool: a kept, a wrongly kept, a referred, and two far bags, one of them foreign."""
+    """Five bags of another tool: accepted, wrongly accepted, deferred, and two far ones, one of them OOD."""
     rows = [
         "bag_id,label,is_ood,ood_set,p_0,p_1,score_far",
         "007,0,false,,0.9,0.1,1.0",
@@ -76,59 +78,59 @@ def test_each_bag_is_decided_in_order_of_distribution_then_certainty(table: Path
     assert decisions.decision.tolist() == [
         "benign",
         "tumour",
-        "refer",
+        "deferred",
         "out of distribution",
         "out of distribution",
     ]
     assert decisions.reason[0].startswith(
-        "least_confidence 0.1 is at most 0.2: at most 0.05 of the kept are wrong"
+        "least_confidence 0.1 is at most 0.2: at most 0.05 of the accepted are wrong"
     )
     assert decisions.reason[2].startswith("least_confidence 0.45 is above 0.2")
     assert decisions.reason[4] == "far 9 is above 2, which at most 0.05 of in-distribution bags exceed"
-    assert decisions.label_sets is not None
-    assert decisions.label_sets.tolist()[:3] == [[True, False], [False, True], [True, True]]
+    assert decisions.prediction_sets is not None
+    assert decisions.prediction_sets.tolist()[:3] == [[True, False], [False, True], [True, True]]
     assert decisions.calibrated is not None
     odds = decisions.calibrated.probabilities[0, 0] / decisions.calibrated.probabilities[0, 1]
     assert odds.item() == pytest.approx(3.0)  # the root of 0.9 / 0.1
-    keep_all = by_hand(referral=by_hand().referral.model_copy(update={"threshold": None}))  # type: ignore[union-attr]
-    kept = decide(read_tables(table), keep_all).bags.decisions
-    assert kept is not None
-    assert kept.kept.tolist() == [True, True, True, False, False]
+    accept_all = by_hand(deferral=by_hand().deferral.model_copy(update={"threshold": None}))  # type: ignore[union-attr]
+    accepted = decide(read_tables(table), accept_all).bags.decisions
+    assert accepted is not None
+    assert accepted.accepted.tolist() == [True, True, True, False, False]
 
 
 def test_a_bag_at_a_threshold_is_on_the_side_that_the_calibration_counted_it(table: Path) -> None:
     given = read_tables(table)
     exactly = float(given.bags.uncertainties()["least_confidence"][2])
-    rule = by_hand().referral.model_copy(update={"threshold": exactly})  # type: ignore[union-attr]
+    rule = by_hand().deferral.model_copy(update={"threshold": exactly})  # type: ignore[union-attr]
     far = by_hand().false_alarms.model_copy(update={"threshold": 2.5})  # type: ignore[union-attr]
-    decisions = decide(given, by_hand(referral=rule, false_alarms=far)).bags.decisions
+    decisions = decide(given, by_hand(deferral=rule, false_alarms=far)).bags.decisions
     assert decisions is not None
-    assert decisions.decision.tolist()[2:] == ["tumour", "refer", "out of distribution"]
+    assert decisions.decision.tolist()[2:] == ["tumour", "deferred", "out of distribution"]
     assert decisions.reason[3].startswith(
-        "far equals the out-of-distribution threshold 2.5: the error among the kept"
+        "far equals the out-of-distribution threshold 2.5: the error among the accepted"
     )
-    alone = decide(given, by_hand(referral=None, false_alarms=far)).bags.decisions
+    alone = decide(given, by_hand(deferral=None, false_alarms=far)).bags.decisions
     assert alone is not None
     assert alone.decision.tolist()[3:] == ["tumour", "out of distribution"]
 
 
-@pytest.mark.parametrize("keep_all", [True, False])
-def test_a_bag_at_the_distribution_threshold_is_referred_whatever_the_referral_threshold(
-    table: Path, keep_all: bool
+@pytest.mark.parametrize("accept_all", [True, False])
+def test_a_bag_at_the_distribution_threshold_is_deferred_whatever_the_deferral_threshold(
+    table: Path, accept_all: bool
 ) -> None:
-    rule = by_hand().referral.model_copy(update={"threshold": None if keep_all else 0.5})  # type: ignore[union-attr]
+    rule = by_hand().deferral.model_copy(update={"threshold": None if accept_all else 0.5})  # type: ignore[union-attr]
     at = by_hand().false_alarms.model_copy(update={"threshold": 1.0})  # type: ignore[union-attr]
-    decisions = decide(read_tables(table), by_hand(referral=rule, false_alarms=at)).bags.decisions
+    decisions = decide(read_tables(table), by_hand(deferral=rule, false_alarms=at)).bags.decisions
     assert decisions is not None
-    assert decisions.decision.tolist() == ["refer"] * 3 + ["out of distribution"] * 2
+    assert decisions.decision.tolist() == ["deferred"] * 3 + ["out of distribution"] * 2
 
 
-def test_where_the_calibration_refused_every_threshold_every_bag_is_referred(table: Path) -> None:
-    rule = by_hand().referral.model_copy(update={"threshold": None, "refused": "too many errors"})  # type: ignore[union-attr]
-    decisions = decide(read_tables(table), by_hand(referral=rule)).bags.decisions
+def test_where_the_calibration_refused_every_threshold_every_bag_is_deferred(table: Path) -> None:
+    rule = by_hand().deferral.model_copy(update={"threshold": None, "refused": "too many errors"})  # type: ignore[union-attr]
+    decisions = decide(read_tables(table), by_hand(deferral=rule)).bags.decisions
     assert decisions is not None
-    assert decisions.decision.tolist() == ["refer"] * 3 + ["out of distribution"] * 2
-    assert decisions.reason[0].startswith("no bag can be kept so that at most 0.05 of the kept are wrong")
+    assert decisions.decision.tolist() == ["deferred"] * 3 + ["out of distribution"] * 2
+    assert decisions.reason[0].startswith("no bag can be accepted so that at most 0.05 of the accepted are wrong")
     assert decisions.reason[0].endswith("too many errors")
 
 
@@ -138,7 +140,7 @@ def test_a_score_that_equals_a_threshold_is_on_the_same_side_after_its_table_was
     lines = [f"b{i},0,0.1,{v}" for i, v in enumerate(votes)]
     (tmp_path / "bags.csv").write_text("\n".join(["bag_id,label,p_1,score_votes", *lines]) + "\n")
     given = read_tables(tmp_path / "bags.csv")
-    made = calibrate(given, scaling=False, referral=None, false_alarms=FalseAlarmGoal(0.05, "votes"))
+    made = calibrate(given, scaling=False, deferral=None, false_alarms=FalseAlarmGoal(0.05, "votes"))
     first = decide(given, made)
     first.save(tmp_path / "out")
     again = decide(read_predictions(tmp_path / "out"), made)
@@ -159,40 +161,40 @@ def test_decisions_are_read_back_as_they_were_and_judged_the_same(table: Path, t
     assert theirs is not None
     assert ours.decision.tolist() == theirs.decision.tolist()
     assert ours.reason.tolist() == theirs.reason.tolist()
-    assert np.array_equal(ours.label_sets, theirs.label_sets)  # type: ignore[arg-type]
+    assert np.array_equal(ours.prediction_sets, theirs.prediction_sets)  # type: ignore[arg-type]
     assert torch.equal(ours.calibrated.probabilities, theirs.calibrated.probabilities)  # type: ignore[union-attr]
     assert evaluate(back).to_json() == evaluate(decided).to_json()
     with (tmp_path / "out" / "bags.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["label_set"] for row in rows] == ["0", "1", "0 1", "1", "1"]
-    assert list(rows[0])[-5:] == ["decision", "reason", "label_set", "calibrated_p_0", "calibrated_p_1"]
+    assert [row["prediction_set"] for row in rows] == ["0", "1", "0 1", "1", "1"]
+    assert list(rows[0])[-5:] == ["decision", "reason", "prediction_set", "calibrated_p_0", "calibrated_p_1"]
 
 
 def test_decisions_come_out_as_counted_by_hand(table: Path) -> None:
     found = evaluate(decide(read_tables(table), by_hand())).to_json()["decisions"]
     metrics = found["metrics"]
-    assert (metrics["kept"], metrics["referred"], metrics["flagged"]) == (0.5, 0.25, 0.25)
-    assert metrics["error_among_kept"] == 0.5
-    assert metrics["error_low"] < 0.02
-    assert metrics["error_high"] > 0.98
+    assert (metrics["accepted"], metrics["deferred"], metrics["flagged"]) == (0.5, 0.25, 0.25)
+    assert metrics["selective_risk"] == 0.5
+    assert metrics["selective_risk_low"] < 0.02
+    assert metrics["selective_risk_high"] > 0.98
     assert metrics["coverage"] == 0.75
     assert metrics["set_size"] == 1.25
     assert (metrics["empty_sets"], metrics["single_sets"]) == (0.0, 0.75)
     assert found["coverage_by_class"] == {"0": 0.5, "1": 1.0}
     assert found["found"] == {"fax": 1.0}
-    assert found["not_kept"] == {"fax": 1.0}
+    assert found["not_accepted"] == {"fax": 1.0}
     assert evaluate(read_tables(table)).to_json()["decisions"] is None
 
 
 def test_parts_that_were_left_out_make_no_column_and_undefined_metrics(table: Path, tmp_path: Path) -> None:
-    bare = by_hand(scaling=None, label_sets=None, false_alarms=None, referral=None)
+    bare = by_hand(scaling=None, prediction_sets=None, false_alarms=None, deferral=None)
     decided = decide(read_tables(table), bare)
     decided.save(tmp_path / "out")
     header = (tmp_path / "out" / "bags.csv").read_text().splitlines()[0]
     assert header.endswith("decision,reason")
     metrics = evaluate(read_predictions(tmp_path / "out")).to_json()["decisions"]["metrics"]
-    assert metrics["kept"] == 1.0
-    assert metrics["coverage"] == {"value": None, "reason": "no label sets were asked for"}
+    assert metrics["accepted"] == 1.0
+    assert metrics["coverage"] == {"value": None, "reason": "no prediction sets were asked for"}
     assert metrics["nll"] == {"value": None, "reason": "no scaling was asked for"}
 
 
@@ -201,17 +203,17 @@ def test_a_calibration_is_saved_readably_and_read_back(tmp_path: Path) -> None:
     assert Calibration.load(tmp_path) == Calibration.load(tmp_path / "calibration.json") == by_hand()
     content = json.loads((tmp_path / "calibration.json").read_text())
     assert content["format"] == "miue-calibration"
-    assert content["calibration"]["referral"]["threshold"] == 0.2
+    assert content["calibration"]["deferral"]["threshold"] == 0.2
 
 
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
         (("version",), 4, "version 3"),
-        (("calibration", "referral", "threshold"), "high", r"referral\.threshold"),
+        (("calibration", "deferral", "threshold"), "high", r"deferral\.threshold"),
         (("calibration", "scaling", "temperature"), -1.0, r"scaling\.temperature"),
-        (("calibration", "label_sets", "score"), "raps", "raps"),
-        (("calibration", "label_sets", "thresholds"), [0.5], "1 thresholds"),
+        (("calibration", "prediction_sets", "score"), "raps", "raps"),
+        (("calibration", "prediction_sets", "thresholds"), [0.5], "1 thresholds"),
         (("calibration", "extra"), 1, "extra"),
     ],
 )
@@ -262,8 +264,10 @@ def test_classes_without_names_are_those_of_the_same_number(table: Path) -> None
 
 def test_a_label_set_that_is_none_is_named(table: Path) -> None:
     lines = table.read_text().splitlines()
-    table.write_text("\n".join([lines[0] + ",decision,label_set", *(line + ",refer,0 2" for line in lines[1:])]))
-    with pytest.raises(DataError, match="row 1, column 'label_set'.*'0 2'"):
+    table.write_text(
+        "\n".join([lines[0] + ",decision,prediction_set", *(line + ",deferred,0 2" for line in lines[1:])])
+    )
+    with pytest.raises(DataError, match="row 1, column 'prediction_set'.*'0 2'"):
         read_tables(table)
 
 
@@ -277,8 +281,8 @@ def calibrated() -> tuple[miue.Model, BagDataset]:
     held = model.predict(bags.subset(range(100, 200)), device="cpu")
     made = calibrate(
         held,
-        referral=ReferralGoal(0.3),
-        label_sets=LabelSetGoal(0.2),
+        deferral=DeferralGoal(0.3),
+        prediction_sets=PredictionSetGoal(0.2),
         false_alarms=FalseAlarmGoal(0.2),
         class_names=model.contract.class_names,
     )

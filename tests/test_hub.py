@@ -175,7 +175,7 @@ def test_a_card_is_not_replaced_unasked(run: Path) -> None:
 
 def test_a_model_comes_back_as_it_went(run: Path, bags: BagDataset, hub: Path, tmp_path: Path) -> None:
     model = miue.Model.load(run)
-    goals = {"referral": None, "class_names": ["0", "1"], "allow_training_bags": True}
+    goals = {"deferral": None, "class_names": ["0", "1"], "allow_training_bags": True}
     miue.calibrate(model.predict(bags), **goals).save(run / "calibration.json")  # type: ignore[arg-type]
     write_card(run)
     assert push(run, "someone/model") == "https://huggingface.co/someone/model"

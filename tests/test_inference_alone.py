@@ -63,7 +63,7 @@ from miue.model import Model
 bags = miue.read_store(Path("store"))
 predictions = Model.load("run").predict(bags.split("validation"), device="cpu")
 miue.evaluate(predictions)
-miue.calibrate(predictions, referral=miue.ReferralGoal(0.4))
+miue.calibrate(predictions, deferral=miue.DeferralGoal(0.4))
 note("Python")
 miue.train
 note("train")

@@ -21,7 +21,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import with_named_sets
-from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
+from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide
 from miue.calibration.dataset_shift import find_shift, usual_values
 from miue.common.errors import DataError
 from miue.datasets.digits import digits_bags
@@ -208,10 +208,10 @@ def test_a_false_alarm_needs_a_bag_known_to_be_in_distribution() -> None:
     labels = np.arange(200) % 2
     alpha = torch.from_numpy(np.where(np.eye(2)[labels] > 0, 9.0, 1.0))
     score = {"far": np.linspace(0, 1, 200)}
-    goals = {"scaling": False, "label_sets": None, "false_alarms": FalseAlarmGoal(0.2, "far")}
+    goals = {"scaling": False, "prediction_sets": None, "false_alarms": FalseAlarmGoal(0.2, "far")}
     made = predictions_of(Dirichlet(alpha), labels, scores=score)
     unstated = replace(made, bags=replace(made.bags, is_ood=OodFlags.unknown(200)))
-    fitted = calibrate(unstated, referral=ReferralGoal(0.4, 0.6), **goals)  # type: ignore[arg-type]
+    fitted = calibrate(unstated, deferral=DeferralGoal(0.4, 0.6), **goals)  # type: ignore[arg-type]
     judged = evaluate(decide(unstated, fitted)).decisions
     assert judged is not None
     flagged = judged.metrics["flagged"].value
@@ -235,7 +235,9 @@ def test_only_bags_known_to_be_out_of_distribution_are_refused_or_passed_over() 
 def decided(flags: OodFlags) -> Predictions:
     """The same predictions with decisions of every kind and the given flags."""
     held_out = some_predictions(OodFlags.unknown(30))
-    made = calibrate(held_out, scaling=False, referral=None, label_sets=None, false_alarms=FalseAlarmGoal(0.3))
+    made = calibrate(
+        held_out, scaling=False, deferral=None, prediction_sets=None, false_alarms=FalseAlarmGoal(0.3)
+    )
     return decide(some_predictions(flags), made)
 
 

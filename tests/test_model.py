@@ -201,7 +201,7 @@ def test_the_trained_model_is_on_the_cpu_and_in_evaluation_mode(bags: BagDataset
 
 
 def calibrated(model: miue.Model, bags: BagDataset) -> miue.Model:
-    made = miue.calibrate(model.predict(bags), referral=None, false_alarms=None, allow_training_bags=True)
+    made = miue.calibrate(model.predict(bags), deferral=None, false_alarms=None, allow_training_bags=True)
     return replace(model, calibration=made)
 
 

@@ -15,16 +15,16 @@ import torch
 from made_promises import predictions_of
 from scipy.stats import binom
 
-from miue.calibration import Calibration, FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
+from miue.calibration import Calibration, DeferralGoal, FalseAlarmGoal, PredictionSetGoal, calibrate, decide
 from miue.calibration.binomial import p_values
-from miue.calibration.referral import fallback_tests
+from miue.calibration.deferral import fallback_tests
 from miue.distributions import Categorical
 from miue.predictions.decisions import Decisions
 from miue.predictions.folder import Predictions
 
 MANY = pytest.mark.parametrize("runs", [60, pytest.param(500, marks=pytest.mark.slow)])
 GRID = 1000  # uncertainties at which the truth of a continuous world is computed
-ALONE: dict[str, None] = {"referral": None, "label_sets": None, "false_alarms": None}
+ALONE: dict[str, None] = {"deferral": None, "prediction_sets": None, "false_alarms": None}
 
 
 @dataclass(frozen=True)
@@ -134,14 +134,14 @@ def test_the_error_among_the_kept_is_kept_at_the_confidence(
         made = calibrate(
             world.sample(random, 250, per_patient),
             scaling=False,
-            label_sets=None,
-            referral=ReferralGoal(0.05, 0.9),
+            prediction_sets=None,
+            deferral=DeferralGoal(0.05, 0.9),
             false_alarms=None if score == "without" else FalseAlarmGoal(0.1, score),
             seed=run,
         )
         decisions = world.decided(made)
-        broken += world.error_of(decisions.kept) > 0.05
-        answered += bool(decisions.kept.any())
+        broken += world.error_of(decisions.accepted) > 0.05
+        answered += bool(decisions.accepted.any())
     assert at_most(broken, runs, 0.1), f"{broken} of {runs}"
     assert answered > 0.2 * runs
 
@@ -150,23 +150,23 @@ def test_the_error_among_the_kept_is_kept_at_the_confidence(
 @WORLDS
 @PATIENTS
 @pytest.mark.parametrize("per_class", [False, True])
-def test_label_sets_miss_the_label_as_seldom_as_promised_whatever_the_referral_came_to(
+def test_prediction_sets_miss_the_label_as_seldom_as_promised_whatever_the_deferral_came_to(
     runs: int, make: Make, per_patient: int, per_class: bool
 ) -> None:
-    """A referral that is often refused, so that only the better calibrations would be left."""
+    """A deferral that is often refused, so that only the better calibrations would be left."""
     world, random, misses, refused = make(), np.random.default_rng(32), [], 0
     for run in range(runs):
         made = calibrate(
             world.sample(random, 400 if per_class else 99, per_patient),
             scaling=False,
-            referral=ReferralGoal(0.05, 0.9),
-            label_sets=LabelSetGoal(0.3 if per_class else 0.05, per_class=per_class),
+            deferral=DeferralGoal(0.05, 0.9),
+            prediction_sets=PredictionSetGoal(0.3 if per_class else 0.05, per_class=per_class),
             false_alarms=None,
             seed=run,
         )
-        assert made.referral is not None
-        refused += bool(made.referral.refused)
-        sets = world.decided(made).label_sets
+        assert made.deferral is not None
+        refused += bool(made.deferral.refused)
+        sets = world.decided(made).prediction_sets
         assert sets is not None
         misses.append(world.missed(sets))
     mean, error = np.mean(misses, 0), np.std(misses, 0) / np.sqrt(runs)

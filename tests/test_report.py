@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.labels import Labels
-from miue.calibration import CalibrationBags, FalseAlarmGoal, LabelSetGoal, ReferralGoal, calibrate, decide
+from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, PredictionSetGoal, calibrate, decide
 from miue.cli import app
 from miue.common.errors import DataError, MiueError, StorageError
 from miue.evaluation import evaluate
+from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
 from miue.evaluation.metrics import NO_LABEL
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
@@ -46,7 +47,7 @@ def test_the_numbers_of_the_page_are_those_of_the_evaluation(tmp_path: Path) -> 
     assert f"{level.metrics['nll'].value:.3f}" in shown.text
     content = shown.data["levels"]["bags"][0]
     curve = content["coverage"][level.confidence_measure]
-    assert curve["errors"][-1] / curve["kept"][-1] == pytest.approx(1 - (level.metrics["accuracy"].value or 0))
+    assert curve["errors"][-1] / curve["accepted"][-1] == pytest.approx(1 - (level.metrics["accuracy"].value or 0))
     bins = content["reliability"]
     accuracy = np.array(bins["accuracy"]) @ np.array(bins["count"]) / sum(bins["count"])
     assert accuracy == pytest.approx(level.metrics["accuracy"].value, abs=1e-5)
@@ -163,7 +164,7 @@ def test_labels_that_one_lacks_come_from_the_other_and_contradictions_are_refuse
     )
     shown, written = reported(tmp_path, whole, bare)
     assert "b lacks the labels of 20 bags; those of the other predictions are used." in written.notes
-    assert shown.data["levels"]["bags"][1]["coverage"]["vacuity"]["kept"][-1] == 20
+    assert shown.data["levels"]["bags"][1]["coverage"]["vacuity"]["accepted"][-1] == 20
     known = whole.bags.labels
     turned = replace(whole.bags, labels=Labels(1 - known.values, known.known))
     with pytest.raises(DataError, match="bag 'bag 0000' of predictions 'place_1': expected label"):
@@ -187,12 +188,12 @@ def test_other_classes_are_refused(tmp_path: Path, other: Predictions, message: 
 
 def decided(predictions: Predictions) -> Predictions:
     inside = without(predictions, {str(n) for n in predictions.bags.bag_ids[predictions.bags.is_ood.values]})
-    goals = {"referral": ReferralGoal(0.45, 0.6), "label_sets": LabelSetGoal(0.2), "seed": 1}
+    goals = {"deferral": DeferralGoal(0.45, 0.6), "prediction_sets": PredictionSetGoal(0.2), "seed": 1}
     few = CalibrationBags(caveat="<b>few</b>")
     made_of = calibrate(inside, **goals, false_alarms=FalseAlarmGoal(0.2), made_from=few)  # type: ignore[arg-type]
-    assert made_of.referral is not None
-    stricter = made_of.referral.model_copy(update={"threshold": 0.3})
-    return decide(predictions, made_of.model_copy(update={"referral": stricter}))
+    assert made_of.deferral is not None
+    stricter = made_of.deferral.model_copy(update={"threshold": 0.3})
+    return decide(predictions, made_of.model_copy(update={"deferral": stricter}))
 
 
 def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> None:
@@ -200,12 +201,14 @@ def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> 
     shown, _ = reported(tmp_path, predictions, made_predictions(90, seed=4, provenance=Provenance(method="plain")))
     found = evaluate(predictions).decisions
     assert found is not None
-    kept, error, low = (100 * (found.metrics[k].value or 0) for k in ("kept", "error_among_kept", "error_low"))
+    accepted, error, low = (
+        100 * (found.metrics[k].value or 0) for k in ("accepted", "selective_risk", "selective_risk_low")
+    )
     assert error > 0
-    assert 0 < kept < 100
+    assert 0 < accepted < 100
     heading = shown.texts.index("Decision rules on these bags")
     said = " ".join(shown.texts[heading : heading + 60])
-    assert f"{kept:.1f}" in said
+    assert f"{accepted:.1f}" in said
     assert f"{error:.1f} {low:.1f} to " in said
     assert f"{100 * (found.found['cats'].value or 0):.1f}" in said
     assert "selective risk at most 0.45, at confidence 0.6; prediction sets with coverage of at least 0.8" in said
@@ -217,14 +220,27 @@ def test_decisions_are_shown_with_their_promises_and_reasons(tmp_path: Path) -> 
     for name, wanted in (("decision", bags.decisions.decision), ("reason", bags.decisions.reason)):
         assert [ours[name]["texts"][code] for code in unpacked(ours[name]["codes"])] == wanted.tolist()
     held = [ours["set"]["texts"][code] for code in unpacked(ours["set"]["codes"])]
-    assert held == bags.decisions.columns()["label_set"].tolist()
-    assert {"refer", "out of distribution"} < set(ours["decision"]["texts"])
+    assert held == bags.decisions.columns()["prediction_set"].tolist()
+    assert {"deferred", "out of distribution"} < set(ours["decision"]["texts"])
     assert "Decisions" not in reported(tmp_path, made_predictions())[0].text
+
+
+def test_the_decisions_of_a_run_are_evaluated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(*arguments: Any) -> DecisionEvaluation:
+        calls.append(arguments)
+        return evaluate_decisions(*arguments)
+
+    for module in ("decisions_table", "verdict"):
+        monkeypatch.setattr(f"miue.report.{module}.evaluate_decisions", counted, raising=False)
+    reported(tmp_path, decided(made_predictions(90, seed=3)))
+    assert len(calls) == 1
 
 
 def test_a_calibration_of_another_form_is_refused(tmp_path: Path) -> None:
     predictions = decided(made_predictions(90, seed=3))
-    damaged: list[Any] = [{"referral": 3}, {"referral": {"max_error": "x", "confidence": 1}}, {"about": []}]
+    damaged: list[Any] = [{"deferral": 3}, {"deferral": {"max_error": "x", "confidence": 1}}, {"about": []}]
     for calibration in damaged:
         provenance = Provenance(calibration=calibration)
         with pytest.raises(StorageError, match="the calibration in the provenance of predictions: expected"):
@@ -265,7 +281,7 @@ def test_the_command_reads_folders_and_tables_of_other_tools(tmp_path: Path) -> 
 
     (tmp_path / "bags.csv").write_text("bag_id,p_1\n007,0.25\n008,0.5\n")
     (tmp_path / "instances.csv").write_text("bag_id,p_1\n007,0.5\n007,0.75\n008,0.5\n")
-    tables = ["--bags", str(tmp_path / "bags.csv"), "--instances", str(tmp_path / "instances.csv")]
+    tables = [str(tmp_path / "bags.csv"), "--instances", str(tmp_path / "instances.csv")]
     result = CliRunner().invoke(app, ["report", *tables, "--out", str(tmp_path / "other.html"), "--quiet"])
     assert result.exit_code == 0, result.output
     assert "note: No bag has a label" in result.output
@@ -275,13 +291,26 @@ def test_the_command_reads_folders_and_tables_of_other_tools(tmp_path: Path) -> 
     assert "its model, seed and version are unknown" in shown.text
 
 
+def test_folders_and_tables_of_other_tools_are_compared_in_one_report(tmp_path: Path) -> None:
+    made_predictions(30).save(tmp_path / "pred")
+    labels = made_predictions(30).bags.labels.values
+    rows = [f"bag {n:04d},{label},{0.8 if label else 0.1}" for n, label in enumerate(labels.tolist())]
+    (tmp_path / "theirs.csv").write_text("\n".join(["slide_id,Y,prob_1", *rows]) + "\n")
+    both = [str(tmp_path / "pred"), str(tmp_path / "theirs.csv")]
+    result = CliRunner().invoke(app, ["report", *both, "--out", str(tmp_path / "r.html"), "--resamples", "20"])
+    assert result.exit_code == 0, result.output
+    shown = Page((tmp_path / "r.html").read_text("utf-8"))
+    assert [run["title"] for run in shown.data["runs"]] == ["attention mirel, seed 42", both[1]]
+    assert f"{both[1]} − attention mirel" in shown.text
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["empty"], "predictions: a folder with bags.csv, or a table, got a folder without it"),
         (["nowhere"], "got no such folder"),
-        ([], "folders of predictions, or --bags FILE"),
-        (["pred", "--bags", "pred/bags.csv"], "folders of predictions, or --bags FILE"),
+        (["pred", "--instances", "pred/instances.csv"], "a folder of predictions with --instances"),
+        (["pred", "pred", "--instances", "f.csv"], "one bag table that it belongs to, got 2 predictions"),
         (["pred", "pred", "--name", "a"], "one for each of 2 predictions, got 1"),
         (["pred", "--max-mb", "0.1", "--out", "taken.html"], "expected a new name, got a file that is there"),
     ],

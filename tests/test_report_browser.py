@@ -23,7 +23,7 @@ from made_predictions import (
 )
 
 from miue.bags.coords import Coords
-from miue.calibration import FalseAlarmGoal, ReferralGoal, calibrate, decide
+from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide
 from miue.calibration.binomial import error_interval
 from miue.evaluation import evaluate
 from miue.evaluation.evaluate import default_measures
@@ -98,15 +98,19 @@ def opened(browser: Any, report: Path) -> Iterator[Opened]:
     assert all(url.startswith(("file:", "data:", "blob:")) for url in shown.asked)
 
 
-def kept_and_errors(predictions: Predictions, share: float) -> tuple[int, int, int]:
-    """(kept, errors among them, foreign bags referred) of the most certain share of labelled bags."""
+def accepted_and_errors(predictions: Predictions, share: float) -> tuple[int, int, int]:
+    """(accepted, errors among them, foreign bags deferred) of the most certain share of labelled bags."""
     table = predictions.bags
     uncertainty = table.uncertainties()[default_measures(table)[0]]
     inside = np.flatnonzero(table.judged)
     order = inside[np.argsort(uncertainty[inside])]
-    kept = order[: round(share * len(order))]
-    wrong = int((table.predicted[kept] != table.labels.values[kept]).sum())
-    return len(kept), wrong, int((uncertainty[table.is_ood.out_of_distribution] > uncertainty[kept].max()).sum())
+    accepted = order[: round(share * len(order))]
+    wrong = int((table.predicted[accepted] != table.labels.values[accepted]).sum())
+    return (
+        len(accepted),
+        wrong,
+        int((uncertainty[table.is_ood.out_of_distribution] > uncertainty[accepted].max()).sum()),
+    )
 
 
 def test_every_figure_is_drawn_without_a_complaint_or_a_request(opened: Opened) -> None:
@@ -129,26 +133,26 @@ def test_the_slider_shows_the_selective_risk_with_its_exact_interval_and_who_is_
         " s.dispatchEvent(new Event('input')); }",
         share,
     )
-    kept, wrong, foreign = kept_and_errors(predictions, share)
-    assert opened.text("#coverage-kept") == f"{kept} of 80"
-    assert opened.text("#coverage-referred") == str(80 - kept)
-    assert opened.text("#coverage-error") == f"{100 * wrong / kept:.2f} %"
+    accepted, wrong, foreign = accepted_and_errors(predictions, share)
+    assert opened.text("#coverage-accepted") == f"{accepted} of 80"
+    assert opened.text("#coverage-deferred") == str(80 - accepted)
+    assert opened.text("#coverage-error") == f"{100 * wrong / accepted:.2f} %"
     assert f"cats: {foreign} of 40 out-of-distribution bags are deferred" in opened.text("#coverage-list")
-    assert opened.page.locator("#coverage-list .chips button").count() == min(10, 80 - kept)
-    low, high = error_interval(wrong, kept, 0.95)
+    assert opened.page.locator("#coverage-list .chips button").count() == min(10, 80 - accepted)
+    low, high = error_interval(wrong, accepted, 0.95)
     shown = opened.text("#coverage-interval")
-    assert shown == f"{wrong} of {kept}; {100 * low:.1f} % to {100 * high:.1f} %"
+    assert shown == f"{wrong} of {accepted}; {100 * low:.1f} % to {100 * high:.1f} %"
     opened.page.click("#coverage-list > button")
-    assert opened.text("#bags-count") == f"{80 - kept + foreign} of 120 bags"
+    assert opened.text("#bags-count") == f"{80 - accepted + foreign} of 120 bags"
 
 
 def test_the_slider_moves_by_key(opened: Opened) -> None:
-    before = opened.text("#coverage-kept")
+    before = opened.text("#coverage-accepted")
     opened.page.focus("#coverage-slider")
     for _ in range(5):
         opened.page.keyboard.press("ArrowLeft")
     assert opened.text("#coverage-share") == "75.0 %"
-    assert opened.text("#coverage-kept") != before
+    assert opened.text("#coverage-accepted") != before
 
 
 def test_a_heading_sorts_by_mouse_and_by_key(opened: Opened) -> None:
@@ -208,7 +212,7 @@ def test_measures_and_levels_can_be_chosen(opened: Opened) -> None:
     assert "200" in opened.text("#distributions-table")
     opened.page.select_option("#choose-run", "2")  # a softmax has an entropy too
     assert opened.page.input_value("#choose-measure") == "entropy"
-    assert opened.text("#coverage-kept") == "320 of 400"
+    assert opened.text("#coverage-accepted") == "320 of 400"
 
 
 def test_a_report_without_labels_has_no_empty_figure_and_begins_with_the_cases(
@@ -225,7 +229,7 @@ def test_a_report_without_labels_has_no_empty_figure_and_begins_with_the_cases(
     assert "reliability" not in sections
     for name in ("coverage-plot", "coverage-missing", "coverage-error"):
         assert not shown.page.is_visible(f"#{name}"), name
-    assert shown.text("#coverage-kept") == "24 of 30"
+    assert shown.text("#coverage-accepted") == "24 of 30"
     shown.page.locator("#bags-table tbody button").first.click()
     assert "— no predictions of instances" in shown.text("#bag")
     assert shown.complaints == []
@@ -302,32 +306,32 @@ def test_a_bag_without_positions_beside_bags_with_them_is_drawn_as_bars(browser:
 def test_decisions_are_listed_filtered_and_explained(browser: Any, tmp_path: Path) -> None:
     given = made_predictions(120, seed=1, provenance=Provenance(classes=("no", "yes")))
     inside = given.bags.subset(np.flatnonzero(~given.bags.is_ood.values))
-    goals = {"referral": ReferralGoal(0.4, 0.6), "false_alarms": FalseAlarmGoal(0.2)}
+    goals = {"deferral": DeferralGoal(0.4, 0.6), "false_alarms": FalseAlarmGoal(0.2)}
     rules = calibrate(Predictions(inside, None), class_names=("no", "yes"), **goals)  # type: ignore[arg-type]
-    assert rules.referral is not None
-    stricter = rules.referral.model_copy(update={"threshold": 0.3})
-    decided = decide(given, rules.model_copy(update={"referral": stricter}))
+    assert rules.deferral is not None
+    stricter = rules.deferral.model_copy(update={"threshold": 0.3})
+    decided = decide(given, rules.model_copy(update={"deferral": stricter}))
     decisions = decided.bags.decisions
     assert decisions is not None
     out = tmp_path / "report.html"
     write_report(out, [("x", decided)], resampling=Resampling(20))
     shown = Opened(browser, out)
     for choice, wanted in (
-        ("sent", decisions.referred),
+        ("sent", decisions.deferred),
         ("flagged", decisions.flagged),
-        ("given", decisions.kept),
+        ("given", decisions.accepted),
     ):
         assert 0 < wanted.sum() < len(given.bags)
         shown.page.select_option("#bags-filter", choice)
         assert shown.text("#bags-count") == f"{wanted.sum()} of 120 bags"
     shown.page.select_option("#bags-filter", "sent")
-    shown.page.fill("#bags-search", "refer")
-    assert shown.text("#bags-count") == f"{decisions.referred.sum()} of 120 bags"
-    bag = str(decided.bags.bag_ids[decisions.referred][0])
+    shown.page.fill("#bags-search", "deferred")
+    assert shown.text("#bags-count") == f"{decisions.deferred.sum()} of 120 bags"
+    bag = str(decided.bags.bag_ids[decisions.deferred][0])
     shown.page.fill("#bags-search", bag)
     shown.page.locator("#bags-table tbody button").first.click()
     explained = shown.text("#bag .decision")
-    assert explained.startswith(f"decision refer, as {decisions.reason[decisions.referred][0]}")
+    assert explained.startswith(f"decision deferred, as {decisions.reason[decisions.deferred][0]}")
     assert "Prediction set: " in explained
     assert shown.complaints == []
     shown.context.close()

@@ -22,6 +22,7 @@ from miue.evaluation import evaluate
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
+from miue.report.decisions_table import evaluate_outcomes
 from miue.report.levels import Resampling, evaluate_levels
 from miue.report.report import no_track
 from miue.report.runs import compare, named_runs
@@ -37,7 +38,7 @@ def judged(*predictions: Predictions) -> tuple[list[str], list[str]]:
     bags = evaluate_levels(runs, Resampling(200), no_track)["bags"]
     evaluation = bags.evaluations[0]
     assert evaluation is not None
-    verdict = judge_run(runs[0], evaluation, bags.intervals[0] or {})
+    verdict = judge_run(runs[0], evaluation, bags.intervals[0] or {}, evaluate_outcomes(runs)[0])
     return verdict.sentences, compare_methods(bags.differences)
 
 

@@ -11,10 +11,14 @@ from made_bags import separable_bags
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.calibration import FalseAlarmGoal, LabelSetGoal, ReferralGoal
+from miue.calibration import DeferralGoal, FalseAlarmGoal, PredictionSetGoal
 from miue.common.errors import DataError
 
-EASY = {"referral": ReferralGoal(0.9, 0.5), "label_sets": LabelSetGoal(0.4), "false_alarms": FalseAlarmGoal(0.4)}
+EASY = {
+    "deferral": DeferralGoal(0.9, 0.5),
+    "prediction_sets": PredictionSetGoal(0.4),
+    "false_alarms": FalseAlarmGoal(0.4),
+}
 
 
 def named(start: int, seed: int = 0) -> BagDataset:
@@ -66,7 +70,7 @@ def test_validation_bags_are_calibrated_on_with_a_caveat() -> None:
     model = trained(bags)
     assert model.training_bags is not None
     held = [row for row, part in enumerate(model.training_bags.compare(bags).parts) if part == "validation"]
-    goals = {"referral": None, "label_sets": None, "false_alarms": None}
+    goals = {"deferral": None, "prediction_sets": None, "false_alarms": None}
     made = miue.calibrate(model.predict(bags.subset(held)), **goals)  # type: ignore[arg-type]
     assert "chose the epoch" in made.made_from.caveat
 

@@ -28,7 +28,7 @@ from miue.predictions.decisions import Decisions
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.validation_quantiles import ValidationQuantiles
-from miue.report.worklist import BETWEEN, FAR, FEW, FLAGGED, REFERRED, UNSURE, Limits, worklist, write_worklist
+from miue.report.worklist import BETWEEN, DEFERRED, FAR, FEW, FLAGGED, UNSURE, Limits, worklist, write_worklist
 
 
 def worrying() -> Predictions:
@@ -119,7 +119,7 @@ def test_a_worklist_says_what_it_cannot_judge() -> None:
     p = torch.tensor([[0.4, 0.6], [0.99, 0.01]], dtype=torch.float64)
     given = Predictions(table(Categorical(p), ["a", "b"]), None)
     made_list = worklist(given)
-    assert set(made_list.not_judged) == {FLAGGED, REFERRED, UNSURE, FAR, FEW, BETWEEN}
+    assert set(made_list.not_judged) == {FLAGGED, DEFERRED, UNSURE, FAR, FEW, BETWEEN}
     assert [row["slide"] for row in made_list.rows] == ["a", "b"]
     assert {row["look"] for row in made_list.rows} == {"routine"}
     assert made_list.rows[0]["patches"] is None
@@ -131,16 +131,16 @@ def test_a_warning_says_where_over_30_percent_are_first() -> None:
     most = worklist(worrying(), Limits(distance=0.99))
     assert most.warning.startswith("9 of 12 slides (75%) are first")
     assert "validation bags" in most.warning
-    names = np.array(["0"] * 7 + ["refer"] * 5, object)
+    names = np.array(["0"] * 7 + ["deferred"] * 5, object)
     flooded = replace(worrying(), bags=replace(worrying().bags, decisions=Decisions(names, names)))
     assert "5 of 12 slides (42%) are first" in worklist(flooded).warning
     assert "calibration bags" in worklist(flooded).warning
 
 
 def decided() -> Predictions:
-    """The twelve slides after a calibration referred the third and called the fifth out of distribution."""
+    """The twelve slides after a calibration deferred the third and called the fifth out of distribution."""
     given = worrying()
-    names = np.array(["0", "0", "refer", "0", "out of distribution", *["0"] * 7], object)
+    names = np.array(["0", "0", "deferred", "0", "out of distribution", *["0"] * 7], object)
     reasons = np.array([f"{name}, for a reason" for name in names], object)
     return replace(given, bags=replace(given.bags, decisions=Decisions(names, reasons)))
 
@@ -149,10 +149,10 @@ def test_the_decisions_of_a_calibration_alone_say_what_is_first() -> None:
     made_list = worklist(decided())
     assert [row["slide"] for row in made_list.rows[:3]] == ["s4", "s2", "s10"]
     assert made_list.rows[0]["reason"] == f"{FLAGGED} (out of distribution, for a reason)"
-    assert made_list.rows[1]["reason"] == f"{REFERRED} (refer, for a reason)"
-    assert [row["decision"] for row in made_list.rows[:3]] == ["out of distribution", "refer", "0"]
+    assert made_list.rows[1]["reason"] == f"{DEFERRED} (deferred, for a reason)"
+    assert [row["decision"] for row in made_list.rows[:3]] == ["out of distribution", "deferred", "0"]
     assert [row["look"] for row in made_list.rows] == ["first"] * 2 + ["routine"] * 10
-    assert set(made_list.judged) == {FLAGGED, REFERRED}
+    assert set(made_list.judged) == {FLAGGED, DEFERRED}
     assert "decision" not in worklist(worrying()).rows[0]
     usual = np.zeros(99)  # of which every slide would stand out
     flooded = validated(decided(), least_confidence=usual, knn_mean=usual, sizes=np.full(99, 1000))
@@ -172,7 +172,7 @@ def test_a_calibration_of_probabilities_alone_leaves_it_to_the_limits_what_is_fi
     alarms = FalseAlarms(score="entropy", threshold=0.5, rate=0.05, confidence=None, bags=100, rank=96)
     flagging = rules.model_copy(update={"false_alarms": alarms}).model_dump(mode="json")
     alone = replace(decided(), provenance=Provenance(calibration=flagging))
-    assert worklist(alone).not_judged == {REFERRED: "the calibration has no such rule"}
+    assert worklist(alone).not_judged == {DEFERRED: "the calibration has no such rule"}
     assert worklist(alone).order == "within a reason the highest entropy first"
 
 
@@ -182,12 +182,12 @@ def test_a_worklist_never_puts_more_first_than_the_calibration_does(tmp_path: Pa
     bags = replace(bags, splits=tuple(splits))
     model = miue.train(bags, settings={"max_epochs": 3, "learning_rate": 1e-3}, progress=False)
     held = model.predict(bags.split("validation"))
-    goals: dict[str, Any] = {"referral": miue.calibration.ReferralGoal(0.4), "label_sets": None}
+    goals: dict[str, Any] = {"deferral": miue.calibration.DeferralGoal(0.4), "prediction_sets": None}
     made = miue.calibrate(held, scaling=False, class_names=model.contract.class_names, **goals)
     decided_bags = replace(model, calibration=made).predict(bags.split("test"))
     assert decided_bags.bags.decisions is not None
     first = sum(row["look"] == "first" for row in worklist(decided_bags).rows)
-    assert first == int((~decided_bags.bags.decisions.kept).sum()) < 12
+    assert first == int((~decided_bags.bags.decisions.accepted).sum()) < 12
     uncalibrated = worklist(model.predict(bags.split("test")))
     assert set(uncalibrated.judged) == {FAR, UNSURE, BETWEEN, FEW}
     assert all("of the 60 validation bags" in limit for limit in uncalibrated.judged.values())

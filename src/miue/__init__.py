@@ -15,9 +15,9 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.bags.dataset import BagDataset as BagDataset
     from miue.bags.segments import Segments as Segments
     from miue.calibration import Calibration as Calibration
+    from miue.calibration import DeferralGoal as DeferralGoal
     from miue.calibration import FalseAlarmGoal as FalseAlarmGoal
-    from miue.calibration import LabelSetGoal as LabelSetGoal
-    from miue.calibration import ReferralGoal as ReferralGoal
+    from miue.calibration import PredictionSetGoal as PredictionSetGoal
     from miue.calibration import calibrate as calibrate
     from miue.calibration import decide as decide
     from miue.common.errors import MiueError as MiueError
@@ -59,14 +59,14 @@ _PUBLIC = {
     "ENCODERS": "miue.networks.encoders",
     "MEASURES": "miue.distributions.measures",
     "FalseAlarmGoal": "miue.calibration",
-    "LabelSetGoal": "miue.calibration",
+    "PredictionSetGoal": "miue.calibration",
     "METHODS": "miue.methods",
     "MILUncertaintyClassifier": "miue.sklearn.classifier",
     "MiueError": "miue.common.errors",
     "Model": "miue.model.model",
     "NETWORKS": "miue.networks",
     "Predictions": "miue.predictions.folder",
-    "ReferralGoal": "miue.calibration",
+    "DeferralGoal": "miue.calibration",
     "Segments": "miue.bags.segments",
     "TrainingConfig": "miue.model.config",
     "calibrate": "miue.calibration",

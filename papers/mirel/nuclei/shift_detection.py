@@ -81,7 +81,7 @@ def detect_shifts(bags: BagDataset, method: str, seed: int, device: str = "auto"
     )
     goal = FalseAlarmGoal(FALSE_ALARMS)
     held_out = model.predict(parts["calibration"], device=device)
-    calibration = calibrate(held_out, scaling=False, referral=None, label_sets=None, false_alarms=goal)
+    calibration = calibrate(held_out, scaling=False, deferral=None, prediction_sets=None, false_alarms=goal)
     predictions = model.predict(shifted_copies(parts["test"], seed=seed, shifts=ALL_SHIFTS), device=device)
     detections = []
     for shift in ("", *ALL_SHIFTS):

@@ -6,10 +6,10 @@ from miue.calibration.calibrate import calibrate, check_names
 from miue.calibration.calibration import Calibration, CalibrationBags, applied_calibration
 from miue.calibration.dataset_shift import find_shift
 from miue.calibration.decide import decide
+from miue.calibration.deferral import DeferralGoal
 from miue.calibration.false_alarms import FalseAlarmGoal
-from miue.calibration.label_sets import SET_SCORES, LabelSetGoal
 from miue.calibration.needs import Goals, check_bags
-from miue.calibration.referral import ReferralGoal
+from miue.calibration.prediction_sets import SET_SCORES, PredictionSetGoal
 from miue.predictions.provenance import DatasetShift
 
 __all__ = [
@@ -17,10 +17,10 @@ __all__ = [
     "Calibration",
     "CalibrationBags",
     "DatasetShift",
+    "DeferralGoal",
     "FalseAlarmGoal",
     "Goals",
-    "LabelSetGoal",
-    "ReferralGoal",
+    "PredictionSetGoal",
     "applied_calibration",
     "calibrate",
     "check_bags",

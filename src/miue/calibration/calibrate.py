@@ -11,11 +11,11 @@ from jaxtyping import Float64
 from miue.calibration.calibration import Calibration, CalibrationBags
 from miue.calibration.compared import compared_uncertainties
 from miue.calibration.dataset_shift import usual_values
+from miue.calibration.deferral import Deferral, DeferralGoal, fit_deferral, needed_for_deferral, refuse_all
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, FalseAlarms, fit_false_alarms
-from miue.calibration.label_sets import LabelSetGoal, fit_label_sets
 from miue.calibration.needs import Goals, check_bags
 from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
-from miue.calibration.referral import Referral, ReferralGoal, fit_referral, needed_for_referral, refuse_all
+from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_sets
 from miue.calibration.scaling import fit_scaling
 from miue.common.errors import ConfigError, unknown_name
 from miue.predictions.decisions import RESERVED
@@ -33,8 +33,8 @@ def calibrate(
     predictions: Predictions,
     *,
     scaling: bool = True,
-    referral: ReferralGoal | None = ReferralGoal(),  # noqa: B008  (frozen)
-    label_sets: LabelSetGoal | None = LabelSetGoal(),  # noqa: B008
+    deferral: DeferralGoal | None = DeferralGoal(),  # noqa: B008  (frozen)
+    prediction_sets: PredictionSetGoal | None = PredictionSetGoal(),  # noqa: B008
     false_alarms: FalseAlarmGoal | None = FalseAlarmGoal(),  # noqa: B008
     class_names: Sequence[str] = (),
     bags_of_patient: str = "one",
@@ -45,18 +45,18 @@ def calibrate(
     """Return a calibration made from predictions of bags that took no part in training.
 
     Thresholds are set on the predictions as they are; the scaling changes the probabilities that are shown
-    and nothing else, so that each guarantee holds although all parts share the bags. Where no referral threshold
-    passes its tests, every bag is referred and the other parts are fitted all the same.
+    and nothing else, so that each guarantee holds although all parts share the bags. Where no deferral threshold
+    passes its tests, every bag is deferred and the other parts are fitted all the same.
 
     Args:
         predictions: of labelled in-distribution bags; instances are not used.
         scaling: fit a temperature.
-        referral: the error among the kept; None leaves the part out, as for the next two.
-        label_sets: the coverage of label sets.
+        deferral: the error among the accepted; None leaves the part out, as for the next two.
+        prediction_sets: the coverage of prediction sets.
         false_alarms: the rate of false alarms of the out-of-distribution threshold.
         class_names: in the order of the probabilities; "0", "1", … where none are passed.
         bags_of_patient: "one", drawn at random, counts where patients are known; or "all".
-        seed: of the bags that choose which referral thresholds are tested, and of those drawn of patients.
+        seed: of the bags that choose which deferral thresholds are tested, and of those drawn of patients.
         made_from: which bags these are, as far as predictions do not say it.
         allow_training_bags: calibrate although the model was trained on some of these bags: no guarantee holds.
 
@@ -64,7 +64,7 @@ def calibrate(
         ConfigError: nothing to calibrate, or names that do not fit.
         DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
     """
-    goals = Goals(scaling, referral, label_sets, false_alarms)
+    goals = Goals(scaling, deferral, prediction_sets, false_alarms)
     trained_on = check_unseen(predictions.bags, allowed=allow_training_bags)
     table = predictions.bags
     names = _class_names(class_names, table.distribution.num_classes)
@@ -113,7 +113,7 @@ def check_names(table: PredictionTable, goals: Goals) -> None:
         ConfigError: the first that they lack.
     """
     alarms = goals.false_alarms
-    asked = (goals.referral.measure if goals.referral else None, alarms.score if alarms else None)
+    asked = (goals.deferral.measure if goals.deferral else None, alarms.score if alarms else None)
     known = table.uncertainties()
     for name in asked:
         if name is not None and name not in known:
@@ -136,10 +136,10 @@ def _fitted(
     return Calibration(
         class_names=names,
         scaling=fit_scaling(table.distribution, labels) if goals.scaling and not impossible else None,
-        referral=None if goals.referral is None else _referral(table, uncertainties, goals.referral, alarms, seed),
-        label_sets=None
-        if goals.label_sets is None
-        else fit_label_sets(table.probabilities, labels, goals.label_sets),
+        deferral=None if goals.deferral is None else _deferral(table, uncertainties, goals.deferral, alarms, seed),
+        prediction_sets=None
+        if goals.prediction_sets is None
+        else fit_prediction_sets(table.probabilities, labels, goals.prediction_sets),
         false_alarms=alarms,
         usual=usual_values(table),
         made_from=made_from,
@@ -150,26 +150,26 @@ def _fitted(
     )
 
 
-def _referral(
+def _deferral(
     table: PredictionTable,
     uncertainties: Mapping[str, Float64[np.ndarray, "n"]],
-    goal: ReferralGoal,
+    goal: DeferralGoal,
     alarms: FalseAlarms | None,
     seed: int,
-) -> Referral:
-    """Return the referral tested on the bags strictly below the out-of-distribution threshold.
+) -> Deferral:
+    """Return the deferral tested on the bags strictly below the out-of-distribution threshold.
 
     Given an order statistic, the values below it are independent draws of the distribution cut off there. A bag
-    that equals the threshold is no such draw; ``decide`` keeps none that does.
+    that equals the threshold is no such draw; ``decide`` accepts none that does.
     """
     inside = np.ones(len(table), bool) if alarms is None else uncertainties[alarms.score] < alarms.threshold
-    count, needed = int(inside.sum()), needed_for_referral(goal)
+    count, needed = int(inside.sum()), needed_for_deferral(goal)
     if alarms is not None and count < needed:
         at = int((uncertainties[alarms.score] == alarms.threshold).sum())
         why = f"{count} bags are below the out-of-distribution threshold, where {needed} are needed; {at} equal it"
         return refuse_all(goal, count, why)
     correct = table.predicted == table.labels.values
-    return fit_referral(uncertainties[goal.measure][inside], correct[inside], goal, seed)
+    return fit_deferral(uncertainties[goal.measure][inside], correct[inside], goal, seed)
 
 
 def _impossible_labels(table: PredictionTable) -> int:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
-from miue.calibration.label_sets import SET_SCORES, LabelSets
-from miue.calibration.referral import Referral
+from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.errors import ModelError, StorageError, first_problem
 from miue.common.files import check_format, read_json, write_json
@@ -47,13 +47,13 @@ class CalibrationBags(BaseModel):
 
 
 class Calibration(BaseModel):
-    """Scaling, referral, label sets and out-of-distribution threshold; a part that is None was left out.
+    """Scaling, deferral, prediction sets and out-of-distribution threshold; a part that is None was left out.
 
     Attributes:
         class_names: name of each class, in the order of the probabilities.
         scaling: the temperature of the probabilities or the evidence.
-        referral: which bags go to a human.
-        label_sets: which classes are in a bag's set.
+        deferral: which bags are deferred to a person.
+        prediction_sets: which classes are in a bag's set.
         false_alarms: which bags are called out of distribution.
         usual: sorted values of each uncertainty of the bags it was made from, to compare new ones with.
         made_from: which bags these are.
@@ -65,8 +65,8 @@ class Calibration(BaseModel):
 
     class_names: tuple[str, ...] = Field(min_length=2)
     scaling: Scaling | None = None
-    referral: Referral | None = None
-    label_sets: LabelSets | None = None
+    deferral: Deferral | None = None
+    prediction_sets: PredictionSets | None = None
     false_alarms: FalseAlarms | None = None
     usual: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     made_from: CalibrationBags = CalibrationBags()
@@ -115,9 +115,9 @@ class Calibration(BaseModel):
             calibration = cls.model_validate(content.get("calibration"))
         except ValidationError as error:
             raise _damaged(item, first_problem(error)) from error
-        sets, names = calibration.label_sets, calibration.class_names
+        sets, names = calibration.prediction_sets, calibration.class_names
         if sets is not None and (sets.score not in SET_SCORES or len(sets.thresholds) != len(names)):
-            raise _damaged(item, f"label sets of score {sets.score!r} with {len(sets.thresholds)} thresholds")
+            raise _damaged(item, f"prediction sets of score {sets.score!r} with {len(sets.thresholds)} thresholds")
         return calibration
 
 

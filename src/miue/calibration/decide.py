@@ -10,9 +10,9 @@ from jaxtyping import Bool, Float64
 from miue.calibration.calibration import Calibration
 from miue.calibration.compared import compared_uncertainties
 from miue.calibration.dataset_shift import find_shift
-from miue.calibration.referral import Referral
+from miue.calibration.deferral import Deferral
 from miue.common.errors import DataError
-from miue.predictions.decisions import OUT_OF_DISTRIBUTION, REFER, Decisions
+from miue.predictions.decisions import DEFERRED, OUT_OF_DISTRIBUTION, Decisions
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
@@ -20,10 +20,11 @@ from miue.predictions.table import PredictionTable
 def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     """Return the predictions with a decision for each bag; instances stay as they are.
 
-    A bag is first compared with the out-of-distribution threshold, then with the referral threshold, and
-    else is given its most probable class. Where bags are referred, so is one that equals the out-of-distribution
-    threshold: the error among the kept was tested strictly below it. The label set is made whatever the decision.
-    All bags together are compared with those of the calibration; ``provenance`` keeps rules and comparison.
+    A bag is first compared with the out-of-distribution threshold, then with the deferral threshold; one below
+    both gets its most probable class. Where bags are deferred, so is one that equals the out-of-distribution
+    threshold: the error among the accepted was tested strictly below it. The prediction set does not depend on the
+    decision. All bags together are compared with those of the calibration; ``provenance`` keeps rules and
+    comparison.
 
     Raises:
         DataError: other classes, or an uncertainty that the predictions do not have.
@@ -34,18 +35,18 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     names = np.array(_class_names(predictions, calibration), object)
     decision = names[table.predicted]
     reason = np.array([f"{names[c]} is the most probable class" for c in table.predicted], object)
-    if calibration.referral is not None:
-        referred, reason = _referred(table, calibration.referral)
-        decision[referred] = REFER
+    if calibration.deferral is not None:
+        deferred, reason = _deferred(table, calibration.deferral)
+        decision[deferred] = DEFERRED
     if calibration.false_alarms is not None:
         alarm = calibration.false_alarms
         values = _uncertainty(table, alarm.score)
-        if calibration.referral is not None:
-            for row in np.flatnonzero((values == alarm.threshold) & (decision != REFER)):
-                decision[row] = REFER
+        if calibration.deferral is not None:
+            for row in np.flatnonzero((values == alarm.threshold) & (decision != DEFERRED)):
+                decision[row] = DEFERRED
                 reason[row] = (
                     f"{alarm.score} equals the out-of-distribution threshold {alarm.threshold:.4g}: the error "
-                    "among the kept was tested below it only"
+                    "among the accepted was tested below it only"
                 )
         for row in np.flatnonzero(values > alarm.threshold):
             decision[row] = OUT_OF_DISTRIBUTION
@@ -53,11 +54,11 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
                 f"{alarm.score} {values[row]:.4g} is above {alarm.threshold:.4g}, "
                 f"which at most {alarm.rate:g} of in-distribution bags exceed"
             )
-    sets, scaling = calibration.label_sets, calibration.scaling
+    sets, scaling = calibration.prediction_sets, calibration.scaling
     decisions = Decisions(
         decision=decision,
         reason=reason,
-        label_sets=None if sets is None else sets.of(table.probabilities),
+        prediction_sets=None if sets is None else sets.of(table.probabilities),
         calibrated=None if scaling is None else scaling.apply(table.distribution),
     )
     provenance = predictions.provenance.model_copy(
@@ -69,24 +70,24 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     return Predictions(replace(table, decisions=decisions), predictions.instances, provenance)
 
 
-def _referred(table: PredictionTable, rule: Referral) -> tuple[Bool[np.ndarray, "n"], np.ndarray]:
-    """Return which bags go to a human, and why each bag does or does not."""
+def _deferred(table: PredictionTable, rule: Deferral) -> tuple[Bool[np.ndarray, "n"], np.ndarray]:
+    """Return which bags are deferred to a person, and why each bag does or does not."""
     values = _uncertainty(table, rule.measure)
-    promise = f"at most {rule.max_error:g} of the kept are wrong, at confidence {rule.confidence:g}"
+    promise = f"at most {rule.max_error:g} of the accepted are wrong, at confidence {rule.confidence:g}"
     if rule.refused:
-        why = f"no bag can be kept so that {promise}: {rule.refused}"
+        why = f"no bag can be accepted so that {promise}: {rule.refused}"
         return np.ones(len(table), bool), np.full(len(table), why, object)
     if rule.threshold is None:
-        return np.zeros(len(table), bool), np.full(len(table), f"all bags are kept: {promise}", object)
-    referred = values > rule.threshold
+        return np.zeros(len(table), bool), np.full(len(table), f"all bags are accepted: {promise}", object)
+    deferred = values > rule.threshold
     limit = f"{rule.threshold:.4g}"
     reasons = [
         f"{rule.measure} {v:.4g} is above {limit}, up to which {promise}"
         if above
         else f"{rule.measure} {v:.4g} is at most {limit}: {promise}"
-        for above, v in zip(referred, values, strict=True)
+        for above, v in zip(deferred, values, strict=True)
     ]
-    return referred, np.array(reasons, object)
+    return deferred, np.array(reasons, object)
 
 
 def _class_names(predictions: Predictions, calibration: Calibration) -> tuple[str, ...]:

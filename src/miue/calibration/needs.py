@@ -9,11 +9,11 @@ import numpy as np
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.calibration.deferral import DeferralGoal, needed_for_deferral
 from miue.calibration.false_alarms import FalseAlarmGoal, needed_for_false_alarms, rank_of_threshold
-from miue.calibration.label_sets import LabelSetGoal
 from miue.calibration.patients import counted_rows
+from miue.calibration.prediction_sets import PredictionSetGoal
 from miue.calibration.ranks import needed_for_rank
-from miue.calibration.referral import ReferralGoal, needed_for_referral
 from miue.common.errors import ConfigError, DataError
 
 
@@ -23,14 +23,14 @@ class Goals:
 
     Attributes:
         scaling: fit a temperature.
-        referral: the error among the bags that are kept.
-        label_sets: the coverage of label sets.
+        deferral: the error among the bags that are accepted.
+        prediction_sets: the coverage of prediction sets.
         false_alarms: the rate of false alarms of the out-of-distribution threshold.
     """
 
     scaling: bool = True
-    referral: ReferralGoal | None = ReferralGoal()  # noqa: RUF009  (frozen)
-    label_sets: LabelSetGoal | None = LabelSetGoal()  # noqa: RUF009
+    deferral: DeferralGoal | None = DeferralGoal()  # noqa: RUF009  (frozen)
+    prediction_sets: PredictionSetGoal | None = PredictionSetGoal()  # noqa: RUF009
     false_alarms: FalseAlarmGoal | None = FalseAlarmGoal()  # noqa: RUF009
 
     def __post_init__(self) -> None:
@@ -42,12 +42,12 @@ class Goals:
     @property
     def needs_labels(self) -> bool:
         """Whether a part is asked for that reads labels."""
-        return self.scaling or self.referral is not None or self.label_sets is not None
+        return self.scaling or self.deferral is not None or self.prediction_sets is not None
 
     @property
     def labelled_parts(self) -> list[str]:
         """The parts asked for that read labels, as ``--without`` names them."""
-        asked = {"scaling": self.scaling, "referral": self.referral, "sets": self.label_sets}
+        asked = {"scaling": self.scaling, "deferral": self.deferral, "sets": self.prediction_sets}
         return [name for name, goal in asked.items() if goal]
 
 
@@ -121,20 +121,20 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
     """Return what is wanted of the number of bags, part by part."""
     problems = []
     fewer = "add bags, or "
-    if goals.referral is not None:
-        goal, needed, least = goals.referral, _needed_for_referral(goals), needed_for_referral(goals.referral)
+    if goals.deferral is not None:
+        goal, needed, least = goals.deferral, _needed_for_deferral(goals), needed_for_deferral(goals.deferral)
         below = f", {least} of them below the out-of-distribution threshold" if needed > least else ""
         if len(labels) < needed:
             problems.append(
                 _Problem(
-                    f"at least {needed} labelled bags for the referral (error {goal.max_error:g} at confidence "
+                    f"at least {needed} labelled bags for the deferral (error {goal.max_error:g} at confidence "
                     f"{goal.confidence:g}{below})",
                     f"{len(labels)} labelled{of}",
-                    f"{fewer}raise --max-error, lower --confidence or drop the referral: --without referral",
+                    f"{fewer}raise --max-error, lower --confidence or drop the deferral: --without deferral",
                 )
             )
-    if goals.label_sets is not None:
-        sets, needed = goals.label_sets, needed_for_rank(goals.label_sets.error)
+    if goals.prediction_sets is not None:
+        sets, needed = goals.prediction_sets, needed_for_rank(goals.prediction_sets.error)
         counts = {"": len(labels)}
         if sets.per_class:
             of_class = np.bincount(labels.values, minlength=len(names))
@@ -164,9 +164,9 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
     return problems
 
 
-def _needed_for_referral(goals: Goals) -> int:
-    assert goals.referral is not None
-    needed = least = needed_for_referral(goals.referral)
+def _needed_for_deferral(goals: Goals) -> int:
+    assert goals.deferral is not None
+    needed = least = needed_for_deferral(goals.deferral)
     while goals.false_alarms is not None and rank_of_threshold(needed, goals.false_alarms) <= least:
         needed += 1  # if no two bags tie, one less than the rank are strictly below the threshold
     return needed
@@ -175,11 +175,11 @@ def _needed_for_referral(goals: Goals) -> int:
 def count_needed(goals: Goals, classes: int) -> int:
     """Return how many labelled bags in distribution are enough for every part; classes have equal shares."""
     needed = [1]
-    if goals.referral is not None:
-        needed.append(_needed_for_referral(goals))
-    if goals.label_sets is not None:
-        each = needed_for_rank(goals.label_sets.error)
-        needed.append(each * classes if goals.label_sets.per_class else each)
+    if goals.deferral is not None:
+        needed.append(_needed_for_deferral(goals))
+    if goals.prediction_sets is not None:
+        each = needed_for_rank(goals.prediction_sets.error)
+        needed.append(each * classes if goals.prediction_sets.per_class else each)
     if goals.false_alarms is not None:
         needed.append(needed_for_false_alarms(goals.false_alarms))
     return max(needed)

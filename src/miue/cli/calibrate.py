@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from miue.calibration import Calibration, CalibrationBags
     from miue.model.model import Model
 
-PARTS = ("scaling", "referral", "sets", "ood")
+PARTS = ("scaling", "deferral", "sets", "ood")
 
 
 def _rule(metavar: str, help_text: str) -> Any:
@@ -59,7 +59,7 @@ def calibrate(
     max_error: Annotated[float, _rule("SHARE", "Largest share of wrong predictions among accepted bags.")] = 0.05,
     confidence: Annotated[float, _rule("SHARE", "Confidence that this error is not exceeded.")] = 0.9,
     measure: Annotated[
-        str, _rule("NAME", "Uncertainty by which bags are referred for review.")
+        str, _rule("NAME", "Uncertainty by which bags are deferred for review.")
     ] = "least_confidence",
     coverage: Annotated[float, _rule("SHARE", "Probability that a prediction set has the true label.")] = 0.9,
     prediction_set: Annotated[
@@ -87,7 +87,7 @@ def calibrate(
     seed: Annotated[
         int,
         typer.Option(
-            min=0, help="Random seed of the bags that choose referral thresholds.", rich_help_panel=RUNNING
+            min=0, help="Random seed of the bags that choose deferral thresholds.", rich_help_panel=RUNNING
         ),
     ] = 0,
     overwrite: Annotated[
@@ -101,10 +101,10 @@ def calibrate(
     """Make decision rules from held-out labelled bags.
 
     Fits four rules: a temperature for the probabilities or the evidence; a threshold above which bags are
-    referred for review, so that the error among accepted bags stays below --max-error at --confidence; prediction
+    deferred for review, so that the error among accepted bags stays below --max-error at --confidence; prediction
     sets with --coverage; a threshold above which a bag is called out of distribution, at a rate of
-    --false-alarms. If there are too few bags, says before predicting how many each rule needs. If no referral
-    threshold passes its tests, every bag will be referred.
+    --false-alarms. If there are too few bags, says before predicting how many each rule needs. If no deferral
+    threshold passes its tests, every bag will be deferred.
 
     With RUN and BAGS the rules are stored in the run's folder, and miue predict applies them. With PREDICTIONS
     they are written to --out, and miue decide applies them.
@@ -121,10 +121,10 @@ def calibrate(
         raise unknown_name("rule", name, PARTS)
     goals = parts.Goals(
         scaling="scaling" not in left_out,
-        referral=None if "referral" in left_out else parts.ReferralGoal(max_error, confidence, measure),
-        label_sets=None
+        deferral=None if "deferral" in left_out else parts.DeferralGoal(max_error, confidence, measure),
+        prediction_sets=None
         if "sets" in left_out
-        else parts.LabelSetGoal(round(1 - coverage, 12), prediction_set, per_class),
+        else parts.PredictionSetGoal(round(1 - coverage, 12), prediction_set, per_class),
         false_alarms=None if "ood" in left_out else parts.FalseAlarmGoal(false_alarms, ood_score, ood_confidence),
     )
     if held_out is not None:
@@ -150,8 +150,8 @@ def calibrate(
     made = parts.calibrate(
         predictions,
         scaling=goals.scaling,
-        referral=goals.referral,
-        label_sets=goals.label_sets,
+        deferral=goals.deferral,
+        prediction_sets=goals.prediction_sets,
         false_alarms=goals.false_alarms,
         class_names=names,
         bags_of_patient=bags_of_patient,
@@ -198,10 +198,10 @@ def _say_notes(made: Calibration, *, to_stderr: bool) -> None:
             f"alike; {made.made_from.left_out:,} further bags were left out.",
             err=to_stderr,
         )
-    if made.referral is not None and made.referral.refused:
+    if made.deferral is not None and made.deferral.refused:
         say(
-            f"Warning: {made.referral.refused}. Every bag will be referred; raise --max-error, lower "
-            "--confidence, add bags, or leave the referral out: --without referral.",
+            f"Warning: {made.deferral.refused}. Every bag will be deferred; raise --max-error, lower "
+            "--confidence, add bags, or leave the deferral out: --without deferral.",
             err=True,
         )
     if made.scaling_left_out:
@@ -214,31 +214,31 @@ def calibration_table(calibration: Calibration) -> TextTable:
     """Return the parts of a calibration as rows: what was fitted, and what it promises."""
 
     table = TextTable("part", "fitted", "promise", title="Calibration")
-    scaling, referral = calibration.scaling, calibration.referral
-    sets, alarms = calibration.label_sets, calibration.false_alarms
+    scaling, deferral = calibration.scaling, calibration.deferral
+    sets, alarms = calibration.prediction_sets, calibration.false_alarms
     if scaling is not None:
         fitted = f"{scaling.kind}: T = {scaling.temperature:.4g}"
         changed = f"none; NLL of these bags {scaling.nll_before:.4f} before, {scaling.nll_after:.4f} after"
         table.add_row("scaling", fitted, "; ".join(filter(None, (changed, scaling.note))))
-    if referral is not None:
+    if deferral is not None:
         table.add_row(
-            "referral",
-            "refer all"
-            if referral.refused
-            else "keep all"
-            if referral.threshold is None
-            else f"keep where {referral.measure} ≤ {referral.threshold:.4g}",
-            f"error among the kept ≤ {referral.max_error:g} at confidence {referral.confidence:g}; "
+            "deferral",
+            "defer all"
+            if deferral.refused
+            else "accept all"
+            if deferral.threshold is None
+            else f"accept where {deferral.measure} ≤ {deferral.threshold:.4g}",
+            f"error among the accepted ≤ {deferral.max_error:g} at confidence {deferral.confidence:g}; "
             + (
                 "no threshold passed"
-                if referral.refused
-                else f"{referral.errors} errors among {referral.kept} kept of {referral.bags} test bags"
+                if deferral.refused
+                else f"{deferral.errors} errors among {deferral.accepted} accepted of {deferral.bags} test bags"
             ),
         )
     if sets is not None:
         limits = sets.thresholds if sets.per_class else sets.thresholds[:1]
         table.add_row(
-            "label sets",
+            "prediction sets",
             f"{sets.score} ≤ {', '.join(f'{t:.4g}' for t in limits)}",
             f"a set misses the label with chance ≤ {sets.error:g}, "
             + ("for each class" if sets.per_class else "over all bags"),

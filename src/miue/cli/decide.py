@@ -26,9 +26,9 @@ def decide(
 ) -> None:
     """Apply decision rules to predictions.
 
-    Each bag gets a class, "refer" or "out of distribution", with the reason. Writes the predictions again with the
-    columns decision, reason, label_set and calibrated probabilities. miue calibrate makes the rules; miue predict
-    applies those of its run without this command.
+    Each bag gets a class, "deferred" or "out of distribution", with the reason. Writes the predictions again with
+    the columns decision, reason, prediction_set and calibrated probabilities. miue calibrate makes the rules; miue
+    predict applies those of its run without this command.
 
     Example: miue decide theirs.csv --calibration calibration.json --out decided
     """
@@ -44,15 +44,15 @@ def decide(
     assert decisions is not None
     counts = {
         "bags": len(decided.bags),
-        "kept": int(decisions.kept.sum()),
-        "referred": int(decisions.referred.sum()),
+        "accepted": int(decisions.accepted.sum()),
+        "deferred": int(decisions.deferred.sum()),
         "out_of_distribution": int(decisions.flagged.sum()),
     }
     if as_json:
         say_json({**counts, "dataset_shift": decided.provenance.to_json().get("dataset_shift"), "out": str(out)})
     else:
         say(
-            f"{counts['bags']:,} bags: {counts['kept']:,} kept, {counts['referred']:,} referred, "
+            f"{counts['bags']:,} bags: {counts['accepted']:,} accepted, {counts['deferred']:,} deferred, "
             f"{counts['out_of_distribution']:,} called out of distribution. Written to {out}"
         )
     warn_of_shift(decided)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.calibration import CalibrationBags, ReferralGoal, calibrate, decide
+from miue.calibration import CalibrationBags, DeferralGoal, calibrate, decide
 from miue.common.files import atomic_folder, write_json
 from miue.datasets.digits import digits_bags
 from miue.evaluation import Evaluation, evaluate
@@ -24,7 +24,7 @@ from miue.training.train import train
 
 SETTINGS = {"seed": 42, "learning_rate": 5e-4, "max_epochs": 80, "stop_patience": 10, "lr_patience": 5}
 METHODS = {"softmax": "softmax", "mirel": "MIREL"}
-REFERRAL = ReferralGoal(max_error=0.05, confidence=0.95)
+DEFERRAL = DeferralGoal(max_error=0.05, confidence=0.95)
 OOD_SET = "photographs"
 
 
@@ -67,7 +67,7 @@ def run_demo(out: Path, *, overwrite: bool = False, progress: bool = True) -> De
             held_out = model.predict(bags.split("calibration"), progress=progress)
             made_from = CalibrationBags(split="calibration")
             calibration = calibrate(
-                held_out, referral=REFERRAL, class_names=bags.class_names or (), made_from=made_from
+                held_out, deferral=DEFERRAL, class_names=bags.class_names or (), made_from=made_from
             )
             calibration.save(folder / "runs" / method / "calibration.json")
             predicted[method] = decide(model.predict(test, progress=progress), calibration)
@@ -94,7 +94,7 @@ def _compare(evaluations: list[Evaluation]) -> list[tuple[str, str, list[Metric]
     slow = "MIREL's evidence grows with the data: from few bags its probabilities are moderate"
     weak = "no digit has a label; MIREL trains a residual for digits, softmax sees a digit as a bag of one"
     request = (
-        f"at most {REFERRAL.max_error:.0%} requested ({REFERRAL.confidence:.0%} confidence), for bags like "
+        f"at most {DEFERRAL.max_error:.0%} requested ({DEFERRAL.confidence:.0%} confidence), for bags like "
         "those of calibration; these contain other digits"
     )
     return [
@@ -121,9 +121,9 @@ def _compare(evaluations: list[Evaluation]) -> list[tuple[str, str, list[Metric]
         (
             "bags deferred to a person",
             "as many as the calibration bags require",
-            [d["referred"] for d in decisions],
+            [d["deferred"] for d in decisions],
         ),
-        ("errors among accepted bags", request, [one["error_among_kept"] for one in decisions]),
+        ("errors among accepted bags", request, [one["selective_risk"] for one in decisions]),
     ]
 
 
@@ -144,7 +144,7 @@ def describe_cases(predictions: Predictions, softmax: Predictions, bags: BagData
     decisions = table.decisions
     assert decisions is not None
     inside = table.is_ood.in_distribution
-    deferred = np.flatnonzero(decisions.referred & inside)
+    deferred = np.flatnonzero(decisions.deferred & inside)
     flagged = np.flatnonzero(decisions.flagged & table.is_ood.out_of_distribution)
     names = bags.class_names or ("negative", "positive")
 

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from miue.cli.given_predictions import read_given
+from miue.cli.options import ClassNames, Instances
 from miue.cli.sources import say_left_out
 from miue.common.errors import ConfigError
 from miue.common.terminal import say
@@ -16,15 +18,19 @@ from miue.common.terminal import say
 
 def report(
     predictions: Annotated[
-        list[Path] | None, typer.Argument(metavar="PRED...", help="Folders of predictions, one or more.")
-    ] = None,
+        list[Path],
+        typer.Argument(
+            metavar="PREDICTIONS...",
+            help="One or more folders of predictions or bag tables of any tool (CSV, Parquet).",
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
-    bags: Annotated[Path | None, typer.Option(help="Bag table of any tool, instead of a folder.")] = None,
-    instances: Annotated[Path | None, typer.Option(help="Instance table that goes with --bags.")] = None,
+    instances: Instances = None,
+    classes: ClassNames = None,
     name: Annotated[
         list[str] | None,
         typer.Option(
-            help="Name of a method, once for each PRED in their order; predictions of one name are its seeds."
+            help="Name of a method, once for each of PREDICTIONS in order; those of one name are its seeds."
         ),
     ] = None,
     store: Annotated[
@@ -50,34 +56,31 @@ def report(
 
     It begins with a verdict and the bags to look at first, and shows metrics with intervals, reliability, the gain
     of deferring the least certain bags, how well out-of-distribution data is detected, and a table of bags to look
-    into. Several PRED are compared on the same bags; those of one method with different seeds are also shown as
-    mean and standard deviation. docs/report.md explains each figure.
+    into. Several PREDICTIONS are compared on the same bags, each two methods with paired intervals; those of one
+    method with different seeds are also shown as mean and standard deviation. docs/report.md explains each figure.
+
+    Example: miue report predictions theirs.csv --out report.html
     """
     from miue.common.files import refuse_existing
     from miue.io.load import load_bags
-    from miue.predictions.folder import read_predictions, read_tables
     from miue.report.levels import Resampling
     from miue.report.report import write_report
 
-    folders = predictions or []
-    if bool(folders) == (bags is not None) or (instances is not None and bags is None):
+    if instances is not None and len(predictions) > 1:
         raise ConfigError(
-            item="miue report",
-            wanted="folders of predictions, or --bags FILE with or without --instances FILE",
-            got="both" if folders and bags else "neither" if not folders and bags is None else "--instances alone",
-            fix="pass one of the two",
+            item="--instances",
+            wanted="one bag table that it belongs to",
+            got=f"{len(predictions)} predictions",
+            fix="report the table alone, or compare the bags without --instances",
         )
     refuse_existing(out, overwrite=overwrite)
     shown = None if store is None else load_bags(store, skip_bad=True, progress=not quiet)
     if shown is not None:
         say_left_out(shown)
     with _Bars(quiet) as track:
-        step, found = track("reading", len(folders) or 1), []
-        for folder in folders:
-            found.append((str(folder), read_predictions(folder)))
-            step(1)
-        if bags is not None:
-            found = [(str(bags), read_tables(bags, instances))]
+        step, found = track("reading", len(predictions)), []
+        for path in predictions:
+            found.append((str(path), read_given(path, instances, classes)))
             step(1)
         written = write_report(
             out,

@@ -66,7 +66,7 @@ def worklist(
     """List the slides to review first, with reasons.
 
     With a calibration, its decisions alone determine which slides are first: those called out of distribution,
-    then those referred. Without one, slides that differ from the bags that the model was validated on: far from
+    then those deferred. Without one, slides that differ from the bags that the model was validated on: far from
     the training data, model unsure, in between classes, of few patches. Within a reason the most out of
     distribution come first. All others are routine. Labels are not read.
 

@@ -1,4 +1,4 @@
-"""What decisions came to: how many were referred, how many of the kept are wrong, what the sets hold."""
+"""What decisions came to: how many bags are deferred, how many of the accepted are wrong, what their sets hold."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ class DecisionEvaluation:
     """Evaluation of decisions; shares of the bags that are not known to be out of distribution.
 
     Attributes:
-        metrics: kept, referred, flagged (called out of distribution), false_alarms (the same share of the bags
-            known to be in distribution), error_among_kept (of labelled ones), its exact 95 % interval error_low
-            and error_high, coverage (label in its set), set_size (mean), empty_sets, single_sets, and ece, brier
-            and nll of the calibrated probabilities.
+        metrics: accepted, deferred, flagged (called out of distribution), false_alarms (the same share of the bags
+            known to be in distribution), selective_risk (of labelled ones), its exact 95 % interval
+            selective_risk_low and selective_risk_high, coverage (label in its set), set_size (mean), empty_sets,
+            single_sets, and ece, brier and nll of the calibrated probabilities.
         coverage_by_class: share of each class's bags whose set holds it.
         found: share of each out-of-distribution set that is called so.
-        not_kept: share of each out-of-distribution set that is called so or referred.
+        not_accepted: share of each out-of-distribution set that is called so or deferred.
     """
 
     metrics: Mapping[str, Metric]
     coverage_by_class: Mapping[str, Metric]
     found: Mapping[str, Metric]
-    not_kept: Mapping[str, Metric]
+    not_accepted: Mapping[str, Metric]
 
 
 def evaluate_decisions(table: PredictionTable, decisions: Decisions) -> DecisionEvaluation:
     """Return how the decisions of ``table`` came out."""
     inside = ~table.is_ood.out_of_distribution
     metrics = {
-        "kept": _share(decisions.kept[inside]),
-        "referred": _share(decisions.referred[inside]),
+        "accepted": _share(decisions.accepted[inside]),
+        "deferred": _share(decisions.deferred[inside]),
         "flagged": _share(decisions.flagged[inside]),
         "false_alarms": _false_alarms(table, decisions),
-        **_error_among_kept(table, decisions),
+        **_selective_risk(table, decisions),
         **_of_sets(table, decisions),
         **_of_calibrated(table, decisions),
     }
@@ -60,7 +60,7 @@ def evaluate_decisions(table: PredictionTable, decisions: Decisions) -> Decision
         metrics,
         _coverage_by_class(table, decisions),
         {name: _share(decisions.flagged[table.ood_sets == name]) for name in sets},
-        {name: _share(~decisions.kept[table.ood_sets == name]) for name in sets},
+        {name: _share(~decisions.accepted[table.ood_sets == name]) for name in sets},
     )
 
 
@@ -69,22 +69,26 @@ def _false_alarms(table: PredictionTable, decisions: Decisions) -> Metric:
     return _share(decisions.flagged[known]) if known.any() else Metric.undefined(NONE_KNOWN_IN)
 
 
-def _error_among_kept(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
-    judged = table.judged & decisions.kept
+def _selective_risk(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
+    judged = table.judged & decisions.accepted
     wrong, count = int((table.predicted != table.labels.values)[judged].sum()), int(judged.sum())
     if not count:
-        none = Metric.undefined("no labelled bag was kept" if table.judged.any() else NO_LABEL)
-        return {"error_among_kept": none, "error_low": none, "error_high": none}
+        none = Metric.undefined("no labelled bag was accepted" if table.judged.any() else NO_LABEL)
+        return {"selective_risk": none, "selective_risk_low": none, "selective_risk_high": none}
     low, high = error_interval(wrong, count, INTERVAL)
-    return {"error_among_kept": Metric(wrong / count), "error_low": Metric(low), "error_high": Metric(high)}
+    return {
+        "selective_risk": Metric(wrong / count),
+        "selective_risk_low": Metric(low),
+        "selective_risk_high": Metric(high),
+    }
 
 
 def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
-    if decisions.label_sets is None:
-        none = Metric.undefined("no label sets were asked for")
+    if decisions.prediction_sets is None:
+        none = Metric.undefined("no prediction sets were asked for")
         return dict.fromkeys(("coverage", "set_size", "empty_sets", "single_sets"), none)
-    sizes = decisions.label_sets.sum(1)[~table.is_ood.out_of_distribution]
-    covered = _covered(table, decisions.label_sets)[table.judged]
+    sizes = decisions.prediction_sets.sum(1)[~table.is_ood.out_of_distribution]
+    covered = _covered(table, decisions.prediction_sets)[table.judged]
     return {
         "coverage": _share(covered) if len(covered) else Metric.undefined(NO_LABEL),
         "set_size": _share(sizes.astype(np.float64)),
@@ -106,9 +110,9 @@ def _of_calibrated(table: PredictionTable, decisions: Decisions) -> dict[str, Me
 
 
 def _coverage_by_class(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
-    if decisions.label_sets is None:
+    if decisions.prediction_sets is None:
         return {}
-    covered, judged = _covered(table, decisions.label_sets), table.judged
+    covered, judged = _covered(table, decisions.prediction_sets), table.judged
     classes = range(table.distribution.num_classes)
     return {str(c): _share(covered[judged & (table.labels.values == c)]) for c in classes}
 

@@ -27,11 +27,11 @@ TITLES = {
     "ue": "UE, mean of Conf. and OOD",
 }
 DECISION_TITLES = {
-    "kept": "kept",
-    "referred": "referred to a human",
+    "accepted": "accepted",
+    "deferred": "deferred to a person",
     "flagged": "called out of distribution",
     "false_alarms": "false alarms, of those in distribution",
-    "error_among_kept": "error among the kept",
+    "selective_risk": "selective risk",
     "coverage": "label in its set",
     "set_size": "labels in a set, mean",
     "empty_sets": "empty sets",
@@ -186,18 +186,20 @@ def decision_table(evaluation: DecisionEvaluation) -> ResultTable:
     for key, title in DECISION_TITLES.items():
         in_percent = key not in ("set_size", "brier", "nll")
         shown = _cell(metrics[key], in_percent, reasons)
-        if key == "error_among_kept" and metrics[key].value is not None:
-            low, high = (_cell(metrics[name], True, reasons) for name in ("error_low", "error_high"))
+        if key == "selective_risk" and metrics[key].value is not None:
+            low, high = (
+                _cell(metrics[name], True, reasons) for name in ("selective_risk_low", "selective_risk_high")
+            )
             shown += f" ({low} to {high})"
         rows.append((title, shown))
     for name, metric in evaluation.coverage_by_class.items():
         rows.append((f"label in its set, class {name}", _cell(metric, True, reasons)))
     for name in evaluation.found:
         rows.append((f"{name}: called out of distribution", _cell(evaluation.found[name], True, reasons)))
-        rows.append((f"{name}: so called or referred", _cell(evaluation.not_kept[name], True, reasons)))
+        rows.append((f"{name}: flagged or deferred", _cell(evaluation.not_accepted[name], True, reasons)))
     units = (
         "In % of the bags that are not known to be out of distribution; false alarms, of those known to be in "
-        "distribution; of the error among the kept, the exact 95 % interval."
+        "distribution; of the selective risk (error among the accepted bags), the exact 95 % interval."
     )
     notes = (units, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)))
     return ResultTable(("decisions of bags", ""), tuple(rows), notes)

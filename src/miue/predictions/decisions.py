@@ -13,9 +13,9 @@ from jaxtyping import Bool, Int64
 from miue.common.errors import DataError
 from miue.distributions import Dirichlet, PredictiveDistribution
 
-REFER = "refer"
+DEFERRED = "deferred"
 OUT_OF_DISTRIBUTION = "out of distribution"
-RESERVED = (REFER, OUT_OF_DISTRIBUTION)
+RESERVED = (DEFERRED, OUT_OF_DISTRIBUTION)
 CALIBRATED_PREFIX = "calibrated_"
 
 
@@ -24,21 +24,21 @@ class Decisions:
     """Decisions of n bags.
 
     Attributes:
-        decision: the name of a class, ``REFER`` or ``OUT_OF_DISTRIBUTION``.
+        decision: the name of a class, ``DEFERRED`` or ``OUT_OF_DISTRIBUTION``.
         reason: why, in plain words.
-        label_sets: which classes are in each bag's set; None where no sets were asked for.
+        prediction_sets: which classes are in each bag's set; None where no sets were asked for.
         calibrated: the prediction after scaling; None where none was asked for.
     """
 
     decision: np.ndarray
     reason: np.ndarray
-    label_sets: Bool[np.ndarray, "n C"] | None = None
+    prediction_sets: Bool[np.ndarray, "n C"] | None = None
     calibrated: PredictiveDistribution | None = None
 
     @property
-    def referred(self) -> Bool[np.ndarray, "n"]:
-        """Which bags go to a human."""
-        return np.asarray(self.decision == REFER)
+    def deferred(self) -> Bool[np.ndarray, "n"]:
+        """Which bags are deferred to a person."""
+        return np.asarray(self.decision == DEFERRED)
 
     @property
     def flagged(self) -> Bool[np.ndarray, "n"]:
@@ -46,25 +46,25 @@ class Decisions:
         return np.asarray(self.decision == OUT_OF_DISTRIBUTION)
 
     @property
-    def kept(self) -> Bool[np.ndarray, "n"]:
+    def accepted(self) -> Bool[np.ndarray, "n"]:
         """Which bags are given a class."""
-        return ~self.referred & ~self.flagged
+        return ~self.deferred & ~self.flagged
 
     def subset(self, rows: Int64[np.ndarray, "m"]) -> Decisions:
         """Return the decisions of the given bags."""
         return Decisions(
             decision=self.decision[rows],
             reason=self.reason[rows],
-            label_sets=None if self.label_sets is None else self.label_sets[rows],
+            prediction_sets=None if self.prediction_sets is None else self.prediction_sets[rows],
             calibrated=None if self.calibrated is None else self.calibrated.subset(torch.from_numpy(rows)),
         )
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the columns as they are written: a label set lists class indices, "" for an empty one."""
+        """Return the columns as they are written: a prediction set lists class indices, "" for an empty one."""
         columns: dict[str, np.ndarray] = {"decision": self.decision, "reason": self.reason}
-        if self.label_sets is not None:
-            lists = [" ".join(map(str, np.flatnonzero(row))) for row in self.label_sets]
-            columns["label_set"] = np.array(lists, object)
+        if self.prediction_sets is not None:
+            lists = [" ".join(map(str, np.flatnonzero(row))) for row in self.prediction_sets]
+            columns["prediction_set"] = np.array(lists, object)
         if isinstance(self.calibrated, Dirichlet):
             for c, alpha in enumerate(self.calibrated.alpha.numpy().T):
                 columns[f"{CALIBRATED_PREFIX}alpha_{c}"] = alpha
@@ -74,7 +74,7 @@ class Decisions:
         return columns
 
 
-def parse_label_sets(texts: np.ndarray, num_classes: int, name: str) -> Bool[np.ndarray, "n C"]:
+def parse_prediction_sets(texts: np.ndarray, num_classes: int, name: str) -> Bool[np.ndarray, "n C"]:
     """Return which classes each text lists.
 
     Raises:
@@ -85,7 +85,7 @@ def parse_label_sets(texts: np.ndarray, num_classes: int, name: str) -> Bool[np.
         words = str(text).split()
         if not all(word.isdecimal() and int(word) < num_classes for word in words):
             raise DataError(
-                item=f"table {name!r}, row {row + 1}, column 'label_set'",
+                item=f"table {name!r}, row {row + 1}, column 'prediction_set'",
                 wanted=f"class indices from 0 to {num_classes - 1} with spaces between, or nothing",
                 got=repr(str(text)),
                 fix="list the indices of the classes",

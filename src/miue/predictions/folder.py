@@ -3,7 +3,7 @@
 bags.csv              bag_id, label, is_ood, ood_set, alpha_0 … (or p_0 …), predicted, measures, score_…,
                       patient and patch_size where known, training_part of bags that the model was trained or
                       validated on (or others of their patients), and where a calibration was applied
-                      decision, reason, label_set, calibrated_…
+                      decision, reason, prediction_set, calibrated_…
 instances.csv[.gz]    the same with bag_id, instance
 patients.csv          one row per patient, where any has several bags; made of bags.csv and not read back
 predictions.json      what made them; not needed to read them
@@ -34,7 +34,7 @@ from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import read_columns, write_table
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, compute_measures
-from miue.predictions.decisions import Decisions, calibrated_columns, parse_label_sets
+from miue.predictions.decisions import Decisions, calibrated_columns, parse_prediction_sets
 from miue.predictions.patients import by_patient
 from miue.predictions.provenance import UNKNOWN, Provenance
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
@@ -42,7 +42,7 @@ from miue.predictions.table import SCORE_PREFIX, PredictionTable
 FORMAT = "miue-predictions"
 VERSION = 1
 COMPRESSED_FROM = 20_000  # rows
-TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "label_set"}
+TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "prediction_set"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -272,11 +272,15 @@ def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -
     if "decision" not in columns:
         return None
     calibrated = calibrated_columns(columns)
-    sets = parse_label_sets(columns["label_set"], num_classes, name) if "label_set" in columns else None
+    sets = (
+        parse_prediction_sets(columns["prediction_set"], num_classes, name)
+        if "prediction_set" in columns
+        else None
+    )
     return Decisions(
         decision=columns["decision"],
         reason=columns.get("reason", np.full(len(columns["decision"]), "", object)),
-        label_sets=sets,
+        prediction_sets=sets,
         calibrated=_distribution(calibrated, name) if calibrated else None,
     )
 

@@ -18,14 +18,14 @@ from miue.report.summaries import packed
 
 NOT_OUT = "not known to be out of distribution"
 NAMES = {
-    "kept": ("accepted\u00a0%", f"share of bags {NOT_OUT} that are assigned a class"),
-    "referred": ("deferred\u00a0%", f"share of bags {NOT_OUT} that are deferred to a person"),
+    "accepted": ("accepted\u00a0%", f"share of bags {NOT_OUT} that are assigned a class"),
+    "deferred": ("deferred\u00a0%", f"share of bags {NOT_OUT} that are deferred to a person"),
     "flagged": ("flagged OOD\u00a0%", f"share of bags {NOT_OUT} that are flagged as out of distribution"),
     "false_alarms": (
         "false alarms\u00a0%",
         "share of bags known to be in distribution that are flagged as out of distribution",
     ),
-    "error_among_kept": ("selective risk\u00a0%", "share of incorrect ones among labelled bags that are accepted"),
+    "selective_risk": ("selective risk\u00a0%", "share of incorrect ones among labelled bags that are accepted"),
     "coverage": (
         "coverage of the sets\u00a0%",
         f"share of labelled bags {NOT_OUT} whose prediction set contains the label",
@@ -47,13 +47,15 @@ class DecisionsTable:
     promises: list[tuple[str, list[str]]]
 
 
-def decisions_table(runs: Sequence[Run]) -> DecisionsTable | None:
+def evaluate_outcomes(runs: Sequence[Run]) -> list[DecisionEvaluation | None]:
+    """Return the evaluation of the decisions of each run; None for a run without decisions."""
+    tables = [run.predictions.bags for run in runs]
+    return [None if table.decisions is None else evaluate_decisions(table, table.decisions) for table in tables]
+
+
+def decisions_table(runs: Sequence[Run], outcomes: Sequence[DecisionEvaluation | None]) -> DecisionsTable | None:
     """Return the outcome of the decisions of the runs, or None where no run has any."""
-    found = [
-        (run, evaluate_decisions(run.predictions.bags, run.predictions.bags.decisions))
-        for run in runs
-        if run.predictions.bags.decisions is not None
-    ]
+    found = [(run, one) for run, one in zip(runs, outcomes, strict=True) if one is not None]
     if not found:
         return None
     sets = list(dict.fromkeys(name for _, one in found for name in one.found))
@@ -73,11 +75,11 @@ def promised(calibration: Calibration | None) -> list[str]:
     if calibration is None:
         return []
     texts = []
-    referral, sets, alarms = calibration.referral, calibration.label_sets, calibration.false_alarms
-    if referral is not None:
-        refused = "; no threshold passed its tests, so that every bag is deferred" if referral.refused else ""
+    deferral, sets, alarms = calibration.deferral, calibration.prediction_sets, calibration.false_alarms
+    if deferral is not None:
+        refused = "; no threshold passed its tests, so that every bag is deferred" if deferral.refused else ""
         texts.append(
-            f"selective risk at most {referral.max_error:g}, at confidence {referral.confidence:g}{refused}"
+            f"selective risk at most {deferral.max_error:g}, at confidence {deferral.confidence:g}{refused}"
         )
     if sets is not None:
         of = "of each class" if sets.per_class else "over all bags"
@@ -90,14 +92,14 @@ def promised(calibration: Calibration | None) -> list[str]:
 
 
 def decision_columns(run: Run, rows: Int64[np.ndarray, "B"]) -> dict[str, Any] | None:
-    """Return decision, reason and label set of every bag as codes of their texts, −1 where the run lacks it."""
+    """Return decision, reason and prediction set of every bag as codes of texts, −1 where the run lacks it."""
     decisions = run.predictions.bags.decisions
     if decisions is None:
         return None
     columns = {"decision": decisions.decision, "reason": decisions.reason}
-    if decisions.label_sets is not None:
+    if decisions.prediction_sets is not None:
         columns["set"] = np.array(
-            [" ".join(map(str, np.flatnonzero(row))) for row in decisions.label_sets], object
+            [" ".join(map(str, np.flatnonzero(row))) for row in decisions.prediction_sets], object
         )
     return {
         name: coded([texts[row] if row >= 0 else None for row in rows.tolist()]) for name, texts in columns.items()
@@ -116,8 +118,8 @@ def _cell(table: MetricsTable, key: str, one: DecisionEvaluation) -> Cell:
     metric = one.metrics[key]
     if key == "set_size" and metric.value is not None:
         return Cell(f"{metric.value:.2f}")
-    low, high = (one.metrics[name].value for name in ("error_low", "error_high"))
-    if key == "error_among_kept" and low is not None and high is not None:
+    low, high = (one.metrics[name].value for name in ("selective_risk_low", "selective_risk_high"))
+    if key == "selective_risk" and low is not None and high is not None:
         return Cell(_share(table, metric).text, f"{100 * low:.1f} to {100 * high:.1f}")
     return _share(table, metric)
 

@@ -12,11 +12,12 @@ from typing import Any
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
 from miue.common.files import atomic_file
+from miue.evaluation.decisions import DecisionEvaluation
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import UNKNOWN
 from miue.report.cases import find_cases
 from miue.report.content import list_facts, overview, page_content
-from miue.report.decisions_table import decisions_table
+from miue.report.decisions_table import decisions_table, evaluate_outcomes
 from miue.report.fitting import fitted_page, look_inside
 from miue.report.levels import LEVELS, Level, Resampling, Track, evaluate_levels
 from miue.report.runs import Comparison, compare, named_runs
@@ -78,6 +79,7 @@ def write_report(
     comparison = compare(named_runs(sources, names), store.class_names if store else ())
     inside = look_inside(comparison, store)
     levels = evaluate_levels(comparison.shared, resampling, track)
+    outcomes = evaluate_outcomes(comparison.shared)
     cases = [find_cases(run) for run in comparison.runs]
     page = {
         "title": title,
@@ -85,9 +87,9 @@ def write_report(
         "resamples": resampling.resamples,
         "created": _created_by(),
         "cases": cases,
-        "decisions": decisions_table(comparison.shared),
+        "decisions": decisions_table(comparison.shared, outcomes),
         "overview": overview(comparison, inside.instances if inside else None),
-        **_answer(comparison, levels),
+        **_answer(comparison, levels, outcomes),
         **_provenance(comparison),
     }
     html, notes = fitted_page(page, page_content(comparison, levels, cases), inside, max_mb=max_mb, track=track)
@@ -96,11 +98,13 @@ def write_report(
     return ReportFile(len(html), notes)
 
 
-def _answer(comparison: Comparison, levels: dict[str, Level]) -> dict[str, Any]:
+def _answer(
+    comparison: Comparison, levels: dict[str, Level], outcomes: Sequence[DecisionEvaluation | None]
+) -> dict[str, Any]:
     bags = levels["bags"]
-    evaluated = zip(comparison.shared, bags.evaluations, bags.intervals, strict=True)
+    evaluated = zip(comparison.shared, bags.evaluations, bags.intervals, outcomes, strict=True)
     judged = [one is not None and bool(one.labelled) for level in levels.values() for one in level.evaluations]
-    verdicts = [judge_run(run, one, by or {}) for run, one, by in evaluated if one is not None]
+    verdicts = [judge_run(run, one, by or {}, made) for run, one, by, made in evaluated if one is not None]
     return {
         "verdicts": verdicts,
         "shared": shared_sentences(verdicts),

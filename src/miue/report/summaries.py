@@ -151,11 +151,11 @@ def _risk_coverage(table: PredictionTable) -> dict[str, Any]:
         ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
         targets = np.linspace(0, len(values) - 1, CURVE_POINTS)
         ends = ends[np.unique(np.searchsorted(ends, targets))]
-        errors, kept = wrong[order].cumsum()[ends], ends + 1
-        low = np.where(errors > 0, beta.ppf(0.025, np.maximum(errors, 1), kept - errors + 1), 0)
-        high = np.where(errors < kept, beta.ppf(0.975, errors + 1, np.maximum(kept - errors, 1)), 1)
+        errors, accepted = wrong[order].cumsum()[ends], ends + 1
+        low = np.where(errors > 0, beta.ppf(0.025, np.maximum(errors, 1), accepted - errors + 1), 0)
+        high = np.where(errors < accepted, beta.ppf(0.975, errors + 1, np.maximum(accepted - errors, 1)), 1)
         found[measure] = {
-            "kept": kept.tolist(),
+            "accepted": accepted.tolist(),
             "errors": errors.tolist(),
             "low": _short(low, 5),
             "high": _short(high, 5),

@@ -10,7 +10,7 @@ import numpy as np
 from miue.calibration import Goals, applied_calibration
 from miue.calibration.needs import count_needed
 from miue.evaluation.bootstrap import Interval
-from miue.evaluation.decisions import evaluate_decisions
+from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import detection_score
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.predictions.table import PredictionTable
@@ -50,17 +50,20 @@ def shared_sentences(verdicts: Sequence[Verdict]) -> list[str]:
     return [text for text in verdicts[0].sentences if all(text in one.sentences for one in verdicts)]
 
 
-def judge_run(run: Run, level: LevelEvaluation, intervals: Mapping[str, Interval]) -> Verdict:
+def judge_run(
+    run: Run, level: LevelEvaluation, intervals: Mapping[str, Interval], outcome: DecisionEvaluation | None = None
+) -> Verdict:
     """Return what the predictions of bags come to, from the predictions alone.
 
     Args:
         run: the predictions.
         level: the evaluation of their bags.
         intervals: of the metrics of the bags, by name; empty for none.
+        outcome: the evaluation of the decisions of the bags; None without decisions.
     """
     table = run.predictions.bags
     sentences = [*_accuracy(table, level, intervals), *_detection(table, level, intervals), *_calibration(run)]
-    return Verdict(run.title, [*sentences, *_decisions(run)])
+    return Verdict(run.title, [*sentences, *_decisions(run.predictions.bags, outcome)])
 
 
 def compare_methods(differences: Sequence[Difference]) -> list[str]:
@@ -150,17 +153,18 @@ def _calibration(run: Run) -> list[str]:
     ]
 
 
-def _decisions(run: Run) -> list[str]:
-    table, decisions = run.predictions.bags, run.predictions.bags.decisions
-    if decisions is None:
+def _decisions(table: PredictionTable, outcome: DecisionEvaluation | None) -> list[str]:
+    decisions = table.decisions
+    if decisions is None or outcome is None:
         return []
-    deferred, flagged = int(decisions.referred.sum()), int(decisions.flagged.sum())
+    deferred, flagged = int(decisions.deferred.sum()), int(decisions.flagged.sum())
     sentence = f"Of {len(table):,} bags {deferred:,} are deferred and {flagged:,} flagged as out of distribution"
-    metrics = evaluate_decisions(table, decisions).metrics
-    error, low, high = (metrics[key].value for key in ("error_among_kept", "error_low", "error_high"))
+    error, low, high = (
+        outcome.metrics[key].value for key in ("selective_risk", "selective_risk_low", "selective_risk_high")
+    )
     if error is None or low is None or high is None:
         return [f"{sentence}."]
-    judged = table.judged & decisions.kept
+    judged = table.judged & decisions.accepted
     wrong = int(np.sum(table.predicted[judged] != table.labels.values[judged]))
     exact = _percent(error, Interval(low, high, 0))
     return [f"{sentence}; of {int(judged.sum()):,} accepted bags with a label {wrong:,} are incorrect: {exact}."]

@@ -20,9 +20,9 @@ from miue.pathology.export.patches import class_names
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
-FLAGGED, REFERRED = "called out of distribution", "referred"
+FLAGGED, DEFERRED = "called out of distribution", "deferred"
 BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few patches"
-REASONS = (FLAGGED, FAR, REFERRED, UNSURE, BETWEEN, FEW)
+REASONS = (FLAGGED, FAR, DEFERRED, UNSURE, BETWEEN, FEW)
 """The most pressing first: far from the training data, even a confident prediction may mean nothing."""
 
 QUANTILE = 0.95  # of the validation bags, from which a slide stands out
@@ -95,9 +95,9 @@ class Worklist:
         """Why too many slides may be first, and what to do; empty where few are."""
         if sum(row["look"] == "first" for row in self.rows) <= TOO_MANY * len(self.rows):
             return ""
-        calibrated = FLAGGED in self.judged or REFERRED in self.judged
+        calibrated = FLAGGED in self.judged or DEFERRED in self.judged
         if calibrated:
-            return "the new slides may not be like the calibration bags, or the calibration keeps few of any"
+            return "the new slides may not be like the calibration bags, or the calibration accepts few of any"
         return (
             "these slides may not be like the validation bags, or the limits do not suit them; "
             "miue calibrate sets limits with a stated guarantee"
@@ -186,7 +186,7 @@ def _judge(predictions: Predictions, limits: Limits) -> Judgement:
         )
     decisions = predictions.bags.decisions
     assert decisions is not None
-    flags = {FLAGGED: decisions.flagged, REFERRED: decisions.referred}
+    flags = {FLAGGED: decisions.flagged, DEFERRED: decisions.deferred}
     words = {name: [f"{name} ({why})" for why in decisions.reason] for name in flags}
     judged = dict.fromkeys(rules, "as the calibration decided")
     return flags, words, judged, {n: "the calibration has no such rule" for n in flags if n not in rules}
@@ -198,8 +198,8 @@ def _deciding(predictions: Predictions) -> list[str]:
         return []
     rules = applied_calibration(predictions.provenance)
     if rules is None:
-        return [FLAGGED, REFERRED]
-    return [name for name, part in ((FLAGGED, rules.false_alarms), (REFERRED, rules.referral)) if part is not None]
+        return [FLAGGED, DEFERRED]
+    return [name for name, part in ((FLAGGED, rules.false_alarms), (DEFERRED, rules.deferral)) if part is not None]
 
 
 def _by_limits(predictions: Predictions, limits: Limits) -> Judgement:
@@ -210,7 +210,7 @@ def _by_limits(predictions: Predictions, limits: Limits) -> Judgement:
     whose = "" if usual is None else f"quantile of the {usual.bags:,} validation bags"
     said = f"the {limits.quantile:.4g} {whose}"
     unknown = "no limit was given, and the predictions do not say what the model was validated on"
-    not_judged = dict.fromkeys((FLAGGED, REFERRED), "the model is not calibrated")
+    not_judged = dict.fromkeys((FLAGGED, DEFERRED), "the model is not calibrated")
     flags: dict[str, Bool[np.ndarray, "n"]] = {}
     words: dict[str, list[str]] = {}
     judged: dict[str, str] = {}

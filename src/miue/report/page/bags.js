@@ -24,13 +24,13 @@ const FILTERS = {
   unflagged: ["not known to be in or out", (bag) => !stated[bag]],
   unlabelled: ["without a label", (bag) => labels[bag] < 0],
   lacking: ["lacked by some predictions", (bag) => !shared[bag]],
-  sent: ["decided: refer", (bag, run) => decided(run, bag, "decision") === "refer"],
+  sent: ["decided: deferred", (bag, run) => decided(run, bag, "decision") === "deferred"],
   flagged: ["decided: out of distribution", (bag, run) => decided(run, bag, "decision") === "out of distribution"],
-  given: ["decided: a class", (bag, run) => !["", "refer", "out of distribution"].includes(decided(run, bag, "decision"))],
-  referred: ["deferred at the slider's coverage", (bag) => referredNow.has(bag)],
+  given: ["decided: a class", (bag, run) => !["", "deferred", "out of distribution"].includes(decided(run, bag, "decision"))],
+  deferred: ["deferred at the slider's coverage", (bag) => deferredNow.has(bag)],
 };
 const bagSizes = data.instances ? unpacked(data.instances.total) : null;
-let referredNow = new Set();
+let deferredNow = new Set();
 
 function className(number) {
   return number < 0 ? "— not predicted" : data.classes[number];
@@ -46,7 +46,7 @@ function outcome(bag, run) { // of the decision, where there is one; nothing is 
   if (predictedBy(run, bag) < 0) return "— not predicted";
   const decision = decided(run, bag, "decision"), isOut = setName(bag) !== "";
   if (decision === "out of distribution") return isOut ? "detected" : stated[bag] ? "false alarm" : "— unknown";
-  if (decision === "refer") return judged(bag, run) ? `deferred, class ${judged(bag, run)}` : "deferred";
+  if (decision === "deferred") return judged(bag, run) ? `deferred, class ${judged(bag, run)}` : "deferred";
   if (isOut) return decision ? "missed" : "— OOD";
   return judged(bag, run) || "— no label";
 }
@@ -54,7 +54,7 @@ function outcome(bag, run) { // of the decision, where there is one; nothing is 
 const TONES = { correct: "right", detected: "right", incorrect: "wrong", missed: "wrong", "false alarm": "wrong" };
 
 function shownFor() { // what the column of the uncertainty is for
-  return byId("bags-filter").value === "referred" ? "confidence" : "ood";
+  return byId("bags-filter").value === "deferred" ? "confidence" : "ood";
 }
 
 function chosenMeasure(run) {
@@ -127,9 +127,9 @@ function bagRow(bag, run) {
   return element("tr", { class: bag === table.open ? "open" : null }, ...cells);
 }
 
-function referredChanged() {
-  referredNow = new Set(referred(chosenRun()));
-  if (byId("bags-filter").value === "referred") drawBags();
+function deferredChanged() {
+  deferredNow = new Set(deferred(chosenRun()));
+  if (byId("bags-filter").value === "deferred") drawBags();
 }
 
 function showFiltered(filter) {

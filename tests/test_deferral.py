@@ -1,4 +1,4 @@
-"""Referral: its tests in order, what they promise over many draws, and bags of one patient."""
+"""Deferral: its tests in order, what they promise over many draws, and bags of one patient."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch
 from made_promises import RUNS, predictions_of, within_band
 from scipy.stats import binom
 
-from miue.calibration import CalibrationBags, FalseAlarmGoal, ReferralGoal, calibrate
+from miue.calibration import CalibrationBags, DeferralGoal, FalseAlarmGoal, calibrate
 from miue.calibration.binomial import p_values
+from miue.calibration.deferral import fallback_tests, fit_deferral
 from miue.calibration.patients import count_patients, counted_rows
-from miue.calibration.referral import fallback_tests, fit_referral
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
 from miue.predictions.folder import Predictions
 
 
-def referral_problem(random: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
+def deferral_problem(random: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Uncertainties u ~ U(0, 1), and whether predictions are right: wrong with chance 0.5 u⁴."""
     uncertainty = random.random(count)
     return uncertainty, random.random(count) >= 0.5 * uncertainty**4
@@ -37,8 +37,8 @@ def test_the_true_error_among_the_kept_exceeds_the_target_no_oftener_than_promis
     exceeded = answered = 0
     shares = []
     for run in range(RUNS):
-        uncertainty, correct = referral_problem(random, count)
-        rule = fit_referral(uncertainty, correct, ReferralGoal(target, 0.9), seed=run)
+        uncertainty, correct = deferral_problem(random, count)
+        rule = fit_deferral(uncertainty, correct, DeferralGoal(target, 0.9), seed=run)
         if rule.refused:
             continue
         answered += 1
@@ -58,13 +58,13 @@ def test_errors_among_the_most_certain_do_not_end_the_search() -> None:
         uncertainty, correct = random.random(500), random.random(500) >= 0.02
         most_certain = correct[np.argsort(uncertainty)][:60]  # one error is enough to fail below 77 bags
         from_one_start += bool(most_certain.all())
-        answered += not fit_referral(uncertainty, correct, ReferralGoal(0.05, 0.9), seed=run).refused
+        answered += not fit_deferral(uncertainty, correct, DeferralGoal(0.05, 0.9), seed=run).refused
     assert from_one_start < 0.4 * RUNS
     assert answered > 0.8 * RUNS
 
 
 def test_the_promise_holds_where_the_error_rises_and_falls_with_the_uncertainty() -> None:
-    """Wrong with chance 0.2 in the middle, else 0.012: the error among the kept crosses the target twice."""
+    """Wrong with chance 0.2 in the middle, else 0.012: the error among the accepted crosses the target twice."""
     random = np.random.default_rng(22)
     grid = np.linspace(0, 1, 10_001)[1:]
     wrong = np.where((grid > 0.5) & (grid < 0.7), 0.2, 0.012)
@@ -74,7 +74,7 @@ def test_the_promise_holds_where_the_error_rises_and_falls_with_the_uncertainty(
     for run in range(RUNS):
         uncertainty = random.random(600)
         correct = random.random(600) >= wrong[(uncertainty * 10_000).astype(int)]
-        rule = fit_referral(uncertainty, correct, ReferralGoal(0.05, 0.9), seed=run)
+        rule = fit_deferral(uncertainty, correct, DeferralGoal(0.05, 0.9), seed=run)
         if rule.refused:
             continue
         threshold = 1.0 if rule.threshold is None else rule.threshold
@@ -127,7 +127,7 @@ def test_choosing_the_threshold_on_the_tested_bags_breaks_the_promise_that_testi
     ours = naive = 0
     for run in range(RUNS):
         uncertainty, correct = random.random(300), random.random(300) >= 0.051
-        ours += not fit_referral(uncertainty, correct, ReferralGoal(0.05, 0.9), seed=run).refused
+        ours += not fit_deferral(uncertainty, correct, DeferralGoal(0.05, 0.9), seed=run).refused
         order = np.argsort(uncertainty)
         errors = np.cumsum(~correct[order])
         naive += bool((p_values(errors, np.arange(1, 301), 0.05) <= 0.1).any())
@@ -147,13 +147,13 @@ def test_the_promise_covers_the_bags_that_also_pass_the_distribution_threshold()
         made = calibrate(
             given,
             scaling=False,
-            label_sets=None,
-            referral=ReferralGoal(0.07, 0.9),
+            prediction_sets=None,
+            deferral=DeferralGoal(0.07, 0.9),
             false_alarms=FalseAlarmGoal(0.3, "score"),
         )
         assert made.false_alarms is not None
-        assert made.referral is not None
-        if made.referral.refused:
+        assert made.deferral is not None
+        if made.deferral.refused:
             continue
         cut = made.false_alarms.threshold
         error = 0.05 / 0.7 * 1.02 * min(cut, 0.7) / cut
@@ -162,12 +162,12 @@ def test_the_promise_covers_the_bags_that_also_pass_the_distribution_threshold()
     reachable = calibrate(
         given,
         scaling=False,
-        label_sets=None,
-        referral=ReferralGoal(0.12, 0.9),
+        prediction_sets=None,
+        deferral=DeferralGoal(0.12, 0.9),
         false_alarms=FalseAlarmGoal(0.3, "score"),
     )
-    assert reachable.referral is not None
-    assert not reachable.referral.refused  # it does not keep the promise by refusing always
+    assert reachable.deferral is not None
+    assert not reachable.deferral.refused  # it does not keep the promise by refusing always
 
 
 # Patients
@@ -207,14 +207,14 @@ def test_bags_of_one_patient_break_the_promise_that_one_bag_of_each_keeps() -> N
             made = calibrate(
                 given,
                 scaling=False,
-                label_sets=None,
+                prediction_sets=None,
                 false_alarms=None,
-                referral=ReferralGoal(0.05, 0.9),
+                deferral=DeferralGoal(0.05, 0.9),
                 bags_of_patient=counting,
                 seed=run,
             )
-            assert made.referral is not None
-            passed[counting] += not made.referral.refused
+            assert made.deferral is not None
+            passed[counting] += not made.deferral.refused
     assert 0 < passed["one"] <= binom.ppf(0.9995, RUNS, 0.1)
     assert passed["all"] > binom.ppf(0.9995, RUNS, 0.1)
 

@@ -38,7 +38,7 @@ SET_SCORES: dict[str, SetScore] = {"lac": one_minus_probability, "aps": cumulati
 
 
 @dataclass(frozen=True)
-class LabelSetGoal:
+class PredictionSetGoal:
     """What is asked: sets that miss the label with chance at most ``error``.
 
     Attributes:
@@ -52,12 +52,12 @@ class LabelSetGoal:
     per_class: bool = False
 
     def __post_init__(self) -> None:
-        check_share("the error of the label sets", self.error)
+        check_share("the error of the prediction sets", self.error)
         if self.score not in SET_SCORES:
-            raise unknown_name("score of label sets", self.score, SET_SCORES)
+            raise unknown_name("score of prediction sets", self.score, SET_SCORES)
 
 
-class LabelSets(BaseModel):
+class PredictionSets(BaseModel):
     """Class c is in a bag's set where its score is at most ``thresholds[c]``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -73,9 +73,9 @@ class LabelSets(BaseModel):
         return SET_SCORES[self.score](probabilities) <= np.array(self.thresholds)
 
 
-def fit_label_sets(
-    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], goal: LabelSetGoal
-) -> LabelSets:
+def fit_prediction_sets(
+    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], goal: PredictionSetGoal
+) -> PredictionSets:
     """Return the sets' thresholds: the ⌈(n + 1)(1 − error)⌉-th smallest score of a label.
 
     Over all bags the coverage is marginal; with ``per_class``, over the bags of each class by themselves.
@@ -89,7 +89,7 @@ def fit_label_sets(
     scores = SET_SCORES[goal.score](probabilities)[np.arange(len(labels)), labels]
     groups = [scores[labels == c] for c in range(classes)] if goal.per_class else [scores] * classes
     thresholds = [_quantile(group, goal, c) for c, group in enumerate(groups)]
-    return LabelSets(
+    return PredictionSets(
         score=goal.score,
         error=goal.error,
         per_class=goal.per_class,
@@ -98,12 +98,12 @@ def fit_label_sets(
     )
 
 
-def _quantile(scores: Float64[np.ndarray, "m"], goal: LabelSetGoal, label: int) -> float:
+def _quantile(scores: Float64[np.ndarray, "m"], goal: PredictionSetGoal, label: int) -> float:
     needed = needed_for_rank(goal.error)
     if len(scores) < needed:
         of = f" of class {label}" if goal.per_class else ""
         raise DataError(
-            item=f"label sets that miss at most {goal.error:g}{of}",
+            item=f"prediction sets that miss at most {goal.error:g}{of}",
             wanted=f"at least {needed} labelled in-distribution calibration bags{of} (⌈1 / error⌉ − 1)",
             got=str(len(scores)),
             fix="add bags, raise the error of the sets"

@@ -1,4 +1,4 @@
-"""From which uncertainty on a bag goes to a human, so that the error among the kept is bounded."""
+"""From which uncertainty on a bag is deferred to a person, so that the error among the accepted is bounded."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from miue.calibration.ranks import check_share, exact, needed_for_tolerance
 from miue.common.errors import DataError
 
 ORDERING_PART = 10  # one bag in this many says which thresholds are tested; the others test them
-_MARGIN = 1.5  # standard deviations by which the first threshold should keep more bags than a test needs
+_MARGIN = 1.5  # standard deviations by which the first threshold should accept more bags than a test needs
 _SHARES = np.linspace(0.025, 1, 40)
 _STARTS = 4  # at most; so that errors among the most certain bags do not end the search
 _ROUNDING = 1 + 1e-12  # a p-value that equals its level passes, whatever the last digits of the two
 
 
 @dataclass(frozen=True)
-class ReferralGoal:
-    """What is asked: an error among the kept of at most ``max_error``, at ``confidence``.
+class DeferralGoal:
+    """What is asked: an error among the accepted of at most ``max_error``, at ``confidence``.
 
     Attributes:
-        max_error: P(wrong | kept) that may not be exceeded.
+        max_error: P(wrong | accepted) that may not be exceeded.
         confidence: chance over calibration sets that it is not exceeded.
         measure: the uncertainty that orders the bags.
     """
@@ -34,23 +34,23 @@ class ReferralGoal:
     measure: str = "least_confidence"
 
     def __post_init__(self) -> None:
-        check_share("the error among the kept", self.max_error)
+        check_share("the error among the accepted", self.max_error)
         check_share("the confidence", self.confidence)
 
 
-class Referral(BaseModel):
-    """Keep a bag whose ``measure`` is at most ``threshold``, or any bag where that is None; refer it else.
+class Deferral(BaseModel):
+    """Accept a bag whose ``measure`` is at most ``threshold``, or any bag where that is None; otherwise, defer it.
 
-    Where the calibration ``refused``, no bag may be kept with this promise, so that every bag is referred.
+    Where the calibration ``refused``, no bag may be accepted with this promise, so that every bag is deferred.
 
     Attributes:
         measure: the uncertainty that is compared.
-        threshold: None to keep all bags.
-        max_error: P(wrong | kept) that may not be exceeded.
+        threshold: None to accept all bags.
+        max_error: P(wrong | accepted) that may not be exceeded.
         confidence: chance over calibration sets that it is not exceeded.
         bags: that tested the thresholds.
-        kept: of these, up to the threshold.
-        errors: among the kept. The threshold was chosen by them, so that no bound for their rate follows from
+        accepted: of these, up to the threshold.
+        errors: among the accepted. The threshold was chosen by them, so that no bound for their rate follows from
             the two counts alone.
         refused: why no threshold passed; empty where one did.
     """
@@ -62,41 +62,41 @@ class Referral(BaseModel):
     max_error: float
     confidence: float
     bags: int
-    kept: int
+    accepted: int
     errors: int
     refused: str = ""
 
 
-def needed_for_referral(goal: ReferralGoal) -> int:
-    """Return how many bags a referral needs: to test without one error, and one in ten to choose what to test."""
+def needed_for_deferral(goal: DeferralGoal) -> int:
+    """Return how many bags a deferral needs: to test without one error, and one in ten to choose what to test."""
     needed = needed_for_tolerance(goal.max_error, goal.confidence)
     return max(ORDERING_PART, needed + (needed - 1) // (ORDERING_PART - 1))
 
 
-def refuse_all(goal: ReferralGoal, bags: int, why: str) -> Referral:
-    """Return the referral of every bag, where nothing can be kept with what the goal promises."""
-    return Referral(
+def refuse_all(goal: DeferralGoal, bags: int, why: str) -> Deferral:
+    """Return the deferral of every bag, where nothing can be accepted with what the goal promises."""
+    return Deferral(
         measure=goal.measure,
         threshold=None,
         max_error=goal.max_error,
         confidence=goal.confidence,
         bags=bags,
-        kept=0,
+        accepted=0,
         errors=0,
         refused=why,
     )
 
 
-def fit_referral(
-    uncertainty: Float64[np.ndarray, "n"], correct: Bool[np.ndarray, "n"], goal: ReferralGoal, seed: int = 0
-) -> Referral:
-    """Return the highest tested threshold for which the error among the kept is bounded.
+def fit_deferral(
+    uncertainty: Float64[np.ndarray, "n"], correct: Bool[np.ndarray, "n"], goal: DeferralGoal, seed: int = 0
+) -> Deferral:
+    """Return the highest tested threshold for which the error among the accepted is bounded.
 
     One bag in ten, drawn by ``seed``, says which thresholds are tried; the others test them in ascending
     order with exact binomial tests. The chance 1 − confidence is shared among up to four starts along the
     sequence: a test that passes hands its share on, one that fails loses it. The chance that any threshold
     passes wrongly is at most 1 − confidence, whatever the model and the measure; the highest is taken. Where
-    none passes, the referral of every bag is returned and says why.
+    none passes, the deferral of every bag is returned and says why.
 
     Reference: Angelopoulos et al. 2021 (Learn then Test, split fixed-sequence testing with several
     starts); Wiens 2003 (fallback procedure); the selective error of Geifman & El-Yaniv 2017.
@@ -118,8 +118,8 @@ def fit_referral(
     share = (1 - goal.confidence) / starts
     first = needed if starts == 1 else needed_for_tolerance(goal.max_error, 1 - share)
     tried = _thresholds(uncertainty[ordering], len(testing), first)
-    kept = uncertainty[testing][None, :] <= tried[:, None]
-    counts, errors = kept.sum(1), (kept & ~correct[testing]).sum(1)
+    accepted = uncertainty[testing][None, :] <= tried[:, None]
+    counts, errors = accepted.sum(1), (accepted & ~correct[testing]).sum(1)
     p = p_values(errors, counts, goal.max_error)
     passed = fallback_tests(p, starts, float(1 - exact(goal.confidence)))
     if not passed.any():
@@ -131,28 +131,28 @@ def fit_referral(
             f"errors among the {counts[best]} most certain ones",
         )
     last = int(np.flatnonzero(passed)[-1])
-    return Referral(
+    return Deferral(
         measure=goal.measure,
         threshold=float(tried[last]) if np.isfinite(tried[last]) else None,
         max_error=goal.max_error,
         confidence=goal.confidence,
         bags=len(testing),
-        kept=int(counts[last]),
+        accepted=int(counts[last]),
         errors=int(errors[last]),
     )
 
 
-def _check_enough(count: int, needed: int, goal: ReferralGoal) -> None:
+def _check_enough(count: int, needed: int, goal: DeferralGoal) -> None:
     """Raise unless there are bags to choose thresholds by and ``needed`` ones to test them."""
-    wanted = needed_for_referral(goal)
+    wanted = needed_for_deferral(goal)
     if count < wanted:
         raise DataError(
-            item=f"an error among the kept of at most {goal.max_error:g} at confidence {goal.confidence:g}",
+            item=f"an error among the accepted of at most {goal.max_error:g} at confidence {goal.confidence:g}",
             wanted=f"at least {wanted} labelled in-distribution calibration bags: {needed} = "
             f"⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
             f"{ORDERING_PART} to choose what is tested",
             got=str(count),
-            fix="add bags, raise the error, lower the confidence, or leave the referral out",
+            fix="add bags, raise the error, lower the confidence, or leave the deferral out",
         )
 
 
@@ -180,10 +180,10 @@ def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bo
 def _thresholds(uncertainty: Float64[np.ndarray, "m"], testing: int, needed: int) -> Float64[np.ndarray, "t"]:
     """Return the thresholds to be tested, ascending: quantiles of bags that are not in the test, and infinity.
 
-    The first is the lowest that can be expected to keep enough bags for a test.
+    The first is the lowest that can be expected to accept enough bags for a test.
     """
     count = len(uncertainty)
-    kept = (1 + _SHARES * (count - 1)) / (count + 1)  # expected share of new bags below such a quantile
-    spread = np.sqrt(kept * (1 - kept) * (1 / (count + 2) + 1 / testing))
-    enough = (kept - _MARGIN * spread) * testing >= needed
+    accepted = (1 + _SHARES * (count - 1)) / (count + 1)  # expected share of new bags below such a quantile
+    spread = np.sqrt(accepted * (1 - accepted) * (1 / (count + 2) + 1 / testing))
+    enough = (accepted - _MARGIN * spread) * testing >= needed
     return np.unique([*np.quantile(uncertainty, _SHARES[enough]), np.inf])

@@ -262,7 +262,7 @@ def test_classes_without_names_are_those_of_the_same_number(table: Path) -> None
     assert unnamed.decision.tolist()[:2] == ["0", "1"]
 
 
-def test_a_label_set_that_is_none_is_named(table: Path) -> None:
+def test_a_prediction_set_that_is_none_is_named(table: Path) -> None:
     lines = table.read_text().splitlines()
     table.write_text(
         "\n".join([lines[0] + ",decision,prediction_set", *(line + ",deferred,0 2" for line in lines[1:])])

@@ -27,6 +27,7 @@ from miue.model.recipe import Recipe
 from miue.networks.encoders import MLP
 from miue.selection.comparison import compare, paired_difference
 from miue.selection.cross_validation import Summaries, Value, cross_validate, summarise
+from miue.tasks import Executor
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
 
@@ -96,7 +97,12 @@ def test_processes_give_the_same_as_one(tmp_path: Path) -> None:
     bags = separable_bags(24)
     splits = make_folds(bags, 2)
     alone = cross_validate(bags, splits, [1], tmp_path / "one", QUICK, progress=False)
-    assert cross_validate(bags, splits, [1], tmp_path / "two", QUICK, jobs=2, progress=False) == alone
+    assert (
+        cross_validate(
+            bags, splits, [1], tmp_path / "two", QUICK, executor=Executor("processes", 2), progress=False
+        )
+        == alone
+    )
 
 
 def test_the_interval_is_that_of_the_corrected_t_test() -> None:

@@ -14,14 +14,18 @@ from miue.cli.options import (
     OUTPUT,
     RUNNING,
     TRAINING,
+    Address,
     AsJson,
     Device,
     Distances,
     Encoder,
+    ExecutorKind,
+    Jobs,
     Method,
     Network,
     Quiet,
     Settings,
+    make_executor,
     make_recipe,
     separate,
     validation_share,
@@ -68,9 +72,17 @@ def cross_validate(
     encoder: Encoder = "auto",
     setting: Settings = None,
     distance: Distances = None,
-    jobs: Annotated[
-        int, typer.Option(min=1, help="Runs at a time, each in its own process.", rich_help_panel=RUNNING)
-    ] = 1,
+    executor: ExecutorKind = None,
+    jobs: Jobs = None,
+    address: Address = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(
+            metavar="K/N|slurm",
+            help="Do the K-th of N equal parts of the runs, from 1; slurm: that of this job in a Slurm array.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = None,
     split_seed: Annotated[
         int, typer.Option(min=0, help="Random seed of the folds.", rich_help_panel=TRAINING)
     ] = 42,
@@ -90,7 +102,10 @@ def cross_validate(
     """
     from miue.io.splits.draw import make_folds
     from miue.selection.cross_validation import cross_validate as run
+    from miue.tasks.shards import parse_shard
 
+    where = make_executor(executor, jobs, address)
+    part = None if shard is None else parse_shard(shard)
     recipe = make_recipe(network, method, encoder, setting, distance, {})
     numbers = _seeds(seeds or ["42"])
     opened = open_bags(bags, source, progress=not quiet, check_values=True)
@@ -99,7 +114,21 @@ def cross_validate(
         opened.bags, folds or 5, validation=validation_share(recipe), seed=split_seed
     )
     with kept_on_interrupt(lambda: kept_runs(out, len(splits) * len(numbers))):
-        found = run(opened.bags, splits, numbers, out, recipe, jobs=jobs, device=device, progress=not quiet)
+        found = run(
+            opened.bags,
+            splits,
+            numbers,
+            out,
+            recipe,
+            executor=where,
+            shard=part,
+            device=device,
+            progress=not quiet,
+        )
+    if not found:
+        done = f"{kept_runs(out, len(splits) * len(numbers))}"
+        say(f"Shard {part} is done. {done}")
+        return
     if as_json:
         say_json(
             {"folds": len(splits), "seeds": numbers, "summary": [asdict(one) for one in found], "out": str(out)}

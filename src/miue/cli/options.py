@@ -13,6 +13,7 @@ from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 
 if TYPE_CHECKING:
     from miue.model.recipe import Recipe
+    from miue.tasks import Executor
 
 LABELS, MODEL, TRAINING, RULES, OUTPUT, RUNNING = (
     "Labels and splits",
@@ -110,6 +111,29 @@ Trust = Annotated[
         rich_help_panel=RUNNING,
     ),
 ]
+ExecutorKind = Annotated[
+    str | None,
+    typer.Option(
+        "--executor",
+        metavar="local|processes|ray",
+        help="Where to compute: here, in processes of this machine (default with --jobs), or on a Ray cluster.",
+        rich_help_panel=RUNNING,
+    ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Tasks at a time, which share the cores equally; by default one on each core.",
+        rich_help_panel=RUNNING,
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT", help="Ray cluster; by default that of this machine.", rich_help_panel=RUNNING
+    ),
+]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained model.")]
 GivenPredictions = Annotated[
     Path,
@@ -134,6 +158,19 @@ ClassNames = Annotated[
     ),
 ]
 Value = bool | int | float | str | None
+
+
+def make_executor(kind: str | None, jobs: int | None, address: str | None) -> Executor:
+    """Return the executor that --executor, --jobs and --address describe.
+
+    Raises:
+        ConfigError: no such executor, or an option that it does not take.
+    """
+    from miue.tasks import Executor
+
+    if kind is None:
+        kind = "ray" if address else "processes" if (jobs or 1) > 1 else "local"
+    return Executor(kind, jobs, address or "auto")
 
 
 def make_recipe(

@@ -14,7 +14,7 @@ from torch import nn
 from miue.common.errors import ConfigError, unknown_name
 from miue.methods import Method
 from miue.model.config import Component, ModelConfig, TrainingConfig
-from miue.model.feature_scores import DistanceLike, find_distance
+from miue.model.feature_scores import DistanceLike, part_of_distance
 from miue.model.options import Option, check_options, option_parameters, options_of_module, unknown_option
 from miue.model.part import Part, PartLike, find_part
 from miue.networks import MILNetwork
@@ -128,10 +128,34 @@ class Recipe:
         return {
             "encoder": DEFAULT_ENCODER,
             **{kind: part.import_path or part.name for kind, part in named.items()},
-            "distances": [find_distance(distance).name for distance in self.distances],
+            "distances": [part.import_path or part.name for part in map(part_of_distance, self.distances)],
             "options": dict(self.options),
             "settings": dict(self.settings),
         }
+
+    def check_importable(self, item: str) -> None:
+        """Raise unless another process can make the same of ``to_json``.
+
+        Args:
+            item: what needs it, for the message.
+
+        Raises:
+            ConfigError: a part that is built already, or that is no name of a module.
+        """
+        chosen = [("network", self.network), ("method", self.method)]
+        if self.encoder != DEFAULT_ENCODER:
+            chosen.append(("encoder", self.encoder))
+        chosen += [("distance", distance) for distance in self.distances]
+        for kind, maker in chosen:
+            is_built = isinstance(maker, nn.Module)
+            part = find_part(kind, type(maker) if is_built else maker)
+            if part.unsaveable or is_built:
+                raise ConfigError(
+                    item=item,
+                    wanted="parts that another process can import and build",
+                    got=part.unsaveable or f"{part.kind} {part.name!r}, which is built already",
+                    fix="pass its class or import path, its options as options=, or choose the executor 'local'",
+                )
 
     def _parts(self, instance_shape: tuple[int, ...]) -> dict[str, Part]:
         """Return encoder, network and method, of which one that is built already brings those within it."""

@@ -19,7 +19,6 @@ from miue.common.devices import torch_device
 from miue.common.errors import StorageError, lacking
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.locks import locked
-from miue.common.progress import bar
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import write_rows
 from miue.evaluation import evaluate
@@ -27,7 +26,9 @@ from miue.io.splits.files import write_splits
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
 from miue.predictions.folder import read_predictions
+from miue.tasks import LOCAL, Executor, Shard, Task, run_tasks
 from miue.training.fit import Run
+from miue.training.job import Job, handed_over, read_job
 from miue.training.run_folder import changed_setting, changes
 from miue.training.train import train_recipe
 
@@ -129,11 +130,14 @@ def cross_validate(
     out: Path | str,
     recipe: Recipe = DEFAULT,
     *,
-    jobs: int = 1,
+    executor: Executor = LOCAL,
+    shard: Shard | None = None,
     device: str = "auto",
     progress: bool = True,
 ) -> Summaries:
     """Train on every fold with every seed, evaluate on its test bags, and return mean, deviation and interval.
+
+    Of a shard after which runs are missing, nothing is summarised.
 
     Each run is written to ``out/fold_<k>/seed_<s>`` as it ends; what is there is not run again. The folder also
     gets splits.csv, runs.csv (every number) and summary.csv.
@@ -144,7 +148,8 @@ def cross_validate(
         seeds: one run each for every fold.
         out: folder, new or of the same cross-validation.
         recipe: what is trained.
-        jobs: runs at a time, in processes of their own.
+        executor: where the runs are trained.
+        shard: the part of the runs to do; the last shard to end writes the tables. None for all runs.
         device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
         progress: show a bar with the time left.
 
@@ -162,18 +167,23 @@ def cross_validate(
             "label bags that are tested on (--labels TABLE); cross-validation counts how often they are right",
         )
     torch_device(device)
-    with locked(out):
-        _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": recipe.to_json()})
-        write_splits(out / "splits.csv", splits, bags)
-        todo = [(k, seed) for seed in seeds for k in range(len(folds)) if not _evaluation(out, k, seed).exists()]
-        with bar("runs", shown=progress) as shown:
-            task = shown.add_task("cross-validating", total=len(todo))
-            for _ in _run_all(folds, todo, out, recipe, jobs, device):
-                shown.advance(task)
-        values = [value for seed in seeds for k in range(len(folds)) for value in _values(out, k, seed)]
-        _write(out / "runs.csv", values)
-        summaries = summarise(values, _test_share(folds))
-        _write(out / "summary.csv", summaries)
+    runs = [(k, seed) for seed in seeds for k in range(len(folds))]
+    held = out if shard is None else out / f"shard-{shard.number}-of-{shard.count}"
+    with locked(held):
+        with locked(out, wait=True):
+            _open(out, {"bags": fingerprint(bags), "splits": _digest(folds), "recipe": recipe.to_json()})
+            write_splits(out / "splits.csv", splits, bags)
+        with handed_over(Job(bags, recipe, device, splits=splits), held, executor) as job:
+            tasks = [_task(job, out.resolve(), k, seed) for k, seed in runs]
+            chosen = tasks if shard is None else shard.share(tasks)
+            run_tasks(chosen, executor, doing="cross-validating", unit="runs", progress=progress)
+        if not all(task.is_done for task in tasks):
+            return Summaries()
+        with locked(out, wait=True):
+            values = [value for k, seed in runs for value in _values(out, k, seed)]
+            _write(out / "runs.csv", values)
+            summaries = summarise(values, _test_share(folds))
+            _write(out / "summary.csv", summaries)
     return summaries
 
 
@@ -232,19 +242,24 @@ def is_share(metric: str) -> bool:
     return metric not in UNBOUNDED
 
 
-def _run_all(
-    folds: Sequence[BagDataset], todo: Sequence[tuple[int, int]], out: Path, recipe: Recipe, jobs: int, device: str
-) -> Iterator[None]:
-    """Do every run, several at a time; each writes its own folder."""
-    if jobs == 1 or len(todo) < 2:
-        for k, seed in todo:
-            _run(folds[k], k, seed, out, recipe, device)
-            yield
-        return
-    from joblib import Parallel, delayed
+def _task(job: str, out: Path, fold: int, seed: int) -> Task:
+    arguments = {"job": job, "out": str(out), "fold": fold, "seed": seed}
+    function = "miue.selection.cross_validation:run_fold"
+    return Task(f"fold {fold}, seed {seed}", function, arguments, _evaluation(out, fold, seed))
 
-    work = (delayed(_run)(folds[k], k, seed, out, recipe, device) for k, seed in todo)
-    yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(work)
+
+def run_fold(job: str, out: str, fold: int, seed: int) -> None:
+    """Train, predict and evaluate one fold with one seed; a task.
+
+    Args:
+        job: where the job was handed over.
+        out: folder of the cross-validation.
+        fold: its number, from 0.
+        seed: of the training.
+    """
+    shared = read_job(job)
+    assert shared.splits is not None
+    _run(shared.splits.assign(shared.bags, fold), fold, seed, Path(out), shared.recipe, shared.device)
 
 
 def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe, device: str) -> None:

@@ -19,8 +19,10 @@ from lightning.pytorch.loggers import Logger
 from miue.bags.dataset import BagDataset
 from miue.common.devices import lightning_device
 from miue.common.errors import ConfigError, unknown_name
+from miue.common.nested import read_nested
 from miue.methods import Method
 from miue.model.config import TrainingConfig
+from miue.tasks import LOCAL, Executor
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.interrupts import StopAfterBatch, interrupts_after_batches
@@ -73,6 +75,7 @@ class Run:
         callbacks: of Lightning, called beside those of the training.
         loggers: of Lightning, beside those of the trackers.
         trainer_options: of ``TRAINER_OPTIONS``.
+        executor: where the members of an ensemble are trained.
     """
 
     folder: Path | None = None
@@ -83,6 +86,7 @@ class Run:
     callbacks: tuple[Callback, ...] = ()
     loggers: tuple[Logger, ...] = ()
     trainer_options: Mapping[str, TrainerOption] = field(default_factory=dict)
+    executor: Executor = LOCAL
 
     def __post_init__(self) -> None:
         """Raise unless callbacks, loggers and options are Lightning's."""
@@ -142,6 +146,24 @@ def fit(
     return TrainingSummary(
         trainer.current_epoch, best.best_epoch, best.best_criterion, time.perf_counter() - started
     )
+
+
+def read_fitted(method: Method, folder: Path, epochs: int) -> TrainingSummary:
+    """Give ``method`` the weights of the best epoch of a training that has ended.
+
+    Args:
+        method: as it was trained.
+        folder: of the training.
+        epochs: how many it took.
+
+    Raises:
+        StorageError: a checkpoint that is missing or damaged.
+    """
+    best = BestWeights(folder / "checkpoints")
+    best.load_state_dict(read_nested(best.last)["callbacks"][best.state_key])
+    best.restore(method)
+    method.eval()
+    return TrainingSummary(epochs, best.best_epoch, best.best_criterion, 0.0)
 
 
 def _trainer(

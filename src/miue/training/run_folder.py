@@ -16,7 +16,9 @@ MAY_CHANGE = "training.max_epochs"
 MODEL = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json", "validation.json")
 FILES = (*MODEL, "log.csv", "run.json", "splits.csv", "trackers.json")
 LAST = "last.safetensors"
-FOLDERS = ("checkpoints", "members", "tensorboard", "mlflow", "wandb")
+MEMBERS, MEMBER = "members", "member.json"
+"""Folder of an ensemble's members, and the file that each has once it is trained."""
+FOLDERS = ("checkpoints", MEMBERS, "tensorboard", "mlflow", "wandb")
 
 
 def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> None:
@@ -43,8 +45,8 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
         if others := [change for change in changed if change[0] != MAY_CHANGE]:
             raise changed_setting(f"run {str(folder)!r}", others, "start anew with --overwrite")
         if changed:
-            for name in MODEL:
-                (folder / name).unlink(missing_ok=True)
+            for file in (*(folder / name for name in MODEL), *folder.glob(f"{MEMBERS}/*/{MEMBER}")):
+                file.unlink(missing_ok=True)
             write_json(path, description)
         return
     refuse_existing(folder, overwrite=if_exists == "overwrite")
@@ -101,7 +103,7 @@ def _was_begun(folder: Path) -> bool:
 
 def _remove_left(folder: Path) -> None:
     """Remove temporary files of a process that was killed."""
-    members = sorted((folder / "members").glob("*"))
+    members = sorted((folder / MEMBERS).glob("*"))
     trainings = (folder, *members)
     remove_temporaries(*trainings, *(training / "checkpoints" for training in trainings))
 

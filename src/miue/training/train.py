@@ -18,6 +18,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError
+from miue.common.files import read_json, write_json
 from miue.common.locks import locked
 from miue.io.splits.files import write_splits
 from miue.methods import Method
@@ -32,10 +33,12 @@ from miue.model.training_bags import TrainingBags
 from miue.predictions.provenance import TrainingRecord
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
+from miue.tasks import LOCAL, Executor, Task, run_tasks
 from miue.training.after_training import act_after_training
-from miue.training.fit import Run, TrainerOption, TrainingSummary, fit
+from miue.training.fit import Run, TrainerOption, TrainingSummary, fit, read_fitted
+from miue.training.job import Job, handed_over, read_job
 from miue.training.plan import Plan
-from miue.training.run_folder import IfExists, open_run
+from miue.training.run_folder import MEMBER, MEMBERS, IfExists, open_run
 from miue.training.trackers import Tracking, check_trackers
 
 
@@ -58,6 +61,7 @@ def train(
     callbacks: Sequence[Callback] = (),
     logger: Logger | Sequence[Logger] | None = None,
     trainer_options: Mapping[str, TrainerOption] | None = None,
+    executor: Executor = LOCAL,
 ) -> Model:
     """Train a model on labelled bags.
 
@@ -83,6 +87,7 @@ def train(
         callbacks: Lightning's, called in the training of each network; their state is part of its checkpoints.
         logger: one of Lightning's loggers or several, which get the values of each epoch.
         trainer_options: arguments of Lightning's Trainer, such as gradient_clip_val; see ``TRAINER_OPTIONS``.
+        executor: where the members of an ensemble are trained, such as ``Executor("processes", 2)``.
 
     Raises:
         ConfigError: a name, option or setting that does not exist, a part that cannot be saved although ``out`` is
@@ -100,6 +105,7 @@ def train(
         callbacks=tuple(callbacks),
         loggers=() if logger is None else (logger,) if isinstance(logger, Logger) else tuple(logger),
         trainer_options=trainer_options or {},
+        executor=executor,
     )
     return train_recipe(recipe, dataset, run, validation=validation, if_exists=if_exists)
 
@@ -140,6 +146,10 @@ def train_recipe(
             if (folder / "config.json").exists():
                 return Model.load(folder, trust=not plan.is_own)
         _prepare(method, plan, bags, folder)
+        if not run.executor.is_local:
+            run = _train_members(
+                Job(bags, recipe, run.accelerator, tracking.names, run.trainer_options, validation), run, method
+            )
         summaries = _fit_members(method, plan, run)
         model = _trained_model(method, plan, summaries, bags, run.accelerator)
         if folder is not None:
@@ -168,19 +178,80 @@ def _check_loggers(loggers: Sequence[Logger], method: Method) -> None:
         )
 
 
+def _train_members(job: Job, run: Run, method: Method) -> Run:
+    """Train the members of an ensemble as tasks; return the run that reads what they wrote.
+
+    Raises:
+        ConfigError: one network, no folder, or a callback or logger, which stays in this process.
+    """
+    count = len(method.members())
+    if count == 1 or run.folder is None or run.callbacks or run.loggers:
+        problems = {"one network": count == 1, "no folder (out)": run.folder is None}
+        raise ConfigError(
+            item=f"executor {run.executor.kind!r}",
+            wanted="an ensemble, a folder to write it to, and neither callbacks nor logger",
+            got=next((problem for problem, is_so in problems.items() if is_so), "callbacks or a logger"),
+            fix="choose the executor 'local', or pass trackers by name; several seeds are trained by --seeds",
+        )
+    assert run.folder is not None
+    with handed_over(job, run.folder, run.executor) as path:
+        folder = run.folder.resolve()
+        tasks = [
+            Task(
+                f"member {number} of {str(run.folder)!r}",
+                "miue.training.train:train_member",
+                {"job": path, "folder": str(folder), "number": number},
+                folder / MEMBERS / str(number) / MEMBER,
+            )
+            for number in range(count)
+        ]
+        run_tasks(tasks, run.executor, doing="training", unit="networks", progress=run.progress)
+    return replace(run, resume=True)
+
+
+def train_member(job: str, folder: str, number: int) -> None:
+    """Train one member of an ensemble; a task.
+
+    Args:
+        job: where the job was handed over.
+        folder: of the run.
+        number: of the member, from 0.
+    """
+    shared, home = read_job(job), Path(folder)
+    plan = Plan.of(shared.recipe, shared.bags, shared.validation)
+    method = build_method(plan.model_config, plan.contract, plan.training_config.seed)
+    _prepare(method, plan, shared.bags, None)
+    run = Run(
+        home,
+        resume=True,
+        progress=False,
+        accelerator=shared.device,
+        tracking=Tracking(shared.trackers, home, plan.description(shared.trainer_options)),
+        trainer_options=shared.trainer_options,
+    )
+    _fit_member(method, number, plan, run)
+
+
 def _fit_members(method: Method, plan: Plan, run: Run) -> list[TrainingSummary]:
-    """Train each member, one after another; those of an ensemble have folders of their own."""
+    """Train each member that is not trained yet, one after another."""
     members = method.members()
-    seeds = member_seeds(method, plan.training_config.seed)
-    summaries = []
-    for number, (member, seed) in enumerate(zip(members, seeds, strict=True)):
-        if run.folder is None or len(members) == 1:
-            member_run = run
-        else:
-            member_run = replace(run, folder=run.folder / "members" / str(number))
-        config = plan.training_config.model_copy(update={"seed": seed})
-        summaries.append(fit(member, plan.train, plan.validation, config, member_run))
-    return summaries
+    if len(members) == 1:
+        return [fit(members[0], plan.train, plan.validation, plan.training_config, run)]
+    return [_fit_member(method, number, plan, run) for number in range(len(members))]
+
+
+def _fit_member(method: Method, number: int, plan: Plan, run: Run) -> TrainingSummary:
+    """Train a member of an ensemble in a folder of its own, or read what an earlier run has trained there."""
+    member, seed = method.members()[number], member_seeds(method, plan.training_config.seed)[number]
+    config = plan.training_config.model_copy(update={"seed": seed})
+    if run.folder is None:
+        return fit(member, plan.train, plan.validation, config, run)
+    folder = run.folder / MEMBERS / str(number)
+    if run.resume and (folder / MEMBER).exists():
+        return read_fitted(member, folder, int(read_json(folder / MEMBER, what="member")["epochs"]))
+    summary = fit(member, plan.train, plan.validation, config, replace(run, folder=folder))
+    write_json(folder / MEMBER, {"epochs": summary.epochs, "best_epoch": summary.best_epoch, "seed": seed})
+    return summary
 
 
 def _trained_model(

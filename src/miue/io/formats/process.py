@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from miue.common.child_processes import child_environment, describe_exit
 from miue.common.errors import StorageError
 
 HEAD = struct.Struct("<QQ")  # bytes of the JSON that follows, and of the array behind it
@@ -33,9 +34,7 @@ class ReadingProcessEnded(Exception):
 
     def __init__(self, status: int) -> None:
         self.took_too_long = -status in OUT_OF_TIME
-        names = {int(number): number.name for number in signal.Signals}
-        how = f"signal {names.get(-status, -status)}" if status < 0 else f"exit status {status}"
-        super().__init__(f"a crash of the library ({how})")
+        super().__init__(f"a crash of the library ({describe_exit(status)})")
 
 
 class ReadingProcess:
@@ -107,8 +106,6 @@ def _started() -> subprocess.Popen[bytes]:
         StorageError: it cannot be started.
     """
     module = "miue.io.formats.serve"
-    folders = [folder or os.getcwd() for folder in sys.path]  # noqa: PTH109
-    threads = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")}
     try:
         process = subprocess.Popen(
             [sys.executable or "python", "-P", "-m", module],  # -P: nothing is imported from the current folder
@@ -117,7 +114,7 @@ def _started() -> subprocess.Popen[bytes]:
             stderr=subprocess.DEVNULL,
             bufsize=0,
             start_new_session=True,
-            env={**os.environ, **threads, "PYTHONPATH": os.pathsep.join(folders)},
+            env=child_environment(1),
         )
     except OSError as error:
         raise _not_started(str(error)) from error

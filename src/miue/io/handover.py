@@ -1,0 +1,112 @@
+"""Bags handed to another process: instances stay in the files that they are in, all else goes along."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from miue.bags.arrays import InstanceArray
+from miue.bags.coords import Coords
+from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
+from miue.bags.ood_flags import OodFlags
+from miue.common.errors import StorageError
+from miue.io.folders.file_instances import FileInstances
+from miue.io.formats.arrays import memory_mapped, read_array
+
+CLASSES = {
+    "labels": Labels,
+    "instance_labels": Labels,
+    "is_ood": OodFlags,
+    "instance_is_ood": OodFlags,
+    "coords": Coords,
+}
+"""What is known of bags and instances, by the field of a dataset."""
+COPIED_AT_ONCE = 65_536  # instances
+FIX = "give every machine the same files at the same paths"
+
+
+def describe_bags(bags: BagDataset, copy: Path) -> dict[str, Any]:
+    """Return nested dicts, texts and tensors from which another process makes the same dataset.
+
+    Args:
+        bags: of any kind.
+        copy: file to which instances are written that are in no file yet, or in one that is read otherwise.
+    """
+    content = {each.name: _describe(getattr(bags, each.name)) for each in fields(bags) if each.name != "instances"}
+    return {**content, "instances": _describe_instances(bags.instances, copy)}
+
+
+def find_bags_again(content: dict[str, Any]) -> BagDataset:
+    """Return the dataset that ``describe_bags`` describes.
+
+    Raises:
+        StorageError: its instances are not in the files where they were.
+    """
+    known = {name: _numpy(value) for name, value in content.items() if name != "instances"}
+    for name, kind in CLASSES.items():
+        if known[name] is not None:
+            known[name] = kind(**known[name])
+    return BagDataset(instances=_find_instances(**content["instances"]), **known)
+
+
+def _describe(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(np.array(value))
+    if is_dataclass(value):
+        return {each.name: _describe(getattr(value, each.name)) for each in fields(value)}
+    return value
+
+
+def _numpy(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.numpy()
+    return {name: _numpy(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+
+def _describe_instances(instances: InstanceArray, copy: Path) -> dict[str, Any]:
+    if isinstance(instances, FileInstances):
+        return {
+            "paths": [str(path.resolve()) for path in instances.paths],
+            "sizes": np.diff(instances.ends, prepend=0).tolist(),
+            "shape": list(instances.shape[1:]),
+            "dtype": instances.dtype.str,
+        }
+    file = _file_of(instances)
+    if file is None:
+        out = np.lib.format.open_memmap(copy, "w+", instances.dtype, instances.shape)
+        for start in range(0, len(instances), COPIED_AT_ONCE):
+            out[start : start + COPIED_AT_ONCE] = instances[start : start + COPIED_AT_ONCE]
+        out.flush()
+    return {"paths": [str((file or copy).resolve())]}
+
+
+def _file_of(instances: InstanceArray) -> Path | None:
+    """Return the .npy file that holds these instances, all of them and in this order; None where there is none."""
+    if not isinstance(instances, np.memmap) or not str(instances.filename).endswith(".npy"):
+        return None
+    path = Path(str(instances.filename))
+    stored = memory_mapped(path)
+    kinds = [(array.shape, array.dtype, array.strides) for array in (instances, stored)]
+    return path if kinds[0] == kinds[1] else None
+
+
+def _find_instances(
+    paths: list[str], sizes: list[int] | None = None, shape: list[int] | None = None, dtype: str = ""
+) -> InstanceArray:
+    missing = [path for path in paths if not Path(path).exists()]
+    if missing:
+        raise StorageError(
+            item=repr(missing[0]),
+            wanted="the file of instances that the command was started with",
+            got=f"no such file, and {len(missing) - 1:,} more" if missing[1:] else "no such file",
+            fix=FIX,
+        )
+    if sizes is None:
+        return read_array(Path(paths[0]), FIX)
+    return FileInstances(list(map(Path, paths)), np.array(sizes, np.int64), tuple(shape or ()), np.dtype(dtype))

@@ -1,0 +1,9 @@
+"""Tasks: calls that write one part each, run in this process, in local processes, or on a Ray cluster."""
+
+from __future__ import annotations
+
+from miue.tasks.executor import EXECUTORS, LOCAL, Executor, run_tasks
+from miue.tasks.shards import Shard
+from miue.tasks.task import Task, report_share
+
+__all__ = ["EXECUTORS", "LOCAL", "Executor", "Shard", "Task", "report_share", "run_tasks"]

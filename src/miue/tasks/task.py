@@ -1,0 +1,130 @@
+"""A task: one call that writes one part, whole or not at all, and that any process can make."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from miue.common import errors
+from miue.common.errors import MiueError
+from miue.common.locks import locked
+from miue.common.registry import import_part
+
+_shown: ContextVar[Callable[[float], None] | None] = ContextVar("shown", default=None)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A call of one function that writes one part.
+
+    Attributes:
+        name: for messages: "fold 1, seed 42".
+        function: its import path, "package.module:function"; it returns a JSON value.
+        arguments: JSON values by name; paths are absolute.
+        part: file or folder that is there when the task is done, and not before.
+        again: whether it runs although its part is there.
+    """
+
+    name: str
+    function: str
+    arguments: Mapping[str, Any]
+    part: Path
+    again: bool = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it need not run."""
+        return self.part.exists() and not self.again
+
+    def run(self) -> Any:
+        """Write the part and return what the function returns, or None where another process has written it.
+
+        Whoever else writes the same part is waited for: after the driver was killed, its workers may still end.
+        """
+        with locked(self.part, wait=True):
+            return None if self.is_done else import_part(self.function)(**self.arguments)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the task as JSON values."""
+        return {
+            "name": self.name,
+            "function": self.function,
+            "arguments": dict(self.arguments),
+            "part": str(self.part),
+            "again": self.again,
+        }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a task ended: with a value or with an error."""
+
+    task: Task
+    value: Any = None
+    error: Exception | None = None
+
+
+class WorkerError(RuntimeError):
+    """An error that is not miue's own, as the worker that met it shows it."""
+
+
+def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a task in a worker and return its outcome as JSON values.
+
+    Args:
+        request: of ``Task.to_json``.
+    """
+    try:
+        return {"value": Task(**{**request, "part": Path(request["part"])}).run()}
+    except MiueError as error:
+        parts = {"item": error.item, "wanted": error.wanted, "got": error.got, "fix": error.fix}
+        return {"error": {"kind": type(error).__name__, **parts}}
+    except Exception:
+        return {"traceback": traceback.format_exc()}
+
+
+def read_answer(task: Task, said: Mapping[str, Any]) -> Outcome:
+    """Return the outcome that ``answer`` describes."""
+    if "error" in said:
+        parts = dict(said["error"])
+        return Outcome(task, error=getattr(errors, parts.pop("kind"), MiueError)(**parts))
+    if "traceback" in said:
+        return Outcome(task, error=WorkerError(f"{task.name} failed in a worker:\n{said['traceback']}"))
+    return Outcome(task, said["value"])
+
+
+def lost_worker(task: Task, attempts: int, how: str) -> Outcome:
+    """Return the outcome of a task whose worker died each time."""
+    error = MiueError(
+        item=task.name,
+        wanted="a worker that lives until it is done",
+        got=f"{attempts} that died, the last by {how}",
+        fix="see whether memory is short, then lower --jobs; finished parts are kept",
+    )
+    return Outcome(task, error=error)
+
+
+def report_share(share: float) -> None:
+    """Show how much of the running task is done, where the process that shows progress runs it.
+
+    Args:
+        share: from 0 to 1.
+    """
+    show = _shown.get()
+    if show is not None:
+        show(share)
+
+
+@contextmanager
+def shares_shown(show: Callable[[float], None]) -> Iterator[None]:
+    """Let ``report_share`` call ``show`` within the block."""
+    token = _shown.set(show)
+    try:
+        yield
+    finally:
+        _shown.reset(token)

@@ -19,6 +19,7 @@ from miue.bags.labels import LabelSequence
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError
 from miue.common.locks import locked
+from miue.common.terminal import say
 from miue.io.splits.files import write_splits
 from miue.methods import Method
 from miue.model.config import build_method, member_seeds
@@ -139,6 +140,8 @@ def train_recipe(
             open_run(folder, if_exists, description)
             if (folder / "config.json").exists():
                 return Model.load(folder, trust=not plan.is_own)
+        if run.progress:
+            say(plan.sentence(len(method.members())), err=True)
         _prepare(method, plan, bags, folder)
         summaries = _fit_members(method, plan, run)
         model = _trained_model(method, plan, summaries, bags, run.accelerator)

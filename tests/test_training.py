@@ -26,6 +26,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.nested import read_nested, write_nested
 from miue.model.config import TrainingConfig
+from miue.model.defaults import settings_by_size
 from miue.model.training_bags import parts_of_run
 from miue.training.module import TrainingModule
 
@@ -82,7 +83,7 @@ def test_ordered_batches_hold_whole_bags_within_the_limit(bags: BagDataset) -> N
 
 def test_weight_decay_leaves_biases_alone(bags: BagDataset) -> None:
     method = quick_train(bags).method
-    module = TrainingModule(method, TrainingConfig(weight_decay=0.5))
+    module = TrainingModule(method, TrainingConfig(**settings_by_size(500, 5000), weight_decay=0.5))
     decayed, others = module.configure_optimizers().param_groups
     assert decayed["weight_decay"] == 0.5
     assert others["weight_decay"] == 0

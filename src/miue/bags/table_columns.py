@@ -6,6 +6,7 @@ Every table goes through here: stores, long tables, tables of labels and of pred
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,8 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
     """Return the classes of labels in the order specified, else sorted; numbers by value.
 
     Raises:
-        DataError: an order that leaves a class out, or fewer than two classes.
+        DataError: an order that leaves a class out, fewer than two classes, or without an order two that differ
+            in case alone.
         ConfigError: an order with a class twice.
     """
     texts = [label for label in labels if label]
@@ -142,6 +144,15 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             fix="name it as one of these, add it to --classes, or take these bags out of the table",
         )
     names = tuple(order or sorted_names)
+    by_word = sorted(names, key=str.lower)
+    alike = next((pair for pair in pairwise(by_word) if pair[0].lower() == pair[1].lower()), None)
+    if alike is not None and not order:
+        raise DataError(
+            item=f"the classes of {source!r}",
+            wanted="names that differ in more than case",
+            got=" and ".join(f"{name!r} ({texts.count(name)} bags)" for name in alike),
+            fix="write the class in one way, or name both with --classes",
+        )
     if len(names) < 2:
         raise DataError(
             item=f"label table {source!r}",

@@ -22,7 +22,14 @@ from miue.report.report import write_report
 from miue.report.worklist import worklist, write_worklist
 from miue.training.train import train
 
-SETTINGS = {"seed": 42, "learning_rate": 5e-4, "max_epochs": 80, "stop_patience": 10, "lr_patience": 5}
+SETTINGS = {
+    "seed": 42,
+    "learning_rate": 5e-4,
+    "max_epochs": 80,
+    "bags_per_update": 8,
+    "stop_patience": 10,
+    "lr_patience": 5,
+}
 METHODS = {"softmax": "softmax", "mirel": "MIREL"}
 DEFERRAL = DeferralGoal(max_error=0.05, confidence=0.95)
 OOD_SET = "photographs"

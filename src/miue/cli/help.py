@@ -8,6 +8,7 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from miue.cli.interrupt import NOTHING, Interrupted
+from miue.common.errors import ConfigError
 
 HEADINGS = ("Get started", "Your data", "Decide", "Compare models", "Share")
 """Headings of the commands, in the order in which help lists them."""
@@ -25,6 +26,23 @@ METAVARS = {
 
 class Command(TyperCommand):
     """A command whose help lists options under the headings of their ``rich_help_panel``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Return the arguments that are left over; an option that is a setting is refused with the way to set it.
+
+        Raises:
+            ConfigError: such as --epochs.
+        """
+        if any(parameter.name == "setting" for parameter in self.params):
+            for word in args:
+                if name := _setting(word, {name for parameter in self.params for name in parameter.opts}):
+                    raise ConfigError(
+                        item=f"option {word!r}",
+                        wanted="a setting of training as --set KEY=VALUE",
+                        got="an option of its own",
+                        fix=f"write --set {name}=VALUE",
+                    )
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: required arguments without braces."""
@@ -66,6 +84,18 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise Interrupted(str(error) or NOTHING) from error
+
+
+def _setting(word: str, options: Iterable[str]) -> str | None:
+    """Return the setting of training that an option which does not exist means, None where it means none."""
+    option = word.split("=")[0]
+    if not option.startswith("--") or option in options:
+        return None
+    from miue.model.config import TrainingConfig
+    from miue.model.recipe import OTHER_NAMES
+
+    key = option[2:].replace("-", "_")
+    return key if key in TrainingConfig.model_fields else OTHER_NAMES.get(key)
 
 
 def _write_sections(formatter: Any, rows: Iterable[tuple[str, tuple[str, str]]]) -> None:

@@ -217,7 +217,7 @@ def validation_share(recipe: Recipe) -> float:
     """
     from miue.io.splits.draw import VALIDATION_SHARE
 
-    share = recipe.training_config.validation_fraction
+    share = recipe.validation_fraction
     return share if "validation_fraction" in recipe.settings else VALIDATION_SHARE
 
 

@@ -75,6 +75,8 @@ def train(
     of the bags. Without any, a folder or a table is split by patient and class, and of a store a fifth is held out
     to validate on; --set validation_fraction changes this share, 0 holds none out. The run's splits.csv lists the
     part of each bag.
+    Epochs and patience follow from the number of bags and instances, unless --set gives them; they are shown
+    before the training, and after its first epoch the time that it takes at most.
     Every epoch is checkpointed; --resume continues to the same weights, with the same options. Another max_epochs
     is allowed: a larger one trains on, to the weights of a training of that length; a smaller one ends it.
 
@@ -106,6 +108,6 @@ def train(
         f"({of} NLL + error {record.criterion:.4f}). Model: {out}"
     )
     show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
-    most = recipe.training_config.max_epochs
+    most = record.settings["max_epochs"]
     if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:
         say(f"Note: still improving at epoch {best} of {most}; raise max_epochs and --resume.", err=True)

@@ -150,6 +150,9 @@ def first_few(names: Iterable[str], count: int = 3) -> str:
 def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None = None) -> ConfigError:
     """Return the error for a name that is not one of ``known``, naming ``meant`` or the nearest that is."""
     options = sorted(known)
-    close = [meant] if meant else difflib.get_close_matches(name, options, n=1, cutoff=0.4)
-    fix = f"did you mean {close[0]!r}?" if close else "choose one of these"
+    part = name[: name.find(".") + 1]  # "network." says nothing about which of its options is meant
+    by_word = {option.removeprefix(part): option for option in options}
+    close = difflib.get_close_matches(name.removeprefix(part), by_word, n=1, cutoff=0.5)
+    meant = meant or (by_word[close[0]] if close else None)
+    fix = f"did you mean {meant!r}?" if meant else "choose one of these"
     return ConfigError(item=f"{kind} {name!r}", wanted=f"one of {', '.join(options)}", got=repr(name), fix=fix)

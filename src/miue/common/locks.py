@@ -49,6 +49,8 @@ def locked(output: Path, *, wait: bool = False) -> Iterator[None]:
                     with suppress(OSError):
                         Path(lock.lock_file).unlink(missing_ok=True)
     except Timeout as error:
+        if not Path(lock.lock_file).exists():  # filelock takes a folder without files, such as /proc, for a lock
+            raise cannot_write(output, PermissionError(errno.EACCES, os.strerror(errno.EACCES))) from error
         raise StorageError(
             item=f"output {str(output)!r}",
             wanted="no other process that writes it",

@@ -21,6 +21,7 @@ from miue.common.errors import DataError, StorageError, lacking, no_such_file, n
 from miue.common.files import atomic_file
 
 HEADER_BYTES = 1 << 20
+SEPARATORS = ",;\t|"
 MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
@@ -280,7 +281,7 @@ def _csv_options(path: Path) -> dict[str, Any]:
     if "\0" in header:
         raise _not_text(f"table {str(path)!r}", "zero bytes, as of UTF-16 without a byte order mark")
     unquoted = re.sub(r'"[^"]*"', "", header)
-    separator = max(",;\t", key=unquoted.count) if re.search(r"[,;\t]", unquoted) else "\t"
+    separator = max(SEPARATORS, key=unquoted.count) if any(map(unquoted.count, SEPARATORS)) else "\t"
     # pyarrow knows its own encoding by this name alone, and would transcode "utf-8"
     return {
         "read_options": csv.ReadOptions(encoding="utf8" if encoding == "utf-8" else encoding),

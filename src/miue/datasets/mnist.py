@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
+from typing_extensions import Unpack
 
 from miue.bags.dataset import BagDataset
 from miue.datasets.drawing import Pool, draw_bags
 from miue.datasets.image_files import has_split, read_images
-from miue.datasets.ood_splits import SEEDS, TARGET, splits_with_ood
+from miue.datasets.ood_splits import SEEDS, TARGET, Draw, splits_with_ood
 
 SIZES = {"train": 500, "validation": 100, "test": 1000}
 OOD_SOURCES = ("fmnist", "kmnist")
 
 
-def mnist_bags(
-    source: Path | str,
-    *,
-    splits: Sequence[str] = tuple(SIZES),
-    ood: Sequence[str] = (),
-    ood_ratio: float = 1.0,
-    sizes: dict[str, int] = SIZES,
-) -> BagDataset:
+def mnist_bags(source: Path | str, **draw: Unpack[Draw]) -> BagDataset:
     """Draw MNIST-bags as the published experiments did, label for label.
 
     Training and validation bags come from MNIST's training images, test bags from its test images.
@@ -37,24 +30,14 @@ def mnist_bags(
 
     Args:
         source: folder with the image files.
-        splits: which splits to draw.
-        ood: OOD sources of the test split.
-        ood_ratio: share of OOD instances in each OOD bag, 0 to 1.
-        sizes: number of bags of each split.
+        draw: which bags, among them OOD bags of fmnist and kmnist, see ``Draw``.
 
     Raises:
         ConfigError: no such split or OOD source.
         StorageError: files are missing or damaged.
     """
-    return splits_with_ood(
-        partial(read_images, Path(source), "mnist"),
-        partial(_ood_images, Path(source)),
-        sizes=sizes,
-        splits=splits,
-        ood=ood,
-        ood_sources=OOD_SOURCES,
-        ood_ratio=ood_ratio,
-    )
+    read, read_ood = partial(read_images, Path(source), "mnist"), partial(_ood_images, Path(source))
+    return splits_with_ood(read, read_ood, OOD_SOURCES, SIZES, **draw)
 
 
 def digits_of_test_bags(source: Path | str, *, count: int = SIZES["test"]) -> Int64[np.ndarray, "M"]:

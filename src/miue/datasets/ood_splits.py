@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
@@ -15,15 +16,32 @@ TARGET = 9
 SEEDS = {"train": 98, "validation": 97, "test": 96}
 
 
+class Draw(TypedDict, total=False):
+    """Which bags of an image benchmark are drawn.
+
+    Attributes:
+        splits: which splits, all if not specified; train and validation draw from the training images.
+        ood: OOD sources of the test split.
+        ood_ratio: share of OOD instances in each OOD bag, 0 to 1.
+        sizes: number of bags of each split; as published if not specified.
+    """
+
+    splits: Sequence[str]
+    ood: Sequence[str]
+    ood_ratio: float
+    sizes: Mapping[str, int]
+
+
 def splits_with_ood(
     read: Callable[[str], Pool],
     read_ood: Callable[[str], tuple[str, Pool]],
+    ood_sources: Sequence[str],
+    published: Mapping[str, int],
     *,
-    sizes: Mapping[str, int],
-    splits: Sequence[str],
+    splits: Sequence[str] = tuple(SEEDS),
     ood: Sequence[str] = (),
-    ood_sources: Sequence[str] = (),
     ood_ratio: float = 1.0,
+    sizes: Mapping[str, int] | None = None,
 ) -> BagDataset:
     """Draw the bags of each split; the test split holds n of its own, then n OOD ones per source.
 
@@ -35,11 +53,9 @@ def splits_with_ood(
     Args:
         read: returns the images of the source's "train" or "test" split.
         read_ood: returns the name of the set that an OOD source makes, and its images.
-        sizes: number of bags of each split.
-        splits: which splits to draw; all but "test" draw from the source's train split.
-        ood: OOD sources of the test split.
-        ood_sources: those that there are.
-        ood_ratio: share of OOD instances in each OOD bag, 0 to 1.
+        ood_sources: the OOD sources that there are.
+        published: number of bags of each split, unless ``sizes`` says others.
+        splits, ood, ood_ratio, sizes: as in ``Draw``.
 
     Raises:
         ConfigError: no such split or OOD source.
@@ -50,6 +66,7 @@ def splits_with_ood(
     for name in ood:
         if name not in ood_sources:
             raise unknown_name("OOD source", name, ood_sources)
+    sizes = published if sizes is None else sizes
     parts: dict[str, list[BagDataset]] = {}
     training = {split: sizes[split] for split in splits if split != "test"}
     if training:

@@ -91,7 +91,7 @@ class ModelConfig(BaseModel):
 
 
 class TrainingConfig(BaseModel):
-    """How a model is trained; the defaults are those of MNIST-bags.
+    """How a model is trained; settings without a default follow from the size of the data (``settings_by_size``).
 
     Reference: Liu & Ji 2024, Appendix D.3.
     """
@@ -99,13 +99,13 @@ class TrainingConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     seed: int = Field(default=42, ge=0, description="seed of initial weights, bag order and dropout")
-    max_epochs: int = Field(default=200, ge=1, description="epochs at most")
+    max_epochs: int = Field(ge=1, description="epochs at most")
     learning_rate: float = Field(default=1e-4, gt=0, description="of Adam, at the start")
     weight_decay: float = Field(default=1e-5, ge=0, description="on weights, not on biases or norms")
-    bags_per_update: int = Field(default=8, ge=1, description="bags that share one update")
+    bags_per_update: int = Field(ge=1, description="bags that share one update")
     lr_factor: float = Field(default=0.5, gt=0, lt=1, description="learning rate is multiplied with this")
-    lr_patience: int = Field(default=10, ge=0, description="epochs without improvement before that")
-    stop_patience: int = Field(default=20, ge=1, description="epochs without improvement before training ends")
+    lr_patience: int = Field(ge=0, description="epochs without improvement before that")
+    stop_patience: int = Field(ge=1, description="epochs without improvement before training ends")
     validation_fraction: float = Field(
         default=0.2,
         ge=0,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 from pydantic import ValidationError
 from torch import nn
 
+from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, unknown_name
 from miue.methods import Method
 from miue.model.config import Component, ModelConfig, TrainingConfig
+from miue.model.defaults import settings_by_size
 from miue.model.feature_scores import DistanceLike, part_of_distance
 from miue.model.options import Option, check_options, option_parameters, options_of_module, unknown_option
 from miue.model.part import Part, PartLike, find_part
@@ -48,7 +49,7 @@ class Recipe:
         encoder: name, import path, class, factory or module, or "auto" for the one that suits the bags.
         options: values by "network.hidden", "encoder.width", "method.routing" and the like.
         distances: names, import paths or classes of distances, fitted after training.
-        settings: fields of ``TrainingConfig``, where they are not the defaults.
+        settings: fields of ``TrainingConfig`` that are specified.
     """
 
     network: PartLike = DEFAULT_NETWORK
@@ -62,9 +63,25 @@ class Recipe:
         """Return the same recipe with another seed."""
         return replace(self, settings={**self.settings, "seed": seed})
 
-    @cached_property
-    def training_config(self) -> TrainingConfig:
-        """How the model is trained.
+    @property
+    def validation_fraction(self) -> float:
+        """Share of the bags held out to stop by, where there are no validation bags.
+
+        Raises:
+            ConfigError: a setting that does not exist, or whose value is out of range.
+        """
+        return self._config(1, 1).validation_fraction
+
+    def training_config(self, bags: BagDataset) -> TrainingConfig:
+        """Return how the model is trained on these bags: as specified, else by their number and size.
+
+        Raises:
+            ConfigError: a setting does not exist or its value is out of range.
+        """
+        return self._config(len(bags), int(bags.sizes.sum()))
+
+    def _config(self, bags: int, instances: int) -> TrainingConfig:
+        """Return the settings for so many bags and instances.
 
         Raises:
             ConfigError: a setting does not exist or its value is out of range.
@@ -74,13 +91,13 @@ class Recipe:
                 known = {*TrainingConfig.model_fields, *OTHER_NAMES.values()} if key in OTHER_NAMES else None
                 raise unknown_name("setting", key, known or TrainingConfig.model_fields, OTHER_NAMES.get(key))
         try:
-            return TrainingConfig(**self.settings)
+            return TrainingConfig(**{**settings_by_size(bags, instances), **self.settings})
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(map(str, first["loc"]))
             raise ConfigError(
                 item=f"training setting {name!r}",
-                wanted=first["msg"].removeprefix("Input should be "),
+                wanted=first["msg"].removeprefix("Input should be ").split(",")[0],
                 got=repr(first["input"]),
                 fix="change the value",
             ) from error

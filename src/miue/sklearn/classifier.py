@@ -60,7 +60,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         method: name of an uncertainty method, or a class of your own.
         encoder: name of an encoder, or a class, factory or module of your own, or "auto".
         options: "network.hidden", "method.routing" and the like, searched over as ``options__network.hidden``.
-        max_epochs: epochs at most.
+        max_epochs: epochs at most; where None, this and others follow from the size of the data.
         learning_rate: of Adam, at the start.
         weight_decay: on weights, not on biases or norms.
         bags_per_update: bags that share one update.
@@ -79,13 +79,13 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     method: PartLike
     encoder: PartLike
     options: Mapping[str, Option] | None
-    max_epochs: int
+    max_epochs: int | None
     learning_rate: float
     weight_decay: float
-    bags_per_update: int
+    bags_per_update: int | None
     lr_factor: float
-    lr_patience: int
-    stop_patience: int
+    lr_patience: int | None
+    stop_patience: int | None
     validation_fraction: float
     distances: Sequence[DistanceLike]
     negative_class: Any
@@ -101,13 +101,13 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         encoder: PartLike = "auto",
         *,
         options: Mapping[str, Option] | None = None,
-        max_epochs: int = 200,
+        max_epochs: int | None = None,
         learning_rate: float = 1e-4,
         weight_decay: float = 1e-5,
-        bags_per_update: int = 8,
+        bags_per_update: int | None = None,
         lr_factor: float = 0.5,
-        lr_patience: int = 10,
-        stop_patience: int = 20,
+        lr_patience: int | None = None,
+        stop_patience: int | None = None,
         validation_fraction: float = 0.2,
         distances: Sequence[DistanceLike] = DEFAULT_DISTANCES,
         negative_class: Any = None,
@@ -161,10 +161,11 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         )
         self.n_features_in_ = int(np.prod(dataset.instance_shape))
         parts = (self.network, self.method, self.encoder)
-        settings = {name: _plain(getattr(self, name)) for name in SETTINGS} | {"seed": self._seed()}
+        values = {name: _plain(getattr(self, name)) for name in SETTINGS}
+        settings = {name: value for name, value in values.items() if value is not None} | {"seed": self._seed()}
         recipe = Recipe(*parts, self.options or {}, tuple(self.distances), settings)
         learning, validation = dataset, None
-        fraction = recipe.training_config.validation_fraction
+        fraction = recipe.validation_fraction
         if groups is not None and fraction:
             of_bags = np.asarray(groups) if rows is None else rows.one_of_each(np.asarray(groups), "groups")
             if of_bags.shape != (len(dataset),):

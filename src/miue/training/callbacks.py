@@ -237,8 +237,11 @@ class EpochProgress(Callback):
         best, best_epoch = self.best.best_criterion, self.best.best_epoch
         if criterion < best - MIN_DELTA:
             best, best_epoch = criterion, done
-        seconds = (time.perf_counter() - self.started) / (done - self.first) * (total - done)
-        left = format_time(seconds)
+        seconds = (time.perf_counter() - self.started) / (done - self.first)
+        if done == self.first + 1 < total:
+            most = f"{format_time(seconds)} an epoch, at most {format_time(seconds * (total - self.first))} in all"
+            self.bar.console.print(most, highlight=False)
+        left = format_time(seconds * (total - done))
         line = progress_line(done, total, criterion, best, best_epoch, left, self.bar.console.width)
         self.bar.update(self.task, description=line)
 

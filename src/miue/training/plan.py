@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,7 @@ class Plan:
     train: BagDataset
     validation: BagDataset
     model_config: ModelConfig
+    training_config: TrainingConfig
     contract: DataContract
 
     @classmethod
@@ -38,15 +40,21 @@ class Plan:
             ConfigError: a name, option or setting that does not exist.
             DataError: bags that cannot be trained on.
         """
-        training_bags, validation_bags = training_sets(dataset, validation, recipe.training_config)
+        training_bags, validation_bags = training_sets(dataset, validation, recipe.training_config(dataset))
         names = dataset.class_names or tuple(str(c) for c in range(dataset.num_classes))
         contract = DataContract(instance_shape=dataset.instance_shape, class_names=names)
-        return cls(recipe, training_bags, validation_bags, recipe.model_config(dataset.instance_shape), contract)
+        model_config, config = recipe.model_config(dataset.instance_shape), recipe.training_config(training_bags)
+        return cls(recipe, training_bags, validation_bags, model_config, config, contract)
 
-    @property
-    def training_config(self) -> TrainingConfig:
-        """How the model is trained."""
-        return self.recipe.training_config
+    def sentence(self, networks: int = 1) -> str:
+        """Return how much is trained on, and for how long at most."""
+        config, bags, instances = self.training_config, len(self.train), int(self.train.sizes.sum())
+        each = f"{networks} networks, each " if networks > 1 else ""
+        return (
+            f"{bags:,} bags, {instances:,} instances: {each}at most {config.max_epochs} epochs "
+            f"({math.ceil(bags / config.bags_per_update):,} updates each), fewer if {config.stop_patience} bring no "
+            "improvement"
+        )
 
     def description(self, trainer_options: Mapping[str, Option]) -> dict[str, Any]:
         """Return all that must be the same for a run to be resumed."""

@@ -20,6 +20,7 @@ from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
+from miue.common.terminal import say
 from miue.io.splits.files import write_splits
 from miue.methods import Method
 from miue.model.config import build_method, member_seeds
@@ -145,6 +146,8 @@ def train_recipe(
             open_run(folder, if_exists, description)
             if (folder / "config.json").exists():
                 return Model.load(folder, trust=not plan.is_own)
+        if run.progress:
+            say(plan.sentence(len(method.members())), err=True)
         _prepare(method, plan, bags, folder)
         if not run.executor.is_local:
             run = _train_members(

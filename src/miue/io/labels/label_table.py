@@ -87,7 +87,7 @@ def read_label_table(
     if bags is None:
         raise _no_column(path, "id", BAG_COLUMNS, cells)
     ids = tuple(name.strip() for name in cells[bags])
-    _check_ids(path, ids)
+    _check_ids(path, ids, bags)
     owners = ids if patients is None else tuple(map(known_text, cells[patients]))
     return LabelTable(
         source=str(path),
@@ -168,7 +168,7 @@ def _joined(
     return joined
 
 
-def _check_ids(path: Path, ids: Sequence[str]) -> None:
+def _check_ids(path: Path, ids: Sequence[str], column: str) -> None:
     keys = list(map(strip_endings, ids))
     if "" in keys:
         raise DataError(
@@ -179,8 +179,9 @@ def _check_ids(path: Path, ids: Sequence[str]) -> None:
         )
     twice = named_twice(ids)
     if twice is not None:
-        fix = "keep one of them; a patient's slides need names of their own"
-        raise repeated(f"bag {twice!r} of {str(path)!r}", "one row", len(find_rows(twice, ids)), fix)
+        item = f"bag {twice!r} of {str(path)!r}, column {column!r}"
+        fix = "keep one of them; a patient's slides need names of their own, in a column slide_id or --id-column"
+        raise repeated(item, "one row", len(find_rows(twice, ids)), fix)
 
 
 def _no_column(path: Path, what: str, known: Sequence[str], columns: Iterable[str]) -> DataError:

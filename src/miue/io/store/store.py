@@ -168,7 +168,7 @@ def read_store_summary(path: Path) -> dict[str, Any]:
         StorageError: not a store, or one of a newer format.
     """
     if not (path / "store.json").exists():
-        fix = "check the path"
+        fix = "pass the folder of the files" if path.is_file() else "check the path"
         raise not_a_folder(path, "bags: a bag store, a folder of feature files, or a table of instances", fix)
     summary = read_json(path / "store.json", what="bag store")
     fix = "update miue, or make the store again"

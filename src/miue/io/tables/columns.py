@@ -91,5 +91,7 @@ def columns_by_meaning(
     if missing is not None or BAG not in known or not chosen:
         wanted = f"a column {BAG!r} and columns of features" if missing is None else f"a column {missing!r}"
         fix = f"name the column with the bags {BAG!r}, one row per instance"
+        if missing is None:
+            fix += "; a label table is passed as --labels, beside the folder of features"
         raise missing_column(f"table {table!r}", wanted, names, fix)
     return known, chosen

@@ -89,6 +89,7 @@ class Model(PrintsAsTable):
         seed: int = 0,
         progress: bool = False,
         device: str = "auto",
+        precision: str = "float32",
         on_bad: OnBad | None = None,
     ) -> Predictions:
         """Predict bags and their instances, and decide on each bag if calibrated; labels are not needed.
@@ -100,6 +101,7 @@ class Model(PrintsAsTable):
             seed: of the draws, where the method draws.
             progress: show a bar with the time left.
             device: "auto", "cpu", "gpu".
+            precision: of the encoder; "bf16-mixed" is faster where the device has it, and rounds more.
             on_bad: called with each bag that cannot be read, which is left out; if None, the first is an error.
 
         Raises:
@@ -125,6 +127,7 @@ class Model(PrintsAsTable):
             seed=seed,
             progress=progress,
             device=device,
+            precision=precision,
             scores=DistanceScores(self.distances) if self.distances else None,
             provenance=self.provenance(),
             on_bad=on_bad,

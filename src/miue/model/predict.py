@@ -21,6 +21,7 @@ from miue.common.progress import bar
 from miue.common.seeds import derive_seed
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods import BatchPrediction, Method
+from miue.networks.precision import encoder_precision
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import UNKNOWN, Provenance
 from miue.predictions.table import PredictionTable
@@ -54,6 +55,7 @@ def predict(
     seed: int = 0,
     progress: bool = False,
     device: str = "auto",
+    precision: str = "float32",
     scores: Scorer | None = None,
     provenance: Provenance = UNKNOWN,
     on_bad: OnBad | None = None,
@@ -67,6 +69,7 @@ def predict(
         seed: of the draws, where the method draws.
         progress: show a bar with the time left.
         device: "auto" for an accelerator where there is one, "cpu", "gpu", or torch's name of one.
+        precision: of the encoder; "bf16-mixed" is faster where the device has it.
         scores: makes further scores of bags and instances.
         provenance: what makes the predictions.
         on_bad: called with each bag that cannot be read, which is left out; if None, the first is an error.
@@ -84,7 +87,8 @@ def predict(
     was_training, was_on = method.training, next(method.parameters()).device
     method.eval().to(target)
     try:
-        parts = list(_run(method, bags, chosen, seed, target, progress, scores, on_bad))
+        with encoder_precision(method, precision):
+            parts = list(_run(method, bags, chosen, seed, target, progress, scores, on_bad))
     finally:
         method.train(was_training).to(was_on)
     if on_bad is not None:

@@ -25,7 +25,7 @@ BRIEF = {"max_epochs": 2, "stop_patience": 2}
 
 @given(bags=st.integers(1, 100_000), size=st.integers(1, 100_000))
 def test_settings_are_valid_and_bounded_for_data_of_any_size(bags: int, size: int) -> None:
-    config = TrainingConfig(**settings_by_size(bags, bags * size))
+    config = TrainingConfig.model_validate(settings_by_size(bags, bags * size))
     assert 10 <= config.stop_patience <= 50
     assert config.lr_patience == config.stop_patience // 2
     assert 50 <= config.max_epochs <= 500

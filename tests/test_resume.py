@@ -179,13 +179,13 @@ def test_loaded_moments_meet_their_weights_in_every_memory_format(memory_format:
         return filters.weight.detach().clone()
 
     filters = Filters(memory_format)
-    optimizer, _ = optimizer_and_schedule(filters, TrainingConfig(**settings_by_size(500, 5000)))
+    optimizer, _ = optimizer_and_schedule(filters, TrainingConfig.model_validate(settings_by_size(500, 5000)))
     step(filters, optimizer)
     saved = {
         k: v.contiguous().clone() if torch.is_tensor(v) else v for k, v in optimizer.state[filters.weight].items()
     }
     again = Filters(memory_format)
     again.load_state_dict(filters.state_dict())
-    resumed, _ = optimizer_and_schedule(again, TrainingConfig(**settings_by_size(500, 5000)))
+    resumed, _ = optimizer_and_schedule(again, TrainingConfig.model_validate(settings_by_size(500, 5000)))
     resumed.load_state_dict({**optimizer.state_dict(), "state": {0: saved}})
     assert torch.equal(step(again, resumed), step(filters, optimizer))

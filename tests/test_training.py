@@ -83,7 +83,9 @@ def test_ordered_batches_hold_whole_bags_within_the_limit(bags: BagDataset) -> N
 
 def test_weight_decay_leaves_biases_alone(bags: BagDataset) -> None:
     method = quick_train(bags).method
-    module = TrainingModule(method, TrainingConfig(**settings_by_size(500, 5000), weight_decay=0.5))
+    module = TrainingModule(
+        method, TrainingConfig.model_validate({**settings_by_size(500, 5000), "weight_decay": 0.5}), 8
+    )
     decayed, others = module.configure_optimizers().param_groups
     assert decayed["weight_decay"] == 0.5
     assert others["weight_decay"] == 0

@@ -62,16 +62,25 @@ def read_ahead(read: Callable[[Group], Batch], groups: Iterable[Group], ahead: i
                 future.cancel()
 
 
-def shuffled_batches(dataset: BagDataset, bags_per_batch: int, *, seed: int, epoch: int) -> PackedBatches:
+def shuffled_batches(
+    dataset: BagDataset, bags_per_batch: int, *, seed: int, epoch: int, rank: int = 0, processes: int = 1
+) -> PackedBatches:
     """Return the batches of one epoch; their order depends on ``seed`` and ``epoch`` alone.
 
     The last incomplete batch is dropped, unless it is the only one.
+
+    Args:
+        dataset: the bags.
+        bags_per_batch: bags of an update.
+        seed: of the order.
+        epoch: likewise.
+        rank: of several processes, each of which gets a share of every batch.
+        processes: how many there are.
     """
     order = np.random.default_rng(derive_seed(seed, epoch)).permutation(len(dataset))
     full = len(order) // bags_per_batch * bags_per_batch
-    if not full:
-        return PackedBatches(dataset, [order])
-    return PackedBatches(dataset, list(order[:full].reshape(-1, bags_per_batch)))
+    groups = list(order[:full].reshape(-1, bags_per_batch)) if full else [order]
+    return PackedBatches(dataset, [group[rank::processes] for group in groups])
 
 
 def ordered_batches(dataset: BagDataset, max_instances: int) -> PackedBatches:

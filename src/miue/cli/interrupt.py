@@ -39,6 +39,15 @@ def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
         raise KeyboardInterrupt(say()) from error
 
 
+@contextmanager
+def quiet_interrupt() -> Iterator[None]:
+    """End without a word at an interrupt of the block, of which another process tells."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        raise SystemExit(130) from error
+
+
 def kept_epochs(run: Path) -> str:
     """Return how much of a training is kept, and how to go on."""
     if not any(run.rglob("last.safetensors")):

@@ -57,6 +57,14 @@ Device = Annotated[
         rich_help_panel=RUNNING,
     ),
 ]
+Precision = Annotated[
+    str,
+    typer.Option(
+        metavar="float32|bf16-mixed",
+        help="Precision of the encoder; bf16-mixed is faster where the device has it.",
+        rich_help_panel=RUNNING,
+    ),
+]
 Network = Annotated[
     str,
     typer.Option(

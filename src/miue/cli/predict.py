@@ -9,7 +9,20 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.export import export_beside
-from miue.cli.options import MANY, OUTPUT, RUNNING, AsJson, Device, Out, Overwrite, Quiet, Run, Trust, separate
+from miue.cli.options import (
+    MANY,
+    OUTPUT,
+    RUNNING,
+    AsJson,
+    Device,
+    Out,
+    Overwrite,
+    Precision,
+    Quiet,
+    Run,
+    Trust,
+    separate,
+)
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out, takes_bags
@@ -69,6 +82,7 @@ def predict(
     quiet: Quiet = False,
     trust: Trust = False,
     device: Device = "auto",
+    precision: Precision = "float32",
     as_json: AsJson = False,
 ) -> None:
     """Predict bags and instances with their uncertainty.
@@ -116,6 +130,7 @@ def predict(
         seed=seed,
         progress=not quiet,
         device=device,
+        precision=precision,
         on_bad=(lambda name, error: failed.append(f"{name}: {error}")) if source.skip_bad else None,
     )
     whole = "all bags" if len(chosen) == len(opened.bags) else "bags that the model did not learn from"

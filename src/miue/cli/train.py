@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.interrupt import kept_epochs, kept_on_interrupt
+from miue.cli.interrupt import kept_epochs, kept_on_interrupt, quiet_interrupt
 from miue.cli.options import (
     MANY,
     RUNNING,
@@ -67,6 +68,22 @@ def train(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     device: Device = "auto",
+    devices: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Devices of each machine to train on together, one process each; processes on a CPU.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = 1,
+    nodes: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Machines to train on together; start the command on each by srun or torchrun.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on labelled bags.
@@ -91,16 +108,20 @@ def train(
     if resume and overwrite:
         raise one_of_two("--resume with --overwrite")
     torch_device(device)
+    run = Run(out, accelerator=device, devices=devices, nodes=nodes, tracking=Tracking(tuple(tracker or ())))
+    run = replace(run, progress=run.is_first and not quiet)
     in_files = not (bags / "store.json").exists()
     share = validation_share(recipe) if in_files else None
-    opened = open_bags(bags, source, progress=not quiet, validation_share=share, check_values=in_files)
-    say_left_out(opened)
-    if opened.note:
+    opened = open_bags(bags, source, progress=run.progress, validation_share=share, check_values=in_files)
+    if run.is_first:
+        say_left_out(opened)
+    if run.is_first and opened.note:
         say(opened.note, err=as_json)
-    with kept_on_interrupt(lambda: kept_epochs(out)):
-        run = Run(out, progress=not quiet, accelerator=device, tracking=Tracking(tuple(tracker or ())))
+    with kept_on_interrupt(lambda: kept_epochs(out)) if run.is_first else quiet_interrupt():
         if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
         record = train_recipe(recipe, opened.bags, run, if_exists=if_exists).training
+    if not run.is_first:
+        return
     best = record.best_epoch if isinstance(record.best_epoch, int) else list(record.best_epoch)
     of = "validation" if record.validation_bags else "training"
     sentence = (

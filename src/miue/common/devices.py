@@ -41,11 +41,29 @@ def torch_device(name: str) -> torch.device:
     return device
 
 
-def lightning_device(name: str) -> dict[str, Any]:
-    """Return the arguments by which Lightning's trainer uses the device ``torch_device`` returns.
+def lightning_device(name: str, devices: int = 1, nodes: int = 1) -> dict[str, Any]:
+    """Return the arguments by which Lightning's trainer uses the device ``torch_device`` returns, or several.
+
+    Args:
+        name: of the device.
+        devices: how many of this kind on each machine; on a CPU, the number of processes.
+        nodes: machines.
+
+    Raises:
+        ConfigError: no such device, fewer than ``devices`` of them, or one by its number where several are wanted.
 
     >>> lightning_device("cpu")
     {'accelerator': 'cpu', 'devices': 1}
     """
     device = torch_device(name)
-    return {"accelerator": device.type, "devices": 1 if device.index is None else [device.index]}
+    if devices * nodes == 1:
+        return {"accelerator": device.type, "devices": 1 if device.index is None else [device.index]}
+    there = {"cpu": devices, "cuda": torch.cuda.device_count(), "mps": 1}[device.type]
+    if devices > there or device.index is not None:
+        raise ConfigError(
+            item=f"{devices} devices on each machine",
+            wanted=f"at most the {there} that this machine has, without the number of one",
+            got=f"device {name!r}",
+            fix=f"pass --devices {there}, or --device cpu for processes without an accelerator",
+        )
+    return {"accelerator": device.type, "devices": devices, "num_nodes": nodes}

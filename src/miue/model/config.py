@@ -16,6 +16,7 @@ from miue.model.options import Option, options_of_module
 from miue.model.part import Part, saved_part
 from miue.networks import initialize
 from miue.networks.initialization import seeded
+from miue.networks.precision import Precision
 
 
 class Component(BaseModel):
@@ -103,6 +104,9 @@ class TrainingConfig(BaseModel):
     learning_rate: float = Field(default=1e-4, gt=0, description="of Adam, at the start")
     weight_decay: float = Field(default=1e-5, ge=0, description="on weights, not on biases or norms")
     bags_per_update: int = Field(ge=1, description="bags that share one update")
+    precision: Precision = Field(
+        default="float32", description="of the encoder in training; bf16-mixed is faster where a device has it"
+    )
     lr_factor: float = Field(default=0.5, gt=0, lt=1, description="learning rate is multiplied with this")
     lr_patience: int = Field(ge=0, description="epochs without improvement before that")
     stop_patience: int = Field(ge=1, description="epochs without improvement before training ends")

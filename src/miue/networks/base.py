@@ -60,6 +60,7 @@ class MILNetwork(nn.Module, ABC):
 
     Attributes:
         has_attention: whether ``score`` returns attention.
+        encodes_in_bfloat16: whether the encoder computes in bfloat16 (``encoder_precision``).
 
     Args:
         encoder: f.
@@ -68,6 +69,7 @@ class MILNetwork(nn.Module, ABC):
 
     encoder: Encoder
     has_attention: ClassVar[bool] = False
+    encodes_in_bfloat16: bool = False
 
     def __init__(self, encoder: Encoder, num_classes: int) -> None:
         super().__init__()
@@ -106,8 +108,9 @@ class MILNetwork(nn.Module, ABC):
         return torch.cat([checkpoint(self._encode, chunk, use_reentrant=False) for chunk in chunks])
 
     def _encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
-        features: Tensor = self.encoder(as_float(instances))
-        return features
+        with torch.autocast(instances.device.type, torch.bfloat16, enabled=self.encodes_in_bfloat16):
+            features: Tensor = self.encoder(as_float(instances))
+        return features.float() if self.encodes_in_bfloat16 else features
 
     @abstractmethod
     def project(self, features: Float[Tensor, "N D"]) -> Projection:

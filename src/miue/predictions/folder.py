@@ -94,7 +94,7 @@ class Predictions(PrintsAsTable):
                 parts = writer.parts
             self.write_bags(folder, parts)
 
-    def write_bags(self, folder: Path, parts: Sequence[Part]) -> None:
+    def write_bags(self, folder: Path | str, parts: Sequence[Part]) -> None:
         """Write all but the instances into a folder that has these parts of them."""
         _write_csv(folder / "bags.csv", self.bags)
         of_patients = self.by_patient()

@@ -64,6 +64,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: of Adam, at the start.
         weight_decay: on weights, not on biases or norms.
         bags_per_update: bags that share one update.
+        precision: of the encoder in training, "float32" or "bf16-mixed".
         lr_factor: what the learning rate is multiplied with after lr_patience epochs without improvement.
         lr_patience: epochs without improvement before that.
         stop_patience: epochs without improvement before training ends.
@@ -83,6 +84,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     learning_rate: float
     weight_decay: float
     bags_per_update: int | None
+    precision: str
     lr_factor: float
     lr_patience: int | None
     stop_patience: int | None
@@ -105,6 +107,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         learning_rate: float = 1e-4,
         weight_decay: float = 1e-5,
         bags_per_update: int | None = None,
+        precision: str = "float32",
         lr_factor: float = 0.5,
         lr_patience: int | None = None,
         stop_patience: int | None = None,
@@ -123,6 +126,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.bags_per_update = bags_per_update
+        self.precision = precision
         self.lr_factor = lr_factor
         self.lr_patience = lr_patience
         self.stop_patience = stop_patience

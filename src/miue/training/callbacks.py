@@ -17,6 +17,7 @@ from torch import Tensor
 
 from miue.common.errors import StorageError
 from miue.common.tables import read_text_columns, write_rows
+from miue.common.terminal import literal
 from miue.common.weights import copy_weights, digest, write_tensors
 from miue.methods import Method
 from miue.training.module import TrainingModule
@@ -32,10 +33,12 @@ class BestWeights(Checkpoint):
 
     Args:
         folder: where checkpoints go; None keeps the best weights in memory alone.
+        is_first: whether this is the first process of a training, which writes.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, is_first: bool = True) -> None:
         self.folder = folder
+        self.writes = is_first and folder is not None
         self.best_criterion = float("inf")
         self.best_epoch = 0
         self.stopped = False
@@ -72,13 +75,14 @@ class BestWeights(Checkpoint):
             self.best_criterion, self.best_epoch = criterion, trainer.current_epoch + 1
             self._weights = copy_weights(pl_module.method)
             self._sha256 = digest(self._weights)
-            if self.folder is not None:
+            if self.writes:
                 if self.best.exists():
                     self.best.replace(self.previous)
                 write_tensors(self.best, self._weights)
         self.stopped = trainer.should_stop
         if self.folder is not None:
-            trainer.save_checkpoint(self.last)
+            trainer.save_checkpoint(self.last)  # all processes of a training meet here, and the first one writes
+        if self.writes:
             self.previous.unlink(missing_ok=True)
 
     def best_weights(self) -> dict[str, Tensor]:
@@ -138,7 +142,7 @@ class BestWeights(Checkpoint):
         self.best_epoch = state_dict["best_epoch"]
         self.stopped = state_dict["stopped"]
         self._sha256 = state_dict["best_sha256"]
-        if self.folder is not None:
+        if self.writes:
             self._take_back()
             self._weights = self.best_weights()  # a file that is damaged is named before hours of training
 
@@ -240,7 +244,7 @@ class EpochProgress(Callback):
         seconds = (time.perf_counter() - self.started) / (done - self.first)
         if done == self.first + 1 < total:
             most = f"{format_time(seconds)} an epoch, at most {format_time(seconds * (total - self.first))} in all"
-            self.bar.console.print(most, highlight=False)
+            self.bar.console.print(literal(most))
         left = format_time(seconds * (total - done))
         line = progress_line(done, total, criterion, best, best_epoch, left, self.bar.console.width)
         self.bar.update(self.task, description=line)

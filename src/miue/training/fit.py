@@ -15,13 +15,16 @@ import lightning.pytorch as pl
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.strategies import DDPStrategy
 
 from miue.bags.dataset import BagDataset
 from miue.common.devices import lightning_device
-from miue.common.errors import ConfigError, unknown_name
+from miue.common.errors import ConfigError, one_of_two, out_of_range, unknown_name
 from miue.common.nested import read_nested
+from miue.common.processes import training_rank
 from miue.methods import Method
 from miue.model.config import TrainingConfig
+from miue.networks.precision import encoder_precision
 from miue.tasks import LOCAL, Executor
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
@@ -71,6 +74,8 @@ class Run:
         resume: continue from the folder's last checkpoint, if there is one.
         progress: show a bar with the time left.
         accelerator: name of a device, as ``torch_device`` takes it.
+        devices: how many of this kind on each machine, one process for each.
+        nodes: machines; each runs the same command, as torchrun or srun starts it.
         tracking: trackers that log each epoch; they need a folder.
         callbacks: of Lightning, called beside those of the training.
         loggers: of Lightning, beside those of the trackers.
@@ -82,6 +87,8 @@ class Run:
     resume: bool = False
     progress: bool = True
     accelerator: str = "auto"
+    devices: int = 1
+    nodes: int = 1
     tracking: Tracking = field(default_factory=Tracking)
     callbacks: tuple[Callback, ...] = ()
     loggers: tuple[Logger, ...] = ()
@@ -89,7 +96,12 @@ class Run:
     executor: Executor = LOCAL
 
     def __post_init__(self) -> None:
-        """Raise unless callbacks, loggers and options are Lightning's."""
+        """Raise unless numbers are positive, and callbacks, loggers and options are Lightning's."""
+        for name in ("devices", "nodes"):
+            if getattr(self, name) < 1:
+                raise out_of_range(name, "at least 1", getattr(self, name))
+        if self.processes > 1 and not self.executor.is_local:
+            raise one_of_two("several devices for each training, and trainings on several processes (--executor)")
         for name in self.trainer_options:
             if name not in TRAINER_OPTIONS:
                 raise unknown_name("trainer option", name, TRAINER_OPTIONS)
@@ -106,6 +118,16 @@ class Run:
                         got=type(value).__name__,
                         fix=f"derive its class from {kind.__name__}, or leave it out",
                     )
+
+    @property
+    def processes(self) -> int:
+        """Processes that train together."""
+        return self.devices * self.nodes
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the first of them, which alone writes, logs and shows progress."""
+        return training_rank(self.processes) == 0
 
 
 def fit(
@@ -126,21 +148,28 @@ def fit(
     """
     check_labels(train, "training", classes_wanted=2)
     check_labels(validation, "validation", classes_wanted=1)
-    best = BestWeights(run.folder / "checkpoints" if run.folder is not None else None)
+    data = TrainingData(train, validation, config)
+    data.check_processes(run.processes)
+    best = BestWeights(run.folder / "checkpoints" if run.folder is not None else None, is_first=run.is_first)
     started = time.perf_counter()
     checkpoint = best.last if run.resume and run.folder is not None and best.last.exists() else None
     trained = epochs_in(checkpoint) if checkpoint is not None else 0
     with (
         quiet_lightning(),
+        encoder_precision(method, config.precision),
         interrupts_after_batches() as stop,
-        opened_loggers(run.tracking, run.folder, config, trained) as loggers,
+        opened_loggers(run.tracking if run.is_first else Tracking(), run.folder, config, trained) as loggers,
     ):
         trainer = _trainer(config, run, best, stop, loggers, max_epochs=max(config.max_epochs, trained))
-        module = TrainingModule(method, config)
+        module = TrainingModule(method, config, data.bags_of_update)
         try:
-            trainer.fit(module, TrainingData(train, validation, config), ckpt_path=checkpoint)
+            trainer.fit(module, data, ckpt_path=checkpoint)
         except SystemExit as ended:  # Lightning's answer to an interrupt
             raise KeyboardInterrupt from ended
+        except (RuntimeError, ConnectionError) as error:
+            if stop.is_requested:  # another process of the training has stopped first
+                raise KeyboardInterrupt from error
+            raise
     best.restore(method)
     method.eval()
     return TrainingSummary(
@@ -185,11 +214,17 @@ def _trainer(
         best,
         stop,
     ]
-    if run.folder is not None:
+    if run.folder is not None and run.is_first:
         callbacks.append(EpochLog(run.folder / "log.csv"))
-    if run.progress:
+    if run.progress and run.is_first:
         callbacks.append(EpochProgress(best))
-    options: dict[str, Any] = {**lightning_device(run.accelerator), **run.trainer_options}
+    options: dict[str, Any] = {
+        **lightning_device(run.accelerator, run.devices, run.nodes),
+        **run.trainer_options,
+    }
+    if run.processes > 1:
+        options["sync_batchnorm"] = options["accelerator"] == "cuda"  # torch has none for the CPU
+        options["strategy"] = DDPStrategy(static_graph=True)  # lets parameters have no gradient
     try:
         return pl.Trainer(
             **options,
@@ -224,6 +259,7 @@ def quiet_lightning() -> Iterator[None]:
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", module=r"lightning.*")
+            warnings.filterwarnings("ignore", "Grad strides do not match bucket view strides")
             yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):

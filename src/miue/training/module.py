@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
@@ -14,7 +15,8 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
-from miue.common.errors import DataError
+from miue.common.errors import ConfigError, DataError
+from miue.common.processes import sum_over_processes
 from miue.common.seeds import derive_seed
 from miue.methods import Method
 from miue.model.config import TrainingConfig
@@ -29,9 +31,9 @@ class EpochSums:
         self.loss = self.nll = self.errors = 0.0
         self.updates = self.bags = 0
 
-    def add_update(self, loss: float) -> None:
-        """Add the loss of one update."""
-        self.loss += loss
+    def add_update(self, loss: float, share: float = 1.0) -> None:
+        """Add the loss of one update, of which this process has a share."""
+        self.loss += share * loss
         self.updates += 1
 
     def add_validation(self, log_probabilities: Float[Tensor, "B C"], labels: Int64[Tensor, "B"]) -> None:
@@ -44,10 +46,13 @@ class EpochSums:
     def values(self, epoch: int) -> dict[str, float]:
         """Return training loss, validation NLL and error, and the criterion, the sum of the last two.
 
+        They are the same in all processes of the training.
+
         Raises:
             DataError: the loss of ``epoch`` is not finite.
         """
-        nll, error, train_loss = self.nll / self.bags, self.errors / self.bags, self.loss / self.updates
+        loss, nlls, errors, bags = sum_over_processes([self.loss, self.nll, self.errors, float(self.bags)])
+        nll, error, train_loss = nlls / bags, errors / bags, loss / self.updates
         if not (abs(nll) < float("inf") and abs(train_loss) < float("inf")):
             raise DataError(
                 item=f"epoch {epoch}",
@@ -94,10 +99,12 @@ class TrainingModule(pl.LightningModule):
     Args:
         method: what is trained.
         config: how.
+        bags_of_update: bags that share one update, over all processes.
     """
 
-    def __init__(self, method: Method, config: TrainingConfig) -> None:
+    def __init__(self, method: Method, config: TrainingConfig, bags_of_update: int) -> None:
         super().__init__()
+        self.bags_of_update = bags_of_update
         self.method = method
         self.config = config
         self.schedule: ReduceLROnPlateau | None = None
@@ -113,14 +120,21 @@ class TrainingModule(pl.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """Seed dropout from seed and epoch, so that an epoch is the same however training got there."""
-        torch.manual_seed(derive_seed(self.config.seed, self.current_epoch))
+        rank = (self.global_rank,) if self.trainer.world_size > 1 else ()
+        torch.manual_seed(derive_seed(self.config.seed, self.current_epoch, *rank))
         self._sums = EpochSums()
 
     def training_step(self, batch: BagBatch, batch_idx: int) -> Tensor:
-        """Return the loss of one update."""
+        """Return the loss of one update.
+
+        Of several processes each has some bags of the update, and gradients are averaged over processes. A loss is
+        the mean over bags, so that this process's counts as its share of the bags, times the number of processes.
+        """
         loss = self.method.loss(batch, self.current_epoch + 1)
-        self._sums.add_update(float(loss.detach()))
-        return loss
+        processes = self.trainer.world_size
+        share = batch.segments.num_bags / self.bags_of_update if processes > 1 else 1.0
+        self._sums.add_update(float(loss.detach()), share)
+        return loss * (share * processes) if processes > 1 else loss
 
     def validation_step(self, batch: BagBatch, batch_idx: int) -> None:
         """Add up NLL and errors of labelled bags."""
@@ -162,16 +176,48 @@ class TrainingData(pl.LightningDataModule):
         super().__init__()
         self.train_bags, self.validation_bags, self.config = train, validation, config
 
+    @property
+    def bags_of_update(self) -> int:
+        """Bags that share one update, over all processes."""
+        return min(self.config.bags_per_update, len(self.train_bags))
+
+    def check_processes(self, processes: int) -> None:
+        """Raise unless each process has a bag of every update, and one to validate on.
+
+        Raises:
+            ConfigError: too many processes.
+        """
+        for bags, what in (
+            (self.bags_of_update, "bags of an update"),
+            (len(self.validation_bags), "validation bags"),
+        ):
+            if processes > bags:
+                raise ConfigError(
+                    item=f"a training by {processes} processes",
+                    wanted=f"at most as many as {what}, {bags}",
+                    got=str(processes),
+                    fix="pass fewer --devices or --nodes, or --set bags_per_update=N",
+                )
+
     def train_dataloader(self) -> PackedBatches:
-        """Return the batches of the epoch that begins."""
+        """Return the batches of the epoch that begins, or the share of this process."""
         assert self.trainer is not None
         return shuffled_batches(
-            self.train_bags, self.config.bags_per_update, seed=self.config.seed, epoch=self.trainer.current_epoch
+            self.train_bags,
+            self.config.bags_per_update,
+            seed=self.config.seed,
+            epoch=self.trainer.current_epoch,
+            rank=self.trainer.global_rank,
+            processes=self.trainer.world_size,
         )
 
     def val_dataloader(self) -> PackedBatches:
-        """Return the validation bags in order."""
-        return ordered_batches(self.validation_bags, VALIDATION_INSTANCES)
+        """Return the validation bags in order, or the share of this process."""
+        assert self.trainer is not None
+        bags, processes = self.validation_bags, self.trainer.world_size
+        if processes > 1:
+            bags = bags.subset(np.arange(self.trainer.global_rank, len(bags), processes))
+        return ordered_batches(bags, VALIDATION_INSTANCES)
 
     def transfer_batch_to_device(self, batch: BagBatch, device: torch.device, dataloader_idx: int) -> BagBatch:
         """Move a packed batch."""

@@ -58,6 +58,8 @@ def train(
     if_exists: IfExists = "refuse",
     progress: bool = True,
     device: str = "auto",
+    devices: int = 1,
+    nodes: int = 1,
     trackers: Sequence[str] = (),
     callbacks: Sequence[Callback] = (),
     logger: Logger | Sequence[Logger] | None = None,
@@ -84,6 +86,11 @@ def train(
             max_epochs: a larger one trains on, to what it would have become, a smaller one ends it where it is.
         progress: show a bar with the time left.
         device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
+        devices: how many of this kind on each machine. Each has a process of its own, which runs the whole script;
+            they share the bags of every update, and end at the weights of one process but for rounding, dropout
+            and batch norm, whose statistics are those of each process's bags. The model that other processes than
+            the first return has no distances and is not saved.
+        nodes: machines, each of which runs the script, started by torchrun or srun.
         trackers: "tensorboard", "mlflow", "wandb": loggers of Lightning by name, which write into ``out``.
         callbacks: Lightning's, called in the training of each network; their state is part of its checkpoints.
         logger: one of Lightning's loggers or several, which get the values of each epoch.
@@ -102,6 +109,8 @@ def train(
         None if out is None else Path(out),
         progress=progress,
         accelerator=device,
+        devices=devices,
+        nodes=nodes,
         tracking=Tracking(tuple(trackers)),
         callbacks=tuple(callbacks),
         loggers=() if logger is None else (logger,) if isinstance(logger, Logger) else tuple(logger),
@@ -141,19 +150,21 @@ def train_recipe(
     check_trackers(run.tracking.names, folder)
     tracking = Tracking(tuple(dict.fromkeys(run.tracking.names)), folder or Path(), description)
     run = replace(run, resume=if_exists == "resume", tracking=tracking)
-    with nullcontext() if folder is None else locked(folder):
-        if folder is not None:
+    with locked(folder) if folder is not None and run.is_first else nullcontext():
+        if folder is not None and run.is_first:
             open_run(folder, if_exists, description)
-            if (folder / "config.json").exists():
-                return Model.load(folder, trust=not plan.is_own)
+        if folder is not None and (folder / "config.json").exists():
+            return Model.load(folder, trust=not plan.is_own)
         if run.progress:
             say(plan.sentence(len(method.members())), err=True)
-        _prepare(method, plan, bags, folder)
+        _prepare(method, plan, bags, folder if run.is_first else None)
         if not run.executor.is_local:
             run = _train_members(
                 Job(bags, recipe, run.accelerator, tracking.names, run.trainer_options, validation), run, method
             )
         summaries = _fit_members(method, plan, run)
+        if not run.is_first:
+            return Model(method.eval(), plan.model_config, plan.contract, _record(plan, summaries))
         model = _trained_model(method, plan, summaries, bags, run.accelerator)
         if folder is not None:
             model.write_into(folder)
@@ -263,8 +274,19 @@ def _trained_model(
     """Return the model with its distances, the quantiles of its validation bags, and what it was trained on."""
     act_after_training(method.eval(), plan.train, plan.training_config.seed)
     distances, without_distances = _fit_distances(method, plan)
+    training = _record(plan, summaries, without_distances)
+    model = Model(method, plan.model_config, plan.contract, training, distances)
+    quantiles = None
+    if plan.holds_out:
+        predicted = model.predict(plan.validation, device=device).bags
+        quantiles = ValidationQuantiles.of(predicted, plan.validation.sizes)
+    training_bags = TrainingBags.of(plan.splits(bags).folds[0], bags, plan.validation)
+    return replace(model, validation=quantiles, training_bags=training_bags)
+
+
+def _record(plan: Plan, summaries: Sequence[TrainingSummary], without_distances: str = "") -> TrainingRecord:
     best_epochs = tuple(summary.best_epoch for summary in summaries)
-    training = TrainingRecord(
+    return TrainingRecord(
         seed=plan.training_config.seed,
         training_bags=len(plan.train),
         validation_bags=len(plan.validation) if plan.holds_out else 0,
@@ -274,13 +296,6 @@ def _trained_model(
         settings=plan.training_config.model_dump(mode="json", exclude={"seed"}),
         without_distances=without_distances,
     )
-    model = Model(method, plan.model_config, plan.contract, training, distances)
-    quantiles = None
-    if plan.holds_out:
-        predicted = model.predict(plan.validation, device=device).bags
-        quantiles = ValidationQuantiles.of(predicted, plan.validation.sizes)
-    training_bags = TrainingBags.of(plan.splits(bags).folds[0], bags, plan.validation)
-    return replace(model, validation=quantiles, training_bags=training_bags)
 
 
 def _fit_distances(method: Method, plan: Plan) -> tuple[dict[str, FeatureDistance], str]:

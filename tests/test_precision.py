@@ -1,0 +1,58 @@
+"""Encoders in bfloat16: only they, in training, validation and prediction, and float32 again afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from made_bags import FITTING, separable_bags
+from test_large_bags import method_of
+
+import miue
+from miue.common.errors import ConfigError
+from miue.networks.base import MILNetwork
+from miue.networks.precision import encoder_precision
+
+
+@pytest.mark.parametrize(("name", "network"), FITTING)
+def test_encoders_alone_compute_in_bfloat16(name: str, network: str) -> None:
+    method, bags = method_of(name, network), separable_bags(6)
+    inside: set[torch.dtype] = set()
+    outside: set[torch.dtype] = set()
+    encoders = {m for n in method.modules() if isinstance(n, MILNetwork) for m in n.encoder.modules()}
+    for module in method.modules():
+        if isinstance(module, torch.nn.Linear):
+            seen = inside if module in encoders else outside
+            module.register_forward_hook(lambda _, args, out, seen=seen: seen.add(out.dtype))
+    with encoder_precision(method, "bf16-mixed"):
+        for member in method.members():
+            loss = member.loss(bags.batch(np.arange(6)), 1)
+            loss.backward()
+    assert inside == {torch.bfloat16} and loss.dtype == torch.float32
+    assert outside <= {torch.float32}
+    assert {p.grad.dtype for p in method.parameters() if p.grad is not None} == {torch.float32}
+    inside.clear()
+    method.members()[0].loss(bags.batch(np.arange(6)), 1)
+    assert inside == {torch.float32}
+
+
+def test_a_model_is_trained_and_predicts_in_bfloat16_where_asked(tmp_path: Path) -> None:
+    bags = separable_bags(40)
+    settings = {"max_epochs": 8, "learning_rate": 3e-3, "precision": "bf16-mixed"}
+    model = miue.train(bags, settings=settings, out=tmp_path / "run", progress=False)
+    assert model.training.settings["precision"] == "bf16-mixed"
+    exact, rounded = model.predict(bags), model.predict(bags, precision="bf16-mixed")
+    difference = np.abs(exact.bags.probabilities - rounded.bags.probabilities)
+    assert 0 < difference.max() < 0.05
+    again = miue.Model.load(tmp_path / "run").predict(bags)
+    np.testing.assert_array_equal(again.bags.probabilities, exact.bags.probabilities)
+
+
+def test_another_precision_is_named() -> None:
+    with pytest.raises(ConfigError, match="bf16-mixed"):
+        miue.train(separable_bags(10), settings={"precision": "bf16"}, progress=False)
+    model = miue.train(separable_bags(10), settings={"max_epochs": 1}, progress=False)
+    with pytest.raises(ConfigError, match="bf16-mixed, float32, got .half."):
+        model.predict(separable_bags(10), precision="half")

@@ -222,7 +222,7 @@ def test_a_report_without_labels_has_no_empty_figure_and_begins_with_the_cases(
     bare = unlabelled(made_predictions())
     write_report(out, [("bare", Predictions(bare.bags, None))], resampling=Resampling(20))
     shown = Opened(browser, out)
-    assert "No label of these 30 bags is known" in shown.text("#verdict")
+    assert "No label is known, so accuracy" in shown.text("#verdict")
     assert "miue calibrate" in shown.text("#verdict")
     sections = shown.page.eval_on_selector_all("main > section", "all => all.map(one => one.id)")
     assert sections[:3] == ["verdict", "cases", "notes"]

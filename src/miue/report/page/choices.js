@@ -33,6 +33,10 @@ function startChoices() {
   byId("choose-measure").onchange = again;
   byId("choose-run-label").hidden = data.runs.length < 2;
   byId("choose-level-label").hidden = LEVELS.length < 2;
+  for (const choice of document.querySelectorAll(".choose-pair")) {
+    choice.onchange = () => showPair(choice);
+    showPair(choice);
+  }
   whenChosen.push(showCases);
   showCases();
   for (const button of document.querySelectorAll(".show-cases")) button.addEventListener("click", () => showFiltered("cases"));
@@ -44,6 +48,11 @@ function startChoices() {
 
 function showCases() {
   for (const part of document.querySelectorAll(".cases")) part.hidden = Number(part.dataset.run) !== chosenRun();
+}
+
+function showPair(choice) { // the differences in one metric
+  const all = document.querySelectorAll(`.pair[data-level="${choice.dataset.level}"]`);
+  all.forEach((part, place) => { part.hidden = place !== Number(choice.value); });
 }
 
 function sayChoices() { // what a printed page shows

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accessibility import grave_violations
 from made_predictions import (
     NASTY,
     chromium,
@@ -364,6 +365,37 @@ def contrast(shown: Opened, ink: str, paper: str) -> float:
         linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
         luminances.append(float(linear @ [0.2126, 0.7152, 0.0722]))
     return (max(luminances) + 0.05) / (min(luminances) + 0.05)
+
+
+def decided() -> Predictions:
+    """Predictions of 120 bags with the decisions of a calibration on those in distribution."""
+    given = made_predictions(120, seed=1, provenance=Provenance(classes=("no", "yes")))
+    inside = given.bags.subset(np.flatnonzero(~given.bags.is_ood.values))
+    goals = {"deferral": DeferralGoal(0.4, 0.6), "false_alarms": FalseAlarmGoal(0.2)}
+    return decide(given, calibrate(Predictions(inside, None), class_names=("no", "yes"), **goals))  # type: ignore[arg-type]
+
+
+def several(number: int) -> list[Predictions]:
+    return [made_predictions(60, seed=n, provenance=Provenance(method=f"method {n}")) for n in range(number)]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    "given",
+    [[decided()], several(2), several(3), [on_a_slide(unlabelled(made_predictions()))]],
+    ids=["decisions", "two methods", "three methods", "unlabelled slides"],
+)
+def test_no_rule_of_accessibility_is_broken_seriously(
+    browser: Any, tmp_path: Path, given: list[Predictions], scheme: str
+) -> None:
+    found = [(f"place_{number}", one) for number, one in enumerate(given)]
+    write_report(tmp_path / "r.html", found, resampling=Resampling(20))
+    shown = Opened(browser, tmp_path / "r.html", 1280, scheme)
+    shown.page.locator("#bags-table tbody button").first.click()
+    shown.page.wait_for_selector("#bag-plot svg.main-svg")
+    shown.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert grave_violations(shown.page) == []
+    shown.context.close()
 
 
 def test_every_control_has_a_name(opened: Opened) -> None:

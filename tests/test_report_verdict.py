@@ -19,12 +19,13 @@ from miue.calibration.needs import count_needed
 from miue.common.errors import DataError
 from miue.distributions import Categorical
 from miue.evaluation import evaluate
+from miue.evaluation.bootstrap import Interval
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
 from miue.report.decisions_table import evaluate_outcomes
 from miue.report.levels import Resampling, evaluate_levels
-from miue.report.metrics_table import Difference
+from miue.report.metrics_table import Difference, format_number
 from miue.report.pairs import PairTable, compare_methods, list_methods
 from miue.report.report import no_track
 from miue.report.runs import compare, named_runs
@@ -191,3 +192,16 @@ def test_the_page_shows_verdict_cases_and_differences(tmp_path: Path) -> None:
         for text in ("Verdict", "Look at these cases first", "Reliability: ", "Provenance: ")
     ]
     assert order == sorted(order)
+
+
+def test_a_difference_that_rounds_to_zero_has_no_sign() -> None:
+    shown = [format_number("accuracy", value, "+") for value in (0.0, -1e-5, 1e-5, -0.001)]
+    assert shown == ["0.0", "0.0", "0.0", "−0.1"]
+
+
+def test_ood_detection_is_compared_by_its_own_measure_where_there_is_no_distance() -> None:
+    own, distance = (0.2, Interval(0.1, 0.3, 9)), (0.4, Interval(0.3, 0.5, 9))
+    text = compare_methods([Difference("b", "a", {"ood cats": own})])
+    assert text == ["b compared with a: detection of cats +20.0 points (+10.0 to +30.0)."]
+    text = compare_methods([Difference("b", "a", {"ood cats": own, "detection cats": distance})])
+    assert text == ["b compared with a: detection of cats +40.0 points (+30.0 to +50.0)."]

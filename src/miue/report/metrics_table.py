@@ -237,8 +237,9 @@ def _mean(table: MetricsTable, key: str, metrics: Sequence[Metric]) -> Cell:
 
 def format_number(key: str, value: float, sign: str = "") -> str:
     """Return a metric as the tables show it: in percent or points, with three digits where it is no share."""
-    text = f"{value:{sign}.3f}" if key in AS_NUMBER else f"{100 * value:{sign}.1f}"
-    return text.replace("-", "−")
+    digits, shown = (3, value) if key in AS_NUMBER else (1, 100 * value)
+    rounded = round(shown, digits)
+    return f"{rounded:{sign}.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
 
 
 def footnote(reasons: list[str], reason: str) -> int:

@@ -81,7 +81,7 @@ def compare_methods(differences: Sequence[Difference]) -> list[str]:
     sentences, alike = [], []
     for key in dict.fromkeys(key for one in differences for key in one.values):
         measured = [one for one in differences if key in one.values and one.values[key][1].low is not None]
-        if not measured or not _is_compared(key):
+        if not measured or not _is_compared(key, measured[0]):
             continue
         apart = [one for one in measured if one.values[key][1].excludes_zero]
         if apart:
@@ -96,7 +96,7 @@ def compare_methods(differences: Sequence[Difference]) -> list[str]:
 def _compare_two(one: Difference) -> list[str]:
     apart, alike = [], []
     for key, (value, interval) in one.values.items():
-        if not _is_compared(key):
+        if not _is_compared(key, one):
             continue
         if interval.excludes_zero:
             assert interval.low is not None and interval.high is not None
@@ -143,12 +143,14 @@ def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _is_compared(key: str) -> bool:
-    return key in SHORT or key.startswith("detection ")
+def _is_compared(key: str, one: Difference) -> bool:
+    """Return whether the verdict compares a metric: of OOD detection, the score that calibration uses."""
+    kind, _, ood_set = key.partition(" ")
+    return key in SHORT or kind == "detection" or (kind == "ood" and f"detection {ood_set}" not in one.values)
 
 
 def _metric_name(key: str) -> str:
-    return SHORT.get(key, f"detection of {key.removeprefix('detection ')}")
+    return SHORT.get(key, f"detection of {key.partition(' ')[2]}")
 
 
 def _unit(key: str) -> str:

@@ -58,6 +58,7 @@ def values_of(table: PredictionTable) -> dict[str, float]:
     metrics.update({f"ood {name}": one.auroc for name, one in level.ood.items()})
     inside = table.judged
     correct = table.predicted[inside] == table.labels.values[inside]
+    metrics["mean_confidence"] = Metric(float(table.probabilities[inside].max(1).mean()))
     metrics["overconfidence"] = Metric(float(np.mean(table.probabilities[inside].max(1) - correct)))
     return {name: np.nan if one.value is None else one.value for name, one in metrics.items()}
 

@@ -151,7 +151,7 @@ def test_without_labels_there_is_no_empty_figure_or_column_and_what_is_missing_i
     assert any(note.startswith("No bag has a label") for note in written.notes)
     assert "Not shown: accuracy, AUROC, error detection (AUROC), UE, ECE" in shown.text
     assert ("id", "reliability") not in shown.attributes
-    assert "No label of these 30 bags is known" in shown.text
+    assert "No label is known, so accuracy" in shown.text
     content = shown.data["levels"]["bags"][0]
     assert content["reliability"] == {"reason": NO_LABEL}
     assert content["distributions"]["vacuity"]["groups"][1]["auroc"] is not None

@@ -19,15 +19,18 @@ from miue.calibration.needs import count_needed
 from miue.common.errors import DataError
 from miue.distributions import Categorical
 from miue.evaluation import evaluate
+from miue.evaluation.bootstrap import Interval
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
 from miue.report.decisions_table import evaluate_outcomes
 from miue.report.levels import Resampling, evaluate_levels
+from miue.report.metrics_table import Difference, format_number
+from miue.report.pairs import PairTable, compare_methods, list_methods
 from miue.report.report import no_track
 from miue.report.runs import compare, named_runs
 from miue.report.summaries import level_summary
-from miue.report.verdict import compare_methods, judge_run
+from miue.report.verdict import judge_run
 
 pytestmark = pytest.mark.usefixtures("small_plotly")
 
@@ -103,9 +106,60 @@ def test_methods_are_compared_by_paired_differences() -> None:
     assert differences == ["other compared with m: no difference can be shown."]
 
 
+def differing(*correct: int) -> tuple[list[Difference], list[PairTable]]:
+    """Differences between methods "m0", "m1", … of 0.9 confidence and so many of 100 bags correct."""
+    made = [certain(0.9, count, method=f"m{number}") for number, count in enumerate(correct)]
+    runs = compare(named_runs([(f"place_{number}", one) for number, one in enumerate(made)])).shared
+    bags = evaluate_levels(runs, Resampling(200), no_track)["bags"]
+    return bags.differences, bags.pairs
+
+
+@pytest.mark.parametrize("methods", [2, 3, 6])
+def test_every_two_methods_are_compared_on_the_same_bags(methods: int) -> None:
+    counts = [90, 60, 89, 95, 70, 91][:methods]
+    differences, tables = differing(*counts)
+    assert len(differences) == methods * (methods - 1) / 2
+    for one in differences:
+        later, earlier = int(one.method[1]), int(one.reference[1])
+        assert later > earlier
+        assert one.values["accuracy"][0] == pytest.approx((counts[later] - counts[earlier]) / 100)
+        assert one.values["accuracy"][1].excludes_zero == (abs(counts[later] - counts[earlier]) >= 4)
+    assert bool(tables) == (methods > 2)
+    for table in tables:
+        assert table.names == list_methods(differences) == [f"m{number}" for number in range(methods)]
+        assert [[cell is None for cell in cells] for _, cells in table.rows] == np.eye(
+            methods, dtype=bool
+        ).tolist()
+    if tables:
+        accuracy = next(table for table in tables if table.heading.startswith("accuracy"))
+        above, below = accuracy.rows[1][1][0], accuracy.rows[0][1][1]
+        assert above is not None and below is not None
+        assert (above.text, above.word, below.text, below.word) == ("−30.0", "worse", "+30.0", "better")
+        low, high = above.below.split(" to ")
+        assert below.below == f"{high} to {low}".replace("−", "+")
+
+
+def test_the_verdict_names_the_best_of_several_methods_and_what_it_is_better_than() -> None:
+    differences, _ = differing(90, 60, 89)
+    said = compare_methods(differences)[0]
+    assert said.startswith("Accuracy: m0 is best, and better than m1 by 30.0 points (")
+    assert said.endswith("; 1 other pair differs.")
+    said = compare_methods(differing(95, 60, 70, 75, 80)[0])[0]
+    assert said.startswith("Accuracy: m0 is best, and better than m1, m2, m3 and m4; ")
+    assert compare_methods(differing(90, 90, 90)[0])[-1].startswith("No two methods can be shown to differ in acc")
+
+
+def test_the_mean_confidence_is_beside_its_difference_from_the_accuracy(tmp_path: Path) -> None:
+    shown, _ = reported(tmp_path, certain(0.7, 95))
+    at = shown.texts.index("mean confidence\u00a0%")
+    assert shown.texts[at + 1] == "confidence − accuracy (points)"
+    assert "70.0 70.0 to 70.0 −25.0" in shown.text
+
+
 def test_without_labels_the_verdict_says_what_labels_would_add() -> None:
     sentences, _ = judged(unlabelled(made_predictions()))
-    assert sentences[0].startswith("No label of these 30 bags is known")
+    assert sentences[0] == "Of 30 bags, predicted are: 12 class 0, 18 class 1."
+    assert sentences[-1].startswith("No label is known, so accuracy")
     assert not any("Accuracy" in text for text in sentences)
 
 
@@ -138,3 +192,16 @@ def test_the_page_shows_verdict_cases_and_differences(tmp_path: Path) -> None:
         for text in ("Verdict", "Look at these cases first", "Reliability: ", "Provenance: ")
     ]
     assert order == sorted(order)
+
+
+def test_a_difference_that_rounds_to_zero_has_no_sign() -> None:
+    shown = [format_number("accuracy", value, "+") for value in (0.0, -1e-5, 1e-5, -0.001)]
+    assert shown == ["0.0", "0.0", "0.0", "−0.1"]
+
+
+def test_ood_detection_is_compared_by_its_own_measure_where_there_is_no_distance() -> None:
+    own, distance = (0.2, Interval(0.1, 0.3, 9)), (0.4, Interval(0.3, 0.5, 9))
+    text = compare_methods([Difference("b", "a", {"ood cats": own})])
+    assert text == ["b compared with a: detection of cats +20.0 points (+10.0 to +30.0)."]
+    text = compare_methods([Difference("b", "a", {"ood cats": own, "detection cats": distance})])
+    assert text == ["b compared with a: detection of cats +40.0 points (+30.0 to +50.0)."]

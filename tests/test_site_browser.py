@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accessibility import grave_violations
 from made_predictions import chromium
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
@@ -84,3 +85,21 @@ def test_every_page_opens_fits_and_asks_for_nothing_outside(
             context.close()
         browser.close()
     assert formulas > 50
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_page_breaks_a_rule_of_accessibility_seriously(site: Path, address: str, scheme: str) -> None:
+    playwright = pytest.importorskip("playwright.sync_api", reason="needs the playwright package")
+    where = chromium()
+    if where is None:
+        pytest.skip("needs an installed chromium or google-chrome")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=where, args=["--no-sandbox"])
+        page = browser.new_context(viewport={"width": 1280, "height": 900}, color_scheme=scheme).new_page()
+        found = {}
+        for path in sorted(site.rglob("*.html")):
+            name = path.relative_to(site).as_posix()
+            page.goto(address + name, wait_until="load")
+            found[name] = grave_violations(page)
+        browser.close()
+    assert {name: broken for name, broken in found.items() if broken} == {}

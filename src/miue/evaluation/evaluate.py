@@ -24,6 +24,7 @@ from miue.evaluation.metrics import (
     brier_score,
     class_auroc,
     expected_calibration_error,
+    mean_confidence,
     negative_log_likelihood,
     overconfidence,
     separation,
@@ -115,8 +116,8 @@ def evaluate_level(table: PredictionTable) -> LevelEvaluation:
 def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, WeightedMetric]:
     """Return the metrics that an interval is computed for, as functions of the weights of the items' owners.
 
-    They are accuracy, auroc, ece, brier, nll, aurc, overconfidence, confidence, "ood SET" by the paper's measure
-    and "detection SET" by ``detection_score``.
+    They are accuracy, auroc, ece, brier, nll, aurc, mean_confidence, overconfidence, confidence, "ood SET" by the
+    paper's measure and "detection SET" by ``detection_score``.
     """
     inside, is_in, is_out = table.judged, table.is_ood.in_distribution, table.is_ood.out_of_distribution
     correct = table.probabilities[inside].argmax(1) == table.labels.values[inside]
@@ -124,6 +125,7 @@ def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, Weighte
     confidence, ood = (uncertainties[measure] for measure in default_measures(table))
     metrics = _class_metrics(table, confidence, owners)
     labels, probabilities = table.labels.values[inside], table.probabilities[inside]
+    metrics["mean_confidence"] = mean_confidence(probabilities, owners[inside])
     metrics["overconfidence"] = overconfidence(probabilities, labels, owners[inside])
     metrics["confidence"] = auroc(-confidence[inside], correct, owners[inside])
     for name in _ood_sets(table):

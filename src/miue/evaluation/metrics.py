@@ -234,6 +234,11 @@ def expected_calibration_error(
     return WeightedMetric(lambda weights: _ratio(np.abs(weights @ gaps).sum(1), weights @ sizes), owners.count)
 
 
+def mean_confidence(probabilities: Float64[np.ndarray, "n C"], owners: Owners | None = None) -> WeightedMetric:
+    """Mean probability of the predicted class."""
+    return _mean(probabilities.max(1), owners)
+
+
 def overconfidence(
     probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], owners: Owners | None = None
 ) -> WeightedMetric:

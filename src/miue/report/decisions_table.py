@@ -126,5 +126,5 @@ def _cell(table: MetricsTable, key: str, one: DecisionEvaluation) -> Cell:
 
 def _share(table: MetricsTable, metric: Metric) -> Cell:
     if metric.value is None:
-        return Cell("—", "", footnote(table, metric.reason))
+        return Cell("—", "", footnote(table.reasons, metric.reason))
     return Cell(f"{100 * metric.value:.1f}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 
@@ -17,9 +18,10 @@ from miue.evaluation.bootstrap import (
 )
 from miue.evaluation.evaluate import detection_score, evaluate_level
 from miue.evaluation.evaluation import LevelEvaluation
-from miue.evaluation.metrics import Metric, overconfidence
+from miue.evaluation.metrics import Metric, mean_confidence, overconfidence
 from miue.predictions.table import PredictionTable
 from miue.report.metrics_table import Difference, MetricsTable, metric_values, metrics_table
+from miue.report.pairs import PairTable, pair_tables
 from miue.report.runs import Run
 
 LEVELS = ("bags", "instances")
@@ -46,14 +48,16 @@ class Level:
     Attributes:
         evaluations: by run.
         intervals: by run, of each metric.
-        differences: of each method from the first.
+        differences: of every two methods, the later minus the earlier one.
         table: all of it as a table; None where no run has this level.
+        pairs: the differences between three methods or more, by metric.
     """
 
     evaluations: list[LevelEvaluation | None]
     intervals: list[dict[str, Interval] | None]
     differences: list[Difference] = field(default_factory=list)
     table: MetricsTable | None = None
+    pairs: list[PairTable] = field(default_factory=list)
 
 
 def evaluate_levels(runs: Sequence[Run], how: Resampling, track: Track) -> dict[str, Level]:
@@ -88,7 +92,7 @@ def _evaluate(
     if scores["ood"] == scores["detection"]:
         del scores["detection"]
     values = [
-        metric_values(one, _detection(table, scores), _overconfidence(table)) if table and one else None
+        metric_values(one, _detection(table, scores), _confidences(table)) if table and one else None
         for table, one in zip(tables, evaluations, strict=True)
     ]
     draws = [
@@ -101,17 +105,20 @@ def _evaluate(
         for drawn, count in zip(draws, owners, strict=True)
     ]
     differences = _differences(runs, values, draws, max(owners))
-    table = metrics_table(runs, values, intervals, differences, scores)
-    return Level(evaluations, intervals, differences, table)
+    table = metrics_table(runs, values, intervals, differences if len(differences) == 1 else (), scores)
+    return Level(evaluations, intervals, differences, table, pair_tables(differences, table.keys, scores))
 
 
 def _detection(table: PredictionTable, scores: Mapping[str, str]) -> str | None:
     return detection_score(table) if "detection" in scores else None
 
 
-def _overconfidence(table: PredictionTable) -> Metric:
-    inside = table.judged
-    return overconfidence(table.probabilities[inside], table.labels.values[inside]).plain
+def _confidences(table: PredictionTable) -> dict[str, Metric]:
+    probabilities, labels = table.probabilities[table.judged], table.labels.values[table.judged]
+    return {
+        "mean_confidence": mean_confidence(probabilities).plain,
+        "overconfidence": overconfidence(probabilities, labels).plain,
+    }
 
 
 def _named(scores: Iterable[str]) -> str:
@@ -124,22 +131,21 @@ def _differences(
     draws: Sequence[Mapping[str, np.ndarray] | None],
     owners: int,
 ) -> list[Difference]:
-    """Return the paired difference of each method from the first; a method with several seeds is their mean."""
+    """Return the paired difference of every two methods; a method with several seeds is their mean."""
     rows: dict[str, list[int]] = {}
     for row, run in enumerate(runs):
         if values[row] is not None:
             rows.setdefault(run.name, []).append(row)
-    names = list(rows)
     found = []
-    for name in names[1:]:
-        drawn = [[draws[row] or {} for row in rows[one]] for one in (name, names[0])]
+    for reference, name in combinations(rows, 2):
+        drawn = [[draws[row] or {} for row in rows[one]] for one in (name, reference)]
         intervals = percentile_intervals(paired_differences(*drawn), owners=owners)
         both = {}
         for key, interval in intervals.items():
-            ours, theirs = (_mean(values, rows[one], key) for one in (name, names[0]))
+            ours, theirs = (_mean(values, rows[one], key) for one in (name, reference))
             if ours is not None and theirs is not None:
                 both[key] = (ours - theirs, interval)
-        found.append(Difference(name, names[0], both))
+        found.append(Difference(name, reference, both))
     return found
 
 

@@ -24,9 +24,14 @@ NAMES = {
         "ECE\u00a0% ↓",
         "mean gap between confidence and accuracy over 15 bins of equal width; lower is better",
     ),
+    "mean_confidence": (
+        "mean confidence\u00a0%",
+        "mean probability of the predicted class; compare it with the accuracy, which it equals where "
+        "probabilities are right on average",
+    ),
     "overconfidence": (
         "confidence − accuracy (points)",
-        "mean confidence − accuracy: positive where probabilities are too high; closer to 0 is better",
+        "mean confidence − accuracy: above 0 probabilities are too high, below 0 too low; closer to 0 is better",
     ),
     "aurc": ("AURC\u00a0% ↓", "mean selective risk over all coverages; lower is better"),
     "brier": ("Brier ↓", "squared error of the probabilities, 0 to 2; lower is better"),
@@ -44,12 +49,14 @@ class Cell:
         below: its interval, or the spread over seeds.
         reason: number of the footnote that says why there is no value or no interval; 0 for none.
         apart: whether it is a difference whose interval excludes 0.
+        word: which side such a difference is on: "better", "worse", or "" where the metric has no better side.
     """
 
     text: str
     below: str = ""
     reason: int = 0
     apart: bool = False
+    word: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,11 @@ class Difference:
     reference: str
     values: Mapping[str, tuple[float, Interval]]
 
+    def reverse(self) -> Difference:
+        """Return reference − method."""
+        values = {key: (-value, _negate(interval)) for key, (value, interval) in self.values.items()}
+        return Difference(self.reference, self.method, values)
+
 
 @dataclass
 class MetricsTable:
@@ -73,6 +85,7 @@ class MetricsTable:
 
     Attributes:
         columns: (heading, what it means).
+        keys: the metric of each column.
         rows: (run, its cells, "" or "mean" over seeds or "difference").
         reasons: footnotes.
         left_out: (why, columns that no run has a value in).
@@ -82,6 +95,7 @@ class MetricsTable:
     rows: list[tuple[str, list[Cell], str]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     left_out: list[tuple[str, list[str]]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
 
 
 def metrics_table(
@@ -97,14 +111,14 @@ def metrics_table(
         runs: the predictions.
         values: of the metrics of each run.
         intervals: of the metrics of each run.
-        differences: between methods.
+        differences: of the second of two methods from the first; other numbers have ``pair_tables``.
         scores: what "ood" and "detection" are by, in words.
     """
     found = [(run, one, by or {}) for run, one, by in zip(runs, values, intervals, strict=True) if one]
     scores = scores or {}
     of_sets = [key for _, one, _ in found for key in one if key.startswith(("ood ", "detection "))]
     keys = ["accuracy", "auroc", "confidence", *(dict.fromkeys(of_sets) or ["ood"])]
-    keys += ["ue", "ece", "overconfidence", "aurc", "brier", "nll"]
+    keys += ["ue", "ece", "mean_confidence", "overconfidence", "aurc", "brier", "nll"]
     nothing = Metric.undefined("no item of this out-of-distribution set")
     missing: dict[str, list[str]] = {}
     for key in list(keys):
@@ -112,9 +126,9 @@ def metrics_table(
         if all(metric.value is None for metric in metrics):
             keys.remove(key)
             missing.setdefault(metrics[0].reason, []).append(
-                _heading(key, scores)[0].rstrip(" ↑↓").rstrip("\u00a0%")
+                metric_heading(key, scores)[0].rstrip(" ↑↓").rstrip("\u00a0%")
             )
-    table = MetricsTable([_heading(key, scores) for key in keys], left_out=list(missing.items()))
+    table = MetricsTable([metric_heading(key, scores) for key in keys], left_out=list(missing.items()), keys=keys)
     for name in dict.fromkeys(run.name for run, _, _ in found):
         of_name = [(run, one, by) for run, one, by in found if run.name == name]
         for run, one, by in of_name:
@@ -123,20 +137,22 @@ def metrics_table(
             means = [_mean(table, key, [one.get(key, nothing) for _, one, _ in of_name]) for key in keys]
             table.rows.append((f"{name}, mean ± std of {len(of_name)} seeds", means, "mean"))
     for difference in differences:
-        cells = [_difference(table, key, difference.values.get(key)) for key in keys]
+        cells = [difference_cell(table.reasons, key, difference.values.get(key)) for key in keys]
         table.rows.append((f"{difference.method} − {difference.reference}", cells, "difference"))
     return table
 
 
-def metric_values(level: LevelEvaluation, detection: str | None, overconfidence: Metric) -> dict[str, Metric]:
+def metric_values(
+    level: LevelEvaluation, detection: str | None, confidences: Mapping[str, Metric]
+) -> dict[str, Metric]:
     """Return the metrics of one level by the names that ``bootstrap_intervals`` gives them.
 
     Args:
         level: its evaluation.
         detection: the score that "detection SET" is by; None leaves it out.
-        overconfidence: mean confidence − accuracy.
+        confidences: "mean_confidence" and "overconfidence".
     """
-    found = {**level.metrics, "confidence": level.confidence.auroc, "overconfidence": overconfidence}
+    found = {**level.metrics, "confidence": level.confidence.auroc, **confidences}
     if not level.ood:
         found["ood"] = level.metrics["ue"]
     for name, one in level.ood.items():
@@ -146,7 +162,13 @@ def metric_values(level: LevelEvaluation, detection: str | None, overconfidence:
     return found
 
 
-def _heading(key: str, scores: Mapping[str, str]) -> tuple[str, str]:
+def metric_heading(key: str, scores: Mapping[str, str]) -> tuple[str, str]:
+    """Return the heading of a metric, with an arrow to its better side where it has one, and what it means.
+
+    Args:
+        key: of the metric.
+        scores: what "ood" and "detection" are by, in words.
+    """
     if key in NAMES:
         return NAMES[key]
     kind, _, ood_set = key.partition(" ")
@@ -160,39 +182,68 @@ def _heading(key: str, scores: Mapping[str, str]) -> tuple[str, str]:
 
 def _cell(table: MetricsTable, key: str, metric: Metric, interval: Interval | None) -> Cell:
     if metric.value is None:
-        return Cell("—", "", footnote(table, metric.reason))
+        return Cell("—", "", footnote(table.reasons, metric.reason))
     if interval is None:
-        return Cell(_number(key, metric.value))
+        return Cell(format_number(key, metric.value))
     if interval.low is None or interval.high is None:
-        return Cell(_number(key, metric.value), "no interval", footnote(table, interval.reason))
-    return Cell(_number(key, metric.value), f"{_number(key, interval.low)} to {_number(key, interval.high)}")
+        return Cell(format_number(key, metric.value), "no interval", footnote(table.reasons, interval.reason))
+    return Cell(
+        format_number(key, metric.value),
+        f"{format_number(key, interval.low)} to {format_number(key, interval.high)}",
+    )
 
 
-def _difference(table: MetricsTable, key: str, found: tuple[float, Interval] | None) -> Cell:
+def difference_cell(reasons: list[str], key: str, found: tuple[float, Interval] | None) -> Cell:
+    """Return a difference with its interval and, where that excludes 0, which side is better.
+
+    Args:
+        reasons: footnotes, to which that of this cell is added.
+        key: of the metric.
+        found: the difference and its interval; None where not both methods have the metric.
+    """
     if found is None:
-        return Cell("—", "", footnote(table, "not both methods have this metric"))
+        return Cell("—", "", footnote(reasons, "not both methods have this metric"))
     value, interval = found
     if interval.low is None or interval.high is None:
-        return Cell(_number(key, value, "+"), "no interval", footnote(table, interval.reason))
-    ends = f"{_number(key, interval.low, '+')} to {_number(key, interval.high, '+')}"
-    return Cell(_number(key, value, "+"), ends, apart=interval.excludes_zero)
+        return Cell(format_number(key, value, "+"), "no interval", footnote(reasons, interval.reason))
+    ends = f"{format_number(key, interval.low, '+')} to {format_number(key, interval.high, '+')}"
+    word = {None: "", True: "better", False: "worse"}[is_better(key, value) if interval.excludes_zero else None]
+    return Cell(format_number(key, value, "+"), ends, apart=interval.excludes_zero, word=word)
+
+
+def is_better(key: str, difference: float) -> bool | None:
+    """Return whether a difference is an improvement; None for a metric that has no better side.
+
+    >>> is_better("accuracy", 0.1), is_better("ece", 0.1), is_better("overconfidence", 0.1)
+    (True, False, None)
+    """
+    heading = metric_heading(key, {})[0]
+    return (difference > 0) == ("↑" in heading) if "↑" in heading or "↓" in heading else None
+
+
+def _negate(interval: Interval) -> Interval:
+    if interval.low is None or interval.high is None:
+        return interval
+    return Interval(-interval.high, -interval.low, interval.defined)
 
 
 def _mean(table: MetricsTable, key: str, metrics: Sequence[Metric]) -> Cell:
     mean = Metric.mean_of(list(metrics))
     if mean.value is None:
-        return Cell("—", "", footnote(table, mean.reason))
+        return Cell("—", "", footnote(table.reasons, mean.reason))
     spread = float(np.std([metric.value for metric in metrics if metric.value is not None], ddof=1))
-    return Cell(_number(key, mean.value), f"± {_number(key, spread)}")
+    return Cell(format_number(key, mean.value), f"± {format_number(key, spread)}")
 
 
-def _number(key: str, value: float, sign: str = "") -> str:
-    text = f"{value:{sign}.3f}" if key in AS_NUMBER else f"{100 * value:{sign}.1f}"
-    return text.replace("-", "−")
+def format_number(key: str, value: float, sign: str = "") -> str:
+    """Return a metric as the tables show it: in percent or points, with three digits where it is no share."""
+    digits, shown = (3, value) if key in AS_NUMBER else (1, 100 * value)
+    rounded = round(shown, digits)
+    return f"{rounded:{sign}.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
 
 
-def footnote(table: MetricsTable, reason: str) -> int:
+def footnote(reasons: list[str], reason: str) -> int:
     """Return the number of the footnote that says ``reason``, added where it is new."""
-    if reason not in table.reasons:
-        table.reasons.append(reason)
-    return table.reasons.index(reason) + 1
+    if reason not in reasons:
+        reasons.append(reason)
+    return reasons.index(reason) + 1

@@ -20,8 +20,9 @@ from miue.report.content import list_facts, overview, page_content
 from miue.report.decisions_table import decisions_table, evaluate_outcomes
 from miue.report.fitting import fitted_page, look_inside
 from miue.report.levels import LEVELS, Level, Resampling, Track, evaluate_levels
+from miue.report.pairs import compare_methods
 from miue.report.runs import Comparison, compare, named_runs
-from miue.report.verdict import compare_methods, judge_run, shared_sentences
+from miue.report.verdict import judge_run, shared_sentences
 
 TITLE = "Predictions and how sure they are"
 ONE_THOUSAND = Resampling()
@@ -110,6 +111,7 @@ def _answer(
         "shared": shared_sentences(verdicts),
         "detects": any(one is not None and one.ood and one.in_distribution for one in bags.evaluations),
         "differences": compare_methods(bags.differences),
+        "pairs": {name: levels[name].pairs for name in LEVELS if levels[name].pairs},
         "tables": {name: levels[name].table for name in LEVELS if levels[name].table is not None},
         "labelled": any(judged),
     }

@@ -13,21 +13,18 @@ from miue.evaluation.bootstrap import Interval
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import detection_score
 from miue.evaluation.evaluation import LevelEvaluation
+from miue.evaluation.metrics import mean_confidence
 from miue.predictions.table import PredictionTable
-from miue.report.metrics_table import AS_NUMBER, Difference
 from miue.report.runs import Run
 from miue.report.summaries import is_distance
 
 SETS = 3  # out-of-distribution sets in the verdict; the table of metrics has all
-SHORT = {
-    "accuracy": "accuracy",
-    "auroc": "AUROC",
-    "confidence": "error detection",
-    "ece": "ECE",
-    "aurc": "AURC",
-    "brier": "Brier score",
-    "nll": "NLL",
-}
+
+
+NO_LABELS = (
+    "No label is known, so accuracy, calibration and error detection cannot be measured; labels (miue predict "
+    "--labels TABLE) would add them."
+)
 
 
 @dataclass(frozen=True)
@@ -62,35 +59,11 @@ def judge_run(
         outcome: the evaluation of the decisions of the bags; None without decisions.
     """
     table = run.predictions.bags
+    if not level.labelled:
+        first = _predicted(table, run.predictions.provenance.classes)
+        return Verdict(run.title, [first, *_detection(table, level, intervals), *_calibration(run), NO_LABELS])
     sentences = [*_accuracy(table, level, intervals), *_detection(table, level, intervals), *_calibration(run)]
-    return Verdict(run.title, [*sentences, *_decisions(run.predictions.bags, outcome)])
-
-
-def compare_methods(differences: Sequence[Difference]) -> list[str]:
-    """Return a sentence for each pair of methods: in which metrics of bags they differ, and in which not."""
-    sentences = []
-    for one in differences:
-        apart, alike = [], []
-        for key, (value, interval) in one.values.items():
-            if key not in SHORT and not key.startswith("detection "):
-                continue
-            name = SHORT.get(key, f"detection of {key.removeprefix('detection ')}")
-            if interval.excludes_zero:
-                assert interval.low is not None and interval.high is not None
-                ends = f"{_signed(key, interval.low)} to {_signed(key, interval.high)}"
-                apart.append(f"{name} {_signed(key, value)}{'' if key in AS_NUMBER else ' points'} ({ends})")
-            elif interval.low is not None:
-                alike.append(name)
-        if apart or alike:
-            text = f"{one.method} compared with {one.reference}: "
-            text += f"{', '.join(apart)}. " if apart else "no difference can be shown. "
-            text += f"These bags show no difference in {', '.join(alike)}." if apart and alike else ""
-            sentences.append(text.strip())
-    return sentences
-
-
-def _signed(key: str, value: float) -> str:
-    return (f"{value:+.3f}" if key in AS_NUMBER else f"{100 * value:+.1f}").replace("-", "−")
+    return Verdict(run.title, [*sentences, *_decisions(table, outcome)])
 
 
 def _percent(value: float, interval: Interval | None) -> str:
@@ -101,16 +74,13 @@ def _percent(value: float, interval: Interval | None) -> str:
 
 def _accuracy(table: PredictionTable, level: LevelEvaluation, intervals: Mapping[str, Interval]) -> list[str]:
     accuracy = level.metrics["accuracy"].value
-    if accuracy is None:
-        return [
-            f"No label of these {len(table):,} bags is known, so accuracy, calibration and error detection cannot "
-            "be measured; labels (miue predict --labels TABLE) would add them."
-        ]
+    assert accuracy is not None
     sentences = [f"Accuracy {_percent(accuracy, intervals.get('accuracy'))} on {level.labelled:,} labeled bags."]
     interval = intervals.get("overconfidence")
     if interval is not None and interval.excludes_zero:
         assert interval.low is not None and interval.high is not None
-        mean = float(table.probabilities[table.judged].max(1).mean())
+        mean = mean_confidence(table.probabilities[table.judged]).plain.value
+        assert mean is not None
         low, high = sorted((abs(interval.low), abs(interval.high)))
         side = "high" if mean > accuracy else "low"
         sentences.append(
@@ -151,6 +121,22 @@ def _calibration(run: Run) -> list[str]:
         f"Not calibrated: with {needed} labeled bags that the model was not trained on, miue calibrate sets which "
         "bags to defer and which to flag as out of distribution."
     ]
+
+
+def _predicted(table: PredictionTable, classes: Sequence[str]) -> str:
+    """Return how many bags are predicted, or by a calibration accepted, as each class."""
+    decisions, bags = table.decisions, f"{len(table):,} bag{'' if len(table) == 1 else 's'}"
+    names = list(classes) or [f"class {number}" for number in range(table.distribution.num_classes)]
+    accepted = np.ones(len(table), bool) if decisions is None else decisions.accepted
+    counts = np.bincount(table.predicted[accepted], minlength=len(names)).tolist()
+    by_class = ", ".join(f"{count:,} {name}" for name, count in zip(names, counts, strict=True) if count)
+    if decisions is None:
+        return f"Of {bags}, predicted are: {by_class}."
+    flagged, deferred = int(decisions.flagged.sum()), int(decisions.deferred.sum())
+    rest = f"{deferred:,} deferred to a person and {int(accepted.sum()):,} accepted"
+    return (
+        f"Of {bags}, {flagged:,} are flagged as out of distribution, {rest}{f' ({by_class})' if by_class else ''}."
+    )
 
 
 def _decisions(table: PredictionTable, outcome: DecisionEvaluation | None) -> list[str]:

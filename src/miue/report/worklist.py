@@ -97,7 +97,9 @@ class Worklist:
             return ""
         calibrated = FLAGGED in self.judged or DEFERRED in self.judged
         if calibrated:
-            return "the new slides may not be like the calibration bags, or the calibration accepts few of any"
+            return (
+                "the new slides may not be like the calibration bags, or the calibration accepts few bags at all"
+            )
         return (
             "these slides may not be like the validation bags, or the limits do not suit them; "
             "miue calibrate sets limits with a stated guarantee"

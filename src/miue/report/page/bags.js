@@ -1,6 +1,6 @@
 // The table of bags: sorted, searched, filtered, a page at a time.
 const ROWS = 25;
-const table = { sort: "uncertainty", falling: true, page: 0, open: -1 };
+const table = { sort: "uncertainty", falling: true, page: 0, open: -1, whole: false };
 
 const COLUMNS = [
   { key: "id", text: "bag", words: true, of: (bag) => data.bags.id[bag] },
@@ -8,11 +8,11 @@ const COLUMNS = [
   { key: "predicted", text: "predicted", words: true, of: (bag, run) => className(predictedBy(run, bag)) },
   { key: "probability", text: "probability", of: (bag, run) => Math.max(...probabilitiesOf(run, bag)) },
   { key: "uncertainty", text: "uncertainty", of: (bag, run) => chosenMeasure(run)?.[bag] ?? NaN },
-  { key: "reason", text: "reason", words: true, long: true, of: (bag, run) => decided(run, bag, "reason") || reasonFor(run, bag) },
   ...(labels.some((label) => label >= 0) ? [{ key: "label", text: "label", words: true, of: (bag) => (labels[bag] < 0 ? "— unknown" : data.classes[labels[bag]]) }] : []),
   ...(anyStated || anyDecisions || anyLabelled ? [{ key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) }] : []),
   ...(anyStated ? [{ key: "set", text: "known set", words: true, of: (bag) => knownSet(bag) }] : []),
   ...(data.instances ? [{ key: "size", text: "instances", of: (bag) => bagSizes[bag] }] : []),
+  { key: "reason", text: "reason", words: true, long: true, of: (bag, run) => decided(run, bag, "reason") || reasonFor(run, bag) },
 ];
 const FILTERS = {
   all: ["all bags", () => true],
@@ -84,14 +84,24 @@ function matchingBags() {
 function drawBags() {
   const run = chosenRun();
   const bags = matchingBags();
-  const pages = Math.max(1, Math.ceil(bags.length / ROWS));
+  const rows = table.whole ? Math.max(1, bags.length) : ROWS;
+  const pages = Math.max(1, Math.ceil(bags.length / rows));
   table.page = Math.min(table.page, pages - 1);
   byId("bags-table").tHead.replaceChildren(element("tr", {}, ...COLUMNS.map(headCell)));
-  byId("bags-table").tBodies[0].replaceChildren(...bags.slice(table.page * ROWS, (table.page + 1) * ROWS).map((bag) => bagRow(bag, run)));
+  byId("bags-table").tBodies[0].replaceChildren(...bags.slice(table.page * rows, (table.page + 1) * rows).map((bag) => bagRow(bag, run)));
   byId("bags-count").textContent = `${count(bags.length)} of ${count(bagCount)} bags` + (bags.length ? "" : "; change the search or the choice under Show");
   byId("bags-page").textContent = `page ${count(table.page + 1)} of ${count(pages)}`;
   byId("bags-back").disabled = table.page === 0;
   byId("bags-next").disabled = table.page === pages - 1;
+}
+
+function drawAllBags(whole) { // on paper, every row that the search and the filter let pass
+  const page = table.page;
+  table.whole = whole;
+  drawBags();
+  if (!whole) return;
+  table.page = page; // to return to after printing
+  sayChoices();
 }
 
 function headText(column) {

@@ -33,11 +33,15 @@ function startChoices() {
   byId("choose-measure").onchange = again;
   byId("choose-run-label").hidden = data.runs.length < 2;
   byId("choose-level-label").hidden = LEVELS.length < 2;
+  for (const choice of document.querySelectorAll(".choose-pair")) {
+    choice.onchange = () => showPair(choice);
+    showPair(choice);
+  }
   whenChosen.push(showCases);
   showCases();
   for (const button of document.querySelectorAll(".show-cases")) button.addEventListener("click", () => showFiltered("cases"));
   for (const swatch of document.querySelectorAll(".swatch")) swatch.style.background = `var(--run-${1 + (groupOf[swatch.dataset.run] % 8)})`;
-  for (const id of ["reliability", "coverage", "distributions", "bags"]) {
+  for (const id of ["cases", "reliability", "coverage", "distributions", "bags"]) {
     byId(id)?.querySelector("h2").after(element("p", { class: "print-only shown" }));
   }
 }
@@ -46,8 +50,26 @@ function showCases() {
   for (const part of document.querySelectorAll(".cases")) part.hidden = Number(part.dataset.run) !== chosenRun();
 }
 
-function sayChoices() { // what a printed page shows
-  const chosen = byId("choose-measure");
-  const text = `Shown: ${data.runs[chosenRun()].title}; ${chosenLevel()}; uncertainty: ${chosen.options[chosen.selectedIndex].text}; coverage ${byId("coverage-share").textContent}; bags: ${byId("bags-filter").selectedOptions[0].text}, ${byId("bags-count").textContent}.`;
-  for (const line of document.querySelectorAll(".shown")) line.textContent = text;
+function showPair(choice) { // the differences in one metric
+  const all = document.querySelectorAll(`.pair[data-level="${choice.dataset.level}"]`);
+  all.forEach((part, place) => { part.hidden = place !== Number(choice.value); });
+}
+
+function sayChoices() { // what a printed page shows, below each heading
+  const run = chosenRun(), level = chosenLevel(), title = data.runs[run].title;
+  const by = (purpose) => named(measureFor(level, run, purpose) ?? "— none");
+  const search = byId("bags-search").value.trim();
+  const threshold = level === "bags" ? acceptedUpTo(run) : null;
+  const sorted = COLUMNS.find((one) => one.key === table.sort);
+  const texts = {
+    cases: `Shown: ${title}; the first ${count(document.querySelectorAll(".cases:not([hidden]) li").length)}.`,
+    reliability: `Shown: all predictions; ${level}.`,
+    coverage: `Shown: all predictions; ${level}. The numbers: ${title}; by ${by("confidence")}; coverage ${byId("coverage-share").textContent}${threshold === null ? "" : `, accepted up to ${decimal(threshold)}`}.`,
+    distributions: `Shown: ${title}; ${level}; ${by("ood")}.`,
+    bags: `Shown: ${title}; ${byId("bags-filter").selectedOptions[0].text}${search ? `, search “${search}”` : ""}: ${byId("bags-count").textContent}, by ${headText(sorted)}, ${table.falling ? "descending" : "ascending"}.`,
+  };
+  for (const [id, text] of Object.entries(texts)) {
+    const line = byId(id)?.querySelector(".shown");
+    if (line) line.textContent = text;
+  }
 }

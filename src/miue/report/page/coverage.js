@@ -17,13 +17,18 @@ function coverageCurve(level, run) { // {accepted, errors, low, high, total} or 
   return { accepted: ends.map((end) => end + 1), errors: null, total: values.length, reason: found.coverage.reason };
 }
 
-function deferred(run) { // bags less certain than the slider's threshold, the least certain first
+function acceptedUpTo(run) { // the uncertainty of bags up to which the slider accepts them; null where there is none
   const curve = coverageCurve("bags", run);
   const values = measureOf(run, measureFor("bags", run, "confidence"));
-  if (!curve.accepted || !values) return [];
+  if (!curve.accepted || !values) return null;
   const counted = (bag) => shared[bag] && (curve.errors === null || isLabelledInside(bag));
-  const sorted = values.filter((value, bag) => counted(bag)).sort();
-  const threshold = sorted[curve.accepted[sliderPlace(curve)] - 1];
+  return values.filter((value, bag) => counted(bag)).sort()[curve.accepted[sliderPlace(curve)] - 1];
+}
+
+function deferred(run) { // bags less certain than the slider's threshold, the least certain first
+  const threshold = acceptedUpTo(run);
+  if (threshold === null) return [];
+  const values = measureOf(run, measureFor("bags", run, "confidence"));
   const bags = [...values.keys()].filter((bag) => values[bag] > threshold);
   return bags.sort((a, b) => values[b] - values[a]);
 }

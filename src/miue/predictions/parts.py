@@ -9,7 +9,7 @@ read equals what was written. ``predictions.json`` lists the parts: size, SHA-25
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from itertools import groupby
@@ -25,8 +25,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import check_classes, read_coords, with_named_sets
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, StorageError, missing_column
 from miue.common.files import make_folder
 from miue.common.tables import read_parquet_rows, reading_table
 from miue.distributions.measures import MEASURES
@@ -235,17 +236,26 @@ class StoredInstances(PredictionTable):
         return PredictionTable.concatenate(list(self.parts()))
 
     @cached_property
-    def _first(self) -> PredictionTable:
+    def head(self) -> PredictionTable:
+        """The instances of the first bag."""
         return self._read(self._spans[:1])
 
     @property
     def uncertainty_names(self) -> list[str]:
         """Names of the measures and extra scores."""
-        return self._first.uncertainty_names
+        return self.head.uncertainty_names
 
     def uncertainty(self, name: str) -> Float64[np.ndarray, "n"]:
         """Return one measure or extra score, higher where less certain."""
-        return np.concatenate([part.uncertainty(name) for part in self.parts()])
+        column = name if name in MEASURES else SCORE_PREFIX + name
+        if name in self.head.scores:
+            return np.concatenate(
+                [read_numbers(of[column], column, str(path)) for path, of in self._columns([column])]
+            )
+        names = parameter_columns(self.head.distribution)
+        return np.concatenate(
+            [MEASURES[name].of(read_distribution(of, str(path))).numpy() for path, of in self._columns(names)]
+        )
 
     def parts(self) -> Iterator[PredictionTable]:
         """Yield the instances in order, a file at a time."""
@@ -265,6 +275,11 @@ class StoredInstances(PredictionTable):
         """Return the number of instances of each bag."""
         return {span.bag: span.end - span.start for span in self._spans}
 
+    def rows_of_bags(self) -> GroupedRows:
+        """Return the bags in order, and the bag of each instance; nothing is read."""
+        sizes = self.bag_sizes()
+        return GroupedRows(tuple(sizes), np.repeat(np.arange(len(sizes)), list(sizes.values())))
+
     def of_bags(self, names: Collection[str]) -> StoredInstances:
         """Return the instances of some bags; nothing is read."""
         return StoredInstances(self._folder, self._listed, names)
@@ -275,25 +290,37 @@ class StoredInstances(PredictionTable):
         places = [place[span.bag] for span in self._spans]
         return self if places == sorted(places) else self._whole.in_order(names)
 
+    def _columns(self, names: Collection[str]) -> Iterator[tuple[Path, dict[str, np.ndarray]]]:
+        """Yield the numbers of some columns, a file at a time."""
+        for _, group in groupby(self._spans, key=lambda span: span.part.file):
+            path, read = self._rows(list(group), names.__contains__)
+            missing = [name for name in names if name not in read.column_names]
+            if missing:
+                raise missing_column(f"part {str(path)!r}", f"a column {missing[0]!r}", read.column_names, FIX)
+            with reading_table(path, FIX):
+                yield path, {name: _array(read.column(name)) for name in names}
+
     def _read(self, spans: Sequence[_Span]) -> PredictionTable:
-        """Return the rows of some bags of one part.
+        """Return the rows of some bags of one part, as predictions."""
+        path, read = self._rows(spans, lambda name: name != "bag_id")
+        with reading_table(path, FIX):
+            ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
+            return _to_table(read, str(path), ids)
+
+    def _rows(self, spans: Sequence[_Span], wanted: Callable[[str], bool]) -> tuple[Path, Any]:
+        """Return the file of some bags of one part, and the wanted columns of their rows.
 
         Raises:
             StorageError: a part that is missing, damaged or another one.
-            DataError: values that are none of predictions.
         """
         part, path = spans[0].part, self._folder / spans[0].part.file
         if part.file not in self._checked:
             check_part(path, part, self._listed)
             self._checked.add(part.file)
         first, last = spans[0].start, spans[-1].end
-        with reading_table(path, FIX):
-            read = read_parquet_rows(path, first, last, without=("bag_id",))
-            chosen = np.concatenate([np.arange(span.start, span.end) - first for span in spans])
-            if len(chosen) < last - first:
-                read = read.take(pa.array(chosen))
-            ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
-            return _to_table(read, str(path), ids)
+        read = read_parquet_rows(path, first, last, wanted)
+        chosen = np.concatenate([np.arange(span.start, span.end) - first for span in spans])
+        return path, read if len(chosen) == last - first else read.take(pa.array(chosen)).combine_chunks()
 
 
 def _spans(part: Part) -> Iterator[_Span]:

@@ -27,6 +27,7 @@ from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.distributions import Categorical, Dirichlet, Draws
 from miue.evaluation import evaluate
 from miue.evaluation.bootstrap import resampled_metrics
+from miue.pathology.export.patches import patches_by_slide
 from miue.predictions import parts as storage
 from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.parts import StoredInstances
@@ -342,6 +343,22 @@ def test_stored_instances_are_resampled_and_counted_part_by_part(
     )
     for name, values in wanted.items():
         assert np.array_equal(found[name], values, equal_nan=True), name
+
+
+@pytest.mark.parametrize("kind", ["arrays", "geojson", "heatmap"])
+def test_slides_are_exported_one_after_the_other(
+    kind: str, tmp_path: Path, short_parts: None, never_whole: None, two_slides: Predictions
+) -> None:
+    """As from memory, and in the order of the bags, whatever the order of the parts."""
+    two_slides.save(tmp_path / "p")
+    lines = (tmp_path / "p" / "bags.csv").read_text().splitlines()
+    (tmp_path / "p" / "bags.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
+    back = read_predictions(tmp_path / "p")
+    assert miue.export(back, tmp_path / "a", kind) == miue.export(two_slides, tmp_path / "b", kind)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes() or kind == "arrays"
+    assert back.instances is not None
+    assert [slide.slide for slide in patches_by_slide(back)] == back.bags.bag_ids.tolist()
 
 
 def missing(folder: Path) -> None:

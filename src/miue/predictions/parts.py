@@ -185,8 +185,8 @@ def _smallest(values: np.ndarray) -> np.ndarray:
     return small if np.array_equal(small, values, equal_nan=True) else values
 
 
-class _Span(NamedTuple):
-    """The rows of a bag in its part."""
+class Span(NamedTuple):
+    """The rows of a bag in its part, from ``start`` on."""
 
     part: Part
     start: int
@@ -194,6 +194,7 @@ class _Span(NamedTuple):
 
     @property
     def end(self) -> int:
+        """One more than the last row."""
         return self.start + self.part.bags[self.bag]
 
 
@@ -205,18 +206,15 @@ class StoredInstances(PredictionTable):
     Args:
         folder: where the parts are.
         parts: as predictions.json lists them.
-        bags: only of these; of all if None.
+        spans: the rows of the bags to read, in their order; of all if None.
     """
 
-    def __init__(self, folder: Path, parts: Sequence[Part], bags: Collection[str] | None = None) -> None:
-        wanted = None if bags is None else set(bags)
-        spans = [span for part in parts for span in _spans(part) if wanted is None or span.bag in wanted]
-        for name, value in {
-            "_folder": folder,
-            "_listed": tuple(parts),
-            "_spans": spans,
-            "_checked": set(),
-        }.items():
+    def __init__(self, folder: Path, parts: Sequence[Part], spans: Sequence[Span] | None = None) -> None:
+        fields = {"_folder": folder, "_listed": tuple(parts), "_checked": set()}
+        fields["_spans"] = (
+            tuple(span for part in parts for span in _spans(part)) if spans is None else tuple(spans)
+        )
+        for name, value in fields.items():  # of a frozen dataclass
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
@@ -282,13 +280,13 @@ class StoredInstances(PredictionTable):
 
     def of_bags(self, names: Collection[str]) -> StoredInstances:
         """Return the instances of some bags; nothing is read."""
-        return StoredInstances(self._folder, self._listed, names)
+        wanted = set(names)
+        return StoredInstances(self._folder, self._listed, [span for span in self._spans if span.bag in wanted])
 
-    def in_order(self, names: Sequence[str]) -> PredictionTable:
-        """Return the instances bag after bag, in the order in which they are stored where that is the same."""
+    def in_order(self, names: Sequence[str]) -> StoredInstances:
+        """Return the instances bag after bag, the bags in the order of ``names``; nothing is read."""
         place = {name: number for number, name in enumerate(names)}
-        places = [place[span.bag] for span in self._spans]
-        return self if places == sorted(places) else self._whole.in_order(names)
+        return StoredInstances(self._folder, self._listed, sorted(self._spans, key=lambda span: place[span.bag]))
 
     def _columns(self, names: Collection[str]) -> Iterator[tuple[Path, dict[str, np.ndarray]]]:
         """Yield the numbers of some columns, a file at a time."""
@@ -300,14 +298,14 @@ class StoredInstances(PredictionTable):
             with reading_table(path, FIX):
                 yield path, {name: _array(read.column(name)) for name in names}
 
-    def _read(self, spans: Sequence[_Span]) -> PredictionTable:
+    def _read(self, spans: Sequence[Span]) -> PredictionTable:
         """Return the rows of some bags of one part, as predictions."""
         path, read = self._rows(spans, lambda name: name != "bag_id")
         with reading_table(path, FIX):
             ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
             return _to_table(read, str(path), ids)
 
-    def _rows(self, spans: Sequence[_Span], wanted: Callable[[str], bool]) -> tuple[Path, Any]:
+    def _rows(self, spans: Sequence[Span], wanted: Callable[[str], bool]) -> tuple[Path, Any]:
         """Return the file of some bags of one part, and the wanted columns of their rows.
 
         Raises:
@@ -317,16 +315,18 @@ class StoredInstances(PredictionTable):
         if part.file not in self._checked:
             check_part(path, part, self._listed)
             self._checked.add(part.file)
-        first, last = spans[0].start, spans[-1].end
+        first, last = min(span.start for span in spans), max(span.end for span in spans)
         read = read_parquet_rows(path, first, last, wanted)
         chosen = np.concatenate([np.arange(span.start, span.end) - first for span in spans])
-        return path, read if len(chosen) == last - first else read.take(pa.array(chosen)).combine_chunks()
+        return path, read if np.array_equal(chosen, np.arange(last - first)) else read.take(
+            pa.array(chosen)
+        ).combine_chunks()
 
 
-def _spans(part: Part) -> Iterator[_Span]:
+def _spans(part: Part) -> Iterator[Span]:
     start = 0
     for bag, rows in part.bags.items():
-        yield _Span(part, start, bag)
+        yield Span(part, start, bag)
         start += rows
 
 

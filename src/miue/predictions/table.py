@@ -113,7 +113,8 @@ class PredictionTable(PrintsAsTable):
     def by_bag(self) -> Iterator[tuple[str, PredictionTable]]:
         """Yield the id and the items of each bag, in the order in which bags first appear."""
         rows = self.rows_of_bags()
-        yield from zip(rows.names, map(self.subset, rows.split(np.arange(len(self)))), strict=True)
+        members = rows.split(np.arange(len(self))) if len(self) else []
+        yield from zip(rows.names, map(self.subset, members), strict=True)
 
     def bag_sizes(self) -> dict[str, int]:
         """Return the number of items of each bag, in the order in which bags first appear."""

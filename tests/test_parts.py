@@ -26,6 +26,8 @@ from miue.common import tables
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.distributions import Categorical, Dirichlet, Draws
 from miue.evaluation import evaluate
+from miue.evaluation.bootstrap import resampled_metrics
+from miue.pathology.export.patches import patches_by_slide
 from miue.predictions import parts as storage
 from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.parts import StoredInstances
@@ -166,9 +168,9 @@ def test_the_rows_of_one_bag_are_read_without_those_of_others(
     asked: list[tuple[str, int, int]] = []
     read = tables.read_parquet_rows
 
-    def noted(path: Path, start: int, end: int, **more: object) -> object:
+    def noted(path: Path, start: int, end: int, wanted: Callable[[str], bool]) -> object:
         asked.append((path.name, start, end))
-        return read(path, start, end, **more)  # type: ignore[arg-type]
+        return read(path, start, end, wanted)
 
     monkeypatch.setattr(storage, "read_parquet_rows", noted)
     assert len(list(instances.of_bags(["001"]).by_bag())) == 1
@@ -296,6 +298,67 @@ def test_predicting_leaves_the_random_numbers_and_the_modes_of_torch_as_they_wer
         assert not torch.is_inference_mode_enabled()
         break
     assert torch.equal(torch.rand(1), wanted)
+
+
+@pytest.fixture
+def never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading all columns of all instances at once is a failure."""
+
+    def refuse(instances: StoredInstances) -> None:
+        raise AssertionError("all instances are read at once")
+
+    monkeypatch.setattr(StoredInstances, "_whole", property(refuse))
+
+
+def test_evaluation_sorts_once_for_each_uncertainty_and_never_reads_all_columns_at_once(
+    tmp_path: Path, short_parts: None, never_whole: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictions = ragged([3, 1, 19, 2, 2, 5, 30])
+    predictions.save(tmp_path / "p")
+    sizes: list[int] = []
+    sort = np.argsort
+
+    def counted(values: np.ndarray, **more: Any) -> np.ndarray:
+        sizes.append(len(values))
+        return sort(values, **more)
+
+    monkeypatch.setattr(np, "argsort", counted)
+    assert predictions.instances is not None
+    evaluation = evaluate(read_predictions(tmp_path / "p"))
+    assert evaluation.instances is not None and len(evaluation.instances.ood) == 2
+    assert sizes.count(62) == len(predictions.instances.uncertainty_names) == 8
+
+
+def test_stored_instances_are_resampled_and_counted_part_by_part(
+    tmp_path: Path, short_parts: None, never_whole: None
+) -> None:
+    predictions = ragged([3, 1, 19, 2, 2, 5, 30])
+    predictions.save(tmp_path / "p")
+    back = read_predictions(tmp_path / "p")
+    assert str(back) == str(predictions)
+    assert back.instances is not None and predictions.instances is not None
+    found, wanted = (
+        resampled_metrics(one, {"001": "a", "002": "a"}, resamples=5, seed=0)
+        for one in (back.instances, predictions.instances)
+    )
+    for name, values in wanted.items():
+        assert np.array_equal(found[name], values, equal_nan=True), name
+
+
+@pytest.mark.parametrize("kind", ["arrays", "geojson", "heatmap"])
+def test_slides_are_exported_one_after_the_other(
+    kind: str, tmp_path: Path, short_parts: None, never_whole: None, two_slides: Predictions
+) -> None:
+    """As from memory, and in the order of the bags, whatever the order of the parts."""
+    two_slides.save(tmp_path / "p")
+    lines = (tmp_path / "p" / "bags.csv").read_text().splitlines()
+    (tmp_path / "p" / "bags.csv").write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
+    back = read_predictions(tmp_path / "p")
+    assert miue.export(back, tmp_path / "a", kind) == miue.export(two_slides, tmp_path / "b", kind)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes() or kind == "arrays"
+    assert back.instances is not None
+    assert [slide.slide for slide in patches_by_slide(back)] == back.bags.bag_ids.tolist()
 
 
 def missing(folder: Path) -> None:

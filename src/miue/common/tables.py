@@ -6,7 +6,7 @@ import codecs
 import csv as plain_csv
 import io
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -141,14 +141,14 @@ def write_rows(path: Path, names: Sequence[str], rows: Collection[Sequence[Any]]
     write_table(path, dict(zip(names, map(list, cells), strict=True)))
 
 
-def read_parquet_rows(path: Path, start: int, end: int, without: Collection[str] = ()) -> pa.Table:
+def read_parquet_rows(path: Path, start: int, end: int, wanted: Callable[[str], bool]) -> pa.Table:
     """Return the rows from ``start`` to before ``end``; of the others only those in the same groups are read.
 
     Args:
         path: a Parquet file.
         start: first row.
         end: one more than the last.
-        without: columns that are not read.
+        wanted: whether to read the column of a name.
 
     Raises:
         StorageError: missing, unreadable, or not so many rows.
@@ -163,7 +163,7 @@ def read_parquet_rows(path: Path, start: int, end: int, without: Collection[str]
                 item=f"table {str(path)!r}", wanted=f"{end:,} rows", got=f"{sizes.sum():,}", fix="make it again"
             )
         groups = np.flatnonzero((ends > start) & (ends - sizes < end))
-        columns = [name for name in file.schema_arrow.names if name not in without]
+        columns = [name for name in file.schema_arrow.names if wanted(name)]
         table = file.read_row_groups(groups.tolist(), columns=columns)
         before = int(ends[groups[0]] - sizes[groups[0]])
         return table.slice(start - before, end - start).combine_chunks()

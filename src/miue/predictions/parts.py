@@ -9,7 +9,7 @@ read equals what was written. ``predictions.json`` lists the parts: size, SHA-25
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from itertools import groupby
@@ -25,8 +25,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import check_classes, read_coords, with_named_sets
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, StorageError, missing_column
 from miue.common.files import make_folder
 from miue.common.tables import read_parquet_rows, reading_table
 from miue.distributions.measures import MEASURES
@@ -184,8 +185,8 @@ def _smallest(values: np.ndarray) -> np.ndarray:
     return small if np.array_equal(small, values, equal_nan=True) else values
 
 
-class _Span(NamedTuple):
-    """The rows of a bag in its part."""
+class Span(NamedTuple):
+    """The rows of a bag in its part, from ``start`` on."""
 
     part: Part
     start: int
@@ -193,6 +194,7 @@ class _Span(NamedTuple):
 
     @property
     def end(self) -> int:
+        """One more than the last row."""
         return self.start + self.part.bags[self.bag]
 
 
@@ -204,18 +206,15 @@ class StoredInstances(PredictionTable):
     Args:
         folder: where the parts are.
         parts: as predictions.json lists them.
-        bags: only of these; of all if None.
+        spans: the rows of the bags to read, in their order; of all if None.
     """
 
-    def __init__(self, folder: Path, parts: Sequence[Part], bags: Collection[str] | None = None) -> None:
-        wanted = None if bags is None else set(bags)
-        spans = [span for part in parts for span in _spans(part) if wanted is None or span.bag in wanted]
-        for name, value in {
-            "_folder": folder,
-            "_listed": tuple(parts),
-            "_spans": spans,
-            "_checked": set(),
-        }.items():
+    def __init__(self, folder: Path, parts: Sequence[Part], spans: Sequence[Span] | None = None) -> None:
+        fields = {"_folder": folder, "_listed": tuple(parts), "_checked": set()}
+        fields["_spans"] = (
+            tuple(span for part in parts for span in _spans(part)) if spans is None else tuple(spans)
+        )
+        for name, value in fields.items():  # of a frozen dataclass
             object.__setattr__(self, name, value)
 
     def __len__(self) -> int:
@@ -235,17 +234,26 @@ class StoredInstances(PredictionTable):
         return PredictionTable.concatenate(list(self.parts()))
 
     @cached_property
-    def _first(self) -> PredictionTable:
+    def head(self) -> PredictionTable:
+        """The instances of the first bag."""
         return self._read(self._spans[:1])
 
     @property
     def uncertainty_names(self) -> list[str]:
         """Names of the measures and extra scores."""
-        return self._first.uncertainty_names
+        return self.head.uncertainty_names
 
     def uncertainty(self, name: str) -> Float64[np.ndarray, "n"]:
         """Return one measure or extra score, higher where less certain."""
-        return np.concatenate([part.uncertainty(name) for part in self.parts()])
+        column = name if name in MEASURES else SCORE_PREFIX + name
+        if name in self.head.scores:
+            return np.concatenate(
+                [read_numbers(of[column], column, str(path)) for path, of in self._columns([column])]
+            )
+        names = parameter_columns(self.head.distribution)
+        return np.concatenate(
+            [MEASURES[name].of(read_distribution(of, str(path))).numpy() for path, of in self._columns(names)]
+        )
 
     def parts(self) -> Iterator[PredictionTable]:
         """Yield the instances in order, a file at a time."""
@@ -265,41 +273,60 @@ class StoredInstances(PredictionTable):
         """Return the number of instances of each bag."""
         return {span.bag: span.end - span.start for span in self._spans}
 
+    def rows_of_bags(self) -> GroupedRows:
+        """Return the bags in order, and the bag of each instance; nothing is read."""
+        sizes = self.bag_sizes()
+        return GroupedRows(tuple(sizes), np.repeat(np.arange(len(sizes)), list(sizes.values())))
+
     def of_bags(self, names: Collection[str]) -> StoredInstances:
         """Return the instances of some bags; nothing is read."""
-        return StoredInstances(self._folder, self._listed, names)
+        wanted = set(names)
+        return StoredInstances(self._folder, self._listed, [span for span in self._spans if span.bag in wanted])
 
-    def in_order(self, names: Sequence[str]) -> PredictionTable:
-        """Return the instances bag after bag, in the order in which they are stored where that is the same."""
+    def in_order(self, names: Sequence[str]) -> StoredInstances:
+        """Return the instances bag after bag, the bags in the order of ``names``; nothing is read."""
         place = {name: number for number, name in enumerate(names)}
-        places = [place[span.bag] for span in self._spans]
-        return self if places == sorted(places) else self._whole.in_order(names)
+        return StoredInstances(self._folder, self._listed, sorted(self._spans, key=lambda span: place[span.bag]))
 
-    def _read(self, spans: Sequence[_Span]) -> PredictionTable:
-        """Return the rows of some bags of one part.
+    def _columns(self, names: Collection[str]) -> Iterator[tuple[Path, dict[str, np.ndarray]]]:
+        """Yield the numbers of some columns, a file at a time."""
+        for _, group in groupby(self._spans, key=lambda span: span.part.file):
+            path, read = self._rows(list(group), names.__contains__)
+            missing = [name for name in names if name not in read.column_names]
+            if missing:
+                raise missing_column(f"part {str(path)!r}", f"a column {missing[0]!r}", read.column_names, FIX)
+            with reading_table(path, FIX):
+                yield path, {name: _array(read.column(name)) for name in names}
+
+    def _read(self, spans: Sequence[Span]) -> PredictionTable:
+        """Return the rows of some bags of one part, as predictions."""
+        path, read = self._rows(spans, lambda name: name != "bag_id")
+        with reading_table(path, FIX):
+            ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
+            return _to_table(read, str(path), ids)
+
+    def _rows(self, spans: Sequence[Span], wanted: Callable[[str], bool]) -> tuple[Path, Any]:
+        """Return the file of some bags of one part, and the wanted columns of their rows.
 
         Raises:
             StorageError: a part that is missing, damaged or another one.
-            DataError: values that are none of predictions.
         """
         part, path = spans[0].part, self._folder / spans[0].part.file
         if part.file not in self._checked:
             check_part(path, part, self._listed)
             self._checked.add(part.file)
-        first, last = spans[0].start, spans[-1].end
-        with reading_table(path, FIX):
-            read = read_parquet_rows(path, first, last, without=("bag_id",))
-            chosen = np.concatenate([np.arange(span.start, span.end) - first for span in spans])
-            if len(chosen) < last - first:
-                read = read.take(pa.array(chosen))
-            ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
-            return _to_table(read, str(path), ids)
+        first, last = min(span.start for span in spans), max(span.end for span in spans)
+        read = read_parquet_rows(path, first, last, wanted)
+        chosen = np.concatenate([np.arange(span.start, span.end) - first for span in spans])
+        return path, read if np.array_equal(chosen, np.arange(last - first)) else read.take(
+            pa.array(chosen)
+        ).combine_chunks()
 
 
-def _spans(part: Part) -> Iterator[_Span]:
+def _spans(part: Part) -> Iterator[Span]:
     start = 0
     for bag, rows in part.bags.items():
-        yield _Span(part, start, bag)
+        yield Span(part, start, bag)
         start += rows
 
 

@@ -97,6 +97,11 @@ class PredictionTable(PrintsAsTable):
         values: np.ndarray = MEASURES[name].of(self.distribution).numpy()
         return values
 
+    @property
+    def head(self) -> PredictionTable:
+        """Some of the items, for what all have in common: kind of the distribution, classes, names of scores."""
+        return self
+
     def parts(self) -> Iterator[PredictionTable]:
         """Yield the items in order, a bounded number at a time."""
         if len(self) <= PART_ROWS:
@@ -107,13 +112,18 @@ class PredictionTable(PrintsAsTable):
 
     def by_bag(self) -> Iterator[tuple[str, PredictionTable]]:
         """Yield the id and the items of each bag, in the order in which bags first appear."""
-        rows = GroupedRows.of(self.bag_ids.astype(str))
-        yield from zip(rows.names, map(self.subset, rows.split(np.arange(len(self)))), strict=True)
+        rows = self.rows_of_bags()
+        members = rows.split(np.arange(len(self))) if len(self) else []
+        yield from zip(rows.names, map(self.subset, members), strict=True)
 
     def bag_sizes(self) -> dict[str, int]:
         """Return the number of items of each bag, in the order in which bags first appear."""
-        rows = GroupedRows.of(self.bag_ids.astype(str))
+        rows = self.rows_of_bags()
         return dict(zip(rows.names, np.bincount(rows.bag).tolist(), strict=True))
+
+    def rows_of_bags(self) -> GroupedRows:
+        """Return the bags, in the order in which they first appear, and the bag of each item."""
+        return GroupedRows.of(self.bag_ids.astype(str))
 
     def of_bags(self, names: Collection[str]) -> PredictionTable:
         """Return the items of some bags."""
@@ -121,7 +131,7 @@ class PredictionTable(PrintsAsTable):
 
     def in_order(self, names: Sequence[str]) -> PredictionTable:
         """Return the items bag after bag, the bags in the order of ``names``, which holds all of them."""
-        rows = GroupedRows.of(self.bag_ids.astype(str))
+        rows = self.rows_of_bags()
         place = {name: number for number, name in enumerate(names)}
         bag = np.array([place[name] for name in rows.names], np.int64)[rows.bag]
         return self if (np.diff(bag) >= 0).all() else self.subset(bag.argsort(kind="stable"))

@@ -201,7 +201,7 @@ def test_the_demo_compares_softmax_with_mirel_and_writes_what_it_says(
     assert shown in output
 
 
-def test_the_demo_says_so_where_no_bag_is_deferred(tmp_path: Path) -> None:
+def test_the_demo_shows_a_deferred_bag_whatever_the_calibration_accepts(tmp_path: Path) -> None:
     from dataclasses import replace
 
     from miue.cli.demo_run import describe_cases
@@ -215,4 +215,9 @@ def test_the_demo_says_so_where_no_bag_is_deferred(tmp_path: Path) -> None:
     table = replace(predictions.bags, decisions=Decisions(everything, everything))
     accepted = replace(predictions, bags=table)
     deferred, detected, _ = describe_cases(accepted, accepted, bags.split("test"))
-    assert deferred.startswith("Deferred: no bag") and detected.startswith("Out of distribution: no bag")
+    known = np.flatnonzero(table.is_ood.in_distribution)
+    least = known[np.abs(table.probabilities[known, 1] - 0.5).argmin()]
+    assert deferred.startswith(f"Deferred: {table.bag_ids[least]}, predicted ")
+    wrong = int((table.predicted[known] != table.labels.values[known]).sum())
+    assert "the 2 least certain have " in deferred and f" of {wrong} errors" in deferred
+    assert detected == "Out of distribution: no bag was detected"

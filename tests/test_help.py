@@ -67,7 +67,22 @@ def test_every_command_has_one_line_of_80_columns() -> None:
 WITHOUT_JSON = {("demo",): "writes evaluation.json", ("report",): "writes a page"}
 
 
-def test_every_command_prints_json_but_those_with_a_reason() -> None:
+WITHOUT_QUIET = {
+    ("evaluate",): "reads tables",
+    ("decide",): "reads tables",
+    ("worklist",): "reads tables",
+    ("compare",): "reads tables",
+    ("data", "make"): "takes seconds",
+    ("hub", "card"): "reads tables",
+    ("hub", "push"): "the progress is of huggingface_hub, with a switch of its own",
+    ("hub", "pull"): "the progress is of huggingface_hub, with a switch of its own",
+}
+
+
+@pytest.mark.parametrize(("option", "reasons"), [("--json", WITHOUT_JSON), ("--quiet", WITHOUT_QUIET)])
+def test_every_command_has_json_and_quiet_but_those_with_a_reason(
+    option: str, reasons: dict[tuple[str, ...], str]
+) -> None:
     commands = {path: one for path, one in walk(get_command(app)) if not hasattr(one, "commands")}
-    without = {path for path, one in commands.items() if not any("--json" in p.opts for p in one.params)}
-    assert without == set(WITHOUT_JSON)
+    without = {path for path, one in commands.items() if not any(option in p.opts for p in one.params)}
+    assert without == set(reasons)

@@ -183,7 +183,7 @@ def test_classes_have_the_order_given_and_none_is_lost() -> None:
     assert given.class_names(["10", "9", "8"]) == ("10", "9", "8")
     with pytest.raises(DataError, match="label '10' of 't': expected one of the classes given: 9"):
         given.class_names(["9"])
-    with pytest.raises(ConfigError, match="class listed twice, '9'"):
+    with pytest.raises(ConfigError, match="expected each class once, got 9, 9, 10"):
         given.class_names(["9", "9", "10"])
     with pytest.raises(DataError, match="at least two classes, got x"):
         LabelTable("t", ("a",), ("x",), ("a",), {}).class_names()

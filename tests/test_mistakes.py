@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import fail, run
 from made_bags import separable_bags
+from made_files import features_of, slides, trident
+from PIL import Image
 
 import miue
 
@@ -31,7 +34,44 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "EMPTY.npy", np.zeros(3))
     for name, text in TABLES.items():
         (folder / name).with_suffix(".csv").write_text(text)
+    miue.Model.load(folder / "RUN").predict(bags).save(folder / "PREDICTED")
+    (folder / "FILE").write_text("x")
+    _write_slides(folder)
     return folder
+
+
+def _write_slides(folder: Path) -> None:
+    """Write folders of features, whole and damaged, and label tables that do not fit them."""
+    features, labels = slides(folder, patients=12)
+    features = features.rename(folder / "FEATURES")
+    header, *rows = labels.read_text().splitlines()
+    tables = {
+        "other-ids": ["slide_id,label", "TCGA-1,normal", "TCGA-2,tumor"],
+        "zeros-lost": ["slide_id,label", *(f"{int(row.split(',')[1])},{row.split(',')[2]}" for row in rows)],
+        "twice": [header, *rows, "00,0000,normal"],
+        "no-slide-id": [header.replace("slide_id", "probe"), *rows],
+        "one-class": [header, *(row.replace("normal", "tumor") for row in rows)],
+        "case": [header, rows[1].replace("normal", "Normal"), rows[0], *rows[2:]],
+        "three-classes": [header, rows[1].replace("normal", "benign"), rows[0], *rows[2:]],
+        "few": [header, *rows[:3]],
+        "only-header": [header],
+        "splits": ["train,val,test", "0000,0010,9999"],
+    }
+    for name, lines in tables.items():
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    (folder / "excel.xlsx").write_bytes(b"PK\x03\x04" + bytes(99))
+    damages = {
+        "NAN": features_of(4),
+        "NO-TISSUE": np.zeros((0, 6), np.float32),
+        "OTHER-ENCODER": features_of(4, 7),
+    }
+    damages["NAN"][1, 2] = np.nan
+    for name, damaged in damages.items():
+        shutil.copytree(features, folder / name)
+        trident(folder / name, "0000", damaged)
+    (folder / "SLIDES").mkdir()
+    (folder / "SLIDES" / "text.svs").write_text("no image")
+    Image.new("RGB", (64, 64)).save(folder / "flat.tif")
 
 
 @pytest.mark.parametrize(
@@ -60,6 +100,85 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("data tile EMPTY --out NEW", "expected slides in it: .svs"),
         ("cross-validate STORE --out NEW --seeds 1,1", "expected different whole numbers, got 1, 1"),
         ("trian STORE", "Did you mean 'train'?"),
+        ("train STORE --out NEW --epochs 5", "write --set max_epochs=VALUE"),
+        ("cross-validate STORE --out NEW --lr=1e-3", "write --set learning_rate=VALUE"),
+        ("train STORE --out NEW --set max_epochs=many", "expected a valid integer, got 'many'"),
+        (
+            "train STORE --out NEW --set network.dropout=0.5",
+            "expected one of network.hidden, got 'network.dropout'; ch",
+        ),
+        (
+            "train STORE --out NEW --method deep-ensemble --set method.size=0",
+            "expected at least 1, got 0; raise it",
+        ),
+        ("train STORE --out NEW --method mc-dropout --set method.dropout=0", "expected one of method.draws"),
+        ("train STORE --out NEW --device cuda", "expected an accelerator, got 0 of them; choose the device 'cpu'"),
+        ("train STORE --out NEW --encoder lenet", "choose another encoder: 'mlp' for features"),
+        ("train STORE --out NEW --tracker tensorbord", "did you mean 'tensorboard'?"),
+        ("train STORE --out NEW --fold 3", "expected splits with several folds beside it"),
+        ("train STORE --out FILE", "expected a new name, got a file that is there"),
+        ("train STORE --out FILE/x", "which is a file and no folder; choose another place"),
+        ("train STORE --out /proc/x", "expected to write it whole, got Permission denied"),
+        ("train STORE --out RUN", "pass --overwrite to replace it"),
+        ("train FEATURES --out NEW", "give a table of labels with --labels"),
+        ("train FEATURES/0000.h5 --out NEW", "got a file; pass the folder of the files"),
+        ("train labels.csv --out NEW", "a label table is passed as --labels, beside the folder of features"),
+        (
+            "train FEATURES --labels other-ids.csv --out NEW",
+            "TCGA-1: listed in 'other-ids.csv', but 'FEATURES' has no",
+        ),
+        ("train FEATURES --labels zeros-lost.csv --out NEW", "there is '0010': did the id lose its zeros"),
+        (
+            "train FEATURES --labels twice.csv --out NEW",
+            "bag '0000' of 'twice.csv', column 'slide_id': expected one row",
+        ),
+        (
+            "train FEATURES --labels no-slide-id.csv --out NEW",
+            "column 'case_id': expected one row, got 2; keep one",
+        ),
+        ("train FEATURES --labels one-class.csv --out NEW", "expected at least two classes, got tumor"),
+        (
+            "train FEATURES --labels case.csv --out NEW",
+            "got 'Normal' (1 bags) and 'normal' (7 bags)",
+        ),
+        ("train FEATURES --labels three-classes.csv --classes normal,tumor --out NEW", "add it to --classes"),
+        (
+            "train FEATURES --labels labels.csv --classes normal,tumour --out NEW",
+            "label 'tumor' of 'labels.csv': ex",
+        ),
+        (
+            "train FEATURES --labels labels.csv --classes normal,normal --out NEW",
+            "expected each class once, got normal,",
+        ),
+        ("train FEATURES --labels labels.csv --label-column lable --out NEW", "did you mean 'label'?"),
+        (
+            "train FEATURES --labels labels.csv --splits splits.csv --out NEW",
+            "bag '9999' of 'splits.csv': expected",
+        ),
+        ("train FEATURES --labels excel.xlsx --out NEW", "save the table as UTF-8 (in Excel: Save As, CSV UTF-8)"),
+        ("train FEATURES --labels only-header.csv --out NEW", "expected at least one row, got none"),
+        ("train NAN --labels labels.csv --out NEW", "bag '0000', row 1: expected finite features, got NaN"),
+        ("train NO-TISSUE --labels labels.csv --out NEW", "got none (a slide without tissue?); leave it out"),
+        ("train OTHER-ENCODER --labels labels.csv --out NEW", "extract all features with one encoder"),
+        (
+            "cross-validate FEATURES --labels few.csv --folds 5 --out NEW",
+            "expected bags of at least 5 patients for 5",
+        ),
+        ("data split FEATURES --out NEW", "expected labels to draw a split by, got none"),
+        ("predict RUN FEATURES --out NEW", "expected features of shape (5,), as the model takes them, got (6,)"),
+        ("predict RUN STORE --out NEW", "all of which it was trained or validated on"),
+        ("calibrate RUN STORE --part tset", "split 'tset': expected"),
+        ("export geojson PREDICTED --out NEW", "expected instances with a position: columns x and y"),
+        ("worklist STORE --out NEW", "got a bag store; make them with 'miue predict"),
+        ("compare RUN RUN", "expected a finished cross-validation (with runs.csv), got a trained model"),
+        ("report NOWHERE --out NEW", "'NOWHERE': expected predictions"),
+        (
+            "decide PREDICTED --calibration RUN --out NEW",
+            "calibration 'RUN/calibration.json': expected an existing",
+        ),
+        ("data tile NOWHERE.svs --out NEW", "slide 'NOWHERE.svs': expected an existing file, got no such file"),
+        ("data tile SLIDES --out NEW", "expected an image that OpenSlide reads, got"),
+        ("data tile flat.tif --out NEW", "convert it: vips tiffsave IN OUT.tif --tile --pyramid"),
     ],
 )
 def test_a_mistake_ends_with_a_message_that_helps(

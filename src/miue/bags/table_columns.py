@@ -16,7 +16,7 @@ from miue.bags.columns import ItemColumns
 from miue.bags.coords import LARGEST_COORD, Coords
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.common.errors import DataError, unknown_name
+from miue.common.errors import ConfigError, DataError, unknown_name
 
 UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown")
 TRUE, FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
@@ -132,9 +132,13 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
     texts = [label for label in labels if label]
     present = set(texts)
     sorted_names = sorted(present, key=float) if all(map(_is_number, present)) else sorted(present)
-    for name in order:
-        if list(order).count(name) > 1:
-            raise unknown_name("class listed twice,", name, sorted_names)
+    if len(set(order)) < len(order):
+        raise ConfigError(
+            item="the order of the classes",
+            wanted="each class once",
+            got=", ".join(order),
+            fix=f"the labels of {source!r} are {', '.join(sorted_names)}",
+        )
     left_out = next((name for name in sorted_names if order and name not in order), None)
     if left_out is not None:
         raise DataError(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Bool, Int64
 
 from miue.bags.dataset import BagDataset
 from miue.calibration import CalibrationBags, DeferralGoal, calibrate, decide
@@ -32,6 +33,7 @@ SETTINGS = {
 }
 METHODS = {"softmax": "softmax", "mirel": "MIREL"}
 DEFERRAL = DeferralGoal(max_error=0.05, confidence=0.95)
+DEFERRED = 0.1  # share of the bags that a person looks at in the comparison, the least certain ones
 OOD_SET = "photographs"
 
 
@@ -41,18 +43,23 @@ class DemoResult:
 
     Attributes:
         evaluations: of each method, by its name.
+        errors_accepted: of each method, the share of wrong predictions among the bags that are not deferred.
         cases: three bags of MIREL, in words.
     """
 
     evaluations: Mapping[str, Evaluation]
+    errors_accepted: Mapping[str, float]
     cases: tuple[str, ...]
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return what is compared, the value of each method in %, and why they differ."""
-        return [
-            (name, *(_percent(metric) for metric in metrics), reason)
+        rows = [
+            (name, *(_percent(metric.value) for metric in metrics), reason)
             for name, reason, metrics in _compare(list(self.evaluations.values()))
         ]
+        least = f"the {DEFERRED:.0%} with the highest entropy go to a person; compare with 100 − accuracy"
+        shares = (_percent(share) for share in self.errors_accepted.values())
+        return [*rows, ("bags: errors among those accepted", *shares, least)]
 
 
 def run_demo(out: Path, *, overwrite: bool = False, progress: bool = True) -> DemoResult:
@@ -91,19 +98,15 @@ def run_demo(out: Path, *, overwrite: bool = False, progress: bool = True) -> De
             store=test,
             title="Digits: softmax and MIREL",
         )
-    return DemoResult(evaluations, describe_cases(predicted["mirel"], predicted["softmax"], test))
+    errors = {name: float(_split_by_certainty(one)[1].mean()) for name, one in predicted.items()}
+    return DemoResult(evaluations, errors, describe_cases(predicted["mirel"], predicted["softmax"], test))
 
 
 def _compare(evaluations: list[Evaluation]) -> list[tuple[str, str, list[Metric]]]:
     bags = [one.bags for one in evaluations]
     digits = [one.instances for one in evaluations if one.instances is not None]
-    decisions = [one.decisions.metrics for one in evaluations if one.decisions is not None]
     slow = "MIREL's evidence grows with the data: from few bags its probabilities are moderate"
     weak = "no digit has a label; MIREL trains a residual for digits, softmax sees a digit as a bag of one"
-    request = (
-        f"at most {DEFERRAL.max_error:.0%} requested ({DEFERRAL.confidence:.0%} confidence), for bags like "
-        "those of calibration; these contain other digits"
-    )
     return [
         ("bags: accuracy", "both learn from the labels of bags", [one.metrics["accuracy"] for one in bags]),
         ("digits: accuracy", weak, [one.metrics["accuracy"] for one in digits]),
@@ -125,12 +128,6 @@ def _compare(evaluations: list[Evaluation]) -> list[tuple[str, str, list[Metric]
             "compares features with those of training, under any method",
             [one.by_measure["knn_mean"].ood[OOD_SET].auroc for one in bags],
         ),
-        (
-            "bags deferred to a person",
-            "as many as the calibration bags require",
-            [d["deferred"] for d in decisions],
-        ),
-        ("errors among accepted bags", request, [one["selective_risk"] for one in decisions]),
     ]
 
 
@@ -140,7 +137,7 @@ def _errors(levels: Sequence[LevelEvaluation]) -> str:
 
 
 def describe_cases(predictions: Predictions, softmax: Predictions, bags: BagDataset) -> tuple[str, ...]:
-    """Return the first deferred bag, the first out-of-distribution bag and a bag digit by digit, in words.
+    """Return the least certain bag, the first out-of-distribution bag and a bag digit by digit, in words.
 
     Args:
         predictions: of MIREL, with decisions.
@@ -150,24 +147,41 @@ def describe_cases(predictions: Predictions, softmax: Predictions, bags: BagData
     table = predictions.bags
     decisions = table.decisions
     assert decisions is not None
-    inside = table.is_ood.in_distribution
-    deferred = np.flatnonzero(decisions.deferred & inside)
-    flagged = np.flatnonzero(decisions.flagged & table.is_ood.out_of_distribution)
     names = bags.class_names or ("negative", "positive")
 
-    def reason(name: str, rows: np.ndarray, otherwise: str) -> str:
-        if not len(rows):
-            return f"{name}: {otherwise}"
-        row = int(rows[0])
+    def describe(row: int) -> str:
         truth = f"; in truth {names[table.labels.values[row]]}" if table.labels.known[row] else ""
-        case = f"{table.bag_ids[row]}, predicted {names[table.predicted[row]]}{truth}"
-        return f"{name}: {case}. Reason: {decisions.reason[row]}"
+        return f"{table.bag_ids[row]}, predicted {names[table.predicted[row]]}{truth}. Reason: "
 
+    deferred, accepted = _split_by_certainty(predictions)
+    first = _order_by_certainty(predictions)[0]
+    least = f"{table.probabilities[first, 1]:.2f} for {names[1]} is the least certain probability"
+    share = f"the {len(deferred)} least certain have {deferred.sum()} of {deferred.sum() + accepted.sum()} errors"
+    flagged = np.flatnonzero(decisions.flagged & table.is_ood.out_of_distribution)
+    detected = (
+        f"{describe(int(flagged[0]))}{decisions.reason[flagged[0]]}" if len(flagged) else "no bag was detected"
+    )
     return (
-        reason("Deferred", deferred, "no bag; the calibration accepts all"),
-        reason("Out of distribution", flagged, "no bag of photographs was detected"),
+        f"Deferred: {describe(int(first))}{least} of the bags of digits; {share}",
+        f"Out of distribution: {detected}",
         _digit_by_digit(predictions, softmax, bags),
     )
+
+
+def _order_by_certainty(predictions: Predictions) -> Int64[np.ndarray, "B"]:
+    """Return the rows of the labelled bags in distribution, the least certain first."""
+    rows = np.flatnonzero(predictions.bags.is_ood.in_distribution & predictions.bags.labels.known)
+    entropy = predictions.bags.uncertainties()["entropy"][rows]
+    order: Int64[np.ndarray, "B"] = rows[np.argsort(-entropy, kind="stable")]
+    return order
+
+
+def _split_by_certainty(predictions: Predictions) -> tuple[Bool[np.ndarray, "deferred"], Bool[np.ndarray, "kept"]]:
+    """Return which of the least certain share of the bags are predicted wrongly, and which of the others."""
+    rows, table = _order_by_certainty(predictions), predictions.bags
+    wrong = table.predicted[rows] != table.labels.values[rows]
+    count = round(DEFERRED * len(rows))
+    return wrong[:count], wrong[count:]
 
 
 def _digit_by_digit(predictions: Predictions, softmax: Predictions, bags: BagDataset) -> str:
@@ -208,5 +222,5 @@ def select_bag_with_few_positives(bags: BagDataset) -> int:
     return int(np.flatnonzero(suitable)[0])
 
 
-def _percent(metric: Metric) -> str:
-    return "—" if metric.value is None else f"{100 * metric.value:.1f}"
+def _percent(share: float | None) -> str:
+    return "—" if share is None else f"{100 * share:.1f}"

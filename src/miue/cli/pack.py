@@ -86,6 +86,7 @@ def data_split(
         float, typer.Option(min=0, max=0.5, help="Share of the rest to keep for miue calibrate.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the split.")] = 42,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Draw train, validation and test bags by patient.
@@ -98,7 +99,7 @@ def data_split(
     from miue.io.splits.draw import make_folds, make_split
     from miue.io.splits.files import write_splits
 
-    opened = open_bags(bags, source, progress=False)
+    opened = open_bags(bags, source, progress=not quiet)
     data = opened.bags
     if folds == 1:
         drawn = make_split(data, test=test, validation=validation, calibration=calibration, seed=seed)

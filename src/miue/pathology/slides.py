@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.common.errors import StorageError, not_readable
+from miue.common.errors import StorageError, no_such_file, not_readable
 from miue.common.escapes import shortened
 from miue.common.extras import import_extra
 
@@ -48,12 +48,14 @@ def open_slide(path: Path) -> Iterator[Any]:
         StorageError: a file that OpenSlide cannot open or read.
     """
     openslide = import_extra("openslide", "reading slides", "slides")
+    if not path.is_file():
+        raise no_such_file(f"slide {str(path)!r}")
     try:
         with openslide.OpenSlide(str(path)) as slide:
             yield slide
     except (openslide.OpenSlideError, OSError) as error:
-        if not path.is_file() or (kind := image_format(path)) is None:
-            fix = "check that the file is whole" if path.is_file() else "check the path"
+        if (kind := image_format(path)) is None:
+            fix = "check that the file is whole"
             raise not_readable(f"slide {str(path)!r}", "an image that OpenSlide reads", error, fix) from error
         raise StorageError(
             item=f"slide {str(path)!r}",

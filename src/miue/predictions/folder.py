@@ -96,6 +96,7 @@ class Predictions(PrintsAsTable):
 
     def write_bags(self, folder: Path | str, parts: Sequence[Part]) -> None:
         """Write all but the instances into a folder that has these parts of them."""
+        folder = Path(folder)
         _write_csv(folder / "bags.csv", self.bags)
         of_patients = self.by_patient()
         if of_patients is not None:

@@ -16,7 +16,7 @@ from miue.evaluation.bootstrap import (
     percentile_intervals,
     resampled_metrics,
 )
-from miue.evaluation.evaluate import detection_score, evaluate_level
+from miue.evaluation.evaluate import Items, detection_score, evaluate_level
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import Metric, mean_confidence, overconfidence
 from miue.predictions.table import PredictionTable
@@ -114,11 +114,8 @@ def _detection(table: PredictionTable, scores: Mapping[str, str]) -> str | None:
 
 
 def _confidences(table: PredictionTable) -> dict[str, Metric]:
-    probabilities, labels = table.probabilities[table.judged], table.labels.values[table.judged]
-    return {
-        "mean_confidence": mean_confidence(probabilities).plain,
-        "overconfidence": overconfidence(probabilities, labels).plain,
-    }
+    results = Items.of(table).results
+    return {"mean_confidence": mean_confidence(results).plain, "overconfidence": overconfidence(results).plain}
 
 
 def _named(scores: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from miue.calibration import Goals, applied_calibration
 from miue.calibration.needs import count_needed
 from miue.evaluation.bootstrap import Interval
 from miue.evaluation.decisions import DecisionEvaluation
-from miue.evaluation.evaluate import detection_score
+from miue.evaluation.evaluate import Items, detection_score
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import mean_confidence
 from miue.predictions.table import PredictionTable
@@ -79,7 +79,7 @@ def _accuracy(table: PredictionTable, level: LevelEvaluation, intervals: Mapping
     interval = intervals.get("overconfidence")
     if interval is not None and interval.excludes_zero:
         assert interval.low is not None and interval.high is not None
-        mean = mean_confidence(table.probabilities[table.judged]).plain.value
+        mean = mean_confidence(Items.of(table).results).plain.value
         assert mean is not None
         low, high = sorted((abs(interval.low), abs(interval.high)))
         side = "high" if mean > accuracy else "low"

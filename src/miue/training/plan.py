@@ -52,8 +52,8 @@ class Plan:
         each = f"{networks} networks, each " if networks > 1 else ""
         return (
             f"{bags:,} bags, {instances:,} instances: {each}at most {config.max_epochs} epochs "
-            f"({math.ceil(bags / config.bags_per_update):,} updates each), fewer if {config.stop_patience} bring "
-            "no improvement"
+            f"({math.ceil(bags / config.bags_per_update):,} updates each), "
+            f"fewer if {config.stop_patience} bring no improvement"
         )
 
     def description(self, trainer_options: Mapping[str, Option]) -> dict[str, Any]:

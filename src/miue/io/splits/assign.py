@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from miue.common.errors import DataError
+from miue.common.errors import ConfigError, DataError
 from miue.io.loaded import LoadedBags
 from miue.io.splits.draw import make_split
 from miue.io.splits.files import read_splits
@@ -25,6 +25,7 @@ def assign_splits(
 
     Raises:
         StorageError, DataError: splits that cannot be read, or not be those of these bags.
+        ConfigError: a fold without splits.
     """
     chosen = read_splits(Path(splits)) if isinstance(splits, Path | str) else splits or loaded.folds
     bags, drawn = loaded.bags, loaded.drawn
@@ -34,4 +35,11 @@ def assign_splits(
         except DataError as error:
             return replace(loaded, drawn=f"no split was drawn ({error})")
         drawn, fold = f"split by {'patient and class' if bags.patients else 'class'} with seed 42", 0
+    if chosen is None and fold:
+        raise ConfigError(
+            item=f"fold {fold}",
+            wanted="splits with several folds beside it",
+            got="none",
+            fix="pass the splits (--splits FILE), or leave the fold out",
+        )
     return loaded if chosen is None else replace(loaded, bags=chosen.assign(bags, fold), drawn=drawn)

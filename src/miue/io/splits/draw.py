@@ -8,7 +8,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import draw_folds, hold_out
-from miue.common.errors import DataError
+from miue.common.errors import DataError, lacking
 from miue.common.seeds import derive_seed
 from miue.io.splits.splits import Splits
 
@@ -33,6 +33,8 @@ def make_folds(
         DataError: a class with too few patients.
     """
     labelled = np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution)
+    if not len(labelled):
+        raise lacking("the bags", "labels to draw a split by", "give a table of labels with --labels")
     labels, groups = bags.labels.values[labelled], np.array(bags.patient_groups, object)[labelled]
     _check_patients(bags, labels, groups, count, max(2 * count, 8) if calibration else max(count, 3))
     folds = []

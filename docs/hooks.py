@@ -16,6 +16,8 @@ from mkdocs.structure.files import File, Files
 import miue.common.parts
 
 ROOT = Path(__file__).resolve().parents[1]
+TOGGLE = re.compile(r'<input class="md-toggle" data-md-toggle="(search|drawer)"')
+SEARCH = 'data-md-component="search" role="dialog"'
 INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', re.S)
 BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.S)
 
@@ -44,8 +46,18 @@ def on_page_content(content: str, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Return the page with a plain link to the repository, which asks GitHub for no number of stars."""
-    return output.replace(' data-md-component="source"', "")
+    """Return the page with a plain link to the repository, which asks GitHub for no number of stars, and names.
+
+    The theme leaves the search and the boxes that open it and the navigation without a name for screen readers.
+    """
+    output = output.replace(' data-md-component="source"', "")
+    output = output.replace(SEARCH, f'{SEARCH} aria-label="Search"')
+    return TOGGLE.sub(r'\g<0> aria-label="\1"', output)
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """Return a page that is made from a template alone, as 404.html, with the same names."""
+    return on_post_page(output_content)
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -64,4 +76,4 @@ def _mathml(latex: str, display: str) -> str:
     found = convert(html.unescape(latex).strip(), display=display)
     if "\\" in found:
         raise ValueError(f"a formula with a command that is not known: {latex}")
-    return found
+    return found.replace("<math ", '<math tabindex="0" ', 1) if display == "block" else found

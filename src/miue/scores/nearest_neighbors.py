@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -14,6 +15,8 @@ from miue.scores.principal_components import principal_components
 NEIGHBORS = 10
 COMPONENTS = 64
 STORED = 10_000
+GROUP = 4  # points, or groups of points, of which the nearest is searched first
+ROWS = 128  # instances whose closeness to all points, 5 MB, stays in a CPU's cache
 
 
 class NearestNeighbors(FeatureDistance):
@@ -51,12 +54,40 @@ class NearestNeighbors(FeatureDistance):
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
         projected = (rows - self.mean) @ self.components
-        # Candidates by ‖z − p‖² − ‖z‖², whose second term is the same for all points p, in float32: twice as
-        # many as needed, so that rounding omits none of the nearest.
-        points = self.points.float()
-        closeness = torch.addmm(points.square().sum(1), projected.float(), points.T, alpha=-2)
-        candidates = closeness.topk(min(2 * NEIGHBORS, len(points)), largest=False, sorted=False).indices
+        candidates = torch.cat([self._candidates(some) for some in projected.float().split(ROWS)])
         # Exact distances by difference, so that an instance equal to a stored one has distance zero.
         gaps = torch.linalg.vector_norm(projected.unsqueeze(1) - self.points[candidates], dim=2)
-        nearest = gaps.topk(min(NEIGHBORS, len(points)), largest=False, sorted=False).values
+        nearest = gaps.topk(min(NEIGHBORS, len(self.points)), largest=False, sorted=False).values
         return nearest.mean(1)
+
+    def _candidates(self, projected: Float[Tensor, "n K"]) -> Int64[Tensor, "n P"]:
+        """Return, in float32, twice as many points as needed, so that rounding omits none of the nearest.
+
+        They are ordered by ‖p‖² − 2 z·p, which is ‖z − p‖² without a term that is the same for all points p. The
+        smallest of many values are among the groups with the smallest minima: groups of ``GROUP``, groups of
+        these and so on are searched, from the largest down.
+        """
+        one = torch.ones_like(projected[:, :1])
+        closeness = torch.cat([projected, one], 1) @ self._weights.to(projected.device)
+        levels = [closeness]
+        wanted = min(2 * NEIGHBORS, len(self.points))
+        while levels[-1].shape[1] % GROUP == 0 and levels[-1].shape[1] > GROUP * 4 * wanted:
+            levels.append(levels[-1].unflatten(1, (GROUP, -1)).amin(1))
+        chosen = levels[-1].topk(wanted, largest=False, sorted=False).indices
+        for level in reversed(levels[:-1]):
+            groups = level.shape[1] // GROUP
+            members = (chosen.unsqueeze(1) + groups * torch.arange(GROUP, device=chosen.device)[:, None]).flatten(
+                1
+            )
+            nearest = level.gather(1, members).topk(wanted, largest=False, sorted=False).indices
+            chosen = members.gather(1, nearest)
+        return chosen
+
+    @cached_property
+    def _weights(self) -> Float[Tensor, "W P"]:
+        """−2 pᵀ over ‖p‖² of every point p, and infinity up to a multiple of ``GROUP`` three times over."""
+        points = self.points.float()
+        weights = torch.cat([-2 * points.T, points.square().sum(1)[None]])
+        missing = weights.new_zeros(len(weights), -len(points) % GROUP**3)
+        missing[-1] = torch.inf
+        return torch.cat([weights, missing], 1)

@@ -11,25 +11,33 @@ from miue.cli.options import (
     MANY,
     RUNNING,
     TRAINING,
+    Address,
     AsJson,
     Device,
     Distances,
     Encoder,
+    ExecutorKind,
+    Jobs,
     Method,
     Network,
     Out,
     Overwrite,
     Quiet,
     Settings,
+    make_executor,
     make_recipe,
+    parse_seeds,
     separate,
     validation_share,
 )
 from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import one_of_two
-from miue.common.terminal import say, show_result
+from miue.common.terminal import TextTable, say, say_json, show_result, show_table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from miue.predictions.provenance import TrainingRecord
     from miue.training.run_folder import IfExists
 
 NEARLY = 1  # epochs from the last one, at which a best epoch shows that training was not over
@@ -49,6 +57,15 @@ def train(
             min=0, help="Random seed of initial weights, bag order and dropout.", rich_help_panel=TRAINING
         ),
     ] = 42,
+    seeds: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N",
+            help=f"Train once with each of these random seeds, into --out/seed_N. {MANY}",
+            callback=separate,
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     setting: Settings = None,
     distance: Distances = None,
     tracker: Annotated[
@@ -67,6 +84,9 @@ def train(
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     device: Device = "auto",
+    executor: ExecutorKind = None,
+    jobs: Jobs = None,
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on labelled bags.
@@ -77,11 +97,13 @@ def train(
     part of each bag.
     Every epoch is checkpointed; --resume continues to the same weights, with the same options. Another max_epochs
     is allowed: a larger one trains on, to the weights of a training of that length; a smaller one ends it.
+    With --executor or --jobs, several seeds and the members of an ensemble are trained side by side.
 
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """
     from miue.common.devices import torch_device
     from miue.training.fit import Run
+    from miue.training.seeds import train_seeds
     from miue.training.trackers import Tracking
     from miue.training.train import train_recipe
 
@@ -89,6 +111,7 @@ def train(
     if resume and overwrite:
         raise one_of_two("--resume with --overwrite")
     torch_device(device)
+    where = make_executor(executor, jobs, address)
     in_files = not (bags / "store.json").exists()
     share = validation_share(recipe) if in_files else None
     opened = open_bags(bags, source, progress=not quiet, validation_share=share, check_values=in_files)
@@ -96,8 +119,13 @@ def train(
     if opened.note:
         say(opened.note, err=as_json)
     with kept_on_interrupt(lambda: kept_epochs(out)):
-        run = Run(out, progress=not quiet, accelerator=device, tracking=Tracking(tuple(tracker or ())))
+        tracking = Tracking(tuple(tracker or ()))
+        run = Run(out, progress=not quiet, accelerator=device, tracking=tracking, executor=where)
         if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
+        if seeds:
+            records = train_seeds(recipe, opened.bags, parse_seeds(seeds), run, if_exists=if_exists)
+            _show_seeds(records, out, as_json)
+            return
         record = train_recipe(recipe, opened.bags, run, if_exists=if_exists).training
     best = record.best_epoch if isinstance(record.best_epoch, int) else list(record.best_epoch)
     of = "validation" if record.validation_bags else "training"
@@ -109,3 +137,15 @@ def train(
     most = recipe.training_config.max_epochs
     if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:
         say(f"Note: still improving at epoch {best} of {most}; raise max_epochs and --resume.", err=True)
+
+
+def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None:
+    """Write how the training of each seed went."""
+    if as_json:
+        say_json({"runs": [record.model_dump(mode="json") for record in records], "out": str(out)})
+        return
+    table = TextTable("run", "epochs", "best epoch", "NLL + error")
+    for record in records:
+        folder = str(out / f"seed_{record.seed}")
+        table.add_row(folder, str(record.epochs), str(record.best_epoch), f"{record.criterion:.4f}")
+    show_table(table)

@@ -97,10 +97,9 @@ def packed_prediction(bags: BagDataset) -> Callable[[], None]:
     method = build()
 
     def run() -> None:
-        predictions = predict(method, bags)
-        assert predictions.instances is not None
-        predictions.bags.uncertainties()
-        predictions.instances.uncertainties()
+        for of_bags, of_instances in predict(method, bags):
+            of_bags.uncertainties()
+            of_instances.uncertainties()
 
     return run
 
@@ -122,7 +121,7 @@ def packed_distributions(bags: BagDataset) -> Callable[[], None]:
     method = build()
 
     def run() -> None:
-        predict(method, bags)
+        list(predict(method, bags))
 
     return run
 

@@ -103,7 +103,7 @@ def prediction_of(bags: BagDataset) -> Callable[[], None]:
     method = build()
 
     def run() -> None:
-        predict(method, bags)
+        list(predict(method, bags))
 
     return run
 
@@ -227,14 +227,12 @@ def large_bag(store: Path) -> dict[str, float]:
     bags = one_large_bag(store)
     method = build()
     started = time.perf_counter()
-    parts = predict(method, bags)
+    (parts,) = predict(method, bags)
     seconds = time.perf_counter() - started
     prediction.BLOCK_INSTANCES = 10**9
-    whole = predict(method, bags)
-    assert parts.instances is not None and whole.instances is not None
+    (whole,) = predict(method, bags)
     gap = max(
-        float(np.abs(parts.bags.probabilities - whole.bags.probabilities).max()),
-        float(np.abs(parts.instances.probabilities - whole.instances.probabilities).max()),
+        *(float(np.abs(a.probabilities - b.probabilities).max()) for a, b in zip(parts, whole, strict=True)),
     )
     memory = {"predict": peak(predict_large_bag, store), "train": peak(train_large_bag, store)}
     print(

@@ -11,7 +11,7 @@ import torch
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
-from miue.evaluation import bootstrap
+from miue.evaluation import bootstrap, ranking
 from miue.evaluation.bootstrap import (
     bootstrap_intervals,
     paired_differences,
@@ -19,8 +19,8 @@ from miue.evaluation.bootstrap import (
     percentile_intervals,
     resampled_metrics,
 )
-from miue.evaluation.evaluate import evaluate_level
-from miue.evaluation.metrics import Metric
+from miue.evaluation.evaluate import default_metrics, evaluate_level
+from miue.evaluation.metrics import Metric, Owners
 from miue.predictions.table import PredictionTable
 
 
@@ -191,3 +191,20 @@ def test_one_patient_alone_tells_no_interval() -> None:
     interval = bootstrap_intervals(table, one, resamples=20)["accuracy"]
     assert (interval.low, interval.high) == (None, None)
     assert "one patient" in interval.reason
+
+
+def test_quantiles_of_many_items_give_the_metrics_of_all_and_nearly_their_resamples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = made_table(bags=60, per_bag=53)
+    exact = resampled_metrics(table, {}, resamples=40, seed=0)
+    monkeypatch.setattr(ranking, "EXACT_ITEMS", 1000)
+    owners = Owners(table.rows_of_bags().bag, 60)
+    binned = default_metrics(table, owners)
+    level = evaluate_level(table)
+    assert binned["aurc"](np.ones((1, 60), np.int64))[0] == pytest.approx(level.metrics["aurc"].value, abs=1e-12)
+    assert binned["confidence"].plain.value == pytest.approx(level.confidence.auroc.value, abs=1e-12)
+    resampled = resampled_metrics(table, {}, resamples=40, seed=0)
+    for name, values in exact.items():
+        assert np.abs(resampled[name] - values).max() < 5e-4, name
+    assert any((resampled[name] != values).any() for name, values in exact.items())

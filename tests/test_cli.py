@@ -55,7 +55,7 @@ def test_tables_given_as_files_evaluate_as_the_folder_does(folder: Path) -> None
     tables = [
         folder / "predictions" / "bags.csv",
         "--instances",
-        folder / "predictions" / "instances.csv",
+        folder / "predictions" / "instances" / "part-00000.parquet",
     ]
     of_files = json.loads(run("evaluate", *tables, "--json"))
     assert of_files.pop("provenance") == {}
@@ -190,7 +190,7 @@ def test_the_demo_compares_softmax_with_mirel_and_writes_what_it_says(
     written = {str(p.relative_to(tmp_path / "demo")) for p in (tmp_path / "demo").rglob("*") if p.is_file()}
     for method in ("softmax", "mirel"):
         wanted = {f"runs/{method}/model.safetensors", f"runs/{method}/calibration.json"}
-        wanted |= {f"predictions/{method}/{name}.csv" for name in ("bags", "instances")}
+        wanted |= {f"predictions/{method}/{name}" for name in ("bags.csv", "instances/part-00000.parquet")}
         assert wanted | {f"evaluations/{method}.json"} <= written
     figures = {f"figures/{name}.png" for name in ("confidence", "bag_positive", "bag_out_of_distribution")}
     assert figures | {"store/bags.csv", "worklist.csv", "report.html"} <= written

@@ -21,14 +21,13 @@ from miue.evaluation.evaluate import evaluate_level
 from miue.evaluation.evaluation import evaluation_table
 from miue.evaluation.metrics import (
     NO_LABEL,
+    Judged,
     Metric,
-    area_under_risk_coverage,
     brier_score,
-    class_auroc,
     expected_calibration_error,
     negative_log_likelihood,
-    separation,
 )
+from miue.evaluation.ranking import area_under_risk_coverage, class_auroc, separation
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
@@ -92,7 +91,7 @@ def test_calibration_error_weighs_bins_by_their_items() -> None:
     probabilities = np.stack([1 - p, p], 1)
     labels = np.array([1, 1, 0, 1])
     expected = (3 * abs(2 / 3 - 0.95) + 1 * abs(1 - 0.65)) / 4
-    assert expected_calibration_error(probabilities, labels).plain.value == pytest.approx(expected)
+    assert expected_calibration_error(Judged.of(probabilities, labels)).plain.value == pytest.approx(expected)
 
 
 def test_calibration_error_equals_the_bins_of_scikit_learn() -> None:
@@ -103,7 +102,7 @@ def test_calibration_error_equals_the_bins_of_scikit_learn() -> None:
     shares, means = calibration_curve(labels, p, n_bins=15)
     counts = np.histogram(p, np.linspace(0, 1, 16))[0]
     expected = np.abs(shares - means) @ counts[counts > 0] / 997
-    assert expected_calibration_error(probabilities, labels).plain.value == pytest.approx(expected)
+    assert expected_calibration_error(Judged.of(probabilities, labels)).plain.value == pytest.approx(expected)
 
 
 def test_brier_and_likelihood_equal_scikit_learn() -> None:
@@ -111,18 +110,22 @@ def test_brier_and_likelihood_equal_scikit_learn() -> None:
     p = random.uniform(size=101)
     labels = random.integers(0, 2, 101)
     binary = np.stack([1 - p, p], 1)
-    assert brier_score(binary, labels).plain.value == pytest.approx(2 * brier_score_loss(labels, p))
-    assert negative_log_likelihood(binary, labels).plain.value == pytest.approx(log_loss(labels, binary))
+    assert brier_score(Judged.of(binary, labels)).plain.value == pytest.approx(2 * brier_score_loss(labels, p))
+    assert negative_log_likelihood(Judged.of(binary, labels)).plain.value == pytest.approx(
+        log_loss(labels, binary)
+    )
     several = random.dirichlet(np.ones(3), 101)
     truth = random.integers(0, 3, 101)
-    assert negative_log_likelihood(several, truth).plain.value == pytest.approx(log_loss(truth, several))
-    assert class_auroc(several, truth).plain.value == pytest.approx(
+    assert negative_log_likelihood(Judged.of(several, truth)).plain.value == pytest.approx(
+        log_loss(truth, several)
+    )
+    assert class_auroc(lambda c: several[:, c], truth, 3).plain.value == pytest.approx(
         roc_auc_score(truth, several, multi_class="ovr")
     )
 
 
 def test_a_label_of_probability_zero_has_no_likelihood() -> None:
-    result = negative_log_likelihood(np.array([[1.0, 0.0]]), np.array([1])).plain
+    result = negative_log_likelihood(Judged.of(np.array([[1.0, 0.0]]), np.array([1]))).plain
     assert result == Metric(None, "1 labels have probability zero")
 
 

@@ -33,9 +33,10 @@ from miue.evaluation.bootstrap import resampled_metrics
 from miue.evaluation.evaluate import evaluate_level
 from miue.evaluation.metrics import NEITHER_KNOWN, NONE_KNOWN_IN, NONE_KNOWN_OUT, Metric
 from miue.io.load import load_bags
-from miue.predictions.folder import Predictions, read_predictions, read_table
+from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.patients import by_patient
 from miue.predictions.provenance import Provenance
+from miue.predictions.read_table import read_table
 from miue.predictions.table import PredictionTable
 from miue.report.figures import confidence_figure
 from miue.training.plan import check_labels

@@ -43,11 +43,10 @@ def test_a_bag_is_predicted_in_blocks_as_it_is_whole(
     method, bags = method_of(name, network), separable_bags(6)
     if name == "mc-dropout":  # its draws depend on how many instances are encoded at once
         method = METHODS["softmax"](method.network)
-    whole = prediction.predict(method, bags)
+    (whole,) = prediction.predict(method, bags)
     monkeypatch.setattr(prediction, "BLOCK_INSTANCES", 3)
-    parts = prediction.predict(method, bags)
-    for level in ("bags", "instances"):
-        found, wanted = getattr(parts, level), getattr(whole, level)
+    (parts,) = prediction.predict(method, bags)
+    for found, wanted in zip(parts, whole, strict=True):
         for measure, values in wanted.uncertainties().items():
             np.testing.assert_allclose(found.uncertainties()[measure], values, rtol=1e-5, atol=1e-6)
 

@@ -16,7 +16,8 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, StorageError
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
-from miue.predictions.folder import Predictions, read_predictions, read_table, read_tables
+from miue.predictions.folder import Predictions, read_predictions, read_tables
+from miue.predictions.read_table import read_table
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_saved_predictions_are_read_back_as_they_were(predictions: Predictions, 
 
 
 def test_the_columns_are_those_promised(predictions: Predictions, tmp_path: Path) -> None:
-    predictions.save(tmp_path / "out")
+    predictions.save(tmp_path / "out", table_format="csv")
     with (tmp_path / "out" / "bags.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     measures = "least_confidence,entropy,expected_entropy,mutual_information,differential_entropy,"
@@ -67,7 +68,7 @@ def test_many_instances_are_compressed(tmp_path: Path) -> None:
     model = miue.train(
         [np.ones((2, 3)), np.zeros((2, 3))] * 4, [0, 1] * 4, settings={"max_epochs": 1}, progress=False
     )
-    model.predict(bags).save(tmp_path / "out")
+    model.predict(bags).save(tmp_path / "out", table_format="csv")
     with gzip.open(tmp_path / "out" / "instances.csv.gz", "rt") as file:
         assert sum(1 for _ in file) == 21_006
     back = read_predictions(tmp_path / "out")
@@ -174,7 +175,7 @@ def drop_column(path: Path, name: str) -> None:
 def test_tables_with_other_rows_than_predictions_json_says_are_refused(
     table: str, rows: int, predictions: Predictions, tmp_path: Path
 ) -> None:
-    predictions.save(tmp_path / "p")
+    predictions.save(tmp_path / "p", table_format="csv")
     lines = (tmp_path / "p" / table).read_text().splitlines()
     more = [lines[-1].replace(",", "x,", 1)] if table == "bags.csv" else [lines[-1]]
     (tmp_path / "p" / table).write_text("\n".join(lines[:-1] if rows < 0 else lines + more) + "\n")
@@ -187,7 +188,7 @@ def test_tables_with_other_rows_than_predictions_json_says_are_refused(
 def test_a_table_of_instances_that_is_missing_or_there_twice_is_named(
     predictions: Predictions, tmp_path: Path
 ) -> None:
-    predictions.save(tmp_path / "p")
+    predictions.save(tmp_path / "p", table_format="csv")
     (tmp_path / "p" / "instances.csv.gz").write_bytes(
         gzip.compress((tmp_path / "p" / "instances.csv").read_bytes())
     )

@@ -54,7 +54,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     ),
     "store": lambda out: write_store(out, separable_bags()),
     "pack": lambda out: pack(separable_bags(), out),
-    "predictions": lambda out: made_predictions().save(out),
+    "predictions": lambda out: made_predictions(200).save(out),
 }
 
 

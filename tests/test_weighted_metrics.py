@@ -9,19 +9,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
-from miue.evaluation.metrics import (
-    NO_LABEL,
-    Metric,
-    Owners,
-    WeightedMetric,
-    accuracy,
-    area_under_risk_coverage,
-    auroc,
-    brier_score,
-    class_auroc,
-    expected_calibration_error,
-    negative_log_likelihood,
-)
+from miue.evaluation import metrics, ranking
+from miue.evaluation.metrics import NO_LABEL, Judged, Metric, Owners, WeightedMetric
+from miue.evaluation.ranking import area_under_risk_coverage, auroc
 
 CLASSES = 3
 ITEMS, OWNERS, DRAWS = 101, 13, 7
@@ -35,6 +25,20 @@ def drawn(ties: bool) -> tuple[np.ndarray, np.ndarray, Owners, np.ndarray]:
     labels, owners = random.integers(CLASSES, size=ITEMS), random.integers(OWNERS, size=ITEMS)
     weights = random.integers(0, 4, size=(DRAWS, OWNERS))
     return probabilities, labels, Owners(owners, OWNERS), weights
+
+
+def of_judged(metric: Callable[..., WeightedMetric]) -> Callable[..., WeightedMetric]:
+    """The metric as a function of probabilities, labels and owners."""
+    return lambda probabilities, labels, owners=None: metric(Judged.of(probabilities, labels), owners)
+
+
+accuracy, brier_score = of_judged(metrics.accuracy), of_judged(metrics.brier_score)
+expected_calibration_error = of_judged(metrics.expected_calibration_error)
+negative_log_likelihood = of_judged(metrics.negative_log_likelihood)
+
+
+def class_auroc(probabilities: np.ndarray, labels: np.ndarray, owners: Owners | None = None) -> WeightedMetric:
+    return ranking.class_auroc(lambda c: probabilities[:, c], labels, probabilities.shape[1], owners)
 
 
 def aurc(probabilities: np.ndarray, labels: np.ndarray, owners: Owners | None = None) -> WeightedMetric:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from miue.evaluation.metrics import separation
+from miue.evaluation.ranking import separation
 from papers.mirel.figures.figure_with_data import Cell, FigureWithData, plain
 from papers.mirel.figures.ood_sweep import RATIOS, SOURCES, OodSweep, sweep_of
 from papers.mirel.paths import Paths

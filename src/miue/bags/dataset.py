@@ -274,9 +274,14 @@ class BagDataset(PrintsAsTable):
     @property
     def instance_columns(self) -> ItemColumns:
         """What is known of each instance of these bags, in their order."""
-        known = self.all_instance_columns().subset(self.positions)
-        sets = np.repeat(np.array(self.ood_sets, object), self.sizes)
-        return replace(known, ood_sets=np.where(known.is_ood.out_of_distribution, sets, ""))
+        rows, sets = self.positions, np.repeat(np.array(self.ood_sets, object), self.sizes)
+        is_ood = self.instance_is_ood[rows]
+        return ItemColumns(
+            labels=self.instance_labels[rows],
+            is_ood=is_ood,
+            ood_sets=np.where(is_ood.out_of_distribution, sets, "").astype(object),
+            coords=None if self.coords is None else self.coords[rows],
+        )
 
     def all_instance_columns(self) -> ItemColumns:
         """Return what is known of each of the M instances, of bags or not; sets are those of bags."""

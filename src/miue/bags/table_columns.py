@@ -239,7 +239,8 @@ def with_named_sets(flags: OodFlags, names: Sequence[str] | np.ndarray, table: s
     Raises:
         DataError: a set is named for a row that is said to be in distribution.
     """
-    sets = np.array([known_text(str(name)) for name in names], object)
+    words = {name: known_text(str(name)) for name in set(names)}
+    sets = np.array([words[name] for name in names], object)
     wrong = np.flatnonzero((sets != "") & flags.in_distribution)
     if len(wrong):
         raise DataError(

@@ -259,21 +259,15 @@ def _component(component: Component) -> str:
 
 
 def _describe_predictions(path: Path) -> dict[str, Any]:
-    from miue.predictions.folder import read_predictions
+    from miue.predictions.folder import count_known, read_predictions
 
     predictions = read_predictions(path)
     levels = []
     for name, table in (("bags", predictions.bags), ("instances", predictions.instances)):
         if table is not None:
-            record: dict[str, Any] = {
-                "level": name,
-                "count": len(table),
-                "labelled": int(table.labels.known.sum()),
-            }
-            record["known in distribution"] = int(table.is_ood.in_distribution.sum())
-            record["known out of distribution"] = int(table.is_ood.out_of_distribution.sum())
-            medians = {k: float(np.median(v)) for k, v in table.uncertainties().items()}
-            record.update({f"median {k}": v for k, v in medians.items()})
+            facts = ("count", "labelled", "known in distribution", "known out of distribution")
+            record: dict[str, Any] = {"level": name, **dict(zip(facts, count_known(table), strict=True))}
+            record |= {f"median {k}": float(np.median(table.uncertainty(k))) for k in table.uncertainty_names}
             levels.append(record)
     return {
         "kind": "predictions",

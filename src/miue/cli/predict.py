@@ -56,6 +56,15 @@ def predict(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
+    table_format: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="parquet|csv",
+            help="Format of the instances: parts in Parquet, which are read one at a time, or one table in CSV.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = "parquet",
     overwrite: Overwrite = False,
     quiet: Quiet = False,
     trust: Trust = False,
@@ -80,10 +89,12 @@ def predict(
     from miue.io.labels.run_labels import with_labels_of_run
     from miue.model.model import Model
     from miue.pathology.export.folders import check_kinds
+    from miue.predictions.folder import check_table_format
 
     refuse_existing(out, overwrite=overwrite)
     check_order(run, bags)
     check_kinds(export or [])
+    check_table_format(table_format)
     torch_device(device)
     model = Model.load(run, trust=trust)
     opened = open_bags(
@@ -99,7 +110,7 @@ def predict(
         chosen, said = with_labels_of_run(chosen, run / "splits.csv", model.contract.class_names)
         say(said, err=True)
     failed: list[str] = []
-    predictions = model.predict(
+    stream = model.stream(
         chosen,
         estimator=estimator,
         seed=seed,
@@ -107,13 +118,12 @@ def predict(
         device=device,
         on_bad=(lambda name, error: failed.append(f"{name}: {error}")) if source.skip_bad else None,
     )
-    for one in failed:
-        say(f"left out: {one}", err=True)
     whole = "all bags" if len(chosen) == len(opened.bags) else "bags that the model did not learn from"
     chosen_split = " ".join(sorted(set(chosen.splits))).strip() or whole
-    provenance = predictions.provenance.model_copy(update={"bags": str(bags), "split": chosen_split})
-    predictions = replace(predictions, provenance=provenance)
-    predictions.save(out, overwrite=overwrite)
+    provenance = stream.provenance.model_copy(update={"bags": str(bags), "split": chosen_split})
+    predictions = replace(stream, provenance=provenance).save(out, overwrite=overwrite, table_format=table_format)
+    for one in failed:
+        say(f"left out: {one}", err=True)
     instances = 0 if predictions.instances is None else len(predictions.instances)
     facts = {"bags": len(predictions.bags), "instances": instances, "left_out": failed, "out": str(out)}
     show_result(facts, f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}", as_json)

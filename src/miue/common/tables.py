@@ -6,7 +6,7 @@ import codecs
 import csv as plain_csv
 import io
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -138,6 +138,34 @@ def write_rows(path: Path, names: Sequence[str], rows: Collection[Sequence[Any]]
     """Write rows of cells under the names of their columns, as ``write_table`` does."""
     cells = zip(*rows, strict=True) if rows else [[] for _ in names]
     write_table(path, dict(zip(names, map(list, cells), strict=True)))
+
+
+def read_parquet_rows(path: Path, start: int, end: int, wanted: Callable[[str], bool]) -> pa.Table:
+    """Return the rows from ``start`` to before ``end``; of the others only those in the same groups are read.
+
+    Args:
+        path: a Parquet file.
+        start: first row.
+        end: one more than the last.
+        wanted: whether to read the column of a name.
+
+    Raises:
+        StorageError: missing, unreadable, or not so many rows.
+        DataError: a file that claims more rows than it can hold.
+    """
+    _refuse_claim(path)
+    with reading_table(path), parquet.ParquetFile(path) as file:
+        sizes = np.array([file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)], np.int64)
+        ends = sizes.cumsum()
+        if not 0 <= start < end <= ends.max(initial=0):
+            raise StorageError(
+                item=f"table {str(path)!r}", wanted=f"{end:,} rows", got=f"{sizes.sum():,}", fix="make it again"
+            )
+        groups = np.flatnonzero((ends > start) & (ends - sizes < end))
+        columns = [name for name in file.schema_arrow.names if wanted(name)]
+        table = file.read_row_groups(groups.tolist(), columns=columns)
+        before = int(ends[groups[0]] - sizes[groups[0]])
+        return table.slice(start - before, end - start).combine_chunks()
 
 
 @contextmanager

@@ -85,8 +85,9 @@ def compute_measures(distribution: PredictiveDistribution) -> dict[str, Float[Te
     >>> list(compute_measures(Categorical(torch.tensor([[0.9, 0.1]]))))
     ['least_confidence', 'entropy']
     """
-    return {
-        name: measure.of(distribution)
-        for name, measure in MEASURES.items()
-        if isinstance(distribution, measure.applies)
-    }
+    return {name: MEASURES[name].of(distribution) for name in applicable_measures(distribution)}
+
+
+def applicable_measures(distribution: PredictiveDistribution) -> list[str]:
+    """Return the names of the measures that apply to ``distribution``."""
+    return [name for name, measure in MEASURES.items() if isinstance(distribution, measure.applies)]

@@ -10,6 +10,7 @@ from jaxtyping import Float64, Int64
 
 from miue.evaluation.evaluate import default_metrics
 from miue.evaluation.metrics import Owners
+from miue.evaluation.ranking import BINS, EXACT_ITEMS
 from miue.predictions.table import PredictionTable
 
 CELLS_AT_ONCE = 2_000_000  # resamples × items held in memory together
@@ -53,7 +54,8 @@ def bootstrap_intervals(
 
     As many patients as there are are drawn with replacement, each with all its bags, or bags where no patient is
     known; each metric is that of ``evaluate_level`` on what is so drawn. The same seed draws the same at bag and
-    instance level and for every method.
+    instance level and for every method. Of more than ``EXACT_ITEMS`` items, rank metrics are resampled by
+    ``BINS`` quantiles of their values (``miue.evaluation.ranking``).
 
     Reference: Efron & Tibshirani 1993, chapter 13; for clustered items Davison & Hinkley 1997, section 3.8.
 
@@ -108,7 +110,7 @@ def paired_differences(
 
 def count_owners(table: PredictionTable, patients: Mapping[str, str]) -> int:
     """Return how many patients, or bags where no patient is known, are drawn from."""
-    return len(set(_owners(table, patients)))
+    return len(set(_owners_of_bags(table, patients)))
 
 
 def resampled_metrics(
@@ -120,8 +122,8 @@ def resampled_metrics(
     step: Step = lambda done: None,
 ) -> dict[str, Float64[np.ndarray, "resamples"]]:
     """Return every metric in every resample; NaN where it is undefined there."""
-    names, index = np.unique(_owners(table, patients), return_inverse=True)
-    metrics = default_metrics(table, Owners(index, len(names)))
+    names, of_bag = np.unique(_owners_of_bags(table, patients), return_inverse=True)
+    metrics = default_metrics(table, Owners(of_bag[table.rows_of_bags().bag], len(names)))
     parts: dict[str, list[np.ndarray]] = {name: [] for name in metrics}
     for weights in _drawn_weights(len(names), len(table), resamples, seed):
         for name, metric in metrics.items():
@@ -140,9 +142,9 @@ def patients_by_bag(bags: PredictionTable) -> dict[str, str]:
     return {str(bag): str(of) for bag, of in zip(bags.bag_ids, bags.patients, strict=True) if of}
 
 
-def _owners(table: PredictionTable, patients: Mapping[str, str]) -> list[str]:
-    """Return what each item is drawn with: its patient, or its bag."""
-    return [f"\n{patients[bag]}" if bag in patients else bag for bag in table.bag_ids.astype(str).tolist()]
+def _owners_of_bags(table: PredictionTable, patients: Mapping[str, str]) -> list[str]:
+    """Return what the items of each bag are drawn with: its patient, or the bag."""
+    return [f"\n{patients[bag]}" if bag in patients else bag for bag in table.rows_of_bags().names]
 
 
 def _interval(values: Float64[np.ndarray, "resamples"], level: float) -> Interval:
@@ -155,7 +157,7 @@ def _interval(values: Float64[np.ndarray, "resamples"], level: float) -> Interva
 
 def _drawn_weights(bags: int, items: int, resamples: int, seed: int) -> Iterator[Int64[np.ndarray, "chunk bags"]]:
     """Yield how often each bag was drawn, some resamples at a time; each depends on seed and number alone."""
-    chunk = max(1, CELLS_AT_ONCE // max(items, bags))
+    chunk = max(1, CELLS_AT_ONCE // max(items if items <= EXACT_ITEMS else BINS, bags))
     for first in range(0, resamples, chunk):
         numbers = range(first, min(first + chunk, resamples))
         drawn = [np.random.default_rng([seed, number]).integers(bags, size=bags) for number in numbers]

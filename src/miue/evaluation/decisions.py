@@ -12,6 +12,7 @@ from miue.calibration.binomial import error_interval
 from miue.evaluation.metrics import (
     NO_LABEL,
     NONE_KNOWN_IN,
+    Judged,
     Metric,
     brier_score,
     expected_calibration_error,
@@ -97,11 +98,11 @@ def _of_calibrated(table: PredictionTable, decisions: Decisions) -> dict[str, Me
     if decisions.calibrated is None:
         return dict.fromkeys(("ece", "brier", "nll"), Metric.undefined("no scaling was asked for"))
     judged = table.judged
-    probabilities, labels = decisions.calibrated.probabilities.numpy()[judged], table.labels.values[judged]
+    results = Judged.of(decisions.calibrated.probabilities.numpy()[judged], table.labels.values[judged])
     return {
-        "ece": expected_calibration_error(probabilities, labels).plain,
-        "brier": brier_score(probabilities, labels).plain,
-        "nll": negative_log_likelihood(probabilities, labels).plain,
+        "ece": expected_calibration_error(results).plain,
+        "brier": brier_score(results).plain,
+        "nll": negative_log_likelihood(results).plain,
     }
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64, Int16, Int64
 
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.distributions import Dirichlet
@@ -14,20 +16,18 @@ from miue.evaluation.metrics import (
     NO_LABEL,
     NONE_KNOWN_IN,
     NONE_KNOWN_OUT,
+    Judged,
     Metric,
     Owners,
     Separation,
     WeightedMetric,
     accuracy,
-    area_under_risk_coverage,
-    auroc,
     brier_score,
-    class_auroc,
     expected_calibration_error,
     negative_log_likelihood,
     overconfidence,
-    separation,
 )
+from miue.evaluation.ranking import Ranking, area_under_risk_coverage, auroc, class_auroc
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 from miue.predictions.training_parts import refuse_training_bags
@@ -68,41 +68,92 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
     )
 
 
+@dataclass(frozen=True)
+class Items:
+    """What is known of the n items of a level, and what their labels say of the m that are judged.
+
+    Attributes:
+        judged: the items whose class can be judged.
+        is_in: those known to be in distribution.
+        is_out: those known to be out of distribution.
+        ood_set: number of each item's set among ``ood_sets``, −1 for none.
+        ood_sets: names of the out-of-distribution sets, in order.
+        labels: of the judged items.
+        results: of the judged items.
+    """
+
+    judged: Bool[np.ndarray, "n"]
+    is_in: Bool[np.ndarray, "n"]
+    is_out: Bool[np.ndarray, "n"]
+    ood_set: Int16[np.ndarray, "n"]
+    ood_sets: tuple[str, ...]
+    labels: Int64[np.ndarray, "m"]
+    results: Judged
+
+    @classmethod
+    def of(cls, table: PredictionTable) -> Items:
+        """Return what is known of a table, which is read part by part."""
+        judged, is_in, is_out, sets, labels, results = [], [], [], [], [], []
+        names: dict[str, int] = {}
+        for part in table.parts():
+            inside = part.judged
+            judged.append(inside)
+            is_in.append(part.is_ood.in_distribution)
+            is_out.append(part.is_ood.out_of_distribution)
+            sets.append(np.full(len(part), -1, np.int16))
+            for name in {str(name) for name in set(part.ood_sets) if name}:
+                sets[-1][part.ood_sets == name] = names.setdefault(name, len(names))
+            labels.append(part.labels.values[inside])
+            results.append(Judged.of(part.probabilities[inside], labels[-1]))
+        order = sorted(names)
+        number = np.array([*(order.index(name) for name in names), -1], np.int16)
+        return cls(
+            *(np.concatenate(flags) for flags in (judged, is_in, is_out)),
+            number[np.concatenate(sets)],
+            tuple(order),
+            np.concatenate(labels),
+            Judged.concatenate(results),
+        )
+
+    def compared(self, name: str) -> Bool[np.ndarray, "n"]:
+        """Return the items known to be in distribution and those of an out-of-distribution set."""
+        return self.is_in | (self.is_out & (self.ood_set == self.ood_sets.index(name)))
+
+
 def evaluate_level(table: PredictionTable) -> LevelEvaluation:
-    """Return the metrics of one table."""
-    inside, is_in, is_out = table.judged, table.is_ood.in_distribution, table.is_ood.out_of_distribution
-    correct = table.probabilities[inside].argmax(1) == table.labels.values[inside]
-    uncertainties = table.uncertainties()
+    """Return the metrics of one table, of which one uncertainty of all items is held at a time."""
+    items = Items.of(table)
     confidence_measure, ood_measure = default_measures(table)
+    correct = np.zeros(len(table), bool)
+    correct[items.judged] = items.results.correct
 
-    def conf(measure: str) -> Separation:
-        if not len(correct):
-            return Separation.undefined(NO_LABEL)
-        return separation(uncertainties[measure][inside], correct, names=CORRECTNESS)
+    def separations(measure: str) -> Separations:
+        ranking = Ranking.of(table.uncertainty(measure))
+        undefined = None if items.is_in.any() else Separation.undefined(NONE_KNOWN_IN)
+        return Separations(
+            ranking.separation(correct, items.judged, names=CORRECTNESS)
+            if len(items.labels)
+            else Separation.undefined(NO_LABEL),
+            {
+                name: undefined or ranking.separation(items.is_in, items.compared(name), names=DISTRIBUTION)
+                for name in items.ood_sets
+            },
+        )
 
-    def ood(measure: str, name: str) -> Separation:
-        if not is_in.any():
-            return Separation.undefined(NONE_KNOWN_IN)
-        compared = is_in | (is_out & (table.ood_sets == name))
-        return separation(uncertainties[measure][compared], is_in[compared], names=DISTRIBUTION)
-
-    by_measure = {
-        measure: Separations(conf(measure), {name: ood(measure, name) for name in _ood_sets(table)})
-        for measure in uncertainties
-    }
+    by_measure = {measure: separations(measure) for measure in table.uncertainty_names}
     confidence, detection = by_measure[confidence_measure].confidence, by_measure[ood_measure].ood
-    class_metrics = _class_metrics(table, uncertainties[confidence_measure], Owners.one(len(table)))
+    class_metrics = _class_metrics(table, items, Owners.one(len(items.labels)))
     metrics = {
         **{name: metric.plain for name, metric in class_metrics.items()},
         "ue": Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])
         if detection
-        else Metric.undefined(NONE_KNOWN_OUT if is_in.any() else NEITHER_KNOWN),
+        else Metric.undefined(NONE_KNOWN_OUT if items.is_in.any() else NEITHER_KNOWN),
     }
     return LevelEvaluation(
         len(table),
-        int(inside.sum()),
-        int(is_in.sum()),
-        int(is_out.sum()),
+        len(items.labels),
+        int(items.is_in.sum()),
+        int(items.is_out.sum()),
         metrics,
         confidence_measure,
         confidence,
@@ -118,44 +169,41 @@ def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, Weighte
     They are accuracy, auroc, ece, brier, nll, aurc, overconfidence, confidence, "ood SET" by the paper's measure
     and "detection SET" by ``detection_score``.
     """
-    inside, is_in, is_out = table.judged, table.is_ood.in_distribution, table.is_ood.out_of_distribution
-    correct = table.probabilities[inside].argmax(1) == table.labels.values[inside]
-    uncertainties = table.uncertainties()
-    confidence, ood = (uncertainties[measure] for measure in default_measures(table))
-    metrics = _class_metrics(table, confidence, owners)
-    labels, probabilities = table.labels.values[inside], table.probabilities[inside]
-    metrics["overconfidence"] = overconfidence(probabilities, labels, owners[inside])
-    metrics["confidence"] = auroc(-confidence[inside], correct, owners[inside])
-    for name in _ood_sets(table):
-        compared = is_in | (is_out & (table.ood_sets == name))
-        for prefix, values in (("ood", ood), ("detection", uncertainties[detection_score(table)])):
-            metrics[f"{prefix} {name}"] = auroc(-values[compared], is_in[compared], owners[compared])
+    items = Items.of(table)
+    confidence, ood = default_measures(table)
+    of_judged = owners[items.judged]
+    metrics = _class_metrics(table, items, of_judged)
+    metrics["overconfidence"] = overconfidence(items.results, of_judged)
+    metrics["confidence"] = auroc(-table.uncertainty(confidence)[items.judged], items.results.correct, of_judged)
+    measures = {"ood": ood, "detection": detection_score(table)} if items.ood_sets else {}
+    values = {prefix: -table.uncertainty(measure) for prefix, measure in measures.items()}
+    for name in items.ood_sets:
+        compared = items.compared(name)
+        for prefix, of_all in values.items():
+            metrics[f"{prefix} {name}"] = auroc(of_all[compared], items.is_in[compared], owners[compared])
     return metrics
 
 
-def _class_metrics(
-    table: PredictionTable, uncertainty: Float64[np.ndarray, "n"], owners: Owners
-) -> dict[str, WeightedMetric]:
-    inside = table.judged
-    labels, probabilities, owners = table.labels.values[inside], table.probabilities[inside], owners[inside]
-    correct = probabilities.argmax(1) == labels
+def _class_metrics(table: PredictionTable, items: Items, owners: Owners) -> dict[str, WeightedMetric]:
+    """Return the class metrics of the judged items, which belong to these owners."""
+
+    def probabilities(number: int) -> Float64[np.ndarray, "m"]:
+        return np.concatenate([part.probabilities[part.judged, number] for part in table.parts()])
+
+    uncertainty = table.uncertainty(default_measures(table)[0])[items.judged]
     return {
-        "accuracy": accuracy(probabilities, labels, owners),
-        "auroc": class_auroc(probabilities, labels, owners),
-        "ece": expected_calibration_error(probabilities, labels, owners),
-        "brier": brier_score(probabilities, labels, owners),
-        "nll": negative_log_likelihood(probabilities, labels, owners),
-        "aurc": area_under_risk_coverage(uncertainty[inside], correct, owners),
+        "accuracy": accuracy(items.results, owners),
+        "auroc": class_auroc(probabilities, items.labels, table.head.distribution.num_classes, owners),
+        "ece": expected_calibration_error(items.results, owners),
+        "brier": brier_score(items.results, owners),
+        "nll": negative_log_likelihood(items.results, owners),
+        "aurc": area_under_risk_coverage(uncertainty, items.results.correct, owners),
     }
-
-
-def _ood_sets(table: PredictionTable) -> list[str]:
-    return sorted({str(name) for name in table.ood_sets if name})
 
 
 def default_measures(table: PredictionTable) -> tuple[str, str]:
     """Return the measures behind Conf. and OOD that the paper uses for this kind of distribution."""
-    if isinstance(table.distribution, Dirichlet):
+    if isinstance(table.head.distribution, Dirichlet):
         return "inverse_max_alpha", "vacuity"
     return "least_confidence", "least_confidence"
 
@@ -165,6 +213,6 @@ def detection_score(table: PredictionTable) -> str:
 
     The instances' distance "knn" corresponds to the bags' "knn_mean".
     """
-    known = table.uncertainties()
+    known = table.uncertainty_names
     names = (name for preferred in PREFERRED_SCORES for name in (preferred, preferred.removesuffix("_mean")))
     return next(name for name in names if name in known)

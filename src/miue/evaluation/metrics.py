@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
@@ -132,78 +132,45 @@ class Separation:
         return cls(*[Metric.undefined(reason)] * 4)
 
 
-def separation(
-    uncertainty: Float64[np.ndarray, "n"], wanted: Bool[np.ndarray, "n"], *, names: tuple[str, str]
-) -> Separation:
-    """Return how well low uncertainty marks the wanted items.
+@dataclass(frozen=True)
+class Judged:
+    """What the class metrics need of n labelled items.
 
-    Args:
-        uncertainty: higher where less certain.
-        wanted: the items that should be certain (correct, or in distribution).
-        names: what wanted and unwanted items are called, for the reason of an undefined metric.
+    Attributes:
+        correct: whether the most probable class is the label.
+        confidence: probability of the most probable class.
+        of_label: probability of the label.
+        squared: Σ_c (p_c − y_c)².
     """
-    count = int(wanted.sum())
-    if count in (0, len(wanted)):
-        lacking = names[0] if count == 0 else names[1]
-        return Separation.undefined(f"no {lacking} item among {len(wanted)}")
-    from sklearn.metrics import average_precision_score, roc_curve
 
-    confidence = -uncertainty
-    false_rate, true_rate, _ = roc_curve(wanted, confidence, drop_intermediate=False)
-    return Separation(
-        auroc=auroc(confidence, wanted).plain,
-        aupr=Metric(float(average_precision_score(wanted, confidence))),
-        aupr_unwanted=Metric(float(average_precision_score(~wanted, uncertainty))),
-        fpr95=Metric(float(false_rate[np.argmax(true_rate >= 0.95)])),
-    )
+    correct: Bool[np.ndarray, "n"]
+    confidence: Float64[np.ndarray, "n"]
+    of_label: Float64[np.ndarray, "n"]
+    squared: Float64[np.ndarray, "n"]
 
+    @classmethod
+    def of(cls, probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"]) -> Judged:
+        """Return what the probabilities say of the labels."""
+        hits = np.eye(probabilities.shape[1])[labels]
+        return cls(
+            correct=probabilities.argmax(1) == labels,
+            confidence=probabilities.max(1, initial=0.0),
+            of_label=probabilities[np.arange(len(labels)), labels],
+            squared=((probabilities - hits) ** 2).sum(1),
+        )
 
-def auroc(
-    values: Float64[np.ndarray, "n"], positive: Bool[np.ndarray, "n"], owners: Owners | None = None
-) -> WeightedMetric:
-    """Chance that a positive item has the higher value; ties count half."""
-    owners = owners or Owners.one(len(values))
-    count = int(positive.sum())
-    if count in (0, len(positive)):
-        lacking = "negative" if count else "positive"
-        return WeightedMetric.undefined(f"no {lacking} item among {len(positive)}", owners)
-    if count > len(positive) / 2:  # the rarer kind is looked up among the sorted others
-        return auroc(-values, ~positive, owners)
-    others = np.flatnonzero(~positive)[np.argsort(values[~positive], kind="stable")]
-    below = np.searchsorted(values[others], values[positive], side="left")
-    upto = np.searchsorted(values[others], values[positive], side="right")
-    of_others, of_positive = owners[others].index, owners[positive].index
+    @classmethod
+    def concatenate(cls, parts: Sequence[Judged]) -> Judged:
+        """Return the items of all parts in order."""
+        return cls(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(cls)))
 
-    def function(weights: Int64[np.ndarray, "draws owners"]) -> Float64[np.ndarray, "draws"]:
-        running = np.zeros((len(weights), len(others) + 1))
-        np.cumsum(weights[:, of_others], axis=1, out=running[:, 1:])
-        drawn = weights[:, of_positive]
-        won = (drawn * (running[:, below] + running[:, upto])).sum(1) / 2
-        return _ratio(won, running[:, -1] * drawn.sum(1))
-
-    return WeightedMetric(function, owners.count)
+    def __len__(self) -> int:
+        return len(self.correct)
 
 
-def accuracy(
-    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], owners: Owners | None = None
-) -> WeightedMetric:
+def accuracy(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
     """Share of items whose most probable class is their label."""
-    return _mean((probabilities.argmax(1) == labels).astype(np.float64), owners)
-
-
-def class_auroc(
-    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], owners: Owners | None = None
-) -> WeightedMetric:
-    """AUROC of the class probability: of class 1 for two classes, else the mean over one-against-rest."""
-    owners = owners or Owners.one(len(labels))
-    if not len(labels):
-        return WeightedMetric.undefined(NO_LABEL, owners)
-    missing = sorted(set(range(probabilities.shape[1])) - set(labels.tolist()))
-    if missing:
-        return WeightedMetric.undefined(f"no item of class {missing[0]} among {len(labels)}", owners)
-    classes = [1] if probabilities.shape[1] == 2 else range(probabilities.shape[1])
-    each = [auroc(probabilities[:, c], labels == c, owners) for c in classes]
-    return WeightedMetric(lambda weights: np.mean([one(weights) for one in each], axis=0), owners.count)
+    return _mean(judged.correct.astype(np.float64), owners)
 
 
 def confidence_bins(confidence: Float64[np.ndarray, "n"], bins: int = ECE_BINS) -> Int64[np.ndarray, "n"]:
@@ -212,86 +179,43 @@ def confidence_bins(confidence: Float64[np.ndarray, "n"], bins: int = ECE_BINS) 
 
 
 def expected_calibration_error(
-    probabilities: Float64[np.ndarray, "n C"],
-    labels: Int64[np.ndarray, "n"],
-    owners: Owners | None = None,
-    *,
-    bins: int = ECE_BINS,
+    judged: Judged, owners: Owners | None = None, *, bins: int = ECE_BINS
 ) -> WeightedMetric:
     """Σ over equal-width bins of (share of items) · |accuracy − mean confidence|, of the predicted class.
 
     Reference: Guo et al. 2017. Differs from the published code of Liu & Ji 2024, which takes the
     unweighted mean over bins.
     """
-    owners = owners or Owners.one(len(labels))
-    if not len(labels):
+    owners = owners or Owners.one(len(judged))
+    if not len(judged):
         return WeightedMetric.undefined(NO_LABEL, owners)
-    confidence = probabilities.max(1)
-    cells = owners.index * bins + confidence_bins(confidence, bins)
-    excess = (probabilities.argmax(1) == labels) - confidence
+    cells = owners.index * bins + confidence_bins(judged.confidence, bins)
+    excess = judged.correct - judged.confidence
     gaps = np.bincount(cells, excess, minlength=owners.count * bins).reshape(owners.count, bins)
     sizes = owners.sizes()
-    return WeightedMetric(lambda weights: _ratio(np.abs(weights @ gaps).sum(1), weights @ sizes), owners.count)
+    return WeightedMetric(lambda weights: ratio(np.abs(weights @ gaps).sum(1), weights @ sizes), owners.count)
 
 
-def overconfidence(
-    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], owners: Owners | None = None
-) -> WeightedMetric:
+def overconfidence(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
     """Mean confidence − accuracy of the predicted class: positive where probabilities are too high on average."""
-    return _mean(probabilities.max(1) - (probabilities.argmax(1) == labels), owners)
+    return _mean(judged.confidence - judged.correct, owners)
 
 
-def brier_score(
-    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], owners: Owners | None = None
-) -> WeightedMetric:
+def brier_score(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
     """Mean over items of Σ_c (p_c − y_c)², in [0, 2].
 
     Reference: Brier 1950. Differs from the published code of Liu & Ji 2024, which takes the L2 norm.
     """
-    hits = np.eye(probabilities.shape[1])[labels]
-    return _mean(((probabilities - hits) ** 2).sum(1), owners)
+    return _mean(judged.squared, owners)
 
 
-def negative_log_likelihood(
-    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], owners: Owners | None = None
-) -> WeightedMetric:
+def negative_log_likelihood(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
     """Mean of −log probability of the label, in nats; undefined where a label has probability zero."""
-    owners = owners or Owners.one(len(labels))
-    of_label = probabilities[np.arange(len(labels)), labels]
-    impossible = int((of_label <= 0).sum())
+    owners = owners or Owners.one(len(judged))
+    impossible = int((judged.of_label <= 0).sum())
     if impossible:
         return WeightedMetric.undefined(f"{impossible} labels have probability zero", owners)
-    return _mean(-np.log(of_label), owners)
-
-
-def area_under_risk_coverage(
-    uncertainty: Float64[np.ndarray, "n"], correct: Bool[np.ndarray, "n"], owners: Owners | None = None
-) -> WeightedMetric:
-    """Mean over k = 1 … n of the error rate of the k most certain items; ties share their errors evenly.
-
-    A group of m tied items with e errors after s items with E adds a closed form, H the harmonic numbers:
-    Σ_{j=1}^{m} (E + e·j/m) / (s + j) = (E − e·s/m)·(H(s + m) − H(s)) + e.
-
-    Reference: Geifman & El-Yaniv 2017; Geifman et al. 2019.
-    """
-    owners = owners or Owners.one(len(correct))
-    if not len(correct):
-        return WeightedMetric.undefined(NO_LABEL, owners)
-    order = np.argsort(uncertainty, kind="stable")
-    owner, wrong = owners.index[order], ~correct[order]
-    starts = np.unique(uncertainty[order], return_index=True)[1]
-
-    def function(weights: Int64[np.ndarray, "draws owners"]) -> Float64[np.ndarray, "draws"]:
-        drawn = weights[:, owner]
-        size = np.add.reduceat(drawn, starts, axis=1)
-        errors = np.add.reduceat(drawn * wrong, starts, axis=1)
-        end, errors_before = size.cumsum(1), errors.cumsum(1) - errors
-        harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, end.max() + 1))])
-        rise = harmonic[end] - harmonic[end - size]
-        share = errors * (end - size) / np.maximum(size, 1)
-        return _ratio(((errors_before - share) * rise + errors).sum(1), end[:, -1])
-
-    return WeightedMetric(function, owners.count)
+    return _mean(-np.log(judged.of_label), owners)
 
 
 def _mean(values: Float64[np.ndarray, "n"], owners: Owners | None) -> WeightedMetric:
@@ -300,9 +224,10 @@ def _mean(values: Float64[np.ndarray, "n"], owners: Owners | None) -> WeightedMe
     if not len(values):
         return WeightedMetric.undefined(NO_LABEL, owners)
     totals, sizes = owners.total(values), owners.sizes()
-    return WeightedMetric(lambda weights: _ratio(weights @ totals, weights @ sizes), owners.count)
+    return WeightedMetric(lambda weights: ratio(weights @ totals, weights @ sizes), owners.count)
 
 
-def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+def ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
+    """Return above / below, NaN where there is nothing below."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.where(below > 0, above / below, np.nan), np.float64)

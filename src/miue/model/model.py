@@ -38,6 +38,7 @@ from miue.model.predict import OnBad, predict
 from miue.model.training_bags import TrainingBags
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance, TrainingRecord
+from miue.predictions.stream import PredictionStream
 from miue.predictions.validation_quantiles import FILE as VALIDATION
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
@@ -107,6 +108,25 @@ class Model(PrintsAsTable):
             DataError: a label of a class that the model does not have.
             ConfigError: an instance estimator that the model does not have, or labels beside a dataset.
         """
+        return self.stream(
+            bags, labels, estimator=estimator, seed=seed, progress=progress, device=device, on_bad=on_bad
+        ).collect()
+
+    def stream(
+        self,
+        bags: BagDataset | Sequence[np.ndarray | Tensor],
+        labels: LabelSequence | None = None,
+        *,
+        estimator: str | None = None,
+        seed: int = 0,
+        progress: bool = False,
+        device: str = "auto",
+        on_bad: OnBad | None = None,
+    ) -> PredictionStream:
+        """Return predictions that are computed while they are saved: ``model.stream(bags).save(folder)``.
+
+        Memory does not grow with the number of bags. Arguments and errors are those of ``predict``.
+        """
         if self.calibration is not None:
             self.calibration.check_weights(self.weights_sha256)
         if isinstance(bags, BagDataset) and labels is not None:
@@ -118,7 +138,7 @@ class Model(PrintsAsTable):
             )
         dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
         self.check(dataset)
-        predictions = predict(
+        batches = predict(
             self.method,
             dataset.with_classes(self.contract.class_names),
             estimator=estimator,
@@ -126,14 +146,18 @@ class Model(PrintsAsTable):
             progress=progress,
             device=device,
             scores=DistanceScores(self.distances) if self.distances else None,
-            provenance=self.provenance(),
             on_bad=on_bad,
         )
-        if self.training_bags is not None:
-            used = self.training_bags.compare(dataset).part_of()
-            parts = np.array([used[name] for name in predictions.bags.bag_ids], object)
-            predictions = replace(predictions, bags=replace(predictions.bags, training_parts=parts))
-        return predictions if self.calibration is None else decide(predictions, self.calibration)
+
+        def complete(predictions: Predictions) -> Predictions:
+            if self.training_bags is not None:
+                used = self.training_bags.compare(dataset).part_of()
+                parts = np.array([used[name] for name in predictions.bags.bag_ids], object)
+                predictions = replace(predictions, bags=replace(predictions.bags, training_parts=parts))
+            return predictions if self.calibration is None else decide(predictions, self.calibration)
+
+        chosen = estimator or self.method.estimators[0]
+        return PredictionStream(batches, self.provenance().model_copy(update={"estimator": chosen}), complete)
 
     def check(self, bags: BagDataset) -> None:
         """Raise unless the model can take these bags.

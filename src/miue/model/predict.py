@@ -21,8 +21,6 @@ from miue.common.progress import bar
 from miue.common.seeds import derive_seed
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods import BatchPrediction, Method
-from miue.predictions.folder import Predictions
-from miue.predictions.provenance import UNKNOWN, Provenance
 from miue.predictions.table import PredictionTable
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
@@ -55,20 +53,18 @@ def predict(
     progress: bool = False,
     device: str = "auto",
     scores: Scorer | None = None,
-    provenance: Provenance = UNKNOWN,
     on_bad: OnBad | None = None,
-) -> Predictions:
-    """Return the predictions of ``method`` for every bag and instance.
+) -> Iterator[tuple[PredictionTable, PredictionTable]]:
+    """Yield the predictions of ``method`` for some bags after another, and for all their instances.
 
     Args:
-        method: used in evaluation mode, whatever mode it is in; its mode is restored.
+        method: used in evaluation mode, whatever mode it is in; its mode is restored at the end.
         bags: labels are carried along where known, and not used.
         estimator: what instances are predicted from; None for the method's first.
         seed: of the draws, where the method draws.
         progress: show a bar with the time left.
         device: "auto" for an accelerator where there is one, "cpu", "gpu", or torch's name of one.
         scores: makes further scores of bags and instances.
-        provenance: what makes the predictions.
         on_bad: called with each bag that cannot be read, which is left out; if None, the first is an error.
 
     Raises:
@@ -83,21 +79,15 @@ def predict(
     target = torch_device(device)
     was_training, was_on = method.training, next(method.parameters()).device
     method.eval().to(target)
+    some = False
     try:
-        parts = list(_run(method, bags, chosen, seed, target, progress, scores, on_bad))
+        for part in _run(method, bags, chosen, seed, target, progress, scores, on_bad):
+            some = True
+            yield _bag_table(bags.subset(part.positions), part), _instance_table(bags.subset(part.positions), part)
     finally:
         method.train(was_training).to(was_on)
-    if on_bad is not None:
-        bags = bags.subset(np.concatenate([part.positions for part in parts]) if parts else [])
-    if not parts:
+    if not some:
         raise lacking("the bags", "at least one that can be read", "see the list above")
-    return Predictions(
-        _bag_table(bags, _concatenated([part.bags for part in parts]), _joined([p.bag_scores for p in parts])),
-        _instance_table(
-            bags, _concatenated([part.instances for part in parts]), _joined([p.instance_scores for p in parts])
-        ),
-        provenance.model_copy(update={"estimator": chosen}),
-    )
 
 
 def encode_in_chunks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
@@ -130,27 +120,31 @@ def _run(
 ) -> Iterator[_Part]:
     batches = ordered_batches(bags, BATCH_INSTANCES)
     read = partial(_read, bags, on_bad)
-    devices = [device] if device.type == "cuda" else []
-    first = method.members()[0]
-    with bar("bags", shown=progress) as shown, torch.inference_mode(), torch.random.fork_rng(devices=devices):
+    with bar("bags", shown=progress) as shown:
         task = shown.add_task("predicting", total=len(bags))
         ahead = 0 if batches.in_memory else READ_AHEAD
         for number, (kept, batch) in enumerate(read_ahead(read, batches.groups, ahead)):
             shown.advance(task, len(batches.groups[number]))
-            if batch is None:
-                continue
-            moved = batch.to(device)
-            draws, scored = [], _FeatureScores(scores)
-            for member in method.passes(derive_seed(seed, number)):
-                follow = member is first and not scored.complete and not member.encodes_at_random
-                blocks = _blocks(member, moved.instances)
-                blocks = scored.following(blocks) if follow else blocks
-                output = member.predict(blocks, moved.segments, estimator)
-                draws.append(BatchPrediction(output.bags.cpu(), output.instances.cpu()))
-            if not scored.complete:
-                deque(scored.following(_blocks(first, moved.instances)), maxlen=0)
-            predicted = draws[0] if len(draws) == 1 else _mean(draws)
-            yield _Part(kept, *predicted, *scored.of_bags_and_instances(moved.segments))
+            if batch is not None:
+                yield _predict_batch(method, kept, batch.to(device), estimator, derive_seed(seed, number), scores)
+
+
+def _predict_batch(
+    method: Method, positions: np.ndarray, batch: BagBatch, estimator: str, seed: int, scores: Scorer | None
+) -> _Part:
+    """Return the predictions of one batch; the state of the random numbers is left as it was."""
+    device, first = batch.instances.device, method.members()[0]
+    draws, scored = [], _FeatureScores(scores)
+    with torch.inference_mode(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        for member in method.passes(seed):
+            follow = member is first and not scored.complete and not member.encodes_at_random
+            blocks = _blocks(member, batch.instances)
+            output = member.predict(scored.following(blocks) if follow else blocks, batch.segments, estimator)
+            draws.append(BatchPrediction(output.bags.cpu(), output.instances.cpu()))
+        if not scored.complete:
+            deque(scored.following(_blocks(first, batch.instances)), maxlen=0)
+        predicted = draws[0] if len(draws) == 1 else _mean(draws)
+        return _Part(positions, *predicted, *scored.of_bags_and_instances(batch.segments))
 
 
 def _blocks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Iterator[Float[Tensor, "n D"]]:
@@ -201,29 +195,24 @@ def _mean(draws: list[BatchPrediction]) -> BatchPrediction:
     return BatchPrediction(Draws.of([draw.bags for draw in draws]), Draws.of([draw.instances for draw in draws]))
 
 
-def _joined(parts: list[dict[str, Tensor]]) -> dict[str, np.ndarray]:
-    return {name: torch.cat([part[name].cpu() for part in parts]).double().numpy() for name in parts[0]}
+def _arrays(scores: dict[str, Tensor]) -> dict[str, np.ndarray]:
+    return {name: values.cpu().double().numpy() for name, values in scores.items()}
 
 
-def _concatenated(parts: list[PredictiveDistribution]) -> PredictiveDistribution:
-    return type(parts[0]).concatenate(parts)
-
-
-def _bag_table(
-    bags: BagDataset, distribution: PredictiveDistribution, scores: dict[str, np.ndarray]
-) -> PredictionTable:
+def _bag_table(bags: BagDataset, part: _Part) -> PredictionTable:
     return PredictionTable(
-        distribution=distribution, bag_ids=np.array(bags.ids, object), scores=scores, **bags.columns.columns()
+        distribution=part.bags,
+        bag_ids=np.array(bags.ids, object),
+        scores=_arrays(part.bag_scores),
+        **bags.columns.columns(),
     )
 
 
-def _instance_table(
-    bags: BagDataset, distribution: PredictiveDistribution, scores: dict[str, np.ndarray]
-) -> PredictionTable:
+def _instance_table(bags: BagDataset, part: _Part) -> PredictionTable:
     return PredictionTable(
-        distribution=distribution,
+        distribution=part.instances,
         bag_ids=np.repeat(np.array(bags.ids, object), bags.sizes),
         instance=bags.positions - np.repeat(bags.starts, bags.sizes),
-        scores=scores,
+        scores=_arrays(part.instance_scores),
         **bags.instance_columns.columns(),
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,13 +14,15 @@ from miue.bags.columns import ItemColumns
 from miue.bags.coords import Coords
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.bags.rows import GroupedRows
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
-from miue.distributions.measures import MEASURES, compute_measures
+from miue.distributions.measures import MEASURES, applicable_measures
 from miue.predictions.decisions import Decisions
 
 SCORE_PREFIX = "score_"
 SHOWN = 5  # items in print
+PART_ROWS = 1 << 18  # items that are held at once where a table is read part by part
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,8 +83,76 @@ class PredictionTable(PrintsAsTable):
 
     def uncertainties(self) -> dict[str, Float64[np.ndarray, "n"]]:
         """Return every measure and extra score by name, higher where less certain."""
-        measures = {name: values.numpy() for name, values in compute_measures(self.distribution).items()}
-        return {**measures, **self.scores}
+        return {name: self.uncertainty(name) for name in self.uncertainty_names}
+
+    @property
+    def uncertainty_names(self) -> list[str]:
+        """Names of the measures and extra scores."""
+        return list(dict.fromkeys([*applicable_measures(self.distribution), *self.scores]))
+
+    def uncertainty(self, name: str) -> Float64[np.ndarray, "n"]:
+        """Return one measure or extra score, higher where less certain."""
+        if name in self.scores:
+            return self.scores[name]
+        values: np.ndarray = MEASURES[name].of(self.distribution).numpy()
+        return values
+
+    @property
+    def head(self) -> PredictionTable:
+        """Some of the items, for what all have in common: kind of the distribution, classes, names of scores."""
+        return self
+
+    def parts(self) -> Iterator[PredictionTable]:
+        """Yield the items in order, a bounded number at a time."""
+        if len(self) <= PART_ROWS:
+            yield self
+            return
+        for start in range(0, len(self), PART_ROWS):
+            yield self.subset(np.arange(start, min(start + PART_ROWS, len(self))))
+
+    def by_bag(self) -> Iterator[tuple[str, PredictionTable]]:
+        """Yield the id and the items of each bag, in the order in which bags first appear."""
+        rows = self.rows_of_bags()
+        members = rows.split(np.arange(len(self))) if len(self) else []
+        yield from zip(rows.names, map(self.subset, members), strict=True)
+
+    def bag_sizes(self) -> dict[str, int]:
+        """Return the number of items of each bag, in the order in which bags first appear."""
+        rows = self.rows_of_bags()
+        return dict(zip(rows.names, np.bincount(rows.bag).tolist(), strict=True))
+
+    def rows_of_bags(self) -> GroupedRows:
+        """Return the bags, in the order in which they first appear, and the bag of each item."""
+        return GroupedRows.of(self.bag_ids.astype(str))
+
+    def of_bags(self, names: Collection[str]) -> PredictionTable:
+        """Return the items of some bags."""
+        return self.subset(np.flatnonzero(np.isin(self.bag_ids.astype(str), list(names))))
+
+    def in_order(self, names: Sequence[str]) -> PredictionTable:
+        """Return the items bag after bag, the bags in the order of ``names``, which holds all of them."""
+        rows = self.rows_of_bags()
+        place = {name: number for number, name in enumerate(names)}
+        bag = np.array([place[name] for name in rows.names], np.int64)[rows.bag]
+        return self if (np.diff(bag) >= 0).all() else self.subset(bag.argsort(kind="stable"))
+
+    @classmethod
+    def concatenate(cls, tables: Sequence[PredictionTable]) -> PredictionTable:
+        """Return the items of all tables, which have the same kind of distribution and the same scores.
+
+        Decisions are those of all bags together, so that the tables have none.
+        """
+        first = tables[0]
+        if len(tables) == 1:
+            return first
+        numbers = [table.instance for table in tables if table.instance is not None]
+        return PredictionTable(
+            distribution=type(first.distribution).concatenate([table.distribution for table in tables]),
+            bag_ids=np.concatenate([table.bag_ids for table in tables]),
+            instance=np.concatenate(numbers) if len(numbers) == len(tables) else None,
+            scores={name: np.concatenate([table.scores[name] for table in tables]) for name in first.scores},
+            **ItemColumns.concatenate([table.columns for table in tables]).columns(),
+        )
 
     def subset(self, rows: Int64[np.ndarray, "m"]) -> PredictionTable:
         """Return the items of the given rows."""
@@ -117,9 +187,7 @@ class PredictionTable(PrintsAsTable):
         columns["is_ood"] = pa.array(self.is_ood.values, mask=~self.is_ood.known)
         columns["ood_set"] = pa.array(self.ood_sets, pa.string())
         if dirichlet:
-            assert isinstance(self.distribution, Dirichlet)
-            for c, alpha in enumerate(self.distribution.alpha.numpy().T):
-                columns[f"alpha_{c}"] = alpha
+            columns |= parameter_columns(self.distribution)
         for c, probability in enumerate(self.probabilities.T):
             columns[f"p_{c}"] = probability if not dirichlet else probability.astype(np.float32)
         columns["predicted"] = self.predicted
@@ -159,3 +227,16 @@ class PredictionTable(PrintsAsTable):
         items = "bags" if self.instance is None else "instances"
         note = f"{len(self):,} {items}, {self.distribution.num_classes} classes, {kind}; all columns: to_frame()"
         yield ResultTable(tuple(columns), tuple(zip(*columns.values(), strict=True)), (note,))
+
+
+def parameter_columns(distribution: PredictiveDistribution) -> dict[str, Float64[np.ndarray, "n"]]:
+    """Return the parameters of a distribution by the names of their columns."""
+    prefix, values = (
+        ("alpha_", distribution.alpha)
+        if isinstance(distribution, Dirichlet)
+        else ("p_", distribution.probabilities)
+    )
+    columns = {f"{prefix}{c}": column for c, column in enumerate(values.numpy().T)}
+    if isinstance(distribution, Draws):
+        columns["expected_entropy"] = distribution.expected_entropy().numpy()
+    return columns

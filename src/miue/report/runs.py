@@ -278,8 +278,5 @@ def _notes_on_bags(
 
 
 def _only(predictions: Predictions, names: set[str]) -> Predictions:
-    def kept(table: PredictionTable) -> PredictionTable:
-        return table.subset(np.flatnonzero([str(one) in names for one in table.bag_ids]))
-
-    instances = predictions.instances
-    return replace(predictions, bags=kept(predictions.bags), instances=kept(instances) if instances else None)
+    instances = predictions.instances and predictions.instances.of_bags(names)
+    return replace(predictions, bags=predictions.bags.of_bags(names), instances=instances or None)

@@ -302,6 +302,5 @@ def _pressing(flags: Mapping[str, Bool[np.ndarray, "n"]], count: int) -> Int64[n
 def _patch_counts(predictions: Predictions) -> np.ndarray | None:
     if predictions.instances is None:
         return None
-    names, counts = np.unique(predictions.instances.bag_ids.astype(str), return_counts=True)
-    of = dict(zip(names, counts, strict=True))
-    return np.array([of.get(name, 0) for name in predictions.bags.bag_ids.astype(str)], np.int64)
+    sizes = predictions.instances.bag_sizes()
+    return np.array([sizes.get(name, 0) for name in predictions.bags.bag_ids.astype(str)], np.int64)

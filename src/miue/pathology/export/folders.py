@@ -136,16 +136,15 @@ def write_heatmaps(
 
     names = class_names(predictions)
     number = class_number(names, class_name) if class_name is not None else len(names) - 1
+    layers = layers_of(predictions.instances, names[number]) if predictions.instances else []
 
     def picture(slide: Any) -> Slide:
         return Slide(thumbnail(slide, LONGEST), tuple(slide.dimensions), microns_per_pixel(slide))
 
     def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        assert predictions.instances is not None
         drawn = None if slides is None else _of_slide(slides, patches.slide, skipped, picture)
         if slides is not None and drawn is None:
             return None
-        layers = layers_of(predictions.instances, names[number])
         save_heatmap(heatmap_figure(patches, layers, number, drawn), path)
         return len(patches)
 

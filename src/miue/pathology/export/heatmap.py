@@ -74,13 +74,13 @@ def layers_of(table: PredictionTable, class_name: str) -> list[Layer]:
         "expected_entropy": "Aleatoric uncertainty (expected entropy)",
         "mutual_information": "Epistemic uncertainty (mutual information)",
     }
-    if isinstance(table.distribution, Categorical):
+    if isinstance(table.head.distribution, Categorical):
         entropies = {"entropy": "Total uncertainty (entropy)"}
     layers = [Layer("probability", f"Probability of {class_name}", "probability", 1.0, "cividis")]
     layers += [
         Layer(name, title, "nats", highest_value(table, name), "YlOrRd") for name, title in entropies.items()
     ]
-    distances = [name for name in table.scores if name not in MEASURES]
+    distances = [name for name in table.head.scores if name not in MEASURES]
     return layers + [
         Layer(
             f"{SCORE_PREFIX}{name}",

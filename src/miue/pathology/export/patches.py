@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,32 +61,25 @@ def patches_by_slide(
         DataError: no instances, no coords, or a slide whose patch size is unknown.
     """
     table = predictions.instances
-    if table is None or table.coords is None:
+    if table is None or all(part.coords is None for part in table.parts()):
         raise DataError(
             item="the predictions",
             wanted="instances with a position: columns x and y in level-0 pixels",
             got="no instances" if table is None else "instances without x and y",
             fix="predict from bags that carry coords, or add the columns to the instance table",
         )
-    probabilities = table.probabilities
-    uncertainties = {
-        (SCORE_PREFIX if name not in MEASURES else "") + name: np.asarray(values, np.float64)
-        for name, values in table.uncertainties().items()
-    }
-    ids, rows = np.unique(table.bag_ids.astype(str), return_inverse=True)
-    order = np.argsort(rows, kind="stable")
-    parts = dict(zip(ids, np.split(order, np.cumsum(np.bincount(rows))[:-1]), strict=True))
-    sizes = _patch_sizes(
-        predictions.bags, {slide: table.coords[rows] for slide, rows in parts.items()}, patch_size
-    )
+    ordered = table.in_order(predictions.bags.bag_ids.astype(str).tolist())
+    sizes = _patch_sizes(predictions.bags, ordered, patch_size)
     known = {step for step, _ in sizes.values() if step is not None}
-    for slide, (step, size_from) in sizes.items():
-        rows = parts[slide]
-        coords = table.coords[rows]
+    for slide, of_slide in ordered.by_bag():
+        step, size_from = sizes[slide]
+        coords = of_slide.coords or Coords.unknown(len(of_slide))
         unknown = int((~coords.known).sum())
         if unknown or step is None:
             error = (
-                _without_coords(slide, unknown, len(rows)) if unknown else _unknown_size(slide, len(rows), known)
+                _without_coords(slide, unknown, len(coords))
+                if unknown
+                else _unknown_size(slide, len(coords), known)
             )
             reasons = skipped if unknown else unsized
             if reasons is None:
@@ -98,8 +91,11 @@ def patches_by_slide(
             coords=coords.values,
             size=step,
             size_from=size_from,
-            probabilities=probabilities[rows],
-            uncertainties={name: values[rows] for name, values in uncertainties.items()},
+            probabilities=of_slide.probabilities,
+            uncertainties={
+                (SCORE_PREFIX if name not in MEASURES else "") + name: np.asarray(values, np.float64)
+                for name, values in of_slide.uncertainties().items()
+            },
         )
 
 
@@ -151,15 +147,21 @@ def file_names(slides: list[str], suffix: str) -> dict[str, str]:
 
 
 def _patch_sizes(
-    bags: PredictionTable, coords: Mapping[str, Coords], patch_size: int | None
+    bags: PredictionTable, instances: PredictionTable, patch_size: int | None
 ) -> dict[str, tuple[int | None, str]]:
     """Return the patch size of each slide that has patches, None where it is unknown, and how it is known."""
     of_files = np.zeros(len(bags), np.int64) if bags.patch_sizes is None else bags.patch_sizes
-    sizes: dict[str, tuple[int | None, str]] = {}
-    for slide, of_file in zip(map(str, bags.bag_ids), of_files.tolist(), strict=True):
-        if slide in coords:
-            step = patch_size or of_file or grid_step(coords[slide].values[coords[slide].known])
-            sizes[slide] = step, SPECIFIED if patch_size else FROM_FILE if of_file else FROM_GRID
+    of_file = dict(zip(bags.bag_ids.astype(str).tolist(), of_files.tolist(), strict=True))
+    stated: dict[str, tuple[int | None, str]] = {
+        slide: (patch_size or of_file[slide], SPECIFIED if patch_size else FROM_FILE)
+        for slide in instances.bag_sizes()
+        if patch_size or of_file[slide]
+    }
+    steps: dict[str, tuple[int | None, str]] = {
+        slide: (None if of.coords is None else grid_step(of.coords.values[of.coords.known]), FROM_GRID)
+        for slide, of in instances.of_bags([one for one in instances.bag_sizes() if one not in stated]).by_bag()
+    }
+    sizes = stated | steps
     known = {step for step, _ in sizes.values() if step is not None}
     if len(known) == 1:
         others = next(iter(known)), FROM_OTHERS

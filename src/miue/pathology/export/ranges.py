@@ -23,14 +23,15 @@ def highest_value(table: PredictionTable, name: str) -> float:
         table: predictions of all instances that are drawn.
         name: "probability", or that of a measure or score of the table.
     """
-    classes = table.distribution.num_classes
+    distribution = table.head.distribution
+    classes = distribution.num_classes
     full = math.log(classes)
     flat = full - float(digamma(tensor(classes + 1.0)) - digamma(tensor(2.0)))
     ends = {"probability": 1.0, "vacuity": 1.0, "least_confidence": 1 - 1 / classes}
     ends |= {"entropy": full, "expected_entropy": full}
-    ends["mutual_information"] = flat if isinstance(table.distribution, Dirichlet) else full
+    ends["mutual_information"] = flat if isinstance(distribution, Dirichlet) else full
     if name in ends:
         return ends[name]
-    values = np.asarray(table.uncertainties()[name])
+    values = np.asarray(table.uncertainty(name))
     values = values[np.isfinite(values)]
     return float(values.max()) if len(values) and values.max() > 0 else 1.0

@@ -1,0 +1,212 @@
+"""One table of predictions, of this or any other tool: its columns become distributions, labels and scores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from miue.bags.labels import Labels
+from miue.bags.ood_flags import OodFlags
+from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
+from miue.common.errors import DataError, missing_column
+from miue.common.tables import read_columns
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
+from miue.distributions.measures import MEASURES, applicable_measures
+from miue.predictions.decisions import Decisions, calibrated_columns, parse_label_sets
+from miue.predictions.table import SCORE_PREFIX, PredictionTable
+
+TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "label_set"}
+
+
+def read_table(
+    path: Path | str, classes: Sequence[str] = (), names: Mapping[str, str] | None = None
+) -> PredictionTable:
+    """Read one table of predictions, from this or any other tool (CSV, plain or gzipped).
+
+    Args:
+        path: the table.
+        classes: names that labels may have.
+        names: columns that have other names, by ours.
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: columns that are missing or hold something else.
+    """
+    ours = {column: name for name, column in (names or {}).items()}
+    read = read_columns(Path(path), TEXT | {column for column, name in ours.items() if name in TEXT})
+    columns = {ours.get(column, column): values for column, values in read.items()}
+    if "bag_id" not in columns:
+        raise missing_column(f"table {str(path)!r}", "a column 'bag_id'", columns, "name the id column bag_id")
+    return _table_from_columns(columns, str(path), classes)
+
+
+def _table_from_columns(
+    columns: Mapping[str, np.ndarray], name: str, classes: Sequence[str] = ()
+) -> PredictionTable:
+    count = len(columns["bag_id"])
+    distribution = read_distribution(columns, name)
+    labels = Labels.unknown(count)
+    if "label" in columns:
+        labels = read_classes(columns["label"], name, "label", classes, num_classes=distribution.num_classes)
+    flags = read_flags(columns["is_ood"], name) if "is_ood" in columns else OodFlags.unknown(count)
+    is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", np.array([""] * count, object)), name)
+    scores = read_scores(columns, name, distribution)
+    instance = (
+        read_numbers(columns["instance"], "instance", name).astype(np.int64) if "instance" in columns else None
+    )
+    coords = None
+    if instance is not None and {"x", "y"} <= set(columns):
+        x, y = (_numbers_or_nan(columns[axis], axis, name) for axis in "xy")
+        coords = read_coords(x, y, name)
+    return PredictionTable(
+        distribution=distribution,
+        bag_ids=columns["bag_id"],
+        labels=labels,
+        is_ood=is_ood,
+        ood_sets=ood_sets,
+        instance=instance,
+        scores=scores,
+        coords=coords,
+        decisions=_decisions(columns, name, distribution.num_classes),
+        patients=columns.get("patient"),
+        training_parts=columns.get("training_part"),
+        patch_sizes=read_numbers(columns["patch_size"], "patch_size", name).astype(np.int64)
+        if "patch_size" in columns
+        else None,
+    )
+
+
+def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -> Decisions | None:
+    if "decision" not in columns:
+        return None
+    calibrated = calibrated_columns(columns)
+    sets = parse_label_sets(columns["label_set"], num_classes, name) if "label_set" in columns else None
+    return Decisions(
+        decision=columns["decision"],
+        reason=columns.get("reason", np.full(len(columns["decision"]), "", object)),
+        label_sets=sets,
+        calibrated=read_distribution(calibrated, name) if calibrated else None,
+    )
+
+
+def read_scores(
+    columns: Mapping[str, np.ndarray], name: str, distribution: PredictiveDistribution
+) -> dict[str, Float64[np.ndarray, "n"]]:
+    """Return the columns score_… and the measures that the distribution does not hold.
+
+    Raises:
+        DataError: a score that is no finite number.
+    """
+    computed = applicable_measures(distribution)
+    taken = {
+        column: column.removeprefix(SCORE_PREFIX)
+        for column in columns
+        if column.startswith(SCORE_PREFIX) or (column in MEASURES and column not in computed)
+    }
+    return {score: read_numbers(columns[column], column, name) for column, score in taken.items()}
+
+
+def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDistribution:
+    """Return the Dirichlet of alpha_0 …, the Draws of p_0 … and expected_entropy, or the Categorical of p_0 ….
+
+    For two classes p_1 is enough.
+
+    Args:
+        columns: of a table.
+        name: that of the table, for messages.
+
+    Raises:
+        DataError: no such columns, not all of them, or values that are none.
+    """
+    _check_class_columns(columns, name)
+    for prefix, kind in (("alpha_", Dirichlet), ("p_", Categorical)):
+        present = [f"{prefix}{c}" for c in range(len(columns)) if f"{prefix}{c}" in columns]
+        if len(present) == 1 and present == ["p_1"]:
+            positive = read_numbers(columns["p_1"], "p_1", name)
+            return Categorical(torch.from_numpy(np.stack([1 - positive, positive], 1)))
+        if len(present) >= 2 and present[-1] == f"{prefix}{len(present) - 1}":
+            values = np.stack([read_numbers(columns[column], column, name) for column in present], 1)
+            try:
+                if kind is Categorical and "expected_entropy" in columns:
+                    expected = read_numbers(columns["expected_entropy"], "expected_entropy", name)
+                    return Draws(torch.from_numpy(values), torch.from_numpy(expected))
+                return kind(torch.from_numpy(values))
+            except DataError as error:
+                raise DataError(
+                    item=f"table {name!r}, {_as_line(error.item)}",
+                    wanted=error.wanted,
+                    got=error.got,
+                    fix=error.fix,
+                ) from error
+    raise DataError(
+        item=f"table {name!r}",
+        wanted="columns alpha_0, alpha_1, … or p_0, p_1, … (p_1 alone for two classes)",
+        got=", ".join(columns),
+        fix="name the columns so",
+    )
+
+
+def _as_line(item: str) -> str:
+    """Return the item of an error with the line of a file, after its header, for a row that counts from 0.
+
+    >>> _as_line("row 0 of alpha")
+    'line 2 of alpha'
+    """
+    return re.sub(r"^row (\d+)", lambda match: f"line {int(match[1]) + 2}", item)
+
+
+def _check_class_columns(columns: Mapping[str, np.ndarray], name: str) -> None:
+    """Raise unless alpha_0, … and p_0, … are whole, where there are any, and of the same classes."""
+    numbers = {
+        prefix: sorted(
+            int(match[1]) for column in columns if (match := re.fullmatch(rf"{prefix}(\d{{1,9}})", column))
+        )
+        for prefix in ("alpha_", "p_")
+    }
+    alone = [1] if not numbers["alpha_"] and numbers["p_"] == [1] else None
+    classes = 1 + max((number for known in numbers.values() for number in known), default=0)
+    for prefix, known in numbers.items():
+        missing = [number for number in range(classes) if number not in known]
+        if known and (missing or classes < 2) and known != alone:
+            raise DataError(
+                item=f"table {name!r}",
+                wanted=f"a column {prefix}{missing[0] if missing else 1} beside {prefix}{known[0]}",
+                got=", ".join(columns),
+                fix="put the column back, or predict again",
+            )
+
+
+def read_numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:
+    """Return a column of finite numbers.
+
+    Raises:
+        DataError: a cell that is none.
+    """
+    numbers = _numbers_or_nan(values, column, name)
+    bad = np.flatnonzero(~np.isfinite(numbers))
+    if len(bad):
+        raise DataError(
+            item=f"table {name!r}, line {bad[0] + 2}, column {column!r}",
+            wanted="a finite number",
+            got="none" if np.isnan(numbers[bad[0]]) else str(numbers[bad[0]]),
+            fix=f"fill or drop the {len(bad)} rows without one",
+        )
+    return numbers
+
+
+def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:
+    """Return a column of numbers, NaN where a cell is empty."""
+    if values.dtype.kind not in "iufb":
+        values = np.where(values.astype(str) == "", "nan", values.astype(str))
+    try:
+        numbers: np.ndarray = values.astype(np.float64)
+    except ValueError as error:
+        raise DataError(
+            item=f"table {name!r}, column {column!r}", wanted="numbers", got=str(error), fix="correct the column"
+        ) from error
+    return numbers

@@ -1,0 +1,66 @@
+"""Predictions that are computed while they are taken: collected in memory, or written part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from miue.common.files import atomic_folder
+from miue.predictions.folder import Predictions, check_table_format
+from miue.predictions.parts import FOLDER, PartWriter, StoredInstances
+from miue.predictions.provenance import Provenance
+from miue.predictions.table import PredictionTable
+
+
+@dataclass(frozen=True)
+class PredictionStream:
+    """Predictions of some whole bags after another; they can be taken once.
+
+    Attributes:
+        batches: of some bags and of all their instances.
+        provenance: what makes them.
+        complete: adds what needs all bags, such as decisions; the predictions that it takes have no instances.
+    """
+
+    batches: Iterator[tuple[PredictionTable, PredictionTable]]
+    provenance: Provenance
+    complete: Callable[[Predictions], Predictions]
+
+    def collect(self) -> Predictions:
+        """Return all of them, in memory."""
+        bags, instances = zip(*self.batches, strict=True)
+        return replace(self._of_bags(list(bags)), instances=PredictionTable.concatenate(list(instances)))
+
+    def save(self, path: Path | str, *, overwrite: bool = False, table_format: str = "parquet") -> Predictions:
+        """Write them to the folder ``path``, whole or not at all, and return them as they are read from there.
+
+        Parts of the instances are written while the next bags are computed, so that memory does not grow with the
+        number of bags; as CSV they are collected first.
+
+        Args:
+            path: the folder.
+            overwrite: replace what is there.
+            table_format: of the instances, "parquet" or "csv".
+
+        Raises:
+            StorageError: ``path`` is taken, or the disk is full.
+            ConfigError: no such format.
+        """
+        check_table_format(table_format)
+        if table_format == "csv":
+            predictions = self.collect()
+            predictions.save(path, overwrite=overwrite, table_format=table_format)
+            return predictions
+        bags: list[PredictionTable] = []
+        with atomic_folder(Path(path), overwrite=overwrite) as folder:
+            with PartWriter(folder / FOLDER) as writer:
+                for of_bags, of_instances in self.batches:
+                    bags.append(of_bags)
+                    writer.add(of_instances)
+            predictions = self._of_bags(bags)
+            predictions.write_bags(folder, writer.parts)
+        return replace(predictions, instances=StoredInstances(Path(path) / FOLDER, writer.parts))
+
+    def _of_bags(self, tables: list[PredictionTable]) -> Predictions:
+        return self.complete(Predictions(PredictionTable.concatenate(tables), None, self.provenance))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import parts_of_others as others
 import pytest
+from commands import run
 from lightning.pytorch.callbacks import Callback
 from made_bags import separable_bags
 
@@ -167,6 +168,32 @@ def test_a_training_that_other_processes_cannot_do_is_refused(
     call = {**ENSEMBLE, "out": tmp_path / "run", "executor": TWO, "progress": False, **arguments}
     with pytest.raises(ConfigError, match=f"executor 'processes': expected an ensemble, .*{said}"):
         miue.train(separable_bags(), **call)
+
+
+def test_seeds_are_runs_of_their_own_and_a_resume_trains_what_is_missing(tmp_path: Path) -> None:
+    miue.write_store(tmp_path / "store", separable_bags(20))
+    settings = "--set max_epochs=2 --set encoder.width=4 --distance none --method softmax --quiet"
+    words = settings.split()
+    seeds = ["train", tmp_path / "store", "--seeds", "1,2", *words, "--out", tmp_path / "runs"]
+    output = run(*seeds)
+    run("train", tmp_path / "store", "--seed", "2", *words, "--out", tmp_path / "single" / "seed_2")
+    names = ("model.safetensors", "config.json", "run.json", "splits.csv", "log.csv")
+    for name in names:
+        single = tmp_path / "single" / "seed_2" / name
+        assert (tmp_path / "runs" / "seed_2" / name).read_bytes() == single.read_bytes()
+    assert f"{tmp_path / 'runs' / 'seed_1'}" in output
+    assert "a new or empty folder" in run(*seeds, code=2)
+    kept = (tmp_path / "runs" / "seed_1" / "model.safetensors").stat().st_mtime_ns
+    (tmp_path / "runs" / "seed_2" / "config.json").unlink()
+    run(*seeds, "--resume")
+    assert (tmp_path / "runs" / "seed_1" / "model.safetensors").stat().st_mtime_ns == kept
+    assert (tmp_path / "runs" / "seed_2" / "config.json").exists()
+    run(*seeds, "--overwrite")
+    assert (tmp_path / "runs" / "seed_1" / "model.safetensors").stat().st_mtime_ns != kept
+    assert "different whole numbers" in run(*seeds, "--seeds", "1", code=2)
+    alone = ["train", tmp_path / "store", *words, "--out", tmp_path / "one", "--jobs", "2"]
+    assert "several seeds are trained by --seeds" in run(*alone, code=2)
+    assert not (tmp_path / "one").exists()
 
 
 def test_a_module_that_is_built_cannot_be_handed_over(tmp_path: Path) -> None:

@@ -202,3 +202,16 @@ def test_what_cannot_be_asked_for_is_refused(slide: Path, tmp_path: Path) -> Non
     assert isinstance(run(slide, slide, "--out", tmp_path).exception, DataError)
     with pytest.raises(ConfigError, match="tissue"):
         Tiling(tissue=0.0)
+
+
+@pytest.mark.slow
+def test_slides_cut_in_two_processes_are_the_same_files(slide: Path, glass: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy.svs"
+    copy.write_bytes(slide.read_bytes())
+    words = (slide, glass, copy, "--skip-bad", "--patch-px", 256, "--magnification", 5, "--out")
+    single, double = run(*words, tmp_path / "one"), run(*words, tmp_path / "two", "--jobs", 2)
+    assert double.output.replace("/two", "/one") == single.output
+    names = sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names == ["CMU-1-Small-Region.h5", "copy.h5"] == sorted(p.name for p in (tmp_path / "two").iterdir())
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

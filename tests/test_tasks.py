@@ -10,14 +10,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from miue.common.errors import ConfigError, DataError, MiueError
 from miue.tasks import LOCAL, Executor, Shard, Task, run_tasks
+from miue.tasks.on_ray import _outcome
 from miue.tasks.shards import parse_shard
-from miue.tasks.task import WorkerError
+from miue.tasks.task import WorkerError, answer, read_answer
 
 TWO = Executor("processes", 2)
 BOTH = pytest.mark.parametrize("executor", [LOCAL, TWO], ids=["local", "processes"])
@@ -217,3 +220,39 @@ def test_a_shard_is_a_number_or_that_of_a_slurm_array() -> None:
 def test_a_shard_that_cannot_be_is_refused(text: str, environment: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(said)):
         parse_shard(text, environment)
+
+
+def test_without_the_package_ray_its_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(
+        ConfigError, match=r"executor 'ray': expected the package ray, .*; pip install 'miue\[ray\]'"
+    ):
+        run([task(tmp_path / "0")], Executor("ray"))
+
+
+def test_a_worker_of_another_version_is_named(tmp_path: Path) -> None:
+    each = task(tmp_path / "0")
+    outcome = read_answer(each, answer(each.to_json(), "9.9"))
+    assert re.search("expected miue 9.9, .* got miue .*; install the same version", str(outcome.error))
+    assert not each.part.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "...\nModuleNotFoundError: No module named 'miue'\n",
+            "the package miue .*, got .*No module named 'miue'; install",
+        ),
+        (
+            "The node died.",
+            "expected a worker that lives until it is done, got 4 that died, the last by The node died",
+        ),
+    ],
+)
+def test_what_ray_cannot_run_is_named(text: str, said: str, tmp_path: Path) -> None:
+    class RayError(Exception):
+        """As Ray's own."""
+
+    ray = SimpleNamespace(exceptions=SimpleNamespace(RayError=RayError), get=Mock(side_effect=RayError(text)))
+    assert re.search(said, str(_outcome(ray, None, task(tmp_path / "0")).error))

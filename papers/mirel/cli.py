@@ -10,7 +10,7 @@ from rich.console import Console
 
 from miue.cli import run_commands
 from miue.cli.help import Commands
-from miue.cli.options import Device
+from miue.cli.options import Address, Device, ExecutorKind, Jobs, make_executor
 from miue.common.terminal import TextTable, literal, say, show_table
 from papers.mirel.nuclei.cli import nuclei_app
 from papers.mirel.options import (
@@ -68,29 +68,24 @@ def run(
     work: Work = WORK,
     results: Results = RESULTS,
     seeds: Seeds = ALL_SEEDS,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes side by side.")] = 1,
     device: Device = "auto",
+    executor: ExecutorKind = None,
+    jobs: Jobs = None,
+    address: Address = None,
 ) -> None:
     """Train and evaluate what a table still lacks; may be killed and started again."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from papers.mirel import preset, preset_names, published_table
     from papers.mirel.paths import Paths
-    from papers.mirel.runner import make_bags, missing, run_all
+    from papers.mirel.runner import missing, run_all
 
+    where = make_executor(executor, jobs, address)
     paths, chosen_seeds = Paths(source, work, results), parse_seeds(seeds)
     names = [name] if name in preset_names() else published_table(name).presets
     for preset_name in names:
         preset(preset_name)
     tasks = missing(names, chosen_seeds, paths)
     say(f"{len(tasks)} runs to do, {len(names) * len(chosen_seeds) - len(tasks)} done before")
-    make_bags([preset_name for preset_name, _ in tasks], paths, progress=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("time left"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bar:
-        bar_of_runs = bar.add_task(name, total=len(tasks))
-        for done, seed in run_all(tasks, paths, jobs=jobs, device=device):
-            bar.console.print(literal(f"{done}, seed {seed}: done"))
-            bar.advance(bar_of_runs)
+    run_all(tasks, paths, where, device=device, progress=True)
 
 
 @app.command("figure")

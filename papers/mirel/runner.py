@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from multiprocessing import get_context
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from miue.common.errors import ConfigError
 from miue.common.locks import locked
 from miue.evaluation import evaluate
+from miue.tasks import LOCAL, Executor, Task, run_tasks
 from papers.mirel.paths import Paths
 from papers.mirel.preset import Preset, preset
 from papers.mirel.results import Result, read_results, results_of, write_results
@@ -39,36 +37,36 @@ def make_bags(names: Sequence[str], paths: Paths, *, progress: bool = False) -> 
 
 
 def run_all(
-    tasks: Sequence[tuple[str, int]], paths: Paths, *, jobs: int = 1, device: str = "auto"
-) -> Iterator[tuple[str, int]]:
-    """Run every task and yield it when it is done; the order is that of completion.
+    tasks: Sequence[tuple[str, int]],
+    paths: Paths,
+    executor: Executor = LOCAL,
+    *,
+    device: str = "auto",
+    progress: bool = False,
+) -> None:
+    """Run presets with seeds and write the results of each.
 
     Args:
-        tasks: presets and seeds.
+        tasks: presets and seeds, without whole results.
         paths: where files are.
-        jobs: processes side by side; the cores are divided among them.
+        executor: where the tasks run.
         device: "auto", "cpu", "gpu".
-
-    Raises:
-        ConfigError: less than one job.
+        progress: show a bar with the time left.
     """
-    if jobs < 1:
-        raise ConfigError(item="--jobs", wanted="at least 1", got=str(jobs), fix="raise it")
-    make_bags([name for name, _ in tasks], paths)
-    if jobs == 1:
-        for name in dict.fromkeys(name for name, _ in tasks):
-            seeds = [seed for task_name, seed in tasks if task_name == name]
-            train_preset(name, seeds, paths, device)
-            for seed in seeds:
-                run_one(name, seed, paths, device)
-                yield name, seed
-        return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    with ProcessPoolExecutor(jobs, get_context("spawn"), _use_threads, (threads,)) as pool:
-        futures = {pool.submit(run_one, name, seed, paths, device): (name, seed) for name, seed in tasks}
-        for future in as_completed(futures):
-            future.result()
-            yield futures[future]
+    make_bags([name for name, _ in tasks], paths, progress=progress)
+    here = Paths(*(Path(folder).resolve() for folder in (paths.source, paths.work, paths.results)))
+    folders = {"source": str(here.source), "work": str(here.work), "results": str(here.results)}
+    runs = []
+    for name, seed in tasks:
+        arguments = {"name": name, "seed": seed, "device": device, **folders}
+        part = here.result(name, seed)
+        runs.append(Task(f"{name}, seed {seed}", "papers.mirel.runner:run_task", arguments, part, part.exists()))
+    run_tasks(runs, executor, doing="running presets", unit="runs", progress=progress)
+
+
+def run_task(name: str, seed: int, device: str, source: str, work: str, results: str) -> None:
+    """Run one preset with one seed; a task."""
+    run_one(name, seed, Paths(Path(source), Path(work), Path(results)), device)
 
 
 def train_preset(name: str, seeds: Sequence[int], paths: Paths, device: str = "auto") -> list[Model]:
@@ -114,9 +112,3 @@ def run_one(name: str, seed: int, paths: Paths, device: str = "auto") -> list[Re
 def _trained(chosen: Preset) -> Preset:
     """Return the preset that is trained: itself, or the one whose models it takes."""
     return preset(chosen.trained_as) if chosen.trained_as else chosen
-
-
-def _use_threads(count: int) -> None:
-    import torch
-
-    torch.set_num_threads(count)

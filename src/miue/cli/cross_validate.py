@@ -27,6 +27,7 @@ from miue.cli.options import (
     Settings,
     make_executor,
     make_recipe,
+    parse_seeds,
     separate,
     validation_share,
 )
@@ -107,7 +108,7 @@ def cross_validate(
     where = make_executor(executor, jobs, address)
     part = None if shard is None else parse_shard(shard)
     recipe = make_recipe(network, method, encoder, setting, distance, {})
-    numbers = _seeds(seeds or ["42"])
+    numbers = parse_seeds(seeds or ["42"])
     opened = open_bags(bags, source, progress=not quiet, check_values=True)
     say_left_out(opened)
     splits = _given_folds(source, opened.folds, folds) or make_folds(
@@ -154,14 +155,3 @@ def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) ->
     if source.splits is not None:
         return read_splits(Path(source.splits))
     return of_table if of_table is not None and len(of_table) > 1 else None
-
-
-def _seeds(words: list[str]) -> list[int]:
-    if not all(word.isdecimal() for word in words) or len(set(words)) < len(words):
-        raise ConfigError(
-            item="--seeds",
-            wanted="different whole numbers",
-            got=", ".join(words),
-            fix="write --seeds 42,17,26",
-        )
-    return [int(word) for word in words]

@@ -168,6 +168,22 @@ ClassNames = Annotated[
 Value = bool | int | float | str | None
 
 
+def parse_seeds(words: Sequence[str]) -> list[int]:
+    """Return the numbers of --seeds.
+
+    Raises:
+        ConfigError: no whole numbers, or one of them twice.
+    """
+    if not all(word.isdecimal() for word in words) or len(set(words)) < len(words):
+        raise ConfigError(
+            item="--seeds",
+            wanted="different whole numbers",
+            got=", ".join(words),
+            fix="write --seeds 42,17,26",
+        )
+    return [int(word) for word in words]
+
+
 def make_executor(kind: str | None, jobs: int | None, address: str | None) -> Executor:
     """Return the executor that --executor, --jobs and --address describe.
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from miue.cli import tile
-from miue.cli.options import AsJson, Device, Quiet, SkipBad
+from miue.cli.options import Address, AsJson, Device, ExecutorKind, Jobs, Quiet, SkipBad, make_executor
 
 
 def data_shift(
@@ -41,6 +42,9 @@ def data_shift(
     pictures: Annotated[
         int, typer.Option(min=0, help="Patches per slide to draw before and after, as a PNG.")
     ] = 0,
+    executor: ExecutorKind = None,
+    jobs: Jobs = None,
+    address: Address = None,
     skip_bad: SkipBad = False,
     overwrite: tile.Overwrite = False,
     quiet: Quiet = False,
@@ -56,19 +60,22 @@ def data_shift(
 
     Example: miue data shift slides/*.svs --kind hed --strength strong --tiles features --out features-hed-strong
     """
-    from miue.pathology.slide_shifts import SlideShift, is_shifted_so, shift_slide
-    from miue.pathology.stain_shifts import StainShift
+    from miue.pathology.slide_shifts import is_shifted_so
+    from miue.pathology.slide_tasks import read_shift
     from miue.pathology.tiling import Tiling
 
-    where = tiles if tiles is not None else Tiling(patch_px, magnification, tissue, mpp)
-    shift = StainShift(kind, strength, drawn_per)
-    how = SlideShift(shift, seed, tile.encoder_of(patch_encoder, normalisation, batch, device), where, pictures)
+    cut = asdict(Tiling(patch_px, magnification, tissue, mpp)) if tiles is None else str(tiles.resolve())
+    drawn = {"kind": kind, "strength": strength, "drawn_per": drawn_per, "seed": seed, "pictures": pictures}
+    shift = {**drawn, "tiles": cut}
+    encoder = tile.describe_encoder(patch_encoder, normalisation, batch, device)
+    how = read_shift(shift, encoder)
     tile.for_each_slide(
         slides,
         out,
-        lambda slide, target, follow: shift_slide(slide, target, how, follow),
+        ("miue.pathology.slide_tasks:shift_task", {"shift": shift, "encoder": encoder}),
         lambda slide, target: is_shifted_so(target, slide.stem, how),
-        f"shifted ({shift.name}),",
+        f"shifted ({how.shift.name}),",
+        executor=make_executor(executor, jobs, address),
         skip_bad=skip_bad,
         overwrite=overwrite,
         quiet=quiet,

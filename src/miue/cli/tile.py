@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 
 from miue.cli.interrupt import kept_on_interrupt
-from miue.cli.options import OUTPUT, AsJson, Device, Quiet, SkipBad
+from miue.cli.options import (
+    OUTPUT,
+    Address,
+    AsJson,
+    Device,
+    ExecutorKind,
+    Jobs,
+    Quiet,
+    SkipBad,
+    make_executor,
+)
 from miue.common.terminal import say, show_result
+
+if TYPE_CHECKING:
+    from miue.tasks import Executor
 
 PATCHES, ENCODER = "Patches", "Patch encoder"
 Slides = Annotated[
@@ -66,6 +79,9 @@ def data_tile(
     normalisation: Normalisation = "imagenet",
     batch: Batch = 64,
     device: Device = "auto",
+    executor: ExecutorKind = None,
+    jobs: Jobs = None,
+    address: Address = None,
     skip_bad: SkipBad = False,
     overwrite: Overwrite = False,
     quiet: Quiet = False,
@@ -80,16 +96,19 @@ def data_tile(
 
     Example: miue data tile slides/*.svs --out features --patch-px 256 --magnification 20
     """
-    from miue.pathology.tiling import Tiling, matches, tile_slide
+    from miue.pathology.slide_tasks import open_encoder
+    from miue.pathology.tiling import Tiling, matches
 
     tiling = Tiling(patch_px, magnification, tissue, mpp)
-    chosen = encoder_of(patch_encoder, normalisation, batch, device)
+    encoder = describe_encoder(patch_encoder, normalisation, batch, device)
+    chosen = open_encoder(**encoder)
     for_each_slide(
         slides,
         out,
-        lambda slide, target, follow: tile_slide(slide, target, tiling, chosen, follow),
+        ("miue.pathology.slide_tasks:tile_task", {"tiling": asdict(tiling), "encoder": encoder}),
         lambda _, target: matches(target, tiling, chosen),
         "cut into",
+        executor=make_executor(executor, jobs, address),
         skip_bad=skip_bad,
         overwrite=overwrite,
         quiet=quiet,
@@ -97,22 +116,20 @@ def data_tile(
     )
 
 
-def encoder_of(path: Path | None, normalisation: str, batch: int, device: str) -> Any:
-    """Return the encoder that the options name."""
-    from miue.pathology.patch_encoders import network_encoder, plain_encoder
-
-    if path is None:
-        return plain_encoder()
-    return network_encoder(path, normalisation=normalisation, batch=batch, device=device)
+def describe_encoder(path: Path | None, normalisation: str, batch: int, device: str) -> dict[str, Any]:
+    """Return the encoder that the options name as JSON values, which ``open_encoder`` takes."""
+    where = None if path is None else str(path.resolve())
+    return {"path": where, "normalisation": normalisation, "batch": batch, "device": device}
 
 
 def for_each_slide(
     slides: list[Path],
     out: Path,
-    make: Callable[[Path, Path, Any], int],
+    call: tuple[str, dict[str, Any]],
     made: Callable[[Path, Path], bool],
     done: str,
     *,
+    executor: Executor,
     skip_bad: bool,
     overwrite: bool,
     quiet: bool,
@@ -123,60 +140,76 @@ def for_each_slide(
     Args:
         slides: files of different names, or folders of them.
         out: folder of the files.
-        make: (slide, file, what follows the patches) → number of patches.
+        call: import path and arguments of (slide, out, …) → number of patches.
         made: (slide, file) → whether the file there is the one asked for.
         done: what happened to slides, for the last line.
+        executor: where slides are cut, one task each.
         skip_bad, overwrite, quiet, as_json: the options of these names.
 
     Raises:
         DataError: two slides of one name, or none was left.
         StorageError: a file that is there was made otherwise.
     """
-    from rich.progress import Progress
-
     from miue.common.errors import MiueError, lacking
     from miue.common.files import remove_temporaries
     from miue.common.locks import locked
+    from miue.tasks import Task, run_tasks
 
     slides = list_slides(slides)
     refuse_same_names(slides)
-    failed: list[str] = []
-    written = kept = patches = 0
+    failed: dict[str, str] = {}
+    tasks: list[Task] = []
+
+    def leave_out(name: str, error: MiueError) -> None:
+        if not skip_bad:
+            raise error
+        failed[name] = str(error)
+
+    def finished() -> int:
+        return sum(task.is_done for task in tasks)
+
     with (
         kept_on_interrupt(
-            lambda: f"{written:,} slides were finished and are kept in {out}; the same command goes on"
+            lambda: f"{finished():,} slides were finished and are kept in {out}; the same command goes on"
         ),
         locked(out),
-        Progress(disable=quiet, console=Console(stderr=True)) as bar,
     ):
         remove_temporaries(out)
-        of_slides, of_patches = bar.add_task("Slides", total=len(slides)), bar.add_task("Patches", total=None)
-
-        def follow(coords: Any) -> Any:
-            bar.reset(of_patches, total=len(coords))
-            return bar.track(coords, task_id=of_patches)
-
-        for slide in bar.track(slides, task_id=of_slides):
-            target = out / f"{slide.stem}.h5"
-            try:
-                if target.exists() and not overwrite:
+        kept = 0
+        for slide in slides:
+            target = out.resolve() / f"{slide.stem}.h5"
+            if target.exists() and not overwrite:
+                try:
                     if not made(slide, target):
                         raise _made_otherwise(target)
                     kept += 1
-                    continue
-                patches += make(slide, target, follow)
-                written += 1
-            except MiueError as error:
-                if not skip_bad:
-                    raise
-                failed.append(str(error))
-    for reason in failed:
+                except MiueError as error:
+                    leave_out(slide.stem, error)
+                continue
+            arguments = {"slide": str(slide.resolve()), "out": str(target), **call[1]}
+            tasks.append(Task(slide.stem, call[0], arguments, target, overwrite))
+        values = run_tasks(
+            tasks,
+            executor,
+            doing="Slides",
+            unit="slides",
+            progress=not quiet,
+            on_error=(lambda task, error: leave_out(task.name, error)) if skip_bad else None,
+        )
+    patches = [value for value in values if value is not None]
+    for reason in failed.values():
         say(f"left out: {reason}", err=True)
-    if not written + kept:
+    if not patches and not kept:
         raise lacking("the slides", "at least one with tissue", "see the list above")
     already = f", {kept:,} were there already" if kept else ""
-    facts = {"slides": written, "patches": patches, "already_there": kept, "left_out": failed, "out": str(out)}
-    show_result(facts, f"{written:,} slides {done} {patches:,} patches{already}: {out}", as_json)
+    facts = {
+        "slides": len(patches),
+        "patches": sum(patches),
+        "already_there": kept,
+        "left_out": list(failed.values()),
+        "out": str(out),
+    }
+    show_result(facts, f"{len(patches):,} slides {done} {sum(patches):,} patches{already}: {out}", as_json)
 
 
 def list_slides(paths: list[Path]) -> list[Path]:

@@ -12,25 +12,33 @@ from miue.cli.options import (
     MANY,
     RUNNING,
     TRAINING,
+    Address,
     AsJson,
     Device,
     Distances,
     Encoder,
+    ExecutorKind,
+    Jobs,
     Method,
     Network,
     Out,
     Overwrite,
     Quiet,
     Settings,
+    make_executor,
     make_recipe,
+    parse_seeds,
     separate,
     validation_share,
 )
 from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
 from miue.common.errors import one_of_two
-from miue.common.terminal import say, show_result
+from miue.common.terminal import TextTable, say, say_json, show_result, show_table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from miue.predictions.provenance import TrainingRecord
     from miue.training.run_folder import IfExists
 
 NEARLY = 1  # epochs from the last one, at which a best epoch shows that training was not over
@@ -50,6 +58,15 @@ def train(
             min=0, help="Random seed of initial weights, bag order and dropout.", rich_help_panel=TRAINING
         ),
     ] = 42,
+    seeds: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N",
+            help=f"Train once with each of these random seeds, into --out/seed_N. {MANY}",
+            callback=separate,
+            rich_help_panel=TRAINING,
+        ),
+    ] = None,
     setting: Settings = None,
     distance: Distances = None,
     tracker: Annotated[
@@ -84,6 +101,9 @@ def train(
             rich_help_panel=RUNNING,
         ),
     ] = 1,
+    executor: ExecutorKind = None,
+    jobs: Jobs = None,
+    address: Address = None,
     as_json: AsJson = False,
 ) -> None:
     """Train a model on labelled bags.
@@ -96,11 +116,13 @@ def train(
     before the training, and after its first epoch the time that it takes at most.
     Every epoch is checkpointed; --resume continues to the same weights, with the same options. Another max_epochs
     is allowed: a larger one trains on, to the weights of a training of that length; a smaller one ends it.
+    With --executor or --jobs, several seeds and the members of an ensemble are trained side by side.
 
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """
     from miue.common.devices import torch_device
     from miue.training.fit import Run
+    from miue.training.seeds import train_seeds
     from miue.training.trackers import Tracking
     from miue.training.train import train_recipe
 
@@ -108,7 +130,15 @@ def train(
     if resume and overwrite:
         raise one_of_two("--resume with --overwrite")
     torch_device(device)
-    run = Run(out, accelerator=device, devices=devices, nodes=nodes, tracking=Tracking(tuple(tracker or ())))
+    where = make_executor(executor, jobs, address)
+    run = Run(
+        out,
+        accelerator=device,
+        devices=devices,
+        nodes=nodes,
+        tracking=Tracking(tuple(tracker or ())),
+        executor=where,
+    )
     run = replace(run, progress=run.is_first and not quiet)
     in_files = not (bags / "store.json").exists()
     share = validation_share(recipe) if in_files else None
@@ -119,6 +149,11 @@ def train(
         say(opened.note, err=as_json)
     with kept_on_interrupt(lambda: kept_epochs(out)) if run.is_first else quiet_interrupt():
         if_exists: IfExists = "resume" if resume else "overwrite" if overwrite else "refuse"
+        if seeds:
+            records = train_seeds(recipe, opened.bags, parse_seeds(seeds), run, if_exists=if_exists)
+            if run.is_first:
+                _show_seeds(records, out, as_json)
+            return
         record = train_recipe(recipe, opened.bags, run, if_exists=if_exists).training
     if not run.is_first:
         return
@@ -132,3 +167,15 @@ def train(
     most = record.settings["max_epochs"]
     if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:
         say(f"Note: still improving at epoch {best} of {most}; raise max_epochs and --resume.", err=True)
+
+
+def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None:
+    """Write how the training of each seed went."""
+    if as_json:
+        say_json({"runs": [record.model_dump(mode="json") for record in records], "out": str(out)})
+        return
+    table = TextTable("run", "epochs", "best epoch", "NLL + error")
+    for record in records:
+        folder = str(out / f"seed_{record.seed}")
+        table.add_row(folder, str(record.epochs), str(record.best_epoch), f"{record.criterion:.4f}")
+    show_table(table)

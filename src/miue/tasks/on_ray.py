@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import socket
+import sys
+from collections.abc import Iterator
 from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from miue.common.errors import ConfigError
 from miue.common.extras import import_extra
-from miue.tasks.task import Outcome, Task, lost_worker, read_answer
+from miue.tasks.task import Outcome, Task, answer, lost_worker, read_answer
 
 RETRIES = 3
 AUTO = "auto"
+SECONDS_TO_CONNECT = 5.0
 
 
 def run_on_ray(tasks: Iterator[Task], jobs: int | None = None, address: str = AUTO) -> Iterator[Outcome]:
@@ -32,12 +37,14 @@ def run_on_ray(tasks: Iterator[Task], jobs: int | None = None, address: str = AU
         _connect(ray, address)
     try:
         count, cores = _room(ray, jobs)
-        remote = ray.remote(_answer_on_node()).options(num_cpus=cores, max_retries=RETRIES)
+        remote = ray.remote(num_cpus=cores, max_retries=RETRIES)(answer)
+        folders = _own_folders()
         running: dict[Any, Task] = {}
         try:
             while True:
                 while len(running) < count and (task := next(tasks, None)) is not None:
-                    running[remote.options(name=task.name).remote(task.to_json(), _version())] = task
+                    started = remote.options(name=task.name).remote(task.to_json(), version("miue"), folders)
+                    running[started] = task
                 if not running:
                     return
                 for done in ray.wait(list(running))[0]:
@@ -61,6 +68,10 @@ def _connect(ray: Any, address: str) -> None:
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a task sees the node's accelerators
     try:
+        chosen = os.environ.get("RAY_ADDRESS", AUTO) if address == AUTO else address
+        host, _, port = chosen.rpartition(":")
+        if host:
+            socket.create_connection((host, int(port)), SECONDS_TO_CONNECT).close()  # Ray itself tries for minutes
         ray.init(address=address, log_to_driver=False, logging_level="ERROR", configure_logging=False)
     except (OSError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         raise ConfigError(
@@ -79,40 +90,26 @@ def _room(ray: Any, jobs: int | None) -> tuple[int, int]:
     return count, max(1, min(max(cores, default=1), sum(cores) // count))
 
 
-def _answer_on_node() -> Any:
-    """Return the function that Ray runs; a nested one is sent whole, so that it can say that miue is missing."""
-
-    def answer_on_node(request: Mapping[str, Any], version: str) -> dict[str, Any]:
-        import platform
-
-        try:
-            import miue
-            from miue.tasks.task import answer
-
-            got = f"version {miue.__version__}"
-        except ImportError as error:
-            got = str(error)
-        if got != f"version {version}":
-            parts = {
-                "item": f"Ray node {platform.node()!r}",
-                "wanted": f"the package miue, version {version}",
-                "got": got,
-                "fix": "install the same version of miue on every node",
-            }
-            return {"error": {"kind": "ConfigError", **parts}}
-        return answer(request)
-
-    return answer_on_node
+def _own_folders() -> list[str]:
+    """Return the folders of imports that are not those of installed packages, such as those of ``PYTHONPATH``."""
+    folders = [Path(folder).resolve() for folder in sys.path]
+    installed = (sys.prefix, sys.base_prefix)
+    return [str(each) for each in folders if not any(each.is_relative_to(prefix) for prefix in installed)]
 
 
 def _outcome(ray: Any, done: Any, task: Task) -> Outcome:
+    """Return how a task ended; where a worker cannot import miue, Ray has no node's word but its own."""
     try:
         return read_answer(task, ray.get(done))
     except ray.exceptions.RayError as error:
-        return lost_worker(task, RETRIES + 1, str(error).strip().split("\n")[0])
-
-
-def _version() -> str:
-    import miue
-
-    return miue.__version__
+        said = str(error).strip()
+        if "ModuleNotFoundError" not in said:
+            return lost_worker(task, RETRIES + 1, said.split("\n")[0])
+        missing = said[said.rindex("ModuleNotFoundError") :].split("\n")[0]
+        lacking = ConfigError(
+            item="a node of the Ray cluster",
+            wanted="the package miue and all that it needs",
+            got=missing,
+            fix="install the same version of miue on every node",
+        )
+        return Outcome(task, error=lacking)

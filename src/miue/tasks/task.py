@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import platform
+import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from miue.common import errors
-from miue.common.errors import MiueError
+from miue.common.errors import ConfigError, MiueError
 from miue.common.locks import locked
 from miue.common.registry import import_part
 
@@ -28,6 +31,7 @@ class Task:
         arguments: JSON values by name; paths are absolute.
         part: file or folder that is there when the task is done, and not before.
         again: whether it runs although its part is there.
+        output: what no other process may write meanwhile, where it is more than the part.
     """
 
     name: str
@@ -35,6 +39,7 @@ class Task:
     arguments: Mapping[str, Any]
     part: Path
     again: bool = False
+    output: Path | None = None
 
     @property
     def is_done(self) -> bool:
@@ -46,7 +51,7 @@ class Task:
 
         Whoever else writes the same part is waited for: after the driver was killed, its workers may still end.
         """
-        with locked(self.part, wait=True):
+        with locked(self.output or self.part, wait=True):
             return None if self.is_done else import_part(self.function)(**self.arguments)
 
     def to_json(self) -> dict[str, Any]:
@@ -57,7 +62,14 @@ class Task:
             "arguments": dict(self.arguments),
             "part": str(self.part),
             "again": self.again,
+            "output": None if self.output is None else str(self.output),
         }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Task:
+        """Return the task that ``to_json`` describes."""
+        output = content["output"]
+        return cls(**{**content, "part": Path(content["part"]), "output": output and Path(output)})
 
 
 @dataclass(frozen=True)
@@ -73,14 +85,24 @@ class WorkerError(RuntimeError):
     """An error that is not miue's own, as the worker that met it shows it."""
 
 
-def answer(request: Mapping[str, Any]) -> dict[str, Any]:
+def answer(request: Mapping[str, Any], miue: str = "", import_from: Sequence[str] = ()) -> dict[str, Any]:
     """Run a task in a worker and return its outcome as JSON values.
 
     Args:
         request: of ``Task.to_json``.
+        miue: its version in the process that wants the answer, "" where that is this installation's.
+        import_from: folders that are added to the paths of imports.
     """
+    sys.path.extend(folder for folder in import_from if folder not in sys.path)
     try:
-        return {"value": Task(**{**request, "part": Path(request["part"])}).run()}
+        if miue not in ("", version("miue")):
+            raise ConfigError(
+                item=f"the worker on {platform.node()!r}",
+                wanted=f"miue {miue}, as in the process that started it",
+                got=f"miue {version('miue')}",
+                fix="install the same version of miue on every machine",
+            )
+        return {"value": Task.from_json(request).run()}
     except MiueError as error:
         parts = {"item": error.item, "wanted": error.wanted, "got": error.got, "fix": error.fix}
         return {"error": {"kind": type(error).__name__, **parts}}

@@ -39,7 +39,7 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
     path = folder / "run.json"
     _remove_left(folder)
     if not any(folder.rglob(LAST)) and _was_begun(folder):
-        _clear(folder)
+        clear_run(folder)
     elif if_exists == "resume" and path.exists():
         changed = changes(read_json(path, what="run"), description)
         if others := [change for change in changed if change[0] != MAY_CHANGE]:
@@ -51,7 +51,7 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
         return
     refuse_existing(folder, overwrite=if_exists == "overwrite")
     if folder.exists() and if_exists == "overwrite":
-        _clear(folder)
+        clear_run(folder)
     make_folder(folder)
     write_json(path, description)
 
@@ -108,7 +108,7 @@ def _remove_left(folder: Path) -> None:
     remove_temporaries(*trainings, *(training / "checkpoints" for training in trainings))
 
 
-def _clear(folder: Path) -> None:
+def clear_run(folder: Path) -> None:
     """Remove the files of a run, and nothing else that may lie beside them."""
     for name in FILES:
         (folder / name).unlink(missing_ok=True)

@@ -147,6 +147,7 @@ def train_recipe(
         plan.check_saveable()
     torch_device(run.accelerator)
     _check_loggers(run.loggers, method)
+    _check_executor(method, run)
     check_trackers(run.tracking.names, folder)
     tracking = Tracking(tuple(dict.fromkeys(run.tracking.names)), folder or Path(), description)
     run = replace(run, resume=if_exists == "resume", tracking=tracking)
@@ -193,20 +194,7 @@ def _check_loggers(loggers: Sequence[Logger], method: Method) -> None:
 
 
 def _train_members(job: Job, run: Run, method: Method) -> Run:
-    """Train the members of an ensemble as tasks; return the run that reads what they wrote.
-
-    Raises:
-        ConfigError: one network, no folder, or a callback or logger, which stays in this process.
-    """
-    count = len(method.members())
-    if count == 1 or run.folder is None or run.callbacks or run.loggers:
-        problems = {"one network": count == 1, "no folder (out)": run.folder is None}
-        raise ConfigError(
-            item=f"executor {run.executor.kind!r}",
-            wanted="an ensemble, a folder to write it to, and neither callbacks nor logger",
-            got=next((problem for problem, is_so in problems.items() if is_so), "callbacks or a logger"),
-            fix="choose the executor 'local', or pass trackers by name; several seeds are trained by --seeds",
-        )
+    """Train the members of an ensemble as tasks; return the run that reads what they wrote."""
     assert run.folder is not None
     with handed_over(job, run.folder, run.executor) as path:
         folder = run.folder.resolve()
@@ -217,7 +205,7 @@ def _train_members(job: Job, run: Run, method: Method) -> Run:
                 {"job": path, "folder": str(folder), "number": number},
                 folder / MEMBERS / str(number) / MEMBER,
             )
-            for number in range(count)
+            for number in range(len(method.members()))
         ]
         run_tasks(tasks, run.executor, doing="training", unit="networks", progress=run.progress)
     return replace(run, resume=True)
@@ -244,6 +232,23 @@ def train_member(job: str, folder: str, number: int) -> None:
         trainer_options=shared.trainer_options,
     )
     _fit_member(method, number, plan, run)
+
+
+def _check_executor(method: Method, run: Run) -> None:
+    """Raise unless the executor can train the members of this method.
+
+    Raises:
+        ConfigError: one network, no folder, or a callback or logger, which stays in this process.
+    """
+    count = len(method.members())
+    if not run.executor.is_local and (count == 1 or run.folder is None or run.callbacks or run.loggers):
+        problems = {"one network": count == 1, "no folder (out)": run.folder is None}
+        raise ConfigError(
+            item=f"executor {run.executor.kind!r}",
+            wanted="an ensemble, a folder to write it to, and neither callbacks nor logger",
+            got=next((problem for problem, is_so in problems.items() if is_so), "callbacks or a logger"),
+            fix="choose the executor 'local', or pass trackers by name; several seeds are trained by --seeds",
+        )
 
 
 def _fit_members(method: Method, plan: Plan, run: Run) -> list[TrainingSummary]:

@@ -1,0 +1,89 @@
+"""One recipe trained with several seeds, each run in a folder of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from miue.bags.dataset import BagDataset
+from miue.common.errors import ConfigError
+from miue.common.files import refuse_existing
+from miue.common.locks import locked
+from miue.model.model import read_config
+from miue.model.recipe import Recipe
+from miue.predictions.provenance import TrainingRecord
+from miue.tasks import Task, run_tasks
+from miue.training.fit import Run
+from miue.training.job import Job, handed_over, read_job
+from miue.training.plan import Plan
+from miue.training.run_folder import IfExists, clear_run
+from miue.training.trackers import Tracking, check_trackers
+from miue.training.train import train_recipe
+
+
+def train_seeds(
+    recipe: Recipe, bags: BagDataset, seeds: Sequence[int], run: Run, *, if_exists: IfExists = "refuse"
+) -> list[TrainingRecord]:
+    """Train a recipe with several seeds, each as one task, and return how each went.
+
+    Args:
+        recipe: what is trained.
+        bags: labelled; if they have splits, their train split.
+        seeds: different ones; the run of each is ``seed_<number>`` in the folder of ``run``.
+        run: where and how they run.
+        if_exists: what to do where the folder holds runs; a resume trains what is missing.
+
+    Raises:
+        ConfigError: no folder, a seed twice, callbacks or a logger.
+        DataError, StorageError: as ``train_recipe`` does.
+    """
+    out = run.folder
+    if out is None or len(set(seeds)) < len(seeds) or run.callbacks or run.loggers:
+        raise ConfigError(
+            item="the seeds",
+            wanted="different ones, a folder for their runs, and neither callbacks nor logger",
+            got=f"seeds {', '.join(map(str, seeds))}, folder {out}, {len(run.callbacks + run.loggers)} callbacks",
+            fix="train one seed after another where each needs its own callbacks",
+        )
+    Plan.of(recipe, bags).check_saveable()
+    check_trackers(run.tracking.names, out)
+    folders = [out.resolve() / f"seed_{seed}" for seed in seeds]
+    job = Job(bags, recipe, run.accelerator, run.tracking.names, run.trainer_options)
+    with locked(out):
+        if if_exists == "refuse":
+            refuse_existing(out, overwrite=False)
+        if if_exists == "overwrite":
+            for folder in folders:
+                clear_run(folder)
+        with handed_over(job, out, run.executor) as path:
+            tasks = [
+                Task(
+                    f"seed {seed}",
+                    "miue.training.seeds:train_seed",
+                    {"job": path, "folder": str(folder), "seed": seed},
+                    folder / "config.json",
+                    output=folder,
+                )
+                for folder, seed in zip(folders, seeds, strict=True)
+            ]
+            run_tasks(tasks, run.executor, doing="training", unit="runs", progress=run.progress)
+    return [read_config(folder).training for folder in folders]
+
+
+def train_seed(job: str, folder: str, seed: int) -> None:
+    """Train one seed, from its last checkpoint where there is one; a task.
+
+    Args:
+        job: where the job was handed over.
+        folder: of the run.
+        seed: of the training.
+    """
+    shared = read_job(job)
+    run = Run(
+        Path(folder),
+        progress=False,
+        accelerator=shared.device,
+        tracking=Tracking(shared.trackers),
+        trainer_options=shared.trainer_options,
+    )
+    train_recipe(shared.recipe.with_seed(seed), shared.bags, run, if_exists="resume")

@@ -1,0 +1,105 @@
+"""Tasks on a Ray cluster of three nodes on this machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_executors import ensemble, written
+
+from miue.common.errors import ConfigError, DataError
+from miue.tasks import Executor, Task, run_tasks
+
+ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'miue[ray]'")
+pytestmark = [pytest.mark.slow, pytest.mark.ray, pytest.mark.filterwarnings("default")]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """Three nodes with a core each."""
+    from ray.cluster_utils import Cluster
+
+    node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+    whole = Cluster(initialize_head=True, head_node_args=node)
+    for _ in range(2):
+        whole.add_node(num_cpus=1, object_store_memory=80 << 20)
+    whole.wait_for_nodes()
+    yield whole
+    ray.shutdown()
+    whole.shutdown()
+
+
+def on(cluster: Any) -> Executor:
+    return Executor("ray", None, cluster.address)
+
+
+def task(out: Path, function: str, **arguments: Any) -> Task:
+    return Task(out.stem, f"worked_tasks:{function}", {"out": str(out), **arguments}, out)
+
+
+def test_a_cluster_writes_the_same_bytes_as_one_process(cluster: Any, tmp_path: Path) -> None:
+    assert written(tmp_path / "a" / "cv", on(cluster)) == written(tmp_path / "b" / "cv")
+    assert ensemble(tmp_path / "c" / "run", on(cluster)) == ensemble(tmp_path / "d" / "run")
+
+
+def test_a_node_that_is_killed_loses_no_part(cluster: Any, tmp_path: Path) -> None:
+    tasks = [task(tmp_path / f"{number}.json", "node", seconds=3.0) for number in range(6)]
+
+    def kill() -> None:
+        victim = next(node for node in cluster.worker_nodes)
+        while not list(tmp_path.glob(f"*.{victim.node_id}.begun")):
+            time.sleep(0.05)
+        cluster.remove_node(victim, allow_graceful=False)
+
+    thread = threading.Thread(target=kill, daemon=True)
+    thread.start()
+    nodes = run_tasks(tasks, on(cluster), doing="", unit="")
+    thread.join(60)
+    assert all(each.part.exists() for each in tasks)
+    assert len(list(tmp_path.glob("*.begun"))) > len(tasks)
+    assert len(set(nodes)) == 2
+
+
+def test_an_error_of_a_task_arrives_as_it_was_raised(cluster: Any, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="bag 'a': expected instances, got none; drop it"):
+        run_tasks([task(tmp_path / "bad", "refuse")], on(cluster), doing="", unit="")
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+from miue.tasks import Executor, Task, run_tasks
+out, address = Path(sys.argv[1]), sys.argv[2]
+parts = [out / f"{number}.json" for number in range(6)]
+tasks = [Task(part.stem, "worked_tasks:node", {"out": str(part), "seconds": 2.0}, part) for part in parts]
+run_tasks(tasks, Executor("ray", None, address), doing="", unit="")
+"""
+
+
+def test_a_driver_that_is_killed_and_started_again_finishes_what_is_missing(cluster: Any, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", DRIVER, str(tmp_path), cluster.address]
+    with subprocess.Popen(command, env=environment) as process:
+        while not list(tmp_path.glob("?.json")):
+            assert process.poll() is None
+            time.sleep(0.05)
+        process.send_signal(signal.SIGKILL)
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.glob("?.json")}
+    assert kept and len(kept) < 6
+    subprocess.run(command, env=environment, check=True, timeout=300)
+    assert len(list(tmp_path.glob("?.json"))) == 6
+    assert all(path.stat().st_mtime_ns == before for path, before in kept.items())
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "nothing"])
+def test_an_address_without_a_cluster_is_named(address: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"Ray cluster at '{address}': expected a cluster that runs"):
+        run_tasks([task(tmp_path / "0", "square", number=1)], Executor("ray", None, address), doing="", unit="")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from miue.common.errors import StorageError
 from miue.common.tables import read_text_columns, write_rows
+from miue.common.terminal import literal
 from miue.common.weights import copy_weights, digest, write_tensors
 from miue.methods import Method
 from miue.training.module import TrainingModule
@@ -240,7 +241,7 @@ class EpochProgress(Callback):
         seconds = (time.perf_counter() - self.started) / (done - self.first)
         if done == self.first + 1 < total:
             most = f"{format_time(seconds)} an epoch, at most {format_time(seconds * (total - self.first))} in all"
-            self.bar.console.print(most, highlight=False)
+            self.bar.console.print(literal(most))
         left = format_time(seconds * (total - done))
         line = progress_line(done, total, criterion, best, best_epoch, left, self.bar.console.width)
         self.bar.update(self.task, description=line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -15,7 +16,8 @@ from typer.testing import CliRunner
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.color_texture import NAME, WIDTH, colour_texture
-from miue.pathology.patch_encoders import PatchEncoder
+from miue.pathology.patch_encoders import PatchEncoder, plain_encoder
+from miue.pathology.slides import microns_per_pixel, open_slide, thumbnail
 from miue.pathology.tiling import Tiling, level0_magnification, read_patch, tile_slide, tissue_grid, tissue_mask
 
 
@@ -149,6 +151,49 @@ def test_the_magnification_is_the_stated_one_else_that_of_the_pixel_width() -> N
     assert level0_magnification(Made(mpp_x="0.25"), Path("a")) == 40
     with pytest.raises(DataError, match="neither"):
         level0_magnification(Made(), Path("a"))
+
+
+def test_an_ome_tiff_is_cut_like_the_slide_it_was_made_of_and_states_its_pixel_width(
+    slide: Path, tmp_path: Path
+) -> None:
+    import tifffile
+
+    with openslide.OpenSlide(str(slide)) as opened:
+        pixels = np.asarray(opened.read_region((0, 0), 0, opened.dimensions).convert("RGB"))
+    options: dict[str, Any] = {"tile": (256, 256), "photometric": "rgb"}
+    width = {"axes": "YXS", "PhysicalSizeX": 499.0, "PhysicalSizeXUnit": "nm"}
+    with tifffile.TiffWriter(tmp_path / "slide.ome.tif") as file:
+        file.write(pixels, subifds=1, metadata=width, **options)
+        file.write(pixels[::2, ::2], subfiletype=1, **options)
+    tifffile.imwrite(tmp_path / "unstated.tif", pixels, **options)
+    with open_slide(tmp_path / "slide.ome.tif") as opened:
+        assert microns_per_pixel(opened) == pytest.approx(0.499)
+    as_asked = ("--patch-px", 128, "--magnification", 10)
+    for path, more in ((slide, ()), (tmp_path / "slide.ome.tif", ()), (tmp_path / "unstated.tif", ("--mpp", 0.5))):
+        result = run(path, "--out", tmp_path / "out", *as_asked, *more)
+        assert result.exit_code == 0, result.output
+    with pytest.raises(DataError, match=r"a stated magnification or pixel width, got neither; pass --mpp"):
+        tile_slide(tmp_path / "unstated.tif", tmp_path / "x.h5", Tiling(128, 10.0), plain_encoder())
+    features, steps = [], []
+    for name in (slide.stem, "unstated", "slide.ome"):
+        with h5py.File(tmp_path / "out" / f"{name}.h5") as file:
+            features.append(file["features"][:])
+            steps.append(file["coords"].attrs["patch_size_level0"])
+    assert np.array_equal(features[0], features[1])
+    assert steps == [256, 256, 257]  # 20×, 20× and 10 / 0.499
+    assert features[2].mean(0) == pytest.approx(features[0].mean(0), abs=0.05)
+
+
+def test_an_ome_tiff_with_channels_in_planes_and_a_huge_slide_without_levels_are_refused(tmp_path: Path) -> None:
+    import tifffile
+
+    channels = np.zeros((4, 512, 512), np.uint8)
+    path = tmp_path / "stained.ome.tif"
+    tifffile.imwrite(path, channels, tile=(256, 256), photometric="minisblack", metadata={"axes": "CYX"})
+    with pytest.raises(StorageError, match=r"got 4 channels in planes of their own; write its colors into one"):
+        tile_slide(path, tmp_path / "x.h5", Tiling(mpp=0.5), plain_encoder())
+    with pytest.raises(StorageError, match=r"got 60000 × 40000 as the smallest .* vips tiffsave"):
+        thumbnail(SimpleNamespace(level_dimensions=((60_000, 40_000),)), 2048)
 
 
 def test_the_encoder_is_deterministic_and_tells_colour_and_texture_apart() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,10 @@ SUFFIXES = (
     *(".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".scn", ".svslide", ".bif", ".vms", ".vmu", ".czi", ".dcm"),
 )
 """What OpenSlide reads."""
+CONVERT = "convert it: vips tiffsave IN OUT.tif --tile --pyramid --compression jpeg"
+MOST_PIXELS = 1 << 28  # of the smallest level, which is read whole for a thumbnail
+OME_LENGTHS = {"nm": 1e-3, "µm": 1.0, "mm": 1e3, "cm": 1e4}
+"""Units of OME-XML, in µm."""
 
 
 def find_slide(folder: Path, slide: str) -> Path:
@@ -45,13 +49,14 @@ def open_slide(path: Path) -> Iterator[Any]:
 
     Raises:
         ConfigError: OpenSlide is not installed.
-        StorageError: a file that OpenSlide cannot open or read.
+        StorageError: a file that OpenSlide cannot open or read, or an OME-TIFF whose channels are no colors.
     """
     openslide = import_extra("openslide", "reading slides", "slides")
     if not path.is_file():
         raise no_such_file(f"slide {str(path)!r}")
     try:
         with openslide.OpenSlide(str(path)) as slide:
+            _check_colors(slide, path)
             yield slide
     except (openslide.OpenSlideError, OSError) as error:
         if (kind := image_format(path)) is None:
@@ -61,8 +66,7 @@ def open_slide(path: Path) -> Iterator[Any]:
             item=f"slide {str(path)!r}",
             wanted="an image that OpenSlide reads: tiled TIFF, SVS, NDPI, MRXS, SCN, BIF, VMS, DICOM",
             got=f"{kind} that it does not read ({shortened(str(error))})",
-            fix="convert it: vips tiffsave IN OUT.tif --tile --pyramid --compression jpeg, and pass --mpp if the "
-            "pixel width is lost",
+            fix=f"{CONVERT}, and pass --mpp if the pixel width is lost",
         ) from error
 
 
@@ -79,20 +83,67 @@ def image_format(path: Path) -> str | None:
     return next((name for start, name in starts.items() if first.startswith(start)), None)
 
 
+def _ome_pixels(slide: Any) -> Any | None:
+    """Return the element of OME-XML that describes the pixels of an OME-TIFF, None for another slide."""
+    text = slide.properties.get("tiff.ImageDescription", "")
+    if "<OME" not in text:
+        return None
+    from defusedxml import DefusedXmlException
+    from defusedxml.ElementTree import ParseError, fromstring
+
+    try:
+        return fromstring(text.encode(), forbid_dtd=True).find("{*}Image/{*}Pixels")
+    except (ParseError, DefusedXmlException):
+        return None
+
+
+def _check_colors(slide: Any, path: Path) -> None:
+    """Raise where an OME-TIFF has channels in planes of their own, of which OpenSlide reads the first as gray.
+
+    Raises:
+        StorageError: it has.
+    """
+    pixels = _ome_pixels(slide)
+    if pixels is None or pixels.get("SizeC", "3") == "3" == pixels.find("{*}Channel").get("SamplesPerPixel"):
+        return
+    raise StorageError(
+        item=f"slide {str(path)!r}",
+        wanted="an OME-TIFF of one color image (red, green and blue in each pixel)",
+        got=f"{pixels.get('SizeC')} channels in planes of their own",
+        fix="write its colors into one plane: bfconvert, or vips bandjoin, then tiffsave --tile --pyramid",
+    )
+
+
 def bounds_origin(slide: Any) -> tuple[int, int]:
     """Return the level-0 pixel at which the scanned region begins, (0, 0) where the slide states none."""
     return tuple(int(slide.properties.get(f"openslide.bounds-{axis}", 0)) for axis in "xy")  # type: ignore[return-value]
 
 
 def microns_per_pixel(slide: Any) -> float | None:
-    """Return the width of a level-0 pixel in µm; None where the slide does not state it."""
-    try:
-        value = float(slide.properties["openslide.mpp-x"])
-    except (KeyError, ValueError):
-        return None
-    return value if value > 0 else None
+    """Return the width of a level-0 pixel in µm, as OpenSlide or OME-XML states it; None where neither does."""
+    pixels = _ome_pixels(slide)
+    ome = {} if pixels is None else pixels.attrib
+    unit = OME_LENGTHS.get(ome.get("PhysicalSizeXUnit", "µm"), 0.0)
+    stated = ((slide.properties.get("openslide.mpp-x", ""), 1.0), (ome.get("PhysicalSizeX", ""), unit))
+    for text, factor in stated:
+        with suppress(ValueError):
+            if (value := float(text) * factor) > 0:
+                return value
+    return None
 
 
 def thumbnail(slide: Any, longest: int) -> UInt8[np.ndarray, "height width 3"]:
-    """Return the whole slide, its longer side at most ``longest`` pixels."""
+    """Return the whole slide, its longer side at most ``longest`` pixels.
+
+    Raises:
+        StorageError: even its smallest level is too large to be read whole.
+    """
+    width, height = slide.level_dimensions[-1]
+    if width * height > MOST_PIXELS:
+        raise StorageError(
+            item="the slide",
+            wanted=f"a smaller level, of at most {MOST_PIXELS / 1e6:.0f} million pixels",
+            got=f"{width} × {height} as the smallest that OpenSlide reads (it reads one level of an OME-TIFF)",
+            fix=CONVERT,
+        )
     return np.asarray(slide.get_thumbnail((longest, longest)).convert("RGB"))

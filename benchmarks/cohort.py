@@ -1,4 +1,4 @@
-"""A cohort of slides, predicted while it is read: rates as shares of the network, and peak memory.
+"""A cohort of slides: predicted into a folder, evaluated and reported, against the network on the same arrays.
 
 Usage: python benchmarks/cohort.py [--bags 100 1000] [--instances 12000] [--folder WORK] [--json FILE]
 

@@ -17,6 +17,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_predictions import made_predictions, on_a_slide, without_evidence
+from made_reports import reported
 from pyarrow import parquet
 from test_unwritable import full_disk
 
@@ -336,6 +337,7 @@ def test_stored_instances_are_resampled_and_counted_part_by_part(
     predictions.save(tmp_path / "p")
     back = read_predictions(tmp_path / "p")
     assert str(back) == str(predictions)
+    assert str(back.instances).startswith(str(predictions.instances)[:300])
     assert back.instances is not None and predictions.instances is not None
     found, wanted = (
         resampled_metrics(one, {"001": "a", "002": "a"}, resamples=5, seed=0)
@@ -343,6 +345,27 @@ def test_stored_instances_are_resampled_and_counted_part_by_part(
     )
     for name, values in wanted.items():
         assert np.array_equal(found[name], values, equal_nan=True), name
+
+
+def test_a_report_of_stored_instances_reads_some_bags_after_another(
+    tmp_path: Path, short_parts: None, monkeypatch: pytest.MonkeyPatch, small_plotly: None
+) -> None:
+    predictions = ragged([3, 1, 19, 2, 2, 5, 30], seed=3)
+    predictions.save(tmp_path / "p")
+    whole = StoredInstances._whole.func  # type: ignore[attr-defined]
+
+    def checked(instances: StoredInstances) -> PredictionTable:
+        assert len(instances) <= 7 + 30  # of 62: some bags, or one larger one
+        table: PredictionTable = whole(instances)
+        return table
+
+    monkeypatch.setattr(StoredInstances, "_whole", property(checked))
+    monkeypatch.setattr("miue.report.details.PART_ROWS", 7)
+    shown, written = reported(tmp_path, read_predictions(tmp_path / "p"))
+    monkeypatch.undo()
+    from_memory, notes = reported(tmp_path, predictions)
+    assert shown.data == from_memory.data
+    assert written.notes == notes.notes
 
 
 @pytest.mark.parametrize("kind", ["arrays", "geojson", "heatmap"])

@@ -18,7 +18,7 @@ from miue.cli import app
 from miue.common.errors import ConfigError, DataError
 from miue.io.load import load_bags
 from miue.predictions.folder import Predictions
-from miue.report.details import all_instances
+from miue.report.details import first_instances
 from miue.report.runs import compare, named_runs
 
 pytestmark = pytest.mark.usefixtures("small_plotly")
@@ -136,7 +136,7 @@ def test_the_place_of_an_instance_is_told_by_the_first_predictions_that_know_it(
         ),
         Predictions(whole.bags, replace(table.subset(np.arange(2)), coords=None)),
     ]
-    instances = all_instances(compare(named_runs([(str(n), part) for n, part in enumerate(parts)])))
+    instances = first_instances(compare(named_runs([(str(n), part) for n, part in enumerate(parts)])), 2)
     assert instances is not None and instances.coords is not None
     assert instances.coords.known.tolist() == [True] * 4 + [False] * 2  # the third bag is foreign
     assert instances.coords.values[:4].tolist() == [[7, 7], [256, 0], [0, 0], [7, 7]]

@@ -120,7 +120,11 @@ class Items:
 
     def compared(self, name: str) -> Bool[np.ndarray, "n"]:
         """Return the items known to be in distribution and those of an out-of-distribution set."""
-        return self.is_in | (self.is_out & (self.ood_set == self.ood_sets.index(name)))
+        return self.is_in | (self.is_out & self.of_set(name))
+
+    def of_set(self, name: str) -> Bool[np.ndarray, "n"]:
+        """Return the items of an out-of-distribution set."""
+        return self.ood_set == self.ood_sets.index(name)
 
 
 def evaluate_level(table: PredictionTable) -> LevelEvaluation:

@@ -210,7 +210,8 @@ class PredictionTable(PrintsAsTable):
 
     def tables(self) -> Iterator[ResultTable]:
         """Return the first items, with their class and their uncertainty."""
-        first = self.subset(np.arange(min(SHOWN, len(self)))) if len(self) else self
+        head = self.head
+        first = head.subset(np.arange(min(SHOWN, len(head)))) if len(self) else self
         known, labels = first.labels.known, first.labels.values
         columns: dict[str, list[str]] = {"bag": first.bag_ids.astype(str).tolist()}
         if first.instance is not None:
@@ -223,9 +224,9 @@ class PredictionTable(PrintsAsTable):
                 columns[name.replace("_", " ")] = [f"{value:.4f}" for value in values]
         if first.decisions is not None:
             columns["decision"] = first.decisions.decision.astype(str).tolist()
-        kind = type(self.distribution).__name__.lower()
-        items = "bags" if self.instance is None else "instances"
-        note = f"{len(self):,} {items}, {self.distribution.num_classes} classes, {kind}; all columns: to_frame()"
+        kind = type(first.distribution).__name__.lower()
+        items = "bags" if first.instance is None else "instances"
+        note = f"{len(self):,} {items}, {first.distribution.num_classes} classes, {kind}; all columns: to_frame()"
         yield ResultTable(tuple(columns), tuple(zip(*columns.values(), strict=True)), (note,))
 
 

@@ -99,8 +99,8 @@ def overview(comparison: Comparison, instances: Instances | None) -> dict[str, s
     for name in sorted(set(sets) - {""}):
         facts[f"known out of distribution, {name}"] = f"{sets.count(name):,}"
     if instances is not None:
-        sizes = np.bincount(instances.bag, minlength=len(labels))
-        facts["instances"] = f"{len(instances.bag):,}"
+        sizes = instances.totals
+        facts["instances"] = f"{int(sizes.sum()):,}"
         facts["instances of a bag"] = f"{sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}"
     return facts
 

@@ -1,79 +1,160 @@
-"""The instances of each bag, for a look into it: those that fit, packed into arrays."""
+"""The instances of each bag, for a look into it: the first of each, as many as fit, packed into arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from miue.bags.coords import Coords
 from miue.common.errors import DataError
 from miue.evaluation.evaluate import detection_score
 from miue.pathology.export.ranges import highest_value
-from miue.predictions.table import PredictionTable
+from miue.predictions.table import PART_ROWS, PredictionTable
 from miue.report.runs import Comparison
 from miue.report.summaries import packed
 
 
 @dataclass(frozen=True)
 class Instances:
-    """Every instance of every bag that any run predicts, bag after bag.
+    """The first instances of every bag that any run predicts, bag after bag.
 
     Attributes:
         bag: row of each instance's bag.
         position: position of each instance in its bag.
-        rows: for each run the row of each instance in its table, −1 where it lacks it; None without instances.
-        tables: the instance table of each run.
+        place: of each instance in its bag, the most uncertain and the most probable first.
+        label: class of each instance, −1 where no run knows it.
+        is_out: whether a run knows that it is out of distribution.
         probability: for each run the probability of the class in question: of class 1 of two, else of the
-            bag's predicted class; NaN where lacking.
-        uncertainty: for each run its score of OOD instances; NaN where lacking.
+            bag's predicted class; NaN where lacking, None without instances.
+        uncertainty: for each run its score of OOD instances; NaN where lacking, None without instances.
         coords: position of each instance in its slide, None where no run has any.
+        totals: of each bag, how many instances there are in all.
+        highest: of each bag, the highest position of an instance; −1 without any.
     """
 
     bag: Int64[np.ndarray, "N"]
     position: Int64[np.ndarray, "N"]
-    rows: tuple[Int64[np.ndarray, "N"] | None, ...]
-    tables: tuple[PredictionTable | None, ...]
+    place: Int64[np.ndarray, "N"]
+    label: Int64[np.ndarray, "N"]
+    is_out: Bool[np.ndarray, "N"]
     probability: tuple[Float64[np.ndarray, "N"] | None, ...]
     uncertainty: tuple[Float64[np.ndarray, "N"] | None, ...]
     coords: Coords | None
+    totals: Int64[np.ndarray, "B"]
+    highest: Int64[np.ndarray, "B"]
+
+    def first(self, keep: int) -> Instances:
+        """Return at most ``keep`` instances of each bag."""
+        kept = np.flatnonzero(self.place < keep)
+        return replace(
+            self,
+            bag=self.bag[kept],
+            position=self.position[kept],
+            place=self.place[kept],
+            label=self.label[kept],
+            is_out=self.is_out[kept],
+            probability=tuple(None if one is None else one[kept] for one in self.probability),
+            uncertainty=tuple(None if one is None else one[kept] for one in self.uncertainty),
+            coords=None if self.coords is None else self.coords[kept],
+        )
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Instances]) -> Instances:
+        """Return the instances of all parts, which are of different bags."""
+
+        def chain(columns: Iterable[Sequence[Float64[np.ndarray, "_"] | None]]) -> tuple[Any, ...]:
+            by_run = zip(*columns, strict=True)
+            return tuple(None if of_run[0] is None else np.concatenate(of_run) for of_run in by_run)
+
+        coords = [part.coords for part in parts]
+        filled = [Coords.unknown(len(p.bag)) if c is None else c for p, c in zip(parts, coords, strict=True)]
+        names = ("bag", "position", "place", "label", "is_out")
+        return cls(
+            **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
+            probability=chain(part.probability for part in parts),
+            uncertainty=chain(part.uncertainty for part in parts),
+            coords=None if all(one is None for one in coords) else Coords.concatenate(filled),
+            totals=np.sum([part.totals for part in parts], axis=0),
+            highest=np.max([part.highest for part in parts], axis=0),
+        )
 
 
-def all_instances(comparison: Comparison) -> Instances | None:
-    """Return the instances of all runs on common rows, or None where no run has any.
+def count_instances(comparison: Comparison) -> Int64[np.ndarray, "B"]:
+    """Return of each bag the largest number of instances that a run has of it; nothing is read."""
+    counts = np.zeros(len(comparison.bag_ids), np.int64)
+    for run in comparison.runs:
+        sizes = run.predictions.instances.bag_sizes() if run.predictions.instances else {}
+        counts = np.maximum(counts, [sizes.get(str(name), 0) for name in comparison.bag_ids])
+    return counts
+
+
+def first_instances(comparison: Comparison, keep: int) -> Instances | None:
+    """Return at most ``keep`` instances of each bag of all runs on common rows, or None where no run has any.
+
+    Some bags after another are read.
 
     Raises:
         DataError: an instance twice.
     """
-    bag_row = {name: row for row, name in enumerate(comparison.bag_ids)}
-    tables = tuple(run.predictions.instances for run in comparison.runs)
+    counts = count_instances(comparison)
+    if not counts.any():
+        return None
+    groups = np.split(np.arange(len(counts)), np.flatnonzero(np.diff(counts.cumsum() // PART_ROWS)) + 1)
+    parts = [_instances_of(comparison, bags) for bags in groups if counts[bags].any()]
+    return Instances.concatenate([part.first(keep) for part in parts])
+
+
+def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"]) -> Instances:
+    """Return all instances of some bags."""
+    bag_row = {str(comparison.bag_ids[row]): int(row) for row in bags}
+    tables = tuple(
+        None if run.predictions.instances is None else run.predictions.instances.of_bags(bag_row)
+        for run in comparison.runs
+    )
     keys = [
         None if table is None else _keys(table, bag_row, run.source)
         for run, table in zip(comparison.runs, tables, strict=True)
     ]
-    found = [key for key in keys if key is not None]
-    if not found:
-        return None
-    union = np.unique(np.concatenate(found))
+    union = np.unique(np.concatenate([key for key in keys if key is not None]))
     rows = tuple(None if key is None else _rows(union, key) for key in keys)
     bag, position = union >> 32, union & 0xFFFFFFFF
     probability: list[np.ndarray | None] = []
     uncertainty: list[np.ndarray | None] = []
+    labels, is_out = np.full(len(union), -1, np.int64), np.zeros(len(union), bool)
     for run, table, row, bag_rows in zip(comparison.runs, tables, rows, comparison.rows, strict=True):
         if table is None or row is None:
             probability.append(None)
             uncertainty.append(None)
             continue
-        of_class = run.predictions.bags.predicted[bag_rows[bag]] if len(comparison.class_names) > 2 else 1
         there = row >= 0
+        if not len(table):
+            probability.append(np.full(len(union), np.nan))
+            uncertainty.append(np.full(len(union), np.nan))
+            continue
+        of_class = run.predictions.bags.predicted[bag_rows[bag]] if len(comparison.class_names) > 2 else 1
         probability.append(np.where(there, table.probabilities[row, of_class], np.nan))
-        measure = table.uncertainties()[detection_score(table)]
-        uncertainty.append(np.where(there, measure[row], np.nan))
-    coords = _coords(tables, rows, len(union))
-    return Instances(bag, position, rows, tables, tuple(probability), tuple(uncertainty), coords)
+        uncertainty.append(np.where(there, table.uncertainty(detection_score(table))[row], np.nan))
+        known = there & table.labels.known[row] & (labels < 0)
+        labels[known] = table.labels.values[row[known]]
+        is_out |= there & table.is_ood.out_of_distribution[row]
+    count, highest = len(comparison.bag_ids), np.full(len(comparison.bag_ids), -1, np.int64)
+    np.maximum.at(highest, bag, position)
+    return Instances(
+        bag,
+        position,
+        _order_to_show(bag, uncertainty, probability),
+        labels,
+        is_out,
+        tuple(probability),
+        tuple(uncertainty),
+        _coords(tables, rows, len(union)),
+        np.bincount(bag, minlength=count),
+        highest,
+    )
 
 
 def _keys(table: PredictionTable, bag_row: dict[str, int], source: str) -> Int64[np.ndarray, "n"]:
@@ -81,7 +162,7 @@ def _keys(table: PredictionTable, bag_row: dict[str, int], source: str) -> Int64
     position = table.instance if table.instance is not None else _order_of_appearance(bag)
     keys = (bag << 32) | position
     distinct, counts = np.unique(keys, return_counts=True)
-    if counts.max() > 1 or position.min() < 0:
+    if len(keys) and (counts.max() > 1 or position.min() < 0):
         at = int(np.flatnonzero(keys == distinct[counts.argmax()])[-1])
         raise DataError(
             item=f"instance {position[at]} of bag {str(table.bag_ids[at])!r} in predictions {source!r}",
@@ -112,20 +193,23 @@ def _coords(
     """Return the place of each instance as the first run has it that knows it."""
     found = Coords(np.zeros((count, 2), np.int64), np.zeros(count, bool))
     for table, row in zip(tables, rows, strict=True):
-        if table is not None and row is not None and table.coords is not None:
+        if table and row is not None and table.coords is not None:
             theirs = table.coords[row]
             found = found.completed_by(Coords(theirs.values, theirs.known & (row >= 0)))
     return found if found.known.any() else None
 
 
-def telling_first(instances: Instances) -> Int64[np.ndarray, "N"]:
+def _order_to_show(
+    bag: Int64[np.ndarray, "N"],
+    uncertainty: Sequence[Float64[np.ndarray, "N"] | None],
+    probability: Sequence[Float64[np.ndarray, "N"] | None],
+) -> Int64[np.ndarray, "N"]:
     """Return the place of each instance in its bag when the most uncertain and the most probable come first.
 
     The first run that has the instance decides; the two orders take turns.
     """
-    uncertainty, probability = (_first_known(values) for values in (instances.uncertainty, instances.probability))
-    ranks = [_rank_in_bag(instances.bag, -values) for values in (uncertainty, probability)]
-    return _rank_in_bag(instances.bag, np.minimum(2 * ranks[0], 2 * ranks[1] + 1).astype(np.float64))
+    ranks = [_rank_in_bag(bag, -_first_known(values)) for values in (uncertainty, probability)]
+    return _rank_in_bag(bag, np.minimum(2 * ranks[0], 2 * ranks[1] + 1).astype(np.float64))
 
 
 def _first_known(columns: Sequence[Float64[np.ndarray, "N"] | None]) -> Float64[np.ndarray, "N"]:
@@ -144,41 +228,30 @@ def _rank_in_bag(bag: Int64[np.ndarray, "N"], values: Float64[np.ndarray, "N"]) 
     return rank
 
 
-def instance_details(instances: Instances, place: Int64[np.ndarray, "N"], cap: int, bags: int) -> dict[str, Any]:
+def instance_details(instances: Instances, comparison: Comparison, cap: int) -> dict[str, Any]:
     """Return at most ``cap`` instances of each bag, packed, with how many there are in all.
 
     Args:
-        instances: all.
-        place: of each in its bag, from ``telling_first``.
+        instances: those that may be shown.
+        comparison: the runs that predict them.
         cap: instances kept of each bag.
-        bags: B.
     """
-    kept = np.flatnonzero(place < cap)
-    bag = instances.bag[kept]
-    labels, is_ood = np.full(len(kept), -1, np.int64), np.zeros(len(kept), bool)
-    for table, rows in zip(instances.tables, instances.rows, strict=True):
-        if table is not None and rows is not None:
-            row = rows[kept]
-            known = (row >= 0) & table.labels.known[row] & (labels < 0)
-            labels[known] = table.labels.values[row[known]]
-            is_ood |= (row >= 0) & table.is_ood.out_of_distribution[row]
-    coords = instances.coords
+    shown = instances.first(cap)
+    coords, tables = shown.coords, [run.predictions.instances for run in comparison.runs]
     return {
         "cap": cap,
-        "total": packed(np.bincount(instances.bag, minlength=bags), "i4"),
-        "starts": packed(np.searchsorted(bag, np.arange(bags + 1)), "i4"),
-        "position": packed(instances.position[kept], "i4"),
-        "label": packed(labels, "i2"),
-        "isOod": packed(is_ood, "u1"),
-        "located": None if coords is None else packed(coords.known[kept], "u1"),
-        "x": None if coords is None else packed(coords.values[kept, 0], "i4"),
-        "y": None if coords is None else packed(coords.values[kept, 1], "i4"),
+        "total": packed(shown.totals, "i4"),
+        "starts": packed(np.searchsorted(shown.bag, np.arange(len(shown.totals) + 1)), "i4"),
+        "position": packed(shown.position, "i4"),
+        "label": packed(shown.label, "i2"),
+        "isOod": packed(shown.is_out, "u1"),
+        "located": None if coords is None else packed(coords.known, "u1"),
+        "x": None if coords is None else packed(coords.values[:, 0], "i4"),
+        "y": None if coords is None else packed(coords.values[:, 1], "i4"),
         "runs": [
-            None
-            if p is None or u is None
-            else {"probability": packed(p[kept], "f4"), "uncertainty": packed(u[kept], "f4")}
-            for p, u in zip(instances.probability, instances.uncertainty, strict=True)
+            None if p is None or u is None else {"probability": packed(p, "f4"), "uncertainty": packed(u, "f4")}
+            for p, u in zip(shown.probability, shown.uncertainty, strict=True)
         ],
-        "measures": [None if table is None else detection_score(table) for table in instances.tables],
-        "highest": [None if t is None else highest_value(t, detection_score(t)) for t in instances.tables],
+        "measures": [None if table is None else detection_score(table) for table in tables],
+        "highest": [None if t is None else highest_value(t, detection_score(t)) for t in tables],
     }

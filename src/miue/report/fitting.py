@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
-from miue.report.details import Instances, all_instances, instance_details, telling_first
+from miue.report.details import Instances, count_instances, first_instances, instance_details
 from miue.report.levels import Track
 from miue.report.page import render_page
 from miue.report.pictures import check_store, instance_strips, with_coords_of
@@ -20,6 +20,7 @@ from miue.report.runs import Comparison
 DETAIL = ((20_000, 12), (5_000, 8), (1_000, 8), (300, 6), (100, 4), (40, 2), (10, 0), (0, 0))
 """(instances, pictures) of each bag at most, tried in this order."""
 MEGABYTE = 1_000_000
+LEAST_BYTES = 20  # of an instance in a page, in base64: its position, label, flag, probability and uncertainty
 
 
 @dataclass(frozen=True)
@@ -35,30 +36,38 @@ class Inside:
     """What a reader may look into.
 
     Attributes:
-        instances: of all bags.
-        place: of each instance in its bag, the most telling first.
-        bags: B.
+        comparison: the runs.
+        instances: of all bags, those that may be shown.
+        details: how many instances and pictures of each bag to try.
         images: where their pictures come from.
         notes: what cannot be shown.
     """
 
+    comparison: Comparison
     instances: Instances
-    place: Int64[np.ndarray, "N"]
-    bags: int
+    details: Sequence[tuple[int, int]]
     images: Images | None = None
     notes: tuple[str, ...] = ()
 
 
-def look_inside(comparison: Comparison, store: BagDataset | None) -> Inside | None:
+def look_inside(comparison: Comparison, store: BagDataset | None, max_mb: float) -> Inside | None:
     """Return the instances of the runs with pictures and positions of ``store``, or None where no run has any.
+
+    Only so many of each bag are kept as could fit into ``max_mb``.
 
     Raises:
         DataError: an instance twice, or a store of other bags.
     """
-    instances = all_instances(comparison)
+    counts = count_instances(comparison)
+    details = [
+        (cap, pictures)
+        for cap, pictures in DETAIL
+        if LEAST_BYTES * int(np.minimum(counts, cap).sum()) <= max_mb * MEGABYTE
+    ]
+    instances = first_instances(comparison, max([*(max(detail) for detail in details), 0]))
     if instances is None:
         return None
-    inside = Inside(instances, telling_first(instances), len(comparison.bag_ids))
+    inside = Inside(comparison, instances, details or DETAIL[-1:])
     if store is None:
         return inside
     rows = check_store(comparison, instances, store)
@@ -77,10 +86,10 @@ def fitted_page(
         ConfigError: it does not fit even without instances.
     """
     size = 0
-    for cap, pictures in DETAIL if inside is not None else DETAIL[-1:]:
+    for cap, pictures in inside.details if inside is not None else DETAIL[-1:]:
         notes, full = list(page["notes"]), dict(content)
         if inside is not None:
-            full["instances"] = instance_details(inside.instances, inside.place, cap, inside.bags)
+            full["instances"] = instance_details(inside.instances, inside.comparison, cap)
             notes += [*inside.notes, *_left_out(inside, cap, max_mb)]
         html = render_page({**page, "notes": notes}, full)
         size = len(html)
@@ -102,17 +111,17 @@ def fitted_page(
 
 def _pictures(inside: Inside, images: Images, per_bag: int, track: Track) -> dict[str, Any]:
     step = track(f"pictures, {per_bag} of each bag", len(images.rows))
-    return instance_strips(inside.instances, inside.place, images.store, images.rows, per_bag=per_bag, step=step)
+    return instance_strips(inside.instances, images.store, images.rows, per_bag=per_bag, step=step)
 
 
 def _left_out(inside: Inside, cap: int, max_mb: float) -> list[str]:
-    hidden = int((inside.place >= cap).sum())
+    totals = inside.instances.totals
+    hidden, bags = int(np.maximum(totals - cap, 0).sum()), int((totals > cap).sum())
     if not hidden:
         return []
-    bags = len(np.unique(inside.instances.bag[inside.place >= cap]))
     return [
         f"To stay below {max_mb:g} MB, at most {cap:,} instances of each bag are listed, the most uncertain and "
-        f"the most probable first: {hidden:,} of {len(inside.place):,} instances, of {bags:,} bags, are not. "
+        f"the most probable first: {hidden:,} of {int(totals.sum()):,} instances, of {bags:,} bags, are not. "
         "Metrics, curves and distributions are of all of them. A higher --max-mb shows more."
     ]
 

@@ -39,12 +39,12 @@ def check_store(comparison: Comparison, instances: Instances, store: BagDataset)
             fix="pass the --store that was predicted",
         )
     rows = np.array([row_of[name] for name in comparison.bag_ids], np.int64)
-    beyond = np.flatnonzero(instances.position >= store.sizes[rows[instances.bag]])
+    beyond = np.flatnonzero(instances.highest >= store.sizes[rows])
     if len(beyond):
-        at = int(beyond[0])
+        bag = int(beyond[0])
         raise DataError(
-            item=f"instance {instances.position[at]} of bag {comparison.bag_ids[instances.bag[at]]!r}",
-            wanted=f"one of the {store.sizes[rows[instances.bag[at]]]} instances that the store has of it",
+            item=f"instance {instances.highest[bag]} of bag {comparison.bag_ids[bag]!r}",
+            wanted=f"one of the {store.sizes[rows[bag]]} instances that the store has of it",
             got="none there",
             fix="pass the --store that was predicted",
         )
@@ -62,7 +62,6 @@ def with_coords_of(instances: Instances, store: BagDataset, rows: Int64[np.ndarr
 
 def instance_strips(
     instances: Instances,
-    place: Int64[np.ndarray, "N"],
     store: BagDataset,
     rows: Int64[np.ndarray, "B"],
     *,
@@ -72,14 +71,13 @@ def instance_strips(
     """Return a strip of pictures for each bag: its most uncertain and most probable instances, in their order.
 
     Args:
-        instances: all.
-        place: of each in its bag, from ``telling_first``.
+        instances: the first of each bag.
         store: image bags.
         rows: of each bag in the store.
         per_bag: pictures of one bag.
         step: called with the number of bags done.
     """
-    chosen = np.flatnonzero(place < per_bag)
+    chosen = np.flatnonzero(instances.place < per_bag)
     ends = np.searchsorted(instances.bag[chosen], np.arange(len(rows) + 1))
     height, width = store.instance_shape[:2]
     scale = min(1.0, TILE / max(height, width))

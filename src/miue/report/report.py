@@ -78,7 +78,7 @@ def write_report(
         wanted, fix = f"one for each of {len(sources)} predictions", "name all or none"
         raise ConfigError(item="--name", wanted=wanted, got=str(len(names)), fix=fix)
     comparison = compare(named_runs(sources, names), store.class_names if store else ())
-    inside = look_inside(comparison, store)
+    inside = look_inside(comparison, store, max_mb)
     levels = evaluate_levels(comparison.shared, resampling, track)
     outcomes = evaluate_outcomes(comparison.shared)
     cases = [find_cases(run) for run in comparison.runs]

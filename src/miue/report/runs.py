@@ -156,11 +156,12 @@ def _class_names(runs: Sequence[Run], given: Sequence[str]) -> tuple[str, ...]:
     count = first.predictions.bags.distribution.num_classes
     tables = [(run, table) for run in runs for table in (run.predictions.bags, run.predictions.instances) if table]
     for run, table in tables:
-        if table.distribution.num_classes != count:
+        classes = table.head.distribution.num_classes
+        if classes != count:
             raise DataError(
                 item=f"predictions {run.source!r}",
                 wanted=f"{count} classes, as {first.source!r} has",
-                got=f"{table.distribution.num_classes}",
+                got=f"{classes}",
                 fix="report predictions of the same classes together, the others by themselves",
             )
     named = [(run, run.predictions.provenance.classes) for run in runs]

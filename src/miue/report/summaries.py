@@ -10,7 +10,7 @@ from jaxtyping import Shaped
 
 from miue.common.parts import DISTANCES
 from miue.distributions.measures import MEASURES
-from miue.evaluation.evaluate import default_measures, detection_score
+from miue.evaluation.evaluate import Items, default_measures, detection_score
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL
 from miue.predictions.table import PredictionTable
@@ -30,7 +30,7 @@ def described_measures(tables: list[PredictionTable]) -> dict[str, dict[str, str
     """Return kind and description of every measure and score of the tables, by name."""
     found: dict[str, dict[str, str]] = {}
     for table in tables:
-        for name in table.uncertainties():
+        for name in table.uncertainty_names:
             measure = MEASURES.get(name)
             if measure:
                 found[name] = {"kind": f"{measure.kind} uncertainty", "text": measure.describes}
@@ -52,15 +52,16 @@ def is_distance(name: str) -> bool:
 
 def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
     """Return what the figures show of one level: default measures, reliability, distributions, risk–coverage."""
+    items = Items.of(table)
     return {
         "defaults": {"confidence": default_measures(table)[0], "ood": detection_score(table)},
-        "reliability": _reliability(table),
-        "distributions": _distributions(table, evaluation),
-        "coverage": _risk_coverage(table),
+        "reliability": _reliability(items),
+        "distributions": _distributions(table, items, evaluation),
+        "coverage": _risk_coverage(table, items),
     }
 
 
-def _reliability(table: PredictionTable) -> dict[str, Any]:
+def _reliability(items: Items) -> dict[str, Any]:
     """Return mean confidence, accuracy with its 95 % interval, and count of groups of about the same size.
 
     Groups are of neighboring confidence, 5 to 10 by the number of items; equal confidences are never split.
@@ -69,12 +70,10 @@ def _reliability(table: PredictionTable) -> dict[str, Any]:
     """
     from scipy.stats import binomtest
 
-    inside = table.judged
-    if not inside.any():
+    if not len(items.labels):
         return {"reason": NO_LABEL}
-    probabilities, labels = table.probabilities[inside], table.labels.values[inside]
-    confidence, correct = probabilities.max(1), probabilities.argmax(1) == labels
-    groups = int(np.clip(len(labels) // ITEMS_OF_A_POINT, 5, 10))
+    confidence, correct = items.results.confidence, items.results.correct
+    groups = int(np.clip(len(correct) // ITEMS_OF_A_POINT, 5, 10))
     ends = np.unique(np.quantile(confidence, np.arange(1, groups) / groups, method="lower"))
     group_of = np.searchsorted(ends, confidence, side="left")
     count = np.bincount(group_of)
@@ -92,7 +91,7 @@ def _reliability(table: PredictionTable) -> dict[str, Any]:
     }
 
 
-def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
+def _distributions(table: PredictionTable, items: Items, evaluation: LevelEvaluation) -> dict[str, Any]:
     """Return, by measure, histogram, median and quartiles of every set of items, and how well it is detected.
 
     The sets are the items known to be in distribution, those of which it is unknown, and each set of those known
@@ -101,18 +100,18 @@ def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[
     sets = {
         name: (kind, chosen)
         for name, kind, chosen in (
-            ("known in distribution", "in", table.is_ood.in_distribution),
-            ("not known to be in or out", "unknown", ~table.is_ood.known),
+            ("known in distribution", "in", items.is_in),
+            ("not known to be in or out", "unknown", ~(items.is_in | items.is_out)),
         )
         if chosen.any()
     }
-    names = sorted({str(name) for name in table.ood_sets if name})
+    outside = [(name, ("out", items.is_out & items.of_set(name))) for name in items.ood_sets]
     found: dict[str, Any] = {}
-    for measure, values in table.uncertainties().items():
+    for measure in table.uncertainty_names:
+        values = table.uncertainty(measure)
         low, high = float(values.min()), float(values.max())
         edges = np.linspace(low, high if high > low else low + 1e-9, HISTOGRAM_BINS + 1)
         groups = []
-        outside = [(name, ("out", table.is_ood.out_of_distribution & (table.ood_sets == name))) for name in names]
         for name, (kind, chosen) in [*sets.items(), *outside]:
             share = np.histogram(values[chosen], edges)[0] / chosen.sum()
             separation = evaluation.by_measure[measure].ood.get(name) if kind == "out" else None
@@ -131,7 +130,7 @@ def _distributions(table: PredictionTable, evaluation: LevelEvaluation) -> dict[
     return found
 
 
-def _risk_coverage(table: PredictionTable) -> dict[str, Any]:
+def _risk_coverage(table: PredictionTable, items: Items) -> dict[str, Any]:
     """Return, by measure, (accepted, errors among them, exact 95 % interval of their rate) at growing coverage.
 
     Items of the same uncertainty are accepted together.
@@ -140,14 +139,14 @@ def _risk_coverage(table: PredictionTable) -> dict[str, Any]:
     """
     from scipy.stats import beta
 
-    inside = table.judged
-    if not inside.any():
+    if not len(items.labels):
         return {"reason": NO_LABEL}
-    wrong = table.probabilities[inside].argmax(1) != table.labels.values[inside]
+    wrong = ~items.results.correct
     found: dict[str, Any] = {}
-    for measure, uncertainty in table.uncertainties().items():
-        order = np.argsort(uncertainty[inside], kind="stable")
-        values = uncertainty[inside][order]
+    for measure in table.uncertainty_names:
+        uncertainty = table.uncertainty(measure)[items.judged]
+        order = np.argsort(uncertainty, kind="stable")
+        values = uncertainty[order]
         ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
         targets = np.linspace(0, len(values) - 1, CURVE_POINTS)
         ends = ends[np.unique(np.searchsorted(ends, targets))]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -113,6 +116,29 @@ def test_the_jobs_of_a_slurm_array_cross_validate_into_one_folder(
     assert said[0].startswith("Shard 3/3 is done. 1 of 3 runs")
     assert "summary.csv" in said[2]
     assert contents(tmp_path / "b" / "cv") == contents(tmp_path / "a" / "cv")
+
+
+def test_the_slurm_scripts_of_the_documentation_run(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "howto" / "cluster.md").read_text()
+    predicting, merging, validating = re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S)
+    shutil.copytree(trained / "run", tmp_path / "run")
+    shutil.copytree(trained / "store", tmp_path / "features")
+    monkeypatch.chdir(tmp_path)
+
+    def submit(script: str) -> None:
+        (command,) = [line for line in script.splitlines() if line.startswith("miue ")]
+        run(*shlex.split(os.path.expandvars(command))[1:])
+
+    assert all("#SBATCH --array=1-3\n" in script for script in (predicting, validating))
+    for number in (1, 2, 3):
+        slurm(monkeypatch, number)
+        submit(predicting)
+        submit(validating)
+    submit(merging.replace("shards/*", " ".join(f"shards/{number}" for number in (1, 2, 3))))
+    assert len(miue.read_predictions("predictions").bags) == 60
+    assert (tmp_path / "cv" / "summary.csv").exists()
 
 
 def test_a_shard_that_is_missing_is_named(shards: list[Path], tmp_path: Path) -> None:

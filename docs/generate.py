@@ -31,6 +31,7 @@ COMMANDS = (
     ("cross-validate",),
     ("compare",),
     ("predict",),
+    ("merge",),
     ("calibrate",),
     ("decide",),
     ("worklist",),

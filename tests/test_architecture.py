@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"common", "distributions", "predictions", "calibration"},
     "model": {
         "common",
+        "tasks",
         "bags",
         "distributions",
         "networks",

@@ -18,6 +18,7 @@ from miue.cli.help import HEADINGS, Command, Commands
 from miue.cli.hub import hub_app
 from miue.cli.inspect import inspect
 from miue.cli.make import data_make
+from miue.cli.merge import merge
 from miue.cli.pack import data_pack, data_split
 from miue.cli.patch_labels import data_patch_labels
 from miue.cli.predict import predict
@@ -76,7 +77,7 @@ for name, command in (
     data_app.command(name, cls=Command)(command)
 
 for heading, commands in (
-    (GETTING_STARTED, (demo, inspect, train, predict, evaluate, report)),
+    (GETTING_STARTED, (demo, inspect, train, predict, merge, evaluate, report)),
     (DECIDING, (calibrate, decide, worklist)),
     (COMPARING, (cross_validate, compare)),
 ):

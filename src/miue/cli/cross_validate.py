@@ -12,7 +12,6 @@ from miue.cli.interrupt import kept_on_interrupt, kept_runs
 from miue.cli.options import (
     MANY,
     OUTPUT,
-    RUNNING,
     TRAINING,
     Address,
     AsJson,
@@ -25,6 +24,7 @@ from miue.cli.options import (
     Network,
     Quiet,
     Settings,
+    ShardText,
     make_executor,
     make_recipe,
     parse_seeds,
@@ -76,14 +76,7 @@ def cross_validate(
     executor: ExecutorKind = None,
     jobs: Jobs = None,
     address: Address = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(
-            metavar="K/N|slurm",
-            help="Do the K-th of N equal parts of the runs, from 1; slurm: that of this job in a Slurm array.",
-            rich_help_panel=RUNNING,
-        ),
-    ] = None,
+    shard: ShardText = None,
     split_seed: Annotated[
         int, typer.Option(min=0, help="Random seed of the folds.", rich_help_panel=TRAINING)
     ] = 42,

@@ -142,6 +142,15 @@ Address = Annotated[
         metavar="HOST:PORT", help="Ray cluster; by default that of this machine.", rich_help_panel=RUNNING
     ),
 ]
+ShardText = Annotated[
+    str | None,
+    typer.Option(
+        "--shard",
+        metavar="K/N|slurm",
+        help="Do the K-th of N equal parts, from 1; slurm: that of this job in a Slurm array.",
+        rich_help_panel=RUNNING,
+    ),
+]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a trained model.")]
 GivenPredictions = Annotated[
     Path,

@@ -20,13 +20,14 @@ from miue.cli.options import (
     Precision,
     Quiet,
     Run,
+    ShardText,
     Trust,
     separate,
 )
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out, takes_bags
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, one_of_two
 from miue.common.terminal import say, show_result
 
 
@@ -83,6 +84,7 @@ def predict(
     trust: Trust = False,
     device: Device = "auto",
     precision: Precision = "float32",
+    shard: ShardText = None,
     as_json: AsJson = False,
 ) -> None:
     """Predict bags and instances with their uncertainty.
@@ -96,15 +98,22 @@ def predict(
     out if the run knows them, unless --part all, train or validation asks for them; another --part that holds
     some is refused.
 
+    With --shard, a part of the bags is predicted into --out, and miue merge makes predictions of all parts.
+
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
     from miue.common.devices import torch_device
     from miue.common.files import refuse_existing
     from miue.io.labels.run_labels import with_labels_of_run
     from miue.model.model import Model
+    from miue.model.shards import describe_shard
     from miue.pathology.export.folders import check_kinds
     from miue.predictions.folder import check_table_format
+    from miue.tasks.shards import parse_shard
 
+    one = None if shard is None else parse_shard(shard)
+    if one is not None and export:
+        raise one_of_two("--shard with --export", fix="export what 'miue merge' writes")
     refuse_existing(out, overwrite=overwrite)
     check_order(run, bags)
     check_kinds(export or [])
@@ -132,13 +141,17 @@ def predict(
         device=device,
         precision=precision,
         on_bad=(lambda name, error: failed.append(f"{name}: {error}")) if source.skip_bad else None,
+        shard=one,
     )
     whole = "all bags" if len(chosen) == len(opened.bags) else "bags that the model did not learn from"
     chosen_split = " ".join(sorted(set(chosen.splits))).strip() or whole
     provenance = stream.provenance.model_copy(update={"bags": str(bags), "split": chosen_split})
+    if one is not None:
+        described = describe_shard(one, chosen, seed, run)
+        provenance = provenance.model_copy(update={"shard": described})
     predictions = replace(stream, provenance=provenance).save(out, overwrite=overwrite, table_format=table_format)
-    for one in failed:
-        say(f"left out: {one}", err=True)
+    for reason in failed:
+        say(f"left out: {reason}", err=True)
     instances = 0 if predictions.instances is None else len(predictions.instances)
     facts = {"bags": len(predictions.bags), "instances": instances, "left_out": failed, "out": str(out)}
     show_result(facts, f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}", as_json)

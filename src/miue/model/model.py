@@ -42,6 +42,7 @@ from miue.predictions.stream import PredictionStream
 from miue.predictions.validation_quantiles import FILE as VALIDATION
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
+from miue.tasks import Shard
 
 if TYPE_CHECKING:
     from miue.evaluation import Evaluation
@@ -132,10 +133,12 @@ class Model(PrintsAsTable):
         device: str = "auto",
         precision: str = "float32",
         on_bad: OnBad | None = None,
+        shard: Shard | None = None,
     ) -> PredictionStream:
         """Return predictions that are computed while they are saved: ``model.stream(bags).save(folder)``.
 
-        Memory does not grow with the number of bags. Arguments and errors are those of ``predict``.
+        Memory does not grow with the number of bags. Arguments and errors are those of ``predict``. With a shard,
+        a part of the bags is predicted, on which ``merge_predictions`` decides when all are there.
         """
         if self.calibration is not None:
             self.calibration.check_weights(self.weights_sha256)
@@ -158,6 +161,7 @@ class Model(PrintsAsTable):
             precision=precision,
             scores=DistanceScores(self.distances) if self.distances else None,
             on_bad=on_bad,
+            shard=shard,
         )
 
         def complete(predictions: Predictions) -> Predictions:
@@ -165,7 +169,9 @@ class Model(PrintsAsTable):
                 used = self.training_bags.compare(dataset).part_of()
                 parts = np.array([used[name] for name in predictions.bags.bag_ids], object)
                 predictions = replace(predictions, bags=replace(predictions.bags, training_parts=parts))
-            return predictions if self.calibration is None else decide(predictions, self.calibration)
+            if self.calibration is None or shard is not None:
+                return predictions
+            return decide(predictions, self.calibration)
 
         chosen = estimator or self.method.estimators[0]
         return PredictionStream(batches, self.provenance().model_copy(update={"estimator": chosen}), complete)

@@ -16,13 +16,14 @@ from miue.bags.batches import READ_AHEAD, ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import torch_device
-from miue.common.errors import MiueError, lacking
+from miue.common.errors import ConfigError, MiueError, lacking
 from miue.common.progress import bar
 from miue.common.seeds import derive_seed
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods import BatchPrediction, Method
 from miue.networks.precision import encoder_precision
 from miue.predictions.table import PredictionTable
+from miue.tasks import Shard
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
 CHUNK_IMAGES = 128  # images encoded at once: their activations stay in a CPU's cache
@@ -56,6 +57,7 @@ def predict(
     precision: str = "float32",
     scores: Scorer | None = None,
     on_bad: OnBad | None = None,
+    shard: Shard | None = None,
 ) -> Iterator[tuple[PredictionTable, PredictionTable]]:
     """Yield the predictions of ``method`` for some bags after another, and for all their instances.
 
@@ -69,10 +71,11 @@ def predict(
         precision: of the encoder; "bf16-mixed" is faster where the device has it.
         scores: makes further scores of bags and instances.
         on_bad: called with each bag that cannot be read, which is left out; if None, the first is an error.
+        shard: the part of the batches to predict, each as if all were predicted; None for all.
 
     Raises:
-        ConfigError: an instance estimator that the method or its network does not have, or a device that is not
-            there.
+        ConfigError: an instance estimator that the method or its network does not have, a device that is not
+            there, or more shards than batches.
         DataError: no bag, or none that can be read.
     """
     if not len(bags):
@@ -85,7 +88,7 @@ def predict(
     some = False
     try:
         with encoder_precision(method, precision):
-            for part in _run(method, bags, chosen, seed, target, progress, scores, on_bad):
+            for part in _run(method, bags, chosen, seed, target, progress, scores, on_bad, shard):
                 some = True
                 chosen_bags = bags.subset(part.positions)
                 yield _bag_table(chosen_bags, part), _instance_table(chosen_bags, part)
@@ -122,14 +125,24 @@ def _run(
     progress: bool,
     scores: Scorer | None,
     on_bad: OnBad | None,
+    shard: Shard | None,
 ) -> Iterator[_Part]:
     batches = ordered_batches(bags, BATCH_INSTANCES)
     read = partial(_read, bags, on_bad)
+    if shard is not None and shard.count > len(batches):
+        raise ConfigError(
+            item=f"shard {shard}",
+            wanted=f"at most {len(batches):,} shards, since that is how many batches of bags there are",
+            got=f"{shard.count:,}",
+            fix="choose fewer shards, the same number in all jobs",
+        )
+    numbers = range(len(batches)) if shard is None else shard.share(range(len(batches)))
+    groups = [batches.groups[number] for number in numbers]
     with bar("bags", shown=progress) as shown:
-        task = shown.add_task("predicting", total=len(bags))
+        task = shown.add_task("predicting", total=sum(map(len, groups)))
         ahead = 0 if batches.in_memory else READ_AHEAD
-        for number, (kept, batch) in enumerate(read_ahead(read, batches.groups, ahead)):
-            shown.advance(task, len(batches.groups[number]))
+        for number, group, (kept, batch) in zip(numbers, groups, read_ahead(read, groups, ahead), strict=True):
+            shown.advance(task, len(group))
             if batch is not None:
                 yield _predict_batch(method, kept, batch.to(device), estimator, derive_seed(seed, number), scores)
 

@@ -32,7 +32,7 @@ from miue.predictions.parts import FIX, FOLDER, Part, PartWriter, StoredInstance
 from miue.predictions.patients import by_patient
 from miue.predictions.provenance import UNKNOWN, Provenance
 from miue.predictions.read_table import read_table
-from miue.predictions.table import PredictionTable
+from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 FORMAT = "miue-predictions"
 VERSION = 1
@@ -97,7 +97,7 @@ class Predictions(PrintsAsTable):
     def write_bags(self, folder: Path | str, parts: Sequence[Part]) -> None:
         """Write all but the instances into a folder that has these parts of them."""
         folder = Path(folder)
-        _write_csv(folder / "bags.csv", self.bags)
+        _write_csv(folder / "bags.csv", self.bags, exact_scores=self.provenance.shard is not None)
         of_patients = self.by_patient()
         if of_patients is not None:
             _write_csv(folder / "patients.csv", of_patients, id_column="patient")
@@ -255,6 +255,12 @@ def _with_instances(predictions: Predictions, instances: PredictionTable, name: 
     return replace(predictions, instances=instances)
 
 
-def _write_csv(path: Path, table: PredictionTable, id_column: str = "bag_id") -> None:
+def _write_csv(
+    path: Path, table: PredictionTable, id_column: str = "bag_id", *, exact_scores: bool = False
+) -> None:
+    """Write a table; a shard has scores to their last digit, of which those of patients are means."""
     written = table.to_arrow()
+    for name, values in table.scores.items() if exact_scores else ():
+        column = name if name in MEASURES else SCORE_PREFIX + name
+        written = written.set_column(written.column_names.index(column), column, [values])
     write_table(path, written.rename_columns([id_column, *written.column_names[1:]]))

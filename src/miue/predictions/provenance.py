@@ -68,6 +68,29 @@ class DatasetShift(BaseModel):
         return f"{count}: {', '.join(parts)}" if parts else f"no sign that {count}"
 
 
+class ShardOf(BaseModel):
+    """Which part of a prediction these predictions are; the others are alike but for the number.
+
+    Attributes:
+        number: which shard, from 1.
+        count: how many there are.
+        request: digest of all that was to be predicted: bags, seed and estimator.
+        run: folder of the model.
+        calibration: digest of the calibration that decides once all shards are there, "" where there is none.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    number: int = Field(ge=1)
+    count: int = Field(ge=1)
+    request: str
+    run: str
+    calibration: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.count}"
+
+
 class Provenance(BaseModel):
     """What made predictions, as far as it is known; of the tables of another tool, nothing.
 
@@ -88,6 +111,7 @@ class Provenance(BaseModel):
             ``miue.calibration.applied_calibration``.
         dataset_shift: how the bags differ from the calibration bags.
         notes: what anyone wants to add; a report shows it.
+        shard: which part of them these are, None where they are whole.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -107,6 +131,7 @@ class Provenance(BaseModel):
     calibration: dict[str, JsonValue] | None = None
     dataset_shift: DatasetShift | None = None
     notes: dict[str, JsonValue] = Field(default_factory=dict)
+    shard: ShardOf | None = None
 
     @property
     def seed(self) -> int | None:

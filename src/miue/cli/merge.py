@@ -1,0 +1,48 @@
+"""``miue merge``: shards of a prediction become one folder of predictions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from miue.cli.options import OUTPUT, AsJson, Out, Overwrite
+from miue.cli.outputs import locks_out
+from miue.cli.shift_warning import warn_of_shift
+from miue.common.terminal import show_result
+
+
+@locks_out
+def merge(
+    shards: Annotated[list[Path], typer.Argument(metavar="SHARD", help="Folders of all shards, in any order.")],
+    out: Out,
+    table_format: Annotated[
+        str,
+        typer.Option("--format", metavar="parquet|csv", help="Format of the instances.", rich_help_panel=OUTPUT),
+    ] = "parquet",
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
+) -> None:
+    """Merge the shards of a prediction.
+
+    Writes what miue predict writes without --shard, byte for byte, decisions of a calibrated run included. Shards
+    of another prediction, a shard that is missing and one that is there twice are refused. The shards of a
+    cross-validation need no merge: the last one writes the tables.
+
+    Example: miue merge shards/* --out predictions
+    """
+    from miue.common.files import refuse_existing
+    from miue.model.shards import merge_predictions
+    from miue.predictions.folder import check_table_format
+
+    refuse_existing(out, overwrite=overwrite)
+    check_table_format(table_format)
+    predictions = merge_predictions(shards, out, overwrite=overwrite, table_format=table_format)
+    instances = 0 if predictions.instances is None else len(predictions.instances)
+    facts = {"shards": len(shards), "bags": len(predictions.bags), "instances": instances, "out": str(out)}
+    sentence = (
+        f"{len(shards):,} shards with {len(predictions.bags):,} bags and {instances:,} instances merged: {out}"
+    )
+    show_result(facts, sentence, as_json)
+    warn_of_shift(predictions)

@@ -1,0 +1,224 @@
+"""Shards of a prediction and of a cross-validation, as the jobs of a Slurm array compute them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from commands import run
+from made_bags import separable_bags
+from test_executors import contents
+
+import miue
+from miue.bags.dataset import BagDataset
+from miue.common.errors import StorageError
+from miue.model.shards import merge_predictions
+
+COUNT = 3
+WORDS = ["--quiet", "--part", "all"]
+
+
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 23)
+
+
+def patients_of(bags: BagDataset) -> BagDataset:
+    arrays = [np.asarray(bags.batch([row]).instances) for row in range(len(bags))]
+    names = [f"p{row // 3}" for row in range(len(bags))]
+    return BagDataset.from_arrays(arrays, bags.labels.values, patients=names, ids=bags.ids)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of MC dropout, and bags of patients with several."""
+    folder = tmp_path_factory.mktemp("trained")
+    settings = {"max_epochs": 2}
+    miue.train(separable_bags(), method="mc-dropout", settings=settings, out=folder / "run", progress=False)
+    miue.write_store(folder / "store", patients_of(separable_bags(60, seed=4)))
+    return folder
+
+
+def slurm(monkeypatch: pytest.MonkeyPatch, number: int, count: int = COUNT) -> None:
+    """The environment of a job in ``sbatch --array=1-COUNT``."""
+    values = {"ID": number, "MIN": 1, "MAX": count, "COUNT": count}
+    for name, value in values.items():
+        monkeypatch.setenv(f"SLURM_ARRAY_TASK_{name}", str(value))
+
+
+def predict(trained: Path, out: Path, *more: object) -> str:
+    return run("predict", trained / "run", trained / "store", "--out", out, *WORDS, *more)
+
+
+@pytest.fixture
+def shards(trained: Path, tmp_path: Path) -> list[Path]:
+    """The three shards of one prediction."""
+    folders = [tmp_path / "shards" / str(number) for number in range(1, COUNT + 1)]
+    for number, folder in enumerate(folders, 1):
+        predict(trained, folder, "--shard", f"{number}/{COUNT}")
+    return folders
+
+
+@pytest.mark.parametrize("calibrated", [False, True])
+def test_the_jobs_of_a_slurm_array_merged_are_the_bytes_of_one_command(
+    calibrated: bool, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(trained, home)
+    if calibrated:
+        miue.write_store(home / "known", separable_bags(50, seed=9))
+        run(
+            "calibrate",
+            home / "run",
+            home / "known",
+            "--bags-of-patient",
+            "all",
+            "--max-error",
+            "0.4",
+            "--quiet",
+            "--part",
+            "all",
+        )
+    predict(home, tmp_path / "a" / "predictions")
+    for number in (2, 3, 1):
+        slurm(monkeypatch, number)
+        predict(home, tmp_path / "b" / "shards" / str(number), "--shard", "slurm")
+    folders = sorted((tmp_path / "b" / "shards").iterdir(), reverse=True)
+    said = run("merge", *folders, "--out", tmp_path / "b" / "predictions")
+    assert said.startswith("3 shards with 60 bags and ")
+    shutil.rmtree(tmp_path / "b" / "shards")
+    assert contents(tmp_path / "b" / "predictions") == contents(tmp_path / "a" / "predictions")
+    decided = miue.read_predictions(tmp_path / "b" / "predictions").bags.decisions
+    assert (decided is not None) == calibrated
+
+
+def test_a_shard_holds_its_part_of_the_bags(trained: Path, shards: list[Path]) -> None:
+    ids = [name for folder in shards for name in miue.read_predictions(folder).bags.bag_ids]
+    assert ids == list(miue.read_store(trained / "store").ids)
+
+
+def test_the_jobs_of_a_slurm_array_cross_validate_into_one_folder(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ["--set", "max_epochs=1", "--method", "softmax", "--distance", "none", "--quiet", "--folds", "3"]
+    words = ["cross-validate", trained / "store", *settings, "--out"]
+    run(*words, tmp_path / "a" / "cv")
+    said = []
+    for number in (3, 1, 2):
+        slurm(monkeypatch, number)
+        said.append(run(*words, tmp_path / "b" / "cv", "--shard", "slurm"))
+    assert said[0].startswith("Shard 3/3 is done. 1 of 3 runs")
+    assert "summary.csv" in said[2]
+    assert contents(tmp_path / "b" / "cv") == contents(tmp_path / "a" / "cv")
+
+
+def test_the_slurm_scripts_of_the_documentation_run(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).resolve().parents[1] / "docs" / "howto" / "cluster.md").read_text()
+    predicting, merging, validating = re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S)
+    shutil.copytree(trained / "run", tmp_path / "run")
+    shutil.copytree(trained / "store", tmp_path / "features")
+    monkeypatch.chdir(tmp_path)
+
+    def submit(script: str) -> None:
+        (command,) = [line for line in script.splitlines() if line.startswith("miue ")]
+        run(*shlex.split(os.path.expandvars(command))[1:])
+
+    assert all("#SBATCH --array=1-3\n" in script for script in (predicting, validating))
+    for number in (1, 2, 3):
+        slurm(monkeypatch, number)
+        submit(predicting)
+        submit(validating)
+    submit(merging.replace("shards/*", " ".join(f"shards/{number}" for number in (1, 2, 3))))
+    assert len(miue.read_predictions("predictions").bags) == 60
+    assert (tmp_path / "cv" / "summary.csv").exists()
+
+
+def test_a_shard_that_is_missing_is_named(shards: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="shard 2/3: expected all of the 3 shards, got 2; missing: 2; predict"):
+        merge_predictions([shards[2], shards[0]], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_shard_that_is_there_twice_is_named(shards: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(shards[0], tmp_path / "copy")
+    with pytest.raises(StorageError, match=r"copy': expected each shard once, got shard 1/3, which is '.*/1' too"):
+        merge_predictions([*shards, tmp_path / "copy"], tmp_path / "out")
+
+
+def test_shards_of_different_counts_are_refused(trained: Path, shards: list[Path], tmp_path: Path) -> None:
+    predict(trained, tmp_path / "other", "--shard", "2/4")
+    with pytest.raises(StorageError, match="other': expected one of 3 shards, as the first is, got shard 2/4"):
+        merge_predictions([shards[0], tmp_path / "other", shards[2]], tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--seed", "5"], "one of another prediction: other bags or another --seed"),
+        (["--estimator", "attention"], "one of another prediction: another estimator"),
+    ],
+)
+def test_a_shard_of_another_prediction_is_refused(
+    more: list[str], said: str, trained: Path, shards: list[Path], tmp_path: Path
+) -> None:
+    predict(trained, tmp_path / "other", "--shard", "2/3", *more)
+    with pytest.raises(StorageError, match=f"other': expected a shard of the prediction of .*, got {said}"):
+        merge_predictions([shards[0], tmp_path / "other", shards[2]], tmp_path / "out")
+
+
+def test_a_shard_of_another_model_is_refused(trained: Path, shards: list[Path], tmp_path: Path) -> None:
+    settings = {"max_epochs": 1, "seed": 3}
+    miue.train(separable_bags(), method="mc-dropout", settings=settings, out=tmp_path / "run", progress=False)
+    shutil.copytree(trained / "store", tmp_path / "store")
+    predict(tmp_path, tmp_path / "other", "--shard", "2/3")
+    with pytest.raises(StorageError, match="got one of another model: other weights"):
+        merge_predictions([shards[0], tmp_path / "other", shards[2]], tmp_path / "out")
+
+
+def test_whole_predictions_are_no_shard(trained: Path, shards: list[Path], tmp_path: Path) -> None:
+    predict(trained, tmp_path / "whole")
+    with pytest.raises(StorageError, match="whole': expected a shard, .*, got whole predictions"):
+        merge_predictions([shards[0], tmp_path / "whole"], tmp_path / "out")
+
+
+def test_a_calibration_that_changed_is_named(trained: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(trained, home)
+    miue.write_store(home / "known", separable_bags(50, seed=9))
+    calibrate: list[Any] = [
+        "calibrate",
+        home / "run",
+        home / "known",
+        "--quiet",
+        "--part",
+        "all",
+        "--max-error",
+        "0.4",
+    ]
+    run(*calibrate)
+    for number in (1, 2):
+        predict(home, tmp_path / str(number), "--shard", f"{number}/2")
+    run(*calibrate, "--coverage", "0.8", "--overwrite")
+    with pytest.raises(
+        StorageError, match="calibration.json': expected the calibration .*, got one that was made since"
+    ):
+        merge_predictions([tmp_path / "1", tmp_path / "2"], tmp_path / "out")
+    (home / "run" / "calibration.json").unlink()
+    with pytest.raises(StorageError, match="calibration.json': expected the calibration .*, got .*No such file"):
+        merge_predictions([tmp_path / "1", tmp_path / "2"], tmp_path / "out")
+
+
+def test_more_shards_than_batches_are_refused(trained: Path, tmp_path: Path) -> None:
+    said = run(
+        "predict", trained / "run", trained / "store", "--out", tmp_path / "x", *WORDS, "--shard", "2/999", code=2
+    )
+    assert "shard 2/999: expected at most" in said
+    assert not (tmp_path / "x").exists()

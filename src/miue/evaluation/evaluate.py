@@ -108,11 +108,13 @@ class Items:
         order = sorted(names)
         number = np.array([*(order.index(name) for name in names), -1], np.int16)
         return cls(
-            *(np.concatenate(flags) for flags in (judged, is_in, is_out)),
-            number[np.concatenate(sets)],
-            tuple(order),
-            np.concatenate(labels),
-            Judged.concatenate(results),
+            judged=np.concatenate(judged),
+            is_in=np.concatenate(is_in),
+            is_out=np.concatenate(is_out),
+            ood_set=number[np.concatenate(sets)],
+            ood_sets=tuple(order),
+            labels=np.concatenate(labels),
+            results=Judged.concatenate(results),
         )
 
     def compared(self, name: str) -> Bool[np.ndarray, "n"]:

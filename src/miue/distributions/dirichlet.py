@@ -35,8 +35,9 @@ class Dirichlet(PredictiveDistribution):
     """
 
     def __init__(self, alpha: Float[Tensor, "n C"]) -> None:
-        wrong = ~((alpha > 0) & alpha.isfinite()).all(-1)
-        if wrong.any():
+        low, high = alpha.aminmax() if alpha.numel() else (1.0, 1.0)
+        if not (low > 0 and high < torch.inf):  # NaN is neither
+            wrong = ~((alpha > 0) & alpha.isfinite()).all(-1)
             row = int(wrong.nonzero()[0])
             raise DataError(
                 item=f"row {row} of alpha",

@@ -37,6 +37,7 @@ release-check: $(VENV)/.created
 bench: $(VENV)/.develop
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/slides.py
+	$(BIN)/python benchmarks/ensemble.py
 
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit('miue needs Python 3.11 or newer; pass PYTHON=...') if sys.version_info < (3, 11) else None"

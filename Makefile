@@ -39,6 +39,7 @@ bench: $(VENV)/.develop
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/slides.py
 	$(BIN)/python benchmarks/cohort.py
+	$(BIN)/python benchmarks/ensemble.py
 
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit('miue needs Python 3.11 or newer; pass PYTHON=...') if sys.version_info < (3, 11) else None"

@@ -298,7 +298,11 @@ def test_a_prediction_writes_exports_of_each_slide_beside_its_tables(
     assert not (tmp_path / "p").exists()
     kinds = ("--export", "geojson", "--export", "arrays", "--export", "geojson")
     assert "geojson of 26 slides written" in run(*predict, *kinds)
-    assert {path.name for path in (tmp_path / "p").iterdir() if path.is_dir()} == {"geojson", "arrays"}
+    assert {path.name for path in (tmp_path / "p").iterdir() if path.is_dir()} == {
+        "instances",
+        "geojson",
+        "arrays",
+    }
     found = miue.read_predictions(tmp_path / "p")
     slide = str(found.bags.bag_ids[0])
     overlay = json.loads((tmp_path / "p" / "geojson" / f"{slide}.geojson").read_text())

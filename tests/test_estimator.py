@@ -256,7 +256,10 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
     parameters = MILUncertaintyClassifier().get_params()
     assert {name: parameters[name] for name in fields} == fields
     assert not {"seed", "settings"} & set(parameters)
-    changed = {name: value / 2 if isinstance(value, float) else 7 for name, value in fields.items()}
+    changed: dict[str, Any] = {
+        name: value / 2 if isinstance(value, float) else 7 for name, value in fields.items()
+    }
+    changed["precision"] = "bf16-mixed"
     found = clone(MILUncertaintyClassifier().set_params(**changed))
     assert {name: found.get_params()[name] for name in fields} == changed
     seen: dict[str, Any] = {}

@@ -181,7 +181,7 @@ def test_seeds_are_runs_of_their_own_and_a_resume_trains_what_is_missing(tmp_pat
     for name in names:
         single = tmp_path / "single" / "seed_2" / name
         assert (tmp_path / "runs" / "seed_2" / name).read_bytes() == single.read_bytes()
-    assert f"{tmp_path / 'runs' / 'seed_1'}" in output
+    assert "seed_1" in output and "seed_2" in output
     assert "a new or empty folder" in run(*seeds, code=2)
     kept = (tmp_path / "runs" / "seed_1" / "model.safetensors").stat().st_mtime_ns
     (tmp_path / "runs" / "seed_2" / "config.json").unlink()

@@ -176,7 +176,7 @@ def _write_slides(folder: Path) -> None:
             "decide PREDICTED --calibration RUN --out NEW",
             "calibration 'RUN/calibration.json': expected an existing",
         ),
-        ("data tile NOWHERE.svs --out NEW", "slide 'NOWHERE.svs': expected an existing file, got no such file"),
+        ("data tile NOWHERE.svs --out NEW", "NOWHERE.svs': expected an existing file, got no such file"),
         ("data tile SLIDES --out NEW", "expected an image that OpenSlide reads, got"),
         ("data tile flat.tif --out NEW", "convert it: vips tiffsave IN OUT.tif --tile --pyramid"),
     ],

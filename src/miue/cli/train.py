@@ -176,6 +176,7 @@ def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None
         return
     table = TextTable("run", "epochs", "best epoch", "NLL + error")
     for record in records:
-        folder = str(out / f"seed_{record.seed}")
-        table.add_row(folder, str(record.epochs), str(record.best_epoch), f"{record.criterion:.4f}")
+        criterion = f"{record.criterion:.4f}"
+        table.add_row(f"seed_{record.seed}", str(record.epochs), str(record.best_epoch), criterion)
     show_table(table)
+    say(f"Models: {out}")

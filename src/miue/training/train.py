@@ -39,7 +39,7 @@ from miue.training.after_training import act_after_training
 from miue.training.fit import Run, TrainerOption, TrainingSummary, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job
 from miue.training.plan import Plan
-from miue.training.run_folder import MEMBER, MEMBERS, IfExists, open_run
+from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, open_run
 from miue.training.trackers import Tracking, check_trackers
 
 
@@ -266,10 +266,11 @@ def _fit_member(method: Method, number: int, plan: Plan, run: Run) -> TrainingSu
     if run.folder is None:
         return fit(member, plan.train, plan.validation, config, run)
     folder = run.folder / MEMBERS / str(number)
-    if run.resume and (folder / MEMBER).exists():
+    if run.resume and (folder / MEMBER).exists() and (folder / "checkpoints" / LAST).exists():
         return read_fitted(member, folder, int(read_json(folder / MEMBER, what="member")["epochs"]))
     summary = fit(member, plan.train, plan.validation, config, replace(run, folder=folder))
-    write_json(folder / MEMBER, {"epochs": summary.epochs, "best_epoch": summary.best_epoch, "seed": seed})
+    if run.is_first:
+        write_json(folder / MEMBER, {"epochs": summary.epochs, "best_epoch": summary.best_epoch, "seed": seed})
     return summary
 
 

@@ -38,7 +38,7 @@ def describe_shard(shard: Shard, bags: BagDataset, seed: int, run: Path) -> Shar
 
 
 def merge_predictions(
-    folders: Sequence[Path], out: Path, *, overwrite: bool = False, table_format: str = "parquet"
+    folders: Sequence[Path | str], out: Path | str, *, overwrite: bool = False, table_format: str = "parquet"
 ) -> Predictions:
     """Write the predictions of all shards to one folder, byte for byte as without shards, and return them.
 
@@ -52,7 +52,7 @@ def merge_predictions(
         StorageError: a folder that is no shard, a shard that is missing, there twice, or of another prediction;
             a calibration that is gone or was made again meanwhile.
     """
-    shards = _in_order(folders)
+    shards = _in_order([Path(folder) for folder in folders])
     first = shards[0].provenance
     of_shard = first.shard
     assert of_shard is not None

@@ -22,7 +22,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.tasks import LOCAL, Executor
 
-MEMBERS, WIDTH, HIDDEN, BAGS, EPOCHS = 10, 192, 256, 200, 12
+MEMBERS, WIDTH, HIDDEN, BAGS, EPOCHS = 10, 192, 116, 400, 25
 WANTED = 1.5
 
 
@@ -41,7 +41,7 @@ def train(bags: BagDataset, out: Path, executor: Executor) -> tuple[miue.Model, 
     model = miue.train(
         bags,
         method="deep-ensemble",
-        options={"method.size": MEMBERS, "network.hidden": HIDDEN},
+        options={"method.size": MEMBERS, "network.hidden": HIDDEN, "encoder.width": HIDDEN},
         settings={"max_epochs": EPOCHS, "stop_patience": EPOCHS},
         distances=(),
         out=out,

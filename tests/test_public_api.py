@@ -63,7 +63,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 def public_callables() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """Every function and public method that is exported or in the reference, but for parts of the training and tasks."""
+    """Every function and public method that is exported or in the reference, but for trainings and tasks."""
     found: dict[str, Any] = {f"miue.{name}": getattr(miue, name) for name in miue.__all__}
     for page in sorted(REFERENCE.glob("*.md")):
         for name in re.findall(r"^::: (\S+)$", page.read_text(), re.M):

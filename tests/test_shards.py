@@ -90,7 +90,7 @@ def test_the_jobs_of_a_slurm_array_merged_are_the_bytes_of_one_command(
         slurm(monkeypatch, number)
         predict(home, tmp_path / "b" / "shards" / str(number), "--shard", "slurm")
     folders = sorted((tmp_path / "b" / "shards").iterdir(), reverse=True)
-    said = run("merge", *folders, "--out", tmp_path / "b" / "predictions")
+    said = run("merge", *folders, "--out", tmp_path / "b" / "predictions", "--quiet")
     assert said.startswith("3 shards with 60 bags and ")
     shutil.rmtree(tmp_path / "b" / "shards")
     assert contents(tmp_path / "b" / "predictions") == contents(tmp_path / "a" / "predictions")

@@ -55,7 +55,10 @@ def markdown_table(table: PublishedTable, paths: Paths, seeds: Sequence[int]) ->
             lines.append(f"| {row.label} | " + " | ".join(cells) + " |")
         lines.append("")
     if any("\\*" in line for line in lines[4:]):
-        lines += ["\\* drawn from the part of the foreign source that was at hand, not from all of it.", ""]
+        lines += [
+            "\\* drawn from a part of the out-of-distribution images, not from all.",
+            "",
+        ]
     return "\n".join(lines)
 
 

@@ -77,7 +77,8 @@ def draw_bags(bags: BagDataset, seed: int, paths: Paths, device: str) -> FigureW
             fontsize=8.5,
         )
     figure.suptitle(
-        "p: probability of a 9 (red frame: it is one). vac.: vacuity under R. Yellow frame: foreign.", fontsize=10
+        "p: probability of a 9 (red frame: it is one). vac.: vacuity under R. Yellow frame: out of distribution.",
+        fontsize=10,
     )
     rows: list[list[Cell]] = []
     for member in range(len(table)):

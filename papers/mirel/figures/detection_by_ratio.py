@@ -61,12 +61,13 @@ def draw_detection_by_ratio(network: str, seeds: Sequence[int], paths: Paths, de
                     )
             axes.axhline(50, color="#bbbbbb", linewidth=0.8)
             axes.set_title(f"{preset(name).title}, {source}", loc="left", fontsize=11)
-            axes.legend(frameon=False, fontsize=8)
             plain(axes)
     for axes in grid[-1]:
-        axes.set_xlabel("share of foreign instances in a bag")
+        axes.set_xlabel("share of out-of-distribution instances in a bag")
     for axes in grid[:, 0]:
-        axes.set_ylabel("AUROC of foreign bags in %")
+        axes.set_ylabel("AUROC of out-of-distribution bags in %")
+    handles, labels = grid[-1, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), frameon=False, fontsize=8)
     return FigureWithData(figure, COLUMNS, rows)
 
 

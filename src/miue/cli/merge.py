@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from miue.cli.options import OUTPUT, AsJson, Out, Overwrite
+from miue.cli.options import OUTPUT, AsJson, Out, Overwrite, Quiet
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.terminal import show_result
@@ -22,6 +22,7 @@ def merge(
         typer.Option("--format", metavar="parquet|csv", help="Format of the instances.", rich_help_panel=OUTPUT),
     ] = "parquet",
     overwrite: Overwrite = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Merge the shards of a prediction.
@@ -38,7 +39,9 @@ def merge(
 
     refuse_existing(out, overwrite=overwrite)
     check_table_format(table_format)
-    predictions = merge_predictions(shards, out, overwrite=overwrite, table_format=table_format)
+    predictions = merge_predictions(
+        shards, out, overwrite=overwrite, table_format=table_format, progress=not quiet
+    )
     instances = 0 if predictions.instances is None else len(predictions.instances)
     facts = {"shards": len(shards), "bags": len(predictions.bags), "instances": instances, "out": str(out)}
     sentence = (

@@ -13,6 +13,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint
 from miue.calibration import Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, not_readable
+from miue.common.progress import bar
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.provenance import ShardOf
 from miue.predictions.stream import PredictionStream
@@ -38,7 +39,12 @@ def describe_shard(shard: Shard, bags: BagDataset, seed: int, run: Path) -> Shar
 
 
 def merge_predictions(
-    folders: Sequence[Path | str], out: Path | str, *, overwrite: bool = False, table_format: str = "parquet"
+    folders: Sequence[Path | str],
+    out: Path | str,
+    *,
+    overwrite: bool = False,
+    table_format: str = "parquet",
+    progress: bool = False,
 ) -> Predictions:
     """Write the predictions of all shards to one folder, byte for byte as without shards, and return them.
 
@@ -47,6 +53,7 @@ def merge_predictions(
         out: folder to write.
         overwrite: replace what is there.
         table_format: of the instances, "parquet" or "csv".
+        progress: show a bar with the time left.
 
     Raises:
         StorageError: a folder that is no shard, a shard that is missing, there twice, or of another prediction;
@@ -67,18 +74,21 @@ def merge_predictions(
             )
         return predictions if calibration is None else decide(predictions, calibration)
 
-    stream = PredictionStream(_batches(shards), first.model_copy(update={"shard": None}), complete)
+    stream = PredictionStream(_batches(shards, progress), first.model_copy(update={"shard": None}), complete)
     return stream.save(out, overwrite=overwrite, table_format=table_format)
 
 
-def _batches(shards: Sequence[Predictions]) -> Iterator[tuple[PredictionTable, PredictionTable]]:
+def _batches(shards: Sequence[Predictions], progress: bool) -> Iterator[tuple[PredictionTable, PredictionTable]]:
     """Yield bags with all their instances, a file at a time."""
-    for shard in shards:
-        assert shard.instances is not None
-        row_of = {name: row for row, name in enumerate(shard.bags.bag_ids)}
-        for part in shard.instances.parts():
-            rows = np.array([row_of[name] for name in part.bag_sizes()], np.int64)
-            yield shard.bags.subset(rows), part
+    with bar("bags", shown=progress) as shown:
+        task = shown.add_task("merging", total=sum(len(shard.bags) for shard in shards))
+        for shard in shards:
+            assert shard.instances is not None
+            row_of = {name: row for row, name in enumerate(shard.bags.bag_ids)}
+            for part in shard.instances.parts():
+                rows = np.array([row_of[name] for name in part.bag_sizes()], np.int64)
+                yield shard.bags.subset(rows), part
+                shown.advance(task, len(rows))
 
 
 def _in_order(folders: Sequence[Path]) -> list[Predictions]:

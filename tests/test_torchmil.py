@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,14 @@ def test_a_saved_model_predicts_as_before_and_the_seed_decides_the_weights(netwo
     torch.manual_seed(99)
     again = miue.train(bags, settings={"max_epochs": 1}, **given).predict(bags)
     assert np.array_equal(ours.bags.probabilities, again.bags.probabilities)
+
+
+def test_a_saved_model_loads_in_a_process_that_has_not_imported_torchmil(tmp_path: Path) -> None:
+    trained = miue.train(separable_bags(16), network="torchmil-abmil", settings={"max_epochs": 1}, progress=False)
+    trained.save(tmp_path / "model")
+    load = [sys.executable, "-c", f"import miue; miue.Model.load({str(tmp_path / 'model')!r})"]
+    result = subprocess.run(load, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
 
 
 def test_mirel_learns_with_the_attention_of_torchmil() -> None:

@@ -168,4 +168,5 @@ def torchmil_model(name: str) -> Any:
     Raises:
         ConfigError: torchmil is not installed.
     """
-    return getattr(import_extra("torchmil.models", f"torchmil's {name}", "torchmil"), name)
+    with torch.device("cpu"):  # a saved model is first built without memory, where the package cannot be imported
+        return getattr(import_extra("torchmil.models", f"torchmil's {name}", "torchmil"), name)

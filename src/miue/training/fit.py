@@ -15,7 +15,6 @@ import lightning.pytorch as pl
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.loggers import Logger
-from lightning.pytorch.strategies import DDPStrategy
 
 from miue.bags.dataset import BagDataset
 from miue.common.devices import lightning_device
@@ -29,7 +28,7 @@ from miue.tasks import LOCAL, Executor
 from miue.training.callbacks import MIN_DELTA, BestWeights, EpochLog, EpochProgress
 from miue.training.checkpoint import SafetensorsCheckpointIO, epochs_in
 from miue.training.interrupts import StopAfterBatch, interrupts_after_batches
-from miue.training.module import TrainingData, TrainingModule
+from miue.training.module import AveragingStrategy, TrainingData, TrainingModule
 from miue.training.plan import check_labels
 from miue.training.trackers import Tracking, opened_loggers
 
@@ -224,7 +223,7 @@ def _trainer(
     }
     if run.processes > 1:
         options["sync_batchnorm"] = options["accelerator"] == "cuda"  # torch has none for the CPU
-        options["strategy"] = DDPStrategy(static_graph=True)  # lets parameters have no gradient
+        options["strategy"] = AveragingStrategy()
     try:
         return pl.Trainer(
             **options,

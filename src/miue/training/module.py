@@ -8,6 +8,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from jaxtyping import Float, Int64
+from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -16,7 +17,7 @@ from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
 from miue.common.errors import ConfigError, DataError
-from miue.common.processes import sum_over_processes
+from miue.common.processes import average_gradients, sum_over_processes, take_from_first
 from miue.common.seeds import derive_seed
 from miue.methods import Method
 from miue.model.config import TrainingConfig
@@ -90,6 +91,17 @@ def _lay_out_like_parameters(optimizer: Optimizer) -> None:
                     state[name] = same.copy_(value)
 
 
+class AveragingStrategy(DDPStrategy):
+    """Several processes whose gradients the module averages itself, once for each update.
+
+    torch's own wrapper waits for a gradient of every parameter from every process, and a process has none for the
+    attention if all its bags hold one instance.
+    """
+
+    def configure_ddp(self) -> None:
+        """Leave the module as it is; all processes made it from the same seed."""
+
+
 class TrainingModule(pl.LightningModule):
     """One update per batch of bags; the criterion is validation NLL + error rate.
 
@@ -135,6 +147,14 @@ class TrainingModule(pl.LightningModule):
         share = batch.segments.num_bags / self.bags_of_update if processes > 1 else 1.0
         self._sums.add_update(float(loss.detach()), share)
         return loss * (share * processes) if processes > 1 else loss
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """Let all processes make the same update."""
+        average_gradients(self.parameters())
+
+    def on_validation_epoch_start(self) -> None:
+        """Let all processes validate the network that the first one writes, with its running statistics."""
+        take_from_first(self.buffers())
 
     def validation_step(self, batch: BagBatch, batch_idx: int) -> None:
         """Add up NLL and errors of labelled bags."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -52,7 +51,7 @@ class Plan:
         each = f"{networks} networks, each " if networks > 1 else ""
         return (
             f"{bags:,} bags, {instances:,} instances: {each}at most {config.max_epochs} epochs "
-            f"({math.ceil(bags / config.bags_per_update):,} updates each), "
+            f"({max(1, bags // config.bags_per_update):,} updates each), "
             f"fewer if {config.stop_patience} bring no improvement"
         )
 

@@ -12,6 +12,7 @@ from miue.cli import run_commands
 from miue.cli.help import Commands
 from miue.cli.options import Address, Device, ExecutorKind, Jobs, make_executor
 from miue.common.terminal import TextTable, literal, say, show_table
+from papers.mirel.mitoses.cli import mitoses_app
 from papers.mirel.nuclei.cli import nuclei_app
 from papers.mirel.options import (
     ALL_SEEDS,
@@ -36,6 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(nuclei_app, name="nuclei")
+app.add_typer(mitoses_app, name="mitoses")
 
 WORK = Path("paper-work")
 

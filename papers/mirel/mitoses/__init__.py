@@ -1,0 +1,1 @@
+"""Mitoses-bags: real histology from three scanners, each in turn the one that is trained on."""

@@ -1,0 +1,173 @@
+"""Trained on slides of one scanner, tested on its other slides and on those of two other scanners.
+
+Each scanner in turn is cross-validated: its slides in 5 folds; of the slides outside a fold, a fifth stops
+training and chooses the epoch. The slides of the fold, and all of the other scanners, are only predicted. Instance
+labels are only evaluated with. Results are one CSV file for each form of bags, method, scanner, seed and fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from miue.bags.concatenate import concatenate
+from miue.bags.dataset import BagDataset
+from miue.bags.drawing import draw_folds, hold_out
+from miue.bags.ood_flags import OodFlags
+from miue.common.errors import unknown_name
+from miue.common.seeds import derive_seed
+from miue.evaluation import evaluate
+from miue.tasks import Task
+from papers.mirel.mitoses.bags import ScannedSlides, pooled_bags, scanned_slides
+from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, NETWORK, OPTIONS, SETTINGS
+from papers.mirel.results import Result, read_results, results_of, write_results
+
+SCANNERS = ("aperio-cs2", "hamamatsu-s360", "hamammatsu-xr")
+FORMS = ("slides", "pooled")
+FOLDS = 5
+VALIDATION_SHARE = 0.2
+POOLED = {"train": 200, "validation": 50, "test": 50, "other": 100}
+"""Bags that are drawn from the crops of each part, where bags are pooled."""
+
+COMPARED = ("accuracy", "auroc", "conf")
+"""What is evaluated on the bags of every other scanner."""
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One method on one fold of the slides of one scanner.
+
+    Attributes:
+        form: "slides" or "pooled".
+        method: its name.
+        scanner: whose slides are trained on.
+        seed: of folds, draws and training.
+        number: of the fold, from 0.
+    """
+
+    form: str
+    method: str
+    scanner: str
+    seed: int
+    number: int
+
+    def path(self, results: Path) -> Path:
+        """Return the file of its results."""
+        return results / "mitoses" / self.form / self.method / f"{self.scanner}-{self.seed}-{self.number}.csv"
+
+    def task(self, source: Path, results: Path, device: str) -> Task:
+        """Return what trains and evaluates it."""
+        arguments = {
+            "fold": [self.form, self.method, self.scanner, self.seed, self.number],
+            "source": str(source.resolve()),
+            "results": str(results.resolve()),
+            "device": device,
+        }
+        name = f"{self.method}, {self.form} of {self.scanner}, seed {self.seed}, fold {self.number}"
+        part = self.path(results.resolve())
+        return Task(name, "papers.mirel.mitoses.experiment:run_fold", arguments, part, again=part.exists())
+
+
+def all_folds(forms: Sequence[str], methods: Sequence[str], seeds: Sequence[int]) -> list[Fold]:
+    """Return every fold, one seed and method after the other.
+
+    Raises:
+        ConfigError: a form or a method that takes no part.
+    """
+    for kind, names, known in (("form", forms, FORMS), ("method", methods, METHOD_SETUPS)):
+        for name in names:
+            if name not in known:
+                raise unknown_name(kind, name, known)
+    return [
+        Fold(form, method, scanner, seed, number)
+        for seed in seeds
+        for form in forms
+        for method in methods
+        for scanner in SCANNERS
+        for number in range(FOLDS)
+    ]
+
+
+def missing(folds: Sequence[Fold], results: Path) -> list[Fold]:
+    """Return the folds without whole results."""
+    return [fold for fold in folds if read_results(fold.path(results)) is None]
+
+
+def parts_of(fold: Fold, slides: ScannedSlides) -> dict[str, BagDataset]:
+    """Return the bags of a fold: "train", "validation", "test", and those of each other scanner by its name."""
+    own = slides.of_scanner(fold.scanner)
+    labels = own.labels.values
+    rest, tested = list(draw_folds(labels, FOLDS, fold.seed))[fold.number]
+    trained, held = hold_out(labels[rest], VALIDATION_SHARE, derive_seed(fold.seed, fold.number))
+    rows = {"train": rest[trained], "validation": rest[held], "test": tested}
+    parts = {name: own.subset(np.sort(chosen)) for name, chosen in rows.items()}
+    parts |= {name: slides.of_scanner(name) for name in slides.names if name != fold.scanner}
+    if fold.form == "slides":
+        return parts
+    return {
+        name: pooled_bags(
+            part,
+            POOLED.get(name, POOLED["other"]),
+            seed=derive_seed(fold.seed, fold.number, number) % 2**32,
+            name=name,
+        )
+        for number, (name, part) in enumerate(parts.items())
+    }
+
+
+def run_fold(fold: Sequence[str | int], source: str, results: str, device: str = "auto") -> None:
+    """Train on a fold, evaluate on its test bags and on each other scanner, and write the results; a task."""
+    from miue.training.train import train
+
+    form, method, scanner, seed, number = fold
+    chosen = Fold(str(form), str(method), str(scanner), int(seed), int(number))
+    parts = parts_of(chosen, _slides(source))
+    setup = METHOD_SETUPS[chosen.method]
+    model = train(
+        parts["train"],
+        validation=parts["validation"],
+        network=NETWORK,
+        method=chosen.method,
+        encoder=ENCODER,
+        options={**OPTIONS, **setup.options},
+        settings={**SETTINGS, "seed": derive_seed(chosen.seed, chosen.number)},
+        progress=False,
+        device=device,
+    )
+    others = [name for name in parts if name not in ("train", "validation", "test")]
+    estimator = setup.estimators[0]
+    written: list[Result] = []
+    together = concatenate([_marked(parts["test"]), *(_marked(parts[name], name) for name in others)])
+    written += results_of(evaluate(model.predict(together, estimator=estimator, device=device)), estimator)
+    for name in others:
+        evaluation = evaluate(model.predict(parts[name], estimator=estimator, device=device))
+        written += [
+            replace(result, task=f"{result.task} on {name}")
+            for result in results_of(evaluation, estimator)
+            if result.task in COMPARED
+        ]
+    preset = f"mitoses/{chosen.form}/{chosen.method}/{chosen.scanner}/fold-{chosen.number}"
+    write_results(chosen.path(Path(results)), preset, chosen.seed, written)
+
+
+@cache
+def _slides(source: str) -> ScannedSlides:
+    """Return the slides; they are read once in each process."""
+    return scanned_slides(Path(source))
+
+
+def _marked(bags: BagDataset, other_scanner: str = "") -> BagDataset:
+    """Return bags as in distribution, or as out of distribution by the name of their scanner."""
+    outside = bool(other_scanner)
+    known, known_instances = np.ones(len(bags), bool), np.ones(len(bags.instances), bool)
+    return replace(
+        bags,
+        is_ood=OodFlags(known & outside, known),
+        ood_sets=(other_scanner,) * len(bags),
+        instance_is_ood=OodFlags(known_instances & outside, known_instances),
+        ids=tuple(f"{other_scanner or 'test'}/{name}" for name in bags.ids),
+    )

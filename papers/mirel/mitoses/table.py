@@ -1,0 +1,114 @@
+"""Errors and warnings on the scanner trained on and on two others, as a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from papers.mirel.mitoses.experiment import COMPARED, FOLDS, FORMS, SCANNERS, Fold
+from papers.mirel.nuclei.experiment import METHOD_SETUPS
+from papers.mirel.results import DEFAULT, Result, metric_of, read_results
+
+COMMAND = "python -m papers.mirel mitoses"
+LEVELS = ("bag", "instance")
+Folds = list[tuple[Fold, list[Result]]]
+
+
+def mitoses_page(results: Path, seeds: Sequence[int]) -> str:
+    """Return the page as Markdown; a number is a mean over the folds of all three scanners and of all seeds."""
+    lines = [
+        "# Mitoses-bags: three scanners",
+        "",
+        f"Trained on slides of one scanner, each in turn, in {FOLDS} folds; tested on its other slides and on all",
+        "slides of the two other scanners. A number is the mean over folds and seeds, then over scanners (±",
+        "standard deviation over the three). What the data are and how they are used: docs/mitoses.md.",
+        "",
+        f"`{COMMAND} run`, `{COMMAND} table --out results/mitoses/README.md`",
+        "",
+    ]
+    for form in FORMS:
+        methods = {name: folds for name in METHOD_SETUPS if (folds := _read(results, form, name, seeds))}
+        if methods:
+            lines += [f"## {form.capitalize()}", ""]
+            done = "; ".join(
+                f"{METHOD_SETUPS[name].title} {len(folds)} of {len(seeds) * len(SCANNERS) * FOLDS}"
+                for name, folds in methods.items()
+            )
+            lines += [f"Folds done with seeds {', '.join(map(str, seeds))}: {done}.", ""]
+            for level in LEVELS:
+                lines += [*_errors(methods, level), *_warnings(methods, level)]
+    return "\n".join(lines)
+
+
+def _read(results: Path, form: str, method: str, seeds: Sequence[int]) -> Folds:
+    folds = [Fold(form, method, scanner, s, n) for s in seeds for scanner in SCANNERS for n in range(FOLDS)]
+    read = [(fold, read_results(fold.path(results))) for fold in folds]
+    return [(fold, numbers) for fold, numbers in read if numbers is not None]
+
+
+def _errors(methods: dict[str, Folds], level: str) -> list[str]:
+    """Return what the networks get right on the scanner of their training and on the others."""
+    lines = [
+        f"### {level.capitalize()}s: same scanner | other scanners",
+        "",
+        "| | accuracy | | AUC | | Conf. | |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for name, folds in methods.items():
+        cells = []
+        for task in COMPARED:
+            cells.append(_cell(folds, level, partial(_same, task)))
+            cells.append(_cell(folds, level, partial(_elsewhere, f"{task} on")))
+        lines.append(f"| {METHOD_SETUPS[name].title} | {' | '.join(cells)} |")
+    return [*lines, ""]
+
+
+def _warnings(methods: dict[str, Folds], level: str) -> list[str]:
+    """Return how well each score tells other scanners from the same one, in all six directions."""
+    directions = [(own, other) for own in SCANNERS for other in SCANNERS if own != other]
+    lines = [
+        f"### {level.capitalize()}s of other scanners against those of the same: AUROC by score",
+        "",
+        f"| | score | {' | '.join(f'{a} → {b}' for a, b in directions)} | mean |",
+        "| --- | --- |" + " ---: |" * (len(directions) + 1),
+    ]
+    for name, folds in methods.items():
+        tasks = {f"ood {scanner}" for scanner in SCANNERS}
+        measures = {r.measure: None for _, rs in folds for r in rs if r.level == level and r.task in tasks}
+        for measure in measures:
+            cells = [
+                _cell([f for f in folds if f[0].scanner == own], level, partial(_same, f"ood {other}"), measure)
+                for own, other in directions
+            ]
+            mean = _cell(folds, level, partial(_elsewhere, "ood"), measure)
+            shown = "the paper's" if measure == DEFAULT else measure
+            lines.append(f"| {METHOD_SETUPS[name].title} | {shown} | {' | '.join(cells)} | {mean} |")
+    return [*lines, ""]
+
+
+def _same(task: str, fold: Fold) -> list[str]:
+    return [task]
+
+
+def _elsewhere(beginning: str, fold: Fold) -> list[str]:
+    """Return the tasks that begin so, of both scanners that a fold was not trained on."""
+    return [f"{beginning} {scanner}" for scanner in SCANNERS if scanner != fold.scanner]
+
+
+def _cell(folds: Folds, level: str, tasks: Callable[[Fold], Iterable[str]], measure: str = DEFAULT) -> str:
+    """Return the mean over folds and tasks, ± standard deviation over scanners where there are several."""
+    of_scanners: dict[str, list[float]] = {}
+    for fold, results in folds:
+        estimator = METHOD_SETUPS[fold.method].estimators[0]
+        for task in tasks(fold):
+            value = metric_of(results, estimator, level, task, measure).value
+            if value is not None:
+                of_scanners.setdefault(fold.scanner, []).append(value)
+    if not of_scanners:
+        return "—"
+    means = [float(np.mean(values)) for values in of_scanners.values()]
+    spread = f" ± {np.std(means, ddof=1):.3f}" if len(means) > 1 else ""
+    return f"{np.mean(means):.3f}{spread}"

@@ -19,6 +19,7 @@ from miue.cli.hub import hub_app
 from miue.cli.inspect import inspect
 from miue.cli.make import data_make
 from miue.cli.merge import merge
+from miue.cli.monitor import monitor
 from miue.cli.pack import data_pack, data_split
 from miue.cli.patch_labels import data_patch_labels
 from miue.cli.predict import predict
@@ -78,7 +79,7 @@ for name, command in (
 
 for heading, commands in (
     (GETTING_STARTED, (demo, inspect, train, predict, merge, evaluate, report)),
-    (DECIDING, (calibrate, decide, worklist)),
+    (DECIDING, (calibrate, decide, worklist, monitor)),
     (COMPARING, (cross_validate, compare)),
 ):
     for command in commands:

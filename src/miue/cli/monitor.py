@@ -1,0 +1,75 @@
+"""``miue monitor``: are the bags that come still like those of the calibration?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from miue.cli.given_predictions import read_given
+from miue.cli.options import AsJson, ClassNames
+from miue.cli.outputs import locks_out
+from miue.common.terminal import say, say_json, show_table
+
+
+@locks_out
+def monitor(
+    calibration: Annotated[
+        Path, typer.Argument(metavar="RUN", help="A calibrated run, or a file that miue calibrate wrote.")
+    ],
+    predictions: Annotated[
+        list[Path],
+        typer.Argument(metavar="PREDICTIONS...", help="Folders or tables, in the order in which they came."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the monitor; what it has is kept.")],
+    score: Annotated[
+        list[str] | None, typer.Option(help="Watch only this uncertainty; may be repeated.", metavar="NAME")
+    ] = None,
+    false_alarms: Annotated[
+        float, typer.Option(help="Chance of an alarm ever, as long as nothing changes.", metavar="SHARE")
+    ] = 0.01,
+    classes: ClassNames = None,
+    as_json: AsJson = False,
+) -> None:
+    """Watch whether new bags are still like those of the calibration.
+
+    Call it with each new batch of predictions: a day, a folder, a shard. Each uncertainty is compared bag by bag
+    with those of the calibration and of all batches before, in both directions. Labels are not read. The chance of
+    a false alarm holds for all batches together, however often they are looked at.
+
+    Writes bags.csv, course.csv and monitor.html. A batch that is there already is skipped.
+
+    Example: miue monitor run predictions-monday predictions-tuesday --out monitor
+    """
+    from miue.calibration import Calibration
+    from miue.monitoring.course import Batch, watched_scores
+    from miue.monitoring.folder import PAGE, add_batches
+
+    calibrated = Calibration.load(calibration)
+    scores = watched_scores(calibrated, score)
+    batches = []
+    for path in predictions:
+        table = read_given(path, None, classes)
+        calibrated.check_weights(table.provenance.weights_sha256)
+        batches.append(Batch.of(path.name, table.bags, scores))
+    course = add_batches(out, calibrated, batches, scores, chance=false_alarms)
+    if as_json:
+        score_now, evidence = course.highest()
+        say_json(
+            {
+                "alarm": bool(course.alarms),
+                "alarm_batch": course.alarm_batch,
+                "alarms": course.alarms,
+                "bags": len(course.counted),
+                "counted": len(course.ids),
+                "batches": len(course.batches),
+                "strongest": {"score": score_now, "log10_evidence": evidence},
+                "log10_limit": course.log10_limit,
+                "page": str(out / PAGE),
+            }
+        )
+        return
+    show_table(course.tables()[0].as_rich())
+    say(str(course))
+    say(f"Page: {out / PAGE}")

@@ -1,0 +1,135 @@
+"""A monitor's folder: the bags so far, the course over them, and a page."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from miue.calibration.calibration import Calibration
+from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.files import atomic_file, check_format, read_json, write_json
+from miue.common.tables import read_columns, write_table
+from miue.monitoring.course import Batch, Course, monitor
+from miue.monitoring.page import render_page
+
+FORMAT = "miue-monitor"
+VERSION = 1
+BAGS, COURSE, PAGE, STATE = "bags.csv", "course.csv", "monitor.html", "monitor.json"
+OWN_COLUMNS = ("batch", "bag_id", "patient")
+
+
+def add_batches(
+    folder: Path, calibration: Calibration, new: Sequence[Batch], scores: Sequence[str], *, chance: float
+) -> Course:
+    """Add batches to the monitor in ``folder``, which begins with the first, and write its course and page.
+
+    A batch that is there already, with the same bags, is not added again. The bags are written first: after a
+    kill, the next call writes the rest.
+
+    Args:
+        folder: of the monitor.
+        calibration: of the deployed model; the same each time.
+        new: batches in the order in which they came, after those that are there.
+        scores: the uncertainties that are watched; the same each time.
+        chance: of a false alarm ever; the same each time.
+
+    Raises:
+        ConfigError: another calibration, or other scores or another chance than the monitor began with.
+        DataError: a bag that is there already, or a batch of the same name with other bags.
+        StorageError: a damaged folder, or one that cannot be written.
+    """
+    _check_state(folder, calibration, scores, chance)
+    batches = _read_bags(folder / BAGS, scores)
+    by_name = {batch.name: batch for batch in batches}
+    for batch in new:
+        if batch.name not in by_name:
+            batches.append(batch)
+            by_name[batch.name] = batch
+        elif by_name[batch.name].ids != batch.ids:
+            raise DataError(
+                item=f"the batch {batch.name!r}",
+                wanted=f"the {len(by_name[batch.name].ids):,} bags that this monitor has of it",
+                got=f"{len(batch.ids):,} others",
+                fix="give a new batch a name of its own, that of its folder or file",
+            )
+    course = monitor(calibration, batches, scores=scores, chance=chance)
+    _write_bags(folder / BAGS, batches, scores)
+    _write_course(folder / COURSE, course)
+    with atomic_file(folder / PAGE) as temporary:
+        temporary.write_bytes(render_page(course))
+    return course
+
+
+def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], chance: float) -> None:
+    """Raise unless the monitor began with these; begin it where there is none."""
+    usual = json.dumps(calibration.usual, sort_keys=True).encode()
+    state = {
+        "calibration_sha256": hashlib.sha256(usual).hexdigest(),
+        "scores": list(scores),
+        "chance": chance,
+    }
+    path = folder / STATE
+    if not path.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise StorageError(
+                item=f"folder {str(folder)!r}",
+                wanted="an empty folder, or that of a monitor",
+                got=f"{len(list(folder.iterdir()))} other files",
+                fix="name another folder",
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, {"format": FORMAT, "version": VERSION, **state})
+        return
+    stored = read_json(path, what="monitor")
+    check_format(stored, item=f"monitor {str(path)!r}", format_name=FORMAT, version=VERSION, fix="update miue")
+    for name, what in (("calibration_sha256", "calibration"), ("scores", "uncertainties"), ("chance", "chance")):
+        if stored.get(name) != state[name]:
+            raise ConfigError(
+                item=f"monitor {str(folder)!r}",
+                wanted=f"the {what} that it began with: {stored.get(name)}",
+                got=str(state[name]),
+                fix="begin another monitor in a new folder",
+            )
+
+
+def _read_bags(path: Path, scores: Sequence[str]) -> list[Batch]:
+    if not path.exists():
+        return []
+    columns = read_columns(path, text=OWN_COLUMNS)
+    if missing := [name for name in (*OWN_COLUMNS, *scores) if name not in columns]:
+        raise StorageError(
+            item=f"monitor {str(path)!r}",
+            wanted=f"the column {missing[0]!r}",
+            got=", ".join(columns),
+            fix="begin another monitor in a new folder",
+        )
+    names = columns["batch"].astype(str)
+    starts = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
+    batches = []
+    for rows in np.split(np.arange(len(names)), starts[1:]):
+        patients = ("" if p is None else str(p) for p in columns["patient"][rows])
+        values = {score: columns[score][rows].astype(np.float64) for score in scores}
+        batches.append(
+            Batch(str(names[rows[0]]), tuple(map(str, columns["bag_id"][rows])), tuple(patients), values)
+        )
+    return batches
+
+
+def _write_bags(path: Path, batches: Sequence[Batch], scores: Sequence[str]) -> None:
+    columns = {
+        "batch": [batch.name for batch in batches for _ in batch.ids],
+        "bag_id": [name for batch in batches for name in batch.ids],
+        "patient": [patient for batch in batches for patient in batch.patients],
+    }
+    values = {score: np.concatenate([batch.values[score] for batch in batches]) for score in scores}
+    write_table(path, {**columns, **values})
+
+
+def _write_course(path: Path, course: Course) -> None:
+    names = [course.batches[position].name for position in course.batch_of]
+    evidence = {f"log10_evidence_{score}": course.log10_evidence[:, k] for k, score in enumerate(course.scores)}
+    write_table(path, {"batch": names, "bag_id": list(course.ids), **evidence})

@@ -1,0 +1,88 @@
+"""The course of a monitor as one HTML page, without scripts and without outside references."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from miue.monitoring.course import Course
+
+WIDTH, HEIGHT, LEFT, BOTTOM = 960, 320, 46, 28  # of the figure, in pixels
+POINTS = 1500  # of a line at most
+LOWEST = -2.0  # of the vertical axis: evidence below 1 says only that nothing changed
+
+
+@dataclass(frozen=True)
+class Line:
+    """The course of one score, in pixels of the figure.
+
+    Attributes:
+        name: of the score.
+        points: of the polyline.
+        end: log10 of its evidence after the last bag.
+        highest: the highest it was.
+        alarm: the bag of its first alarm, "" without one.
+    """
+
+    name: str
+    points: str
+    end: float
+    highest: float
+    alarm: str
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The figure's axes: bags from left to right, evidence from the bottom to the top."""
+
+    bags: int
+    highest: float
+
+    def x(self, bag: int) -> float:
+        """Return the pixel of a number of bags."""
+        return round(LEFT + (WIDTH - LEFT - 8) * bag / self.bags, 1)
+
+    def y(self, log10_evidence: float) -> float:
+        """Return the pixel of an evidence."""
+        return round((HEIGHT - BOTTOM) * (self.highest - max(log10_evidence, LOWEST)) / (self.highest - LOWEST), 1)
+
+
+def render_page(course: Course) -> bytes:
+    """Return the page as UTF-8; every text is escaped, and the page may request nothing."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    top = max(course.log10_limit + 0.5, float(course.log10_evidence.max()) + 0.3)
+    frame = Frame(len(course.ids), top)
+    ends = np.searchsorted(course.batch_of, np.arange(len(course.batches)), side="right")
+    step = max(1, int(np.ceil((top - LOWEST) / 8)))
+    text = environment.get_template("page.html.j2").render(
+        course=course,
+        table=course.tables()[0],
+        lines=[_line(course, column, frame) for column in range(len(course.scores))],
+        limit=frame.y(course.log10_limit),
+        ends=[frame.x(end) for end in ends[:-1].tolist()],
+        ticks=[(frame.y(float(power)), power) for power in range(int(LOWEST), int(top) + 1, step)],
+        width=WIDTH,
+        height=HEIGHT,
+        left=LEFT,
+        bottom=HEIGHT - BOTTOM,
+        left_out=int((~course.counted).sum()),
+    )
+    return text.encode("utf-8", "replace")
+
+
+def _line(course: Course, column: int, frame: Frame) -> Line:
+    """Return the line of a score; of many bags every k-th is drawn, and the last."""
+    evidence = course.log10_evidence[:, column]
+    drawn = np.unique(np.append(np.arange(0, len(evidence), max(1, len(evidence) // POINTS)), len(evidence) - 1))
+    points = " ".join(f"{frame.x(row + 1)},{frame.y(float(evidence[row]))}" for row in drawn.tolist())
+    score = course.scores[column]
+    return Line(score, points, float(evidence[-1]), float(evidence.max()), course.alarms.get(score, ""))

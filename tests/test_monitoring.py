@@ -1,0 +1,226 @@
+"""A monitor raises an alarm when bags change, seldom otherwise, and goes on from what it wrote."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+from made_bags import separable_bags
+from scipy.integrate import quad
+from scipy.stats import binom, kstest
+from test_dataset_shift import bags_with
+
+from miue.calibration import Calibration
+from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.tables import read_columns
+from miue.io.store.store import write_store
+from miue.monitoring import Batch, Course, monitor
+from miue.monitoring.folder import BAGS, COURSE, PAGE, STATE, add_batches
+from miue.monitoring.martingale import EXPONENTS, log_martingale, online_p_values
+from miue.monitoring.page import render_page
+
+RANDOM = np.random.default_rng
+
+
+def calibrated(**values: np.ndarray) -> Calibration:
+    usual = {name: tuple(np.sort(one).tolist()) for name, one in values.items()}
+    return Calibration(class_names=("no", "yes"), usual=usual)
+
+
+def batch(name: str, patients: tuple[str, ...] | None = None, **values: np.ndarray) -> Batch:
+    count = len(next(iter(values.values())))
+    ids = tuple(f"{name}-{row}" for row in range(count))
+    return Batch(name, ids, patients or ("",) * count, values)
+
+
+def test_a_p_value_counts_what_is_larger_and_a_share_of_what_is_equal() -> None:
+    calibration, values = [1.0, 2.0, 2.0, np.inf], [2.0, 5.0, 0.0, np.inf, 2.0]
+    draws = 1 - RANDOM(3).random(5)
+    wanted, so_far = [], list(calibration)
+    for value, draw in zip(values, draws, strict=True):
+        so_far.append(value)
+        larger, equal = sum(v > value for v in so_far), sum(v == value for v in so_far)
+        wanted.append((larger + draw * equal) / len(so_far))
+    assert online_p_values(calibration, values, RANDOM(3)) == pytest.approx(wanted, rel=1e-15)
+
+
+@pytest.mark.parametrize("levels", [None, 3, 1], ids=["no ties", "three values", "all equal"])
+def test_p_values_of_bags_that_do_not_change_are_uniform_and_independent(levels: int | None) -> None:
+    random = RANDOM(0)
+    values = random.normal(size=2050) if levels is None else random.integers(0, levels, 2050).astype(float)
+    p_values = online_p_values(values[:50].tolist(), values[50:].tolist(), random)
+    assert kstest(p_values, "uniform").pvalue > 0.01
+    assert abs(np.corrcoef(p_values[1:], p_values[:-1])[0, 1]) < 0.06
+
+
+def test_every_bet_is_fair() -> None:
+    for exponent in EXPONENTS:
+        assert quad(lambda p, e=exponent: e * p ** (e - 1), 0, 1)[0] == pytest.approx(1, abs=1e-6)
+
+
+def test_winnings_are_those_of_the_bets_with_a_share_dealt_anew() -> None:
+    p_values = np.array([0.3, 0.001, 0.999])
+    bets = [np.array([*(e * p ** (e - 1) for e in EXPONENTS), *(e * (1 - p) ** (e - 1) for e in EXPONENTS), 1])
+            for p in p_values]  # fmt: skip
+    money, wanted = np.full(21, 1 / 21), []
+    for bet in bets:
+        money = money * bet
+        wanted.append(np.log(money.sum()))
+        money = 0.99 * money + 0.01 * money.sum() / 21
+    assert log_martingale(p_values) == pytest.approx(wanted, rel=1e-12)
+    assert np.isfinite(log_martingale(np.array([0.0, 1.0]))).all()
+
+
+@pytest.mark.parametrize("levels", [None, 4], ids=["no ties", "ties"])
+def test_alarms_without_a_change_are_as_rare_as_stated(levels: int | None) -> None:
+    random, runs, chance = RANDOM(1), 120, 0.1
+    alarms = 0
+    for _ in range(runs):
+        common = random.normal(size=(70, 1)) + 0.3 * random.normal(size=(70, 2))
+        values = common if levels is None else np.digitize(common, np.linspace(-1, 1, levels - 1)).astype(float)
+        before, after = values[:30], values[30:]
+        course = monitor(
+            calibrated(a=before[:, 0], b=before[:, 1]),
+            [batch("all", a=after[:, 0], b=after[:, 1])],
+            chance=chance,
+            seed=int(random.integers(2**32)),
+        )
+        alarms += bool(course.alarms)
+    assert alarms <= binom.ppf(0.999, runs, chance)
+    assert alarms > 0
+
+
+@pytest.mark.parametrize("shift", [-2.0, 2.0])
+@pytest.mark.parametrize("calm", [0, 500])
+def test_a_change_is_seen_soon_in_either_direction_also_after_a_long_calm(shift: float, calm: int) -> None:
+    random = RANDOM(2)
+    before = batch("calm", a=random.normal(size=calm), b=random.normal(size=calm))
+    after = batch("changed", a=random.normal(size=60), b=random.normal(shift, 1, 60))
+    batches = [before, after] if calm else [after]
+    course = monitor(calibrated(a=random.normal(size=60), b=random.normal(size=60)), batches)
+    assert set(course.alarms) == {"b"}
+    assert course.alarm_batch == "changed"
+    assert int(course.alarms["b"].split("-")[1]) < 25
+    assert str(course).startswith("Alarm since changed: ")
+
+
+def test_of_a_patient_the_first_bag_counts_in_whichever_batch() -> None:
+    value = np.zeros(3)
+    course = monitor(
+        calibrated(a=RANDOM(0).normal(size=20)),
+        [batch("1", ("p", "", "p"), a=value), batch("2", ("q", "p", ""), a=value)],
+    )
+    assert course.counted.tolist() == [True, True, False, True, False, True]
+    assert course.ids == ("1-0", "1-1", "2-0", "2-2")
+    assert course.batch_of.tolist() == [0, 0, 1, 1]
+    assert course.log10_evidence.shape == (4, 1)
+    assert [row[:3] for row in course.tables()[0].rows] == [("1", "3", "2"), ("2", "3", "2")]
+
+
+def test_batches_one_after_another_end_at_the_bytes_of_all_at_once(tmp_path: Path) -> None:
+    random = RANDOM(3)
+    calibration = calibrated(a=random.normal(size=30), b=random.normal(size=30))
+    batches = [batch(f"day {d}", a=random.normal(size=5), b=random.normal(size=5)) for d in range(4)]
+    add_batches(tmp_path / "all", calibration, batches, ("a", "b"), chance=0.01)
+    for end in (1, 3, 3, 4):  # twice the same: what is there is not added again
+        course = add_batches(tmp_path / "each", calibration, batches[:end], ("a", "b"), chance=0.01)
+    for name in (BAGS, COURSE, PAGE, STATE):
+        assert (tmp_path / "each" / name).read_bytes() == (tmp_path / "all" / name).read_bytes(), name
+    assert len(course.ids) == 20
+    (tmp_path / "each" / COURSE).unlink()  # as a kill after the bags leaves it
+    add_batches(tmp_path / "each", calibration, [], ("a", "b"), chance=0.01)
+    assert (tmp_path / "each" / COURSE).read_bytes() == (tmp_path / "all" / COURSE).read_bytes()
+    written = read_columns(tmp_path / "all" / COURSE, text=("batch", "bag_id"))
+    assert written["log10_evidence_b"] == pytest.approx(course.log10_evidence[:, 1])
+
+
+def test_what_does_not_fit_a_monitor_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    calibration = calibrated(a=np.arange(20.0), b=np.arange(20.0))
+    first = batch("1", a=np.zeros(2), b=np.zeros(2))
+    folder = tmp_path / "monitor"
+    add_batches(folder, calibration, [first], ("a",), chance=0.01)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    others = replace(first, ids=("x", "y"))
+    again = replace(first, name="2")
+    for error, message, arguments in (
+        (DataError, "a name of its own", (calibration, [others], ("a",), 0.01)),
+        (DataError, "bag '1-0'", (calibration, [again], ("a",), 0.01)),
+        (ConfigError, "the uncertainties that it began with", (calibration, [], ("b",), 0.01)),
+        (ConfigError, "the chance that it began with", (calibration, [], ("a",), 0.02)),
+        (ConfigError, "the calibration that it", (calibrated(a=np.ones(3)), [], ("a",), 0.01)),
+    ):
+        with pytest.raises(error, match=message):
+            add_batches(folder, *arguments[:3], chance=arguments[3])
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("important")
+    with pytest.raises(StorageError, match="empty folder"):
+        add_batches(tmp_path / "other", calibration, [first], ("a",), chance=0.01)
+    (folder / BAGS).write_text("batch,bag_id,patient\n1,b,\n")
+    with pytest.raises(StorageError, match="column 'a'"):
+        add_batches(folder, calibration, [], ("a",), chance=0.01)
+
+
+def test_wrong_input_is_named() -> None:
+    calibration = calibrated(a=np.arange(20.0))
+    with pytest.raises(ConfigError, match="calibrate again"):
+        monitor(Calibration(class_names=("no", "yes")), [])
+    with pytest.raises(ConfigError, match="'vacuity'"):
+        monitor(calibration, [], scores=["vacuity"])
+    with pytest.raises(ConfigError, match="between 0 and 1"):
+        monitor(calibration, [], chance=1.0)
+    with pytest.raises(DataError, match="at least one bag"):
+        monitor(calibration, [])
+    table = bags_with({"a": np.array([1.0, np.nan, 2.0])}).bags
+    with pytest.raises(DataError, match="a number as a"):
+        Batch.of("today", table, ("a",))
+    with pytest.raises(DataError, match="which is watched"):
+        Batch.of("today", table, ("knn_mean",))
+    infinite = Batch.of("today", bags_with({"a": np.array([1.0, np.inf])}).bags, ("a",))
+    assert np.isfinite(monitor(calibration, [infinite]).log10_evidence).all()
+
+
+def course_of(name: str, shift: float) -> Course:
+    random = RANDOM(4)
+    new = batch(name, a=random.normal(shift, 1, 40), b=random.normal(size=40))
+    return monitor(calibrated(a=random.normal(size=50), b=random.normal(size=50)), [new])
+
+
+def test_the_page_says_what_is_the_case_and_escapes_names() -> None:
+    calm = render_page(course_of("<b>monday</b>", 0.0)).decode()
+    assert '<h1 class="calm">No alarm</h1>' in calm
+    assert "<b>monday</b>" not in calm
+    assert "&lt;b&gt;monday&lt;/b&gt;" in calm
+    assert "<script" not in calm
+    alarm = render_page(course_of("monday", 3.0)).decode()
+    assert "Alarm: new bags are unlike" in alarm
+    assert alarm.count("<polyline") == 2
+
+
+def test_a_deployed_model_is_watched_from_predictions_to_page(tmp_path: Path) -> None:
+    bags = separable_bags(140)
+    write_store(tmp_path / "store", bags.subset(np.arange(40)))
+    write_store(tmp_path / "held-out", bags.subset(np.arange(40, 80)))
+    new = bags.subset(np.arange(80, 140))
+    brighter = replace(new, instances=new.instances + 3, ids=tuple(f"{name}-bright" for name in new.ids))
+    write_store(tmp_path / "same", new)
+    write_store(tmp_path / "shifted", brighter)
+    run("train", tmp_path / "store", "--out", tmp_path / "run", "--set", "max_epochs=2")
+    run("calibrate", tmp_path / "run", tmp_path / "held-out", "--without", "deferral")
+    for name in ("same", "shifted"):
+        run("predict", tmp_path / "run", tmp_path / name, "--out", tmp_path / f"p-{name}")
+    words = ("monitor", tmp_path / "run", tmp_path / "p-same", "--out", tmp_path / "monitor")
+    assert "No alarm: 60 bags in 1 batch," in " ".join(run(*words).split())
+    output = run(*words, tmp_path / "p-shifted", "--json")
+    both = json.loads(output[output.index("{") : output.rindex("}") + 1])
+    assert (both["alarm"], both["alarm_batch"], both["batches"]) == (True, "p-shifted", 2)
+    assert "knn_mean" in both["alarms"]
+    assert (tmp_path / "monitor" / PAGE).exists()
+    refused = run(
+        "monitor", tmp_path / "run", tmp_path / "p-same", "--out", tmp_path / "m", "--score", "knn", code=2
+    )
+    assert "did you mean 'knn_mean'" in refused

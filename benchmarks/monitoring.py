@@ -1,6 +1,6 @@
 """How soon a monitor sees a change, and how often it sees one that is not there, on real predictions.
 
-Bags of PREDICTIONS that are in distribution are dealt at random: some are the calibration, the others come one after
+Bags of PREDICTIONS that are in distribution are dealt at random: some are the calibration, others come one after
 another. Then come bags of each out-of-distribution set, or only bags of one class. Written as CSV.
 
     python benchmarks/monitoring.py PREDICTIONS --out monitoring.csv

@@ -35,6 +35,7 @@ COMMANDS = (
     ("calibrate",),
     ("decide",),
     ("worklist",),
+    ("monitor",),
     ("evaluate",),
     ("report",),
     ("inspect",),

@@ -71,6 +71,7 @@ WITHOUT_QUIET = {
     ("evaluate",): "reads tables",
     ("decide",): "reads tables",
     ("worklist",): "reads tables",
+    ("monitor",): "reads tables",
     ("compare",): "reads tables",
     ("data", "make"): "takes seconds",
     ("hub", "card"): "reads tables",

@@ -20,7 +20,7 @@ def monitor(
     ],
     predictions: Annotated[
         list[Path],
-        typer.Argument(metavar="PREDICTIONS...", help="Folders or tables, in the order in which they came."),
+        typer.Argument(metavar="PREDICTIONS", help="Folders or tables, in the order in which they came."),
     ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the monitor; what it has is kept.")],
     score: Annotated[
@@ -32,7 +32,7 @@ def monitor(
     classes: ClassNames = None,
     as_json: AsJson = False,
 ) -> None:
-    """Watch whether new bags are still like those of the calibration.
+    """Watch whether new bags are still like the calibration's.
 
     Call it with each new batch of predictions: a day, a folder, a shard. Each uncertainty is compared bag by bag
     with those of the calibration and of all batches before, in both directions. Labels are not read. The chance of

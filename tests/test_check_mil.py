@@ -194,3 +194,20 @@ def test_a_mistake_is_answered_before_anything_is_trained(words: list[str], mess
 def test_too_few_bags_or_seeds_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="expected at least"):
         miue.check_mil("max", "softmax", **options)
+
+
+@pytest.mark.parametrize("is_shifted", [False, True])
+def test_bags_of_two_concepts_are_made_as_in_torchmil(is_shifted: bool) -> None:
+    """torchmil implements the same algorithms of Raff and Holt."""
+    datasets = pytest.importorskip("torchmil.datasets", reason="needs the extra 'torchmil'")
+    theirs = datasets.MCStandardMILDataset(16, 400, train=not is_shifted)
+    bags = [theirs[row] for row in range(400)]
+    other = BagDataset.from_arrays([one["X"].numpy() for one in bags], [int(one["Y"]) for one in bags])
+    ours = MIL_TESTS["multi-concept"].bags(400, seed=1, is_shifted=is_shifted)
+
+    def composition(bags: BagDataset) -> set[tuple[int, ...]]:
+        rows = zip(bags.labels.values, bags.sizes, kinds(bags), strict=True)
+        return {(label, *c.values(), 0 < size - sum(c.values()) < 10) for label, size, c in rows}
+
+    assert composition(ours) == composition(other)
+    assert np.asarray(ours.instances).std() == pytest.approx(np.asarray(other.instances).std(), rel=0.05)

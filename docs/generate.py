@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from miue.cli import app
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS, READERS
 from miue.common.registry import Registry
+from miue.common.tables import read_rows
 from miue.distributions.measures import MEASURES
 from miue.model.options import option_parameters
 from miue.model.part import find_part
@@ -30,6 +31,7 @@ COMMANDS = (
     ("train",),
     ("cross-validate",),
     ("compare",),
+    ("check", "mil"),
     ("predict",),
     ("merge",),
     ("calibrate",),
@@ -47,6 +49,8 @@ COMMANDS = (
     ("hub", "pull"),
 )
 
+MIL_CHECKS = Path(__file__).parents[1] / "results" / "checks" / "mil.csv"
+MIL_TEST = ("single-concept", "300")  # test and training bags that every network was checked with
 HEAD = """# Networks, encoders, methods and measures by name
 
 Generated from the source. These names and options hold on the command line, in `miue.train` and in the
@@ -79,10 +83,22 @@ def commands_page() -> str:
 def parts_page() -> str:
     """Return the page of all parts of miue by name."""
     methods = [(*row, ", ".join(METHODS[row[0]].estimators)) for row in described(METHODS)]
-    networks = [(*row, "yes" if NETWORKS[row[0]].has_attention else "no") for row in described(NETWORKS)]
+    networks = [
+        (*row, "yes" if NETWORKS[row[0]].has_attention else "no", mil_assumption(row[0]))
+        for row in described(NETWORKS)
+    ]
     measures = [(name, measure.kind, measure.describes) for name, measure in MEASURES.items()]
     sections = {
-        "Networks": table(("`--network`", "what it is", "options (`--set network.…`)", "attention"), networks),
+        "Networks": table(
+            (
+                "`--network`",
+                "what it is",
+                "options (`--set network.…`)",
+                "attention",
+                "[MIL assumption](mil_assumption.md)",
+            ),
+            networks,
+        ),
         "Encoders": table(("`--encoder`", "what it is", "options (`--set encoder.…`)"), described(ENCODERS)),
         "Methods": table(
             ("`--method`", "what it is", "options (`--set method.…`)", "instances from (`--estimator`)"), methods
@@ -92,6 +108,15 @@ def parts_page() -> str:
         "Bag files": table(("ending", "what is read"), [(f, summary(READERS[f])) for f in READERS.own_names()]),
     }
     return HEAD + "".join(f"\n## {title}\n\n{rows}" for title, rows in sections.items())
+
+
+def mil_assumption(network: str) -> str:
+    """Return the verdict of ``MIL_TEST``, with the AUC of shifted bags under softmax and MIREL."""
+    rows = [row for row in read_rows(MIL_CHECKS) if (row["test"], row["train_bags"]) == MIL_TEST]
+    rows = [row for row in rows if row["network"] == network]
+    verdicts = ", ".join(dict.fromkeys(row["verdict"] for row in rows))
+    values = " / ".join(f"{float(row['shifted']):.2f}" for row in rows)
+    return f"{verdicts} ({values})" if rows else "not measured"
 
 
 def described(registry: Registry[Any]) -> list[tuple[str, str, str]]:

@@ -9,11 +9,14 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.methods import METHODS
-from miue.networks import NETWORKS, MILNetwork, PaddedNetwork
+from miue.networks import NETWORKS, MILNetwork, OneSidedNetwork, PaddedNetwork
 from miue.networks.encoders import Encoder
 
 TORCHMIL_NETWORKS = [name for name in NETWORKS if name.startswith("torchmil-")]
 RAGGED_NETWORKS = [name for name, network in NETWORKS.items() if not issubclass(network, PaddedNetwork)]
+ONE_SIDED_NETWORKS = [name for name, network in NETWORKS.items() if issubclass(network, OneSidedNetwork)]
+COUNTING_NETWORKS = ("one-sided-log-sum-exp", "one-sided-noisy-or")
+"""Networks that score a bag of copies of an instance higher than the instance."""
 FITTING = [
     (method, network)
     for method in METHODS

@@ -12,7 +12,7 @@ import numpy as np
 import parts_of_others as others
 import pytest
 import torch
-from made_bags import TORCHMIL_NETWORKS, build_network, separable_bags
+from made_bags import ONE_SIDED_NETWORKS, TORCHMIL_NETWORKS, build_network, separable_bags
 from torch import nn
 
 import miue
@@ -36,7 +36,7 @@ def buffers(model: miue.Model, name: str) -> list[list[float]]:
     return [value.tolist() for key, value in model.method.state_dict().items() if key.endswith(name)]
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name not in ONE_SIDED_NETWORKS])
 def test_the_last_layer_of_a_network_makes_its_logits(name: str) -> None:
     if name in TORCHMIL_NETWORKS:
         pytest.importorskip("torchmil")
@@ -55,6 +55,12 @@ def test_the_last_layer_of_a_network_makes_its_logits(name: str) -> None:
 def test_the_last_layer_of_a_plain_module_is_its_last_linear_layer() -> None:
     module = others.PlainMean(WIDTH, 3)
     assert BagModuleNetwork(Identity((WIDTH,)), 3, module).last_layer is module.layers[-1]
+
+
+@pytest.mark.parametrize("name", ONE_SIDED_NETWORKS)
+def test_a_network_with_a_score_less_than_classes_has_no_last_layer(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"3 outputs.*out_features=2.*choose another network or method"):
+        build_network(name, MLP((WIDTH,), width=3), 3).last_layer  # noqa: B018
 
 
 @pytest.mark.parametrize("layers", [nn.ReLU(), nn.Linear(WIDTH, 7)])

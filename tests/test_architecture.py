@@ -43,6 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation", "pathology"},
     "hub": {"common", "distributions", "predictions", "model"},
     "selection": {"common", "tasks", "bags", "io", "predictions", "evaluation", "model", "training"},
+    "checks": {"common", "bags", "model", "training"},
     "sklearn": {"common", "bags", "predictions", "model", "training"},
 }
 """Each package and those that it may import, in the order of docs/architecture.md; cli may import all of them."""

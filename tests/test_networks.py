@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from made_bags import RAGGED_NETWORKS, build_network
+from made_bags import COUNTING_NETWORKS, RAGGED_NETWORKS, build_network
 from torch import Tensor
 
 from miue.bags.segments import Segments
@@ -56,13 +56,14 @@ def test_the_order_of_instances_does_not_matter(name: str) -> None:
 def test_an_instance_scores_as_a_bag_of_its_copies(name: str) -> None:
     network, instances = build(name), torch.randn(3, 5, dtype=torch.float64)
     single = network(instances, Segments.of(3)).instance_logits
-    copies = network(instances.repeat_interleave(7, 0), Segments.of(7, 7, 7)).bag_logits
     bags_of_one = network(instances, Segments.of(1, 1, 1)).bag_logits
-    torch.testing.assert_close(single, copies)
     torch.testing.assert_close(single, bags_of_one)
+    if name not in COUNTING_NETWORKS:
+        copies = network(instances.repeat_interleave(7, 0), Segments.of(7, 7, 7)).bag_logits
+        torch.testing.assert_close(single, copies)
 
 
-@pytest.mark.parametrize("name", ["attention", "gated-attention", "dsmil"])
+@pytest.mark.parametrize("name", [name for name in RAGGED_NETWORKS if NETWORKS[name].has_attention])
 def test_attention_sums_to_one_over_each_bag(name: str) -> None:
     attention = build(name)(torch.randn(12, 5, dtype=torch.float64), Segments.of(1, 11)).attention
     assert attention is not None
@@ -70,7 +71,7 @@ def test_attention_sums_to_one_over_each_bag(name: str) -> None:
     torch.testing.assert_close(totals, torch.ones_like(totals))
 
 
-@pytest.mark.parametrize("name", ["mean", "max"])
+@pytest.mark.parametrize("name", [name for name in RAGGED_NETWORKS if not NETWORKS[name].has_attention])
 def test_a_network_without_attention_says_so(name: str) -> None:
     assert build(name)(torch.randn(4, 5, dtype=torch.float64), Segments.of(4)).attention is None
 

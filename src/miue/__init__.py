@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.calibration import PredictionSetGoal as PredictionSetGoal
     from miue.calibration import calibrate as calibrate
     from miue.calibration import decide as decide
+    from miue.checks import check_mil as check_mil
     from miue.common.errors import MiueError as MiueError
     from miue.distributions import Categorical as Categorical
     from miue.distributions import Dirichlet as Dirichlet
@@ -70,6 +71,7 @@ _PUBLIC = {
     "Segments": "miue.bags.segments",
     "TrainingConfig": "miue.model.config",
     "calibrate": "miue.calibration",
+    "check_mil": "miue.checks",
     "concatenate": "miue.bags.concatenate",
     "compare": "miue.selection.comparison",
     "cross_validate": "miue.selection.cross_validation",

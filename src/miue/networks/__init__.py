@@ -11,6 +11,7 @@ from miue.networks.gated_attention import GatedAttentionNetwork
 from miue.networks.initialization import initialize
 from miue.networks.max import MaxNetwork
 from miue.networks.mean import MeanNetwork
+from miue.networks.one_sided import OneSidedNetwork
 from miue.networks.padded import PaddedNetwork
 
 NETWORKS: Registry[type[MILNetwork]] = _NETWORKS
@@ -24,6 +25,7 @@ __all__ = [
     "MaxNetwork",
     "MeanNetwork",
     "NetworkOutput",
+    "OneSidedNetwork",
     "PaddedNetwork",
     "Scores",
     "initialize",

@@ -1,0 +1,236 @@
+"""Does a network with its method respect the MIL assumption? It is trained and tested on generated bags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float64, Int64
+from scipy.stats import norm, rankdata
+
+from miue.checks.mil_bags import MIL_TESTS, MILTest
+from miue.common.errors import out_of_range, unknown_name
+from miue.common.progress import bar
+from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.seeds import derive_seed
+from miue.model.model import Model
+from miue.model.options import Option
+from miue.model.part import PartLike, find_part
+from miue.model.recipe import DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
+from miue.training.fit import Run
+from miue.training.train import train_recipe
+
+SETTINGS = {"max_epochs": 30, "learning_rate": 1e-3, "bags_per_update": 8, "lr_patience": 5, "stop_patience": 10}
+LEVEL = 0.95
+TRAIN, VALIDATION, TEST, SHIFTED = range(4)
+NOTE = (
+    f"AUC of bags with a {LEVEL:.0%} interval over test bags (DeLong); of several seeds the mean and the widest "
+    "ends. A test passes where the interval of shifted bags is above 0.5 and fails where it is below."
+)
+
+
+@dataclass(frozen=True)
+class Auc:
+    """An area under the ROC curve, with an interval over test bags.
+
+    Attributes:
+        value: chance that a positive bag scores higher than a negative one; ties count half.
+        low: lower end.
+        high: upper end.
+    """
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, scores: Float64[np.ndarray, "B"], labels: Int64[np.ndarray, "B"]) -> Auc:
+        """Return the AUC of scores and its interval, cut to [0, 1].
+
+        Reference: DeLong et al. 1988, for one curve.
+
+        Args:
+            scores: higher for positive bags.
+            labels: 1 of positive bags, 0 of negative ones; at least two of each.
+
+        >>> Auc.of(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 0, 1, 1]))
+        Auc(value=1.0, low=1.0, high=1.0)
+        """
+        ranks = rankdata(scores)
+        parts = []
+        for label in (1, 0):
+            of_class = labels == label
+            others = len(labels) - of_class.sum()
+            below = (ranks[of_class] - rankdata(scores[of_class])) / others
+            parts.append(below if label else 1 - below)
+        value = float(parts[0].mean())
+        margin = float(norm.ppf((1 + LEVEL) / 2) * sqrt(sum(part.var(ddof=1) / len(part) for part in parts)))
+        return cls(value, max(0.0, value - margin), min(1.0, value + margin))
+
+    @classmethod
+    def over_seeds(cls, values: Sequence[Auc]) -> Auc:
+        """Return the mean of several, with the widest ends."""
+        mean = float(np.mean([one.value for one in values]))
+        return cls(mean, min(one.low for one in values), max(one.high for one in values))
+
+    def __str__(self) -> str:
+        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+@dataclass(frozen=True)
+class MILTestResult:
+    """What one test of the MIL assumption gave.
+
+    Attributes:
+        test: name of the test.
+        shift: what is different in the shifted test bags.
+        as_trained: of test bags drawn as those to train on.
+        shifted: of test bags in which the easy rule is wrong.
+    """
+
+    test: str
+    shift: str
+    as_trained: Auc
+    shifted: Auc
+
+    @property
+    def verdict(self) -> str:
+        """ "passes", "fails" or "undecided": whether shifted bags are ranked better than by chance."""
+        if self.shifted.low > 0.5:
+            return "passes"
+        return "fails" if self.shifted.high < 0.5 else "undecided"
+
+
+@dataclass(frozen=True, repr=False)
+class MILCheck(PrintsAsTable):
+    """The tests of the MIL assumption of a network with a method; prints as a table.
+
+    Attributes:
+        network: name of the network.
+        method: name of the method.
+        train_bags: bags of each training.
+        seeds: of the trainings and their bags.
+        results: of each test.
+    """
+
+    network: str
+    method: str
+    train_bags: int
+    seeds: tuple[int, ...]
+    results: tuple[MILTestResult, ...]
+
+    @property
+    def passes(self) -> bool:
+        """Whether every test passes."""
+        return all(result.verdict == "passes" for result in self.results)
+
+    @property
+    def sentence(self) -> str:
+        """The verdict in words."""
+        who = f"Network {self.network!r} with method {self.method!r}"
+        if self.passes:
+            return f"{who} passes every test of the MIL assumption that was run: {self._tests('passes')}."
+        parts = [f"{verdict} {names}" for verdict in ("passes", "fails") if (names := self._tests(verdict))]
+        if undecided := self._tests("undecided"):
+            parts.append(f"is neither better nor worse than chance in {undecided}")
+        return f"{who} {', '.join(parts)}."
+
+    def tables(self) -> tuple[ResultTable]:
+        """Return a row for each test."""
+        rows = tuple((one.test, str(one.as_trained), str(one.shifted), one.verdict) for one in self.results)
+        heading = ("test", "as in training", "shifted", "verdict")
+        shifts = "; ".join(f"{one.test}: {one.shift}" for one in self.results)
+        bags = f"Trained on {self.train_bags:,} bags with seed {', '.join(map(str, self.seeds))}."
+        return (ResultTable(heading, rows, (self.sentence, bags, f"Shifted: {shifts}.", NOTE)),)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results, verdicts and sentence as JSON values."""
+        results = [{**asdict(one), "verdict": one.verdict} for one in self.results]
+        return {**asdict(self), "results": results, "passes": self.passes, "sentence": self.sentence}
+
+    def _tests(self, verdict: str) -> str:
+        return ", ".join(one.test for one in self.results if one.verdict == verdict)
+
+
+def check_mil(
+    network: PartLike = DEFAULT_NETWORK,
+    method: PartLike = DEFAULT_METHOD,
+    encoder: PartLike = DEFAULT_ENCODER,
+    *,
+    tests: Sequence[str] = tuple(MIL_TESTS),
+    train_bags: int = 1200,
+    test_bags: int = 1000,
+    seeds: Sequence[int] = (42,),
+    options: Mapping[str, Option] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: bool = True,
+    device: str = "auto",
+) -> MILCheck:
+    """Return whether a network with a method learns that a bag is positive because of what it contains.
+
+    In each test an easy rule against the MIL assumption is right for the bags to learn from: a poison instance
+    marks negative bags, or many instances of a concept mark positive ones. The model is then tested on bags in
+    which that rule is wrong. One that respects the assumption still ranks positive bags above negative ones
+    (AUC > 0.5); one that learned the easy rule does not.
+
+    Reference: Raff & Holt 2023.
+
+    Args:
+        network: as ``train`` takes it.
+        method: likewise.
+        encoder: likewise, for vectors of 16 numbers.
+        tests: names of ``MIL_TESTS``.
+        train_bags: bags of each training, at least 8; a quarter as many are drawn to stop by.
+        test_bags: bags of each test set, at least 4.
+        seeds: one training for each; a seed fixes the bags, too.
+        options: as ``train`` takes them.
+        settings: likewise, for those that differ from ``SETTINGS``.
+        progress: show a bar with the time left.
+        device: likewise.
+
+    Raises:
+        ConfigError: a name, option, setting, or number of bags that cannot be, or no seed.
+    """
+    for name in tests:
+        if name not in MIL_TESTS:
+            raise unknown_name("test of the MIL assumption", name, MIL_TESTS)
+    for item, number, least in (
+        ("train_bags", train_bags, 8),
+        ("test_bags", test_bags, 4),
+        ("the number of seeds", len(seeds), 1),
+        ("the number of tests", len(tests), 1),
+    ):
+        if number < least:
+            raise out_of_range(item, f"at least {least}", number)
+    recipe = Recipe(network, method, encoder, options or {}, (), {**SETTINGS, **(settings or {})})
+    run = Run(None, progress=False, accelerator=device)
+    results = []
+    with bar("trainings", shown=progress) as shown:
+        task = shown.add_task("Checking", total=len(tests) * len(seeds))
+        for test in (MIL_TESTS[name] for name in tests):
+            pairs = []
+            for seed in seeds:
+                bags = test.bags(train_bags, seed=derive_seed(seed, TRAIN))
+                held_out = test.bags(max(4, train_bags // 4), seed=derive_seed(seed, VALIDATION))
+                model = train_recipe(recipe.with_seed(seed), bags, run, validation=held_out)
+                pairs.append(_test(model, test, test_bags, seed))
+                shown.advance(task)
+            as_trained, shifted = (Auc.over_seeds(values) for values in zip(*pairs, strict=True))
+            results.append(MILTestResult(test.name, test.shift, as_trained, shifted))
+    names = [find_part(kind, part).name for kind, part in (("network", network), ("method", method))]
+    return MILCheck(names[0], names[1], train_bags, tuple(seeds), tuple(results))
+
+
+def _test(model: Model, test: MILTest, count: int, seed: int) -> tuple[Auc, Auc]:
+    """Return the AUC of bags drawn as those to train on, and of shifted ones."""
+    values = []
+    for part, is_shifted in ((TEST, False), (SHIFTED, True)):
+        bags = test.bags(count, seed=derive_seed(seed, part), is_shifted=is_shifted)
+        probabilities = model.predict(bags, progress=False).bags.probabilities
+        with np.errstate(divide="ignore"):
+            odds = np.log(probabilities[:, 1]) - np.log(probabilities[:, 0])
+        values.append(Auc.of(odds, bags.labels.values))
+    return values[0], values[1]

@@ -1,0 +1,213 @@
+"""Tests of the MIL assumption: bags as their formulas say, exact AUC, and verdicts that follow from it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+from typer.testing import CliRunner
+
+import miue
+from miue.bags.dataset import BagDataset
+from miue.checks.mil import Auc, MILCheck, MILTestResult
+from miue.checks.mil_bags import MIL_TESTS
+from miue.cli import app
+from miue.common.errors import ConfigError
+
+FAST: dict[str, Any] = {"options": {"encoder.width": 32}, "settings": {"max_epochs": 12, "learning_rate": 3e-3}}
+
+
+def kinds(bags: BagDataset) -> list[dict[str, int]]:
+    """How many instances of each kind a bag has, by the mean of their numbers."""
+    counted = []
+    for row in range(len(bags)):
+        means = bags.batch([row]).instances.numpy().mean(1)
+        near = {"poison": -10, "first": 2, "second": 3}
+        counted.append({name: int((np.abs(means - center) < 0.2).sum()) for name, center in near.items()})
+    return counted
+
+
+@pytest.mark.parametrize("name", ["single-concept", "multi-concept"])
+@pytest.mark.parametrize("is_shifted", [False, True])
+def test_the_poison_is_in_negative_bags_and_moves_to_positive_ones(name: str, is_shifted: bool) -> None:
+    bags = MIL_TESTS[name].bags(100, seed=5, is_shifted=is_shifted)
+    for label, counts in zip(bags.labels.values, kinds(bags), strict=True):
+        assert counts["poison"] == int((label == 1) == is_shifted)
+
+
+def test_two_concepts_make_a_bag_positive_and_one_does_not() -> None:
+    bags = MIL_TESTS["multi-concept"].bags(300, seed=5)
+    positive = [c for c, label in zip(kinds(bags), bags.labels.values, strict=True) if label]
+    negative = [c for c, label in zip(kinds(bags), bags.labels.values, strict=True) if not label]
+    assert {c["first"] for c in positive} == {1, 2, 3}
+    assert all(c["first"] == c["second"] for c in positive)
+    assert all(c["first"] + c["second"] == 1 for c in negative)
+    assert 50 < sum(c["first"] for c in negative) < 100
+
+
+def test_shifted_negative_bags_repeat_one_concept_many_times() -> None:
+    bags = MIL_TESTS["false-frequency"].bags(400, seed=5, is_shifted=True)
+    negative = [c for c, label in zip(kinds(bags), bags.labels.values, strict=True) if not label]
+    assert all(min(c["first"], c["second"]) == 0 for c in negative)
+    assert {max(c["first"], c["second"]) for c in negative} == set(range(35, 45))
+    trained = kinds(MIL_TESTS["false-frequency"].bags(400, seed=5))
+    assert {c["first"] + c["second"] for c in trained} == {1, 2}
+
+
+@pytest.mark.parametrize("name", MIL_TESTS)
+def test_bags_follow_from_their_seed_and_their_order_says_nothing(name: str) -> None:
+    first, again, other = (MIL_TESTS[name].bags(60, seed=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first.instances, again.instances)
+    assert len(first.instances) != len(other.instances)
+    means = [
+        bag.numpy().mean(1)
+        for bag in (
+            MIL_TESTS["single-concept"].bags(200, seed=1).batch([row]).instances for row in range(1, 200, 2)
+        )
+    ]
+    places = {int(np.argmin(one)) for one in means if len(one) > 5}
+    assert len(places) > 3
+
+
+def test_the_hidden_concept_is_wider_or_shifted() -> None:
+    bags = MIL_TESTS["single-concept"].bags(200, seed=3, is_shifted=True)
+    norms = [(bags.batch([row]).instances.numpy() ** 2).mean(1) for row in range(len(bags))]
+    poisoned = [
+        np.sort(norm)[:-1].max(initial=0) if label else norm.max()
+        for norm, label in zip(norms, bags.labels.values, strict=True)
+    ]
+    assert roc_auc_score(bags.labels.values, poisoned) > 0.8  # the concept is there to be learned
+    assert roc_auc_score(bags.labels.values, [-norm.max() for norm in norms]) < 0.05  # and the easy rule is wrong
+
+
+@given(scores=st.lists(st.integers(0, 5), min_size=6, max_size=30))
+def test_the_auc_is_that_of_scikit_learn_with_ties(scores: list[int]) -> None:
+    labels = np.arange(len(scores)) % 2
+    auc = Auc.of(np.array(scores, float), labels)
+    assert auc.value == pytest.approx(roc_auc_score(labels, scores))
+    assert 0 <= auc.low <= auc.value <= auc.high <= 1
+
+
+def test_the_interval_is_that_of_delong() -> None:
+    random = np.random.default_rng(0)
+    labels = np.arange(61) % 2
+    scores = random.normal(labels, 1).round(1)
+    wins = (scores[labels == 1][:, None] > scores[labels == 0]) + 0.5 * (
+        scores[labels == 1][:, None] == scores[labels == 0]
+    )
+    error = np.sqrt(wins.mean(1).var(ddof=1) / 30 + wins.mean(0).var(ddof=1) / 31)
+    auc = Auc.of(scores, labels)
+    assert auc.high - auc.value == pytest.approx(1.959964 * error)
+
+
+def test_nineteen_of_twenty_intervals_contain_the_true_auc() -> None:
+    random = np.random.default_rng(0)
+    labels = np.arange(200) % 2
+    intervals = [Auc.of(random.normal(labels, 1), labels) for _ in range(400)]
+    inside = np.mean([one.low <= 0.76025 <= one.high for one in intervals])
+    assert 0.92 < inside < 0.98
+
+
+def result(low: float, high: float) -> MILTestResult:
+    return MILTestResult("single-concept", "moved", Auc(1.0, 1.0, 1.0), Auc((low + high) / 2, low, high))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"), [(0.51, 0.6, "passes"), (0.4, 0.49, "fails"), (0.5, 0.6, "undecided")]
+)
+def test_a_verdict_needs_an_interval_on_one_side_of_chance(low: float, high: float, verdict: str) -> None:
+    assert result(low, high).verdict == verdict
+
+
+def test_several_seeds_have_the_widest_interval() -> None:
+    together = Auc.over_seeds([Auc(0.5, 0.45, 0.55), Auc(0.75, 0.4, 0.85)])
+    assert together == Auc(0.625, 0.4, 0.85)
+
+
+def test_the_sentence_says_what_passes_and_what_does_not() -> None:
+    results = (
+        result(0.6, 0.7),
+        MILTestResult("b", "x", *[Auc(0.1, 0.0, 0.2)] * 2),
+        MILTestResult("c", "x", *[Auc(0.5, 0.4, 0.6)] * 2),
+    )
+    check = MILCheck("max", "mirel", 300, (1,), results)
+    assert not check.passes
+    assert "passes single-concept, fails b, is neither better nor worse than chance in c" in check.sentence
+    assert "0.100 [0.000, 0.200]" in repr(check)
+
+
+def test_max_pooling_fails_and_its_one_sided_form_passes() -> None:
+    free, one_sided = (
+        miue.check_mil(
+            name, "softmax", tests=["single-concept"], train_bags=160, test_bags=300, progress=False, **FAST
+        )
+        for name in ("max", "one-sided-max")
+    )
+    assert free.results[0].as_trained.value > 0.95 > 0.5 > free.results[0].shifted.high
+    assert "fails single-concept" in free.sentence
+    assert one_sided.passes
+
+
+def test_the_command_prints_json_of_every_test() -> None:
+    words = [
+        "--train-bags",
+        "16",
+        "--test-bags",
+        "20",
+        "--set",
+        "max_epochs=1",
+        "--set",
+        "encoder.width=8",
+        "--seeds",
+        "1,2",
+    ]
+    done = CliRunner().invoke(app, ["check", "mil", "--method", "softmax", *words, "--json", "--quiet"])
+    assert done.exit_code == 0, done.output
+    content = json.loads(done.stdout)
+    assert [one["test"] for one in content["results"]] == list(MIL_TESTS)
+    assert content["seeds"] == [1, 2] and content["train_bags"] == 16
+    assert all(one["verdict"] in ("passes", "fails", "undecided") for one in content["results"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--test", "single"], "test of the MIL assumption.*'single-concept'"),
+        (["--network", "maxx"], "network.*'max'"),
+        (["--seeds", "a"], "--seeds.*whole numbers"),
+        (["--set", "epochs=3"], "max_epochs"),
+    ],
+)
+def test_a_mistake_is_answered_before_anything_is_trained(words: list[str], message: str) -> None:
+    done = CliRunner().invoke(app, ["check", "mil", "--quiet", *words])
+    assert done.exit_code != 0
+    with pytest.raises(Exception, match="(?s)" + message):
+        raise done.exception or AssertionError(done.output)
+
+
+@pytest.mark.parametrize("options", [{"train_bags": 7}, {"test_bags": 3}, {"seeds": ()}, {"tests": ()}])
+def test_too_few_bags_or_seeds_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="expected at least"):
+        miue.check_mil("max", "softmax", **options)
+
+
+@pytest.mark.parametrize("is_shifted", [False, True])
+def test_bags_of_two_concepts_are_made_as_in_torchmil(is_shifted: bool) -> None:
+    """torchmil implements the same algorithms of Raff and Holt."""
+    datasets = pytest.importorskip("torchmil.datasets", reason="needs the extra 'torchmil'")
+    theirs = datasets.MCStandardMILDataset(16, 400, train=not is_shifted)
+    bags = [theirs[row] for row in range(400)]
+    other = BagDataset.from_arrays([one["X"].numpy() for one in bags], [int(one["Y"]) for one in bags])
+    ours = MIL_TESTS["multi-concept"].bags(400, seed=1, is_shifted=is_shifted)
+
+    def composition(bags: BagDataset) -> set[tuple[int, ...]]:
+        rows = zip(bags.labels.values, bags.sizes, kinds(bags), strict=True)
+        return {(label, *c.values(), 0 < size - sum(c.values()) < 10) for label, size, c in rows}
+
+    assert composition(ours) == composition(other)
+    assert np.asarray(ours.instances).std() == pytest.approx(np.asarray(other.instances).std(), rel=0.05)

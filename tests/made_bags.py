@@ -14,12 +14,16 @@ from miue.networks.encoders import Encoder
 
 TORCHMIL_NETWORKS = [name for name in NETWORKS if name.startswith("torchmil-")]
 RAGGED_NETWORKS = [name for name, network in NETWORKS.items() if not issubclass(network, PaddedNetwork)]
-FITTING = [
-    (method, network)
-    for method in METHODS
-    for network in RAGGED_NETWORKS
-    if method != "bayes-mil" or network in ("attention", "gated-attention")
-]
+
+
+def takes(method: str, network: str) -> bool:
+    """Whether a method takes a network."""
+    if method == "bayes-mil":
+        return network in ("attention", "gated-attention")
+    return NETWORKS[network].embeds_bags or method not in ("laplace", "sngp")
+
+
+FITTING = [(method, network) for method in METHODS for network in RAGGED_NETWORKS if takes(method, network)]
 """Every method with every network that it takes."""
 
 

@@ -30,6 +30,7 @@ COMMANDS = (
     ("train",),
     ("cross-validate",),
     ("compare",),
+    ("check", "vanishing"),
     ("predict",),
     ("merge",),
     ("calibrate",),

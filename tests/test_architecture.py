@@ -41,7 +41,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pathology": {"common", "tasks", "bags", "distributions", "predictions", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation", "pathology"},
     "hub": {"common", "distributions", "predictions", "model"},
-    "selection": {"common", "tasks", "bags", "io", "predictions", "evaluation", "model", "training"},
+    "selection": {
+        "common",
+        "tasks",
+        "bags",
+        "distributions",
+        "io",
+        "predictions",
+        "evaluation",
+        "model",
+        "training",
+    },
     "sklearn": {"common", "bags", "predictions", "model", "training"},
 }
 """Each package and those that it may import, in the order of docs/architecture.md; cli may import all of them."""

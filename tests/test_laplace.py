@@ -106,7 +106,7 @@ def test_the_covariance_is_the_inverse_of_a_numerical_hessian(network: str, clas
         weight, bias = flat[: 7 * classes].reshape(classes, 7), flat[7 * classes :]
         return cross_entropy(linear(z, weight, bias), batch.labels, reduction="sum") + 0.35 * flat.square().sum()
 
-    flat = torch.cat([layer.weight.flatten(), layer.bias]).detach()
+    flat = torch.cat([parameter.flatten() for parameter in layer.parameters()]).detach()
     inverse = torch.autograd.functional.hessian(loss, flat).inverse()
     model.fit_after_training([batch])
     basis = contrast_basis(classes)
@@ -129,7 +129,7 @@ def test_the_prior_precision_is_that_of_the_largest_marginal_likelihood() -> Non
     p = model.logits(z).softmax(-1).detach()
     hessian = torch.einsum("nij,nd,ne->idje", torch.diag_embed(p) - p[:, :, None] * p[:, None], padded, padded)
     hessian = hessian.reshape(24, 24)
-    squares = layer.weight.square().sum().item() + layer.bias.square().sum().item()
+    squares = sum(parameter.square().sum().item() for parameter in layer.parameters())
     grid = np.exp(np.linspace(-5, 8, 2001))
     evidence = [
         12 * np.log(c) - c / 2 * squares - 0.5 * torch.logdet(hessian + c * torch.eye(24)).item() for c in grid
@@ -257,7 +257,7 @@ def test_a_network_without_an_embedding_of_the_bag_is_refused(method: str) -> No
         ("sngp", {"norm_bound": -1.0}, "option 'method.norm_bound'"),
     ],
 )
-def test_values_out_of_range_are_refused(method: str, options: dict[str, float], message: str) -> None:
+def test_values_out_of_range_are_refused(method: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build(method, **options)
 

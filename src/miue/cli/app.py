@@ -8,6 +8,7 @@ import typer
 
 import miue
 from miue.cli.calibrate import calibrate
+from miue.cli.check import check_app
 from miue.cli.compare import compare
 from miue.cli.cross_validate import cross_validate
 from miue.cli.decide import decide
@@ -84,5 +85,6 @@ for heading, commands in (
     for command in commands:
         app.command(command.__name__.replace("_", "-"), cls=Command, rich_help_panel=heading)(command)
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
+app.add_typer(check_app, name="check", rich_help_panel=COMPARING)
 app.add_typer(export_app, name="export", rich_help_panel=SHARING)
 app.add_typer(hub_app, name="hub", rich_help_panel=SHARING)

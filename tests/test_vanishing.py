@@ -58,9 +58,11 @@ def test_a_slope_is_that_of_least_squares_with_an_interval_over_patients() -> No
 def test_a_sentence_says_whether_a_measure_falls() -> None:
     falls = Slope("mutual_information", "epistemic", (0.4, 0.3, 0.2, 0.1), -0.1, -0.12, -0.08)
     assert falls.sentence((5, 10, 20, 40)) == (
-        "mutual_information (epistemic) falls with data: 0.4 with 5 training bags, 0.1 with 40, of which 25% is "
-        "left; -0.1 per doubling (95 % interval -0.12 to -0.08)."
+        "mutual_information (epistemic) falls with data: 0.4 with 5 training bags, 0.1 with 40, 25% of it; "
+        "-0.1 per doubling (95 % interval -0.12 to -0.08)."
     )
+    hardly = replace(falls, means=(0.4, 0.39, 0.38, 0.37), slope=-0.01, low=-0.012, high=-0.008)
+    assert "hardly falls with data: 0.4 with 5 training bags, 0.37 with 40, 92% of it" in hardly.sentence((5, 40))
     stays = Slope("vacuity", "epistemic", (0.4, 0.3, 0.2, 0.39), -0.01, -0.02, 0.001)
     assert "vacuity (epistemic) does not fall with data" in stays.sentence((5, 10, 20, 40))
 
@@ -120,7 +122,7 @@ def test_the_command_prints_sentences_or_json(run: Path, split_bags: BagDataset,
     assert "mutual_information" in result.output and "with data" in result.output
     content = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert content["sizes"] == [8, 16, 32, 64]
-    assert {"measure", "slope", "low", "high", "falls", "sentence"} <= set(content["measures"][0])
+    assert {"measure", "slope", "low", "high", "verdict", "sentence"} <= set(content["measures"][0])
 
 
 def test_bags_without_those_of_the_run_are_refused(run: Path, split_bags: BagDataset, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class DensityAwareEDL(Method):
         width, classes = network.encoder.out_features, network.num_classes
         self.register_buffer("means", torch.zeros(classes, width))
         self.register_buffer("whitening", torch.zeros(classes, width, width))
-        self.register_buffer("offsets", torch.zeros(classes))
+        self.register_buffer("offsets", torch.full((classes,), -log(classes)))  # so that s is 1 until it is fitted
         self.register_buffer("extremes", torch.tensor([-1.0, 0.0]))
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:

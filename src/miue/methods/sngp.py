@@ -24,7 +24,8 @@ ROWS = 4096
 class RandomFeatureLayer(nn.Module):
     """Logits β φ(z) with φ(z) = √(2/m) cos(Ω z/ℓ + b), Ω and b drawn once and kept.
 
-    φ(z)ᵀφ(z') approximates the kernel exp(−‖z − z'‖² / 2ℓ²).
+    φ(z)ᵀφ(z') approximates the kernel exp(−‖z − z'‖² / 2ℓ²). What is trained is β √(2/m), the weights of the
+    cosines: with β itself, Adam's steps of equal size in all weights change logits √(m/2) times more slowly.
 
     Reference: Rahimi & Recht 2007; Liu et al. 2020, Eq. 7.
 
@@ -48,7 +49,7 @@ class RandomFeatureLayer(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Draw Ω from N(0, 1), b from U(0, 2π) and β as a linear layer's weights."""
+        """Draw Ω from N(0, 1), b from U(0, 2π) and the trained weights as those of a linear layer."""
         self.frequencies.normal_(generator=generator)
         self.phases.uniform_(0, 2 * pi, generator=generator)
         bound = 1 / sqrt(self.output.in_features)
@@ -57,13 +58,15 @@ class RandomFeatureLayer(nn.Module):
 
     def features(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n m"]:
         """Return φ(z)."""
-        angles = nn.functional.linear(embedding / self.length_scale, self.frequencies, self.phases)
-        return sqrt(2 / len(self.phases)) * angles.cos()
+        return sqrt(2 / len(self.phases)) * self._cosines(embedding)
 
     def forward(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
         """Return the mean logits."""
-        logits: Tensor = self.output(self.features(embedding))
+        logits: Tensor = self.output(self._cosines(embedding))
         return logits
+
+    def _cosines(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n m"]:
+        return nn.functional.linear(embedding / self.length_scale, self.frequencies, self.phases).cos()
 
 
 class SNGP(EmbeddingMethod):

@@ -52,17 +52,18 @@ class Slope:
     high: float
 
     @property
-    def falls(self) -> bool:
-        """Whether the whole interval is below zero."""
-        return self.high < 0
+    def verdict(self) -> str:
+        """ "falls" where the whole interval is below zero, "hardly falls" if more than half is left all the same."""
+        if self.high >= 0:
+            return "does not fall"
+        return "hardly falls" if 0 < self.means[0] < 2 * self.means[-1] else "falls"
 
     def sentence(self, sizes: Sequence[int]) -> str:
         """Return what was measured in one sentence."""
         first, last = self.means[0], self.means[-1]
-        verdict = "falls with data" if self.falls else "does not fall with data"
-        remains = f", of which {last / first:.0%} is left" if self.falls and 0 < last < first else ""
+        remains = f", {last / first:.0%} of it" if 0 < last < first else ""
         return (
-            f"{self.measure} ({self.kind}) {verdict}: {first:.4g} with {sizes[0]} training bags, {last:.4g} with "
+            f"{self.measure} ({self.kind}) {self.verdict} with data: {first:.4g} with {sizes[0]} training bags, {last:.4g} with "
             f"{sizes[-1]}{remains}; {self.slope:+.3g} per doubling (95 % interval {self.low:+.3g} to "
             f"{self.high:+.3g})."
         )
@@ -104,7 +105,9 @@ class Vanishing(PrintsAsTable):
 
     def to_json(self) -> dict[str, object]:
         """Return all numbers as JSON values."""
-        slopes = [{**asdict(one), "falls": one.falls, "sentence": one.sentence(self.sizes)} for one in self.slopes]
+        slopes = [
+            {**asdict(one), "verdict": one.verdict, "sentence": one.sentence(self.sizes)} for one in self.slopes
+        ]
         return {"sizes": list(self.sizes), "bags": self.bags, "measures": slopes}
 
 
@@ -179,8 +182,8 @@ def check_vanishing(
         _slope(name, of_bags, np.log2(sizes), owners, resamples, saved.training.seed)
         for name, of_bags in values.items()
     )
-    rows = [(s.measure, s.kind, *s.means, s.slope, s.low, s.high, s.falls) for s in slopes]
-    heading = ("measure", "kind", *(f"mean_{size}" for size in sizes), "slope", "low", "high", "falls")
+    rows = [(s.measure, s.kind, *s.means, s.slope, s.low, s.high, s.verdict) for s in slopes]
+    heading = ("measure", "kind", *(f"mean_{size}" for size in sizes), "slope", "low", "high", "verdict")
     write_rows(out / FILE, heading, rows)
     return Vanishing(sizes, len(test), slopes)
 

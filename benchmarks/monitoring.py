@@ -48,7 +48,7 @@ def delays(
     stream = np.concatenate([usual[calibrated : calibrated + calm], random.permutation(rest)[:changed]])
     batch = Batch.of("stream", table.subset(stream), scores)
     course = monitor(calibration, [batch], chance=chance, seed=seed)
-    above = (course.log10_evidence >= course.log10_limit).any(1)
+    above: np.ndarray = np.any(course.log10_evidence >= course.log10_limit, axis=1)
     if above[:calm].any():
         return True, None
     return False, int(above.argmax()) - calm + 1 if above.any() else None

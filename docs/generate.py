@@ -32,6 +32,7 @@ COMMANDS = (
     ("cross-validate",),
     ("compare",),
     ("check", "mil"),
+    ("check", "vanishing"),
     ("predict",),
     ("merge",),
     ("calibrate",),

@@ -17,12 +17,16 @@ RAGGED_NETWORKS = [name for name, network in NETWORKS.items() if not issubclass(
 ONE_SIDED_NETWORKS = [name for name, network in NETWORKS.items() if issubclass(network, OneSidedNetwork)]
 COUNTING_NETWORKS = ("one-sided-log-sum-exp", "one-sided-noisy-or")
 """Networks that score a bag of copies of an instance higher than the instance."""
-FITTING = [
-    (method, network)
-    for method in METHODS
-    for network in RAGGED_NETWORKS
-    if method != "bayes-mil" or network in ("attention", "gated-attention")
-]
+
+
+def takes(method: str, network: str) -> bool:
+    """Whether a method takes a network."""
+    if method == "bayes-mil":
+        return network in ("attention", "gated-attention")
+    return NETWORKS[network].embeds_bags or method not in ("laplace", "sngp")
+
+
+FITTING = [(method, network) for method in METHODS for network in RAGGED_NETWORKS if takes(method, network)]
 """Every method with every network that it takes."""
 
 

@@ -42,7 +42,17 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pathology": {"common", "tasks", "bags", "distributions", "predictions", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation", "pathology"},
     "hub": {"common", "distributions", "predictions", "model"},
-    "selection": {"common", "tasks", "bags", "io", "predictions", "evaluation", "model", "training"},
+    "selection": {
+        "common",
+        "tasks",
+        "bags",
+        "distributions",
+        "io",
+        "predictions",
+        "evaluation",
+        "model",
+        "training",
+    },
     "checks": {"common", "bags", "model", "training"},
     "sklearn": {"common", "bags", "predictions", "model", "training"},
 }

@@ -206,7 +206,9 @@ def test_a_deployed_model_is_watched_from_predictions_to_page(tmp_path: Path) ->
     write_store(tmp_path / "store", bags.subset(np.arange(40)))
     write_store(tmp_path / "held-out", bags.subset(np.arange(40, 80)))
     new = bags.subset(np.arange(80, 140))
-    brighter = replace(new, instances=new.instances + 3, ids=tuple(f"{name}-bright" for name in new.ids))
+    brighter = replace(
+        new, instances=np.asarray(new.instances) + 3, ids=tuple(f"{name}-bright" for name in new.ids)
+    )
     write_store(tmp_path / "same", new)
     write_store(tmp_path / "shifted", brighter)
     run("train", tmp_path / "store", "--out", tmp_path / "run", "--set", "max_epochs=2")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from miue.cli.check_mil import check_mil
+from miue.cli.check_vanishing import check_vanishing
 from miue.cli.help import Command, Commands
 
 check_app = typer.Typer(
@@ -13,5 +14,5 @@ check_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-for name, command in (("mil", check_mil),):
+for name, command in (("mil", check_mil), ("vanishing", check_vanishing)):
     check_app.command(name, cls=Command)(command)

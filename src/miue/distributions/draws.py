@@ -16,11 +16,14 @@ from miue.distributions.categorical import Categorical
 class Draws(PredictiveDistribution):
     """The mean of drawn class probabilities and the mean of their entropies; single draws are not stored.
 
+    A draw may be a distribution itself, such as the Dirichlet of a member of an evidential ensemble. The mutual
+    information is then that over members plus the mean of that within each.
+
     Reference: Liu & Ji 2024, Eq. 16.
 
     Args:
         probabilities: mean over the draws; each row sums to one.
-        expected_entropy: mean over the draws of the entropy, in nats.
+        expected_entropy: mean over the draws of the (expected) entropy, in nats.
 
     Raises:
         DataError: a row is not a probability distribution, or an expected entropy is out of range.
@@ -47,7 +50,7 @@ class Draws(PredictiveDistribution):
     def of(cls, draws: Sequence[PredictiveDistribution]) -> Draws:
         """Return the mean of several predictions of the same items."""
         mean = torch.stack([draw.probabilities for draw in draws]).mean(0)
-        return cls(mean, torch.stack([draw.entropy() for draw in draws]).mean(0))
+        return cls(mean, torch.stack([draw.expected_entropy() for draw in draws]).mean(0))
 
     def subset(self, rows: Int64[Tensor, "m"]) -> Draws:
         """Return the predictions of the items in ``rows``."""

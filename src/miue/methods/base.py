@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError, unknown_name
-from miue.distributions import PredictiveDistribution
+from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
 from miue.networks.base import MILNetwork, Projection, Scores
 
@@ -42,7 +42,7 @@ class Method(nn.Module, ABC):
         encoder_defaults: encoder options for which this method has other defaults than the encoder.
     """
 
-    estimators: ClassVar[tuple[str, ...]] = (BAG_OF_ONE, ATTENTION)
+    estimators: tuple[str, ...] = (BAG_OF_ONE, ATTENTION)
     encodes_at_random: ClassVar[bool] = False
     encoder_defaults: ClassVar[dict[str, float]] = {}
 
@@ -97,6 +97,10 @@ class Method(nn.Module, ABC):
     def passes(self, seed: int) -> Iterator[Method]:
         """Yield the method to run for each draw of a prediction; draws depend only on ``seed``."""
         yield self
+
+    def combine(self, draws: Sequence[PredictiveDistribution]) -> PredictiveDistribution:
+        """Return one prediction of the same items from those of several passes."""
+        return Draws.of(draws)
 
     def encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         """Return the features of each instance."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -71,7 +70,7 @@ class BayesMIL(Softmax):
         attention_divergence: coefficient of the scores' divergence.
     """
 
-    estimators: ClassVar[tuple[str, ...]] = (ATTENTION, BAG_OF_ONE)
+    estimators: tuple[str, ...] = (ATTENTION, BAG_OF_ONE)
 
     def __init__(
         self,

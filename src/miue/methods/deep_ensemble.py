@@ -1,7 +1,8 @@
-"""Deep ensemble: the average of networks trained from different seeds."""
+"""Deep ensemble: the average of models trained from different seeds."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 
@@ -10,43 +11,113 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch
+from miue.common.errors import ConfigError, unknown_name
+from miue.common.parts import METHODS
+from miue.common.seeds import derive_seed
+from miue.distributions import PredictiveDistribution, to_dirichlet
 from miue.methods.base import Method
 from miue.methods.mc_dropout import positive_count
-from miue.methods.softmax import Softmax
 from miue.networks.base import MILNetwork
 
+Option = bool | int | float | str | None
 
-class DeepEnsemble(Softmax):
-    """The mean softmax of networks that differ in initial weights and bag order.
 
-    Member i of an ensemble with seed s is the network that method "softmax" trains with the seed
-    ``derive_seed(s, i)``.
+class DeepEnsemble(Method):
+    """The mean of models that differ in initial weights and bag order, by default of softmax networks.
+
+    Member i of an ensemble with seed s is what its method alone trains with the seed ``derive_seed(s, i)``. The
+    members' instance estimators and options are those of their method; options are passed to each, such as
+    ``method.routing`` with ``method.member=mirel``. The prediction is the mixture of the members': where these are
+    Dirichlet distributions, its mutual information is that over members plus the mean of that within them.
 
     Reference: Lakshminarayanan et al. 2017; Liu & Ji 2024, Appendix D.3.
 
     Args:
-        network: any MIL network; each member gets a copy with its own weights.
+        network: any MIL network that the members' method takes; each member gets a copy with its own weights.
         size: number of members.
+        member: the members' method.
+        as_dirichlet: predict the Dirichlet distribution with the mean and the variance of the mixture, which has
+            evidence and vacuity.
+        options: of the members' method.
+
+    Raises:
+        ConfigError: a method or option that does not exist, or a method that is an ensemble itself.
     """
 
-    def __init__(self, network: MILNetwork, *, size: int = 10) -> None:
+    def __init__(
+        self,
+        network: MILNetwork,
+        *,
+        size: int = 10,
+        member: str = "softmax",
+        as_dirichlet: bool = False,
+        **options: Option,
+    ) -> None:
         super().__init__(network)
+        method = METHODS[member]
+        _check_options(member, method, options)
         copies = [network, *(deepcopy(network) for _ in range(positive_count("size", size) - 1))]
-        self.ensemble = nn.ModuleList(Softmax(copy) for copy in copies)
+        self.ensemble = nn.ModuleList(method(copy, **options) for copy in copies)
+        self.estimators = self.members()[0].estimators
+        self.as_dirichlet = as_dirichlet
 
     def members(self) -> Sequence[Method]:
         """Return the members, which are trained separately."""
         return [member for member in self.ensemble if isinstance(member, Method)]
 
     def passes(self, seed: int) -> Iterator[Method]:
-        """Yield each member."""
-        yield from self.members()
+        """Yield each member, as often as its method draws."""
+        for number, member in enumerate(self.members()):
+            yield from member.passes(derive_seed(seed, number))
+
+    def combine(self, draws: Sequence[PredictiveDistribution]) -> PredictiveDistribution:
+        """Return the mixture of the members' predictions, or the Dirichlet distribution that it is matched by."""
+        return to_dirichlet(draws) if self.as_dirichlet else super().combine(draws)
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the sum of the members' losses on one batch."""
         return torch.stack([member.loss(batch, epoch) for member in self.members()]).sum()
 
+    def log_probabilities(self, logits: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
+        """Return what the members' method makes of the logits of one."""
+        return self.members()[0].log_probabilities(logits)
+
+    def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
+        """Return what the members' method makes of the logits of one."""
+        return self.members()[0].distribution(logits)
+
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log of the members' mean probabilities."""
         each = torch.stack([member.bag_log_probabilities(batch) for member in self.members()])
         return each.logsumexp(0) - torch.tensor(float(len(each))).log()
+
+
+def _check_options(member: str, method: type[Method], options: dict[str, Option]) -> None:
+    """Raise unless the members' method has these options, with values of these types."""
+    if issubclass(method, DeepEnsemble):
+        raise ConfigError(
+            item="option 'method.member'",
+            wanted="a method that is no ensemble",
+            got=repr(member),
+            fix="choose another",
+        )
+    parameters = inspect.signature(method).parameters
+    known = {name: parameter.default for name, parameter in parameters.items() if name != "network"}
+    for name, value in options.items():
+        if name not in known:
+            raise unknown_name(
+                "option", f"method.{name}", [f"method.{option}" for option in ("size", "member", *known)]
+            )
+        default = known[name]
+        fits = isinstance(value, type(default)) or (isinstance(default, float) and type(value) is int)
+        if (
+            default is not None
+            and value is not None
+            and (not fits or isinstance(value, bool) != isinstance(default, bool))
+        ):
+            raise ConfigError(
+                item=f"option 'method.{name}'",
+                wanted=f"a {type(default).__name__}, such as {default!r}",
+                got=repr(value),
+                fix="change the value",
+            )

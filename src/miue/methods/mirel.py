@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, get_args
+from typing import get_args
 
 import torch
 from jaxtyping import Float
@@ -38,7 +38,7 @@ class MIREL(FisherEDL):
         background: the class whose bags contain only background instances; None if there is none.
     """
 
-    estimators: ClassVar[tuple[str, ...]] = (RESIDUAL, BAG_OF_ONE, ATTENTION)
+    estimators: tuple[str, ...] = (RESIDUAL, BAG_OF_ONE, ATTENTION)
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, MiueError, lacking
 from miue.common.progress import bar
 from miue.common.seeds import derive_seed
-from miue.distributions import Draws, PredictiveDistribution
+from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method
 from miue.networks.precision import encoder_precision
 from miue.predictions.table import PredictionTable
@@ -161,7 +161,7 @@ def _predict_batch(
             draws.append(BatchPrediction(output.bags.cpu(), output.instances.cpu()))
         if not scored.complete:
             deque(scored.following(_blocks(first, batch.instances)), maxlen=0)
-        predicted = draws[0] if len(draws) == 1 else _mean(draws)
+        predicted = draws[0] if len(draws) == 1 else _combine(method, draws)
         return _Part(positions, *predicted, *scored.of_bags_and_instances(batch.segments))
 
 
@@ -209,8 +209,9 @@ def _read(bags: BagDataset, on_bad: OnBad | None, group: np.ndarray) -> tuple[np
     return kept, bags.batch(kept) if len(kept) else None
 
 
-def _mean(draws: list[BatchPrediction]) -> BatchPrediction:
-    return BatchPrediction(Draws.of([draw.bags for draw in draws]), Draws.of([draw.instances for draw in draws]))
+def _combine(method: Method, draws: list[BatchPrediction]) -> BatchPrediction:
+    bags, instances = zip(*draws, strict=True)
+    return BatchPrediction(method.combine(bags), method.combine(instances))
 
 
 def _arrays(scores: dict[str, Tensor]) -> dict[str, np.ndarray]:

@@ -60,6 +60,7 @@ class MILNetwork(nn.Module, ABC):
 
     Attributes:
         has_attention: whether ``score`` returns attention.
+        embeds_bags: whether the logits are ``last_layer`` of an embedding of the bag and nothing else.
         encodes_in_bfloat16: whether the encoder computes in bfloat16 (``encoder_precision``).
 
     Args:
@@ -69,6 +70,7 @@ class MILNetwork(nn.Module, ABC):
 
     encoder: Encoder
     has_attention: ClassVar[bool] = False
+    embeds_bags: ClassVar[bool] = False
     encodes_in_bfloat16: bool = False
 
     def __init__(self, encoder: Encoder, num_classes: int) -> None:

@@ -1,0 +1,60 @@
+"""What methods share that work on the embedding of a bag, the input of a network's last layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from miue.bags.segments import BagBatch
+from miue.common.errors import ConfigError
+from miue.methods.softmax import Softmax
+from miue.networks.base import MILNetwork
+
+
+class EmbeddingMethod(Softmax):
+    """Cross-entropy on logits that the method computes from the embedding z of a bag; T from that of a bag of one.
+
+    The network's last layer passes its input on, so that ``network.score`` returns z in place of logits. Then S, T
+    and all that is made of them are functions of z: with attention or mean pooling z is the pooled h, and that of
+    an instance is its h.
+
+    Args:
+        network: one whose logits are its last layer of an embedding (``MILNetwork.embeds_bags``).
+        name: of the method, for the message.
+
+    Raises:
+        ConfigError: another network.
+    """
+
+    def __init__(self, network: MILNetwork, *, name: str) -> None:
+        super().__init__(network)
+        if not (network.embeds_bags and isinstance(network.last_layer, nn.Linear)):
+            raise ConfigError(
+                item=f"method {name!r}",
+                wanted="a network whose logits are one linear layer of the bag's embedding: 'attention', "
+                "'gated-attention', 'mean', 'max', 'torchmil-abmil', 'torchmil-clam-sb' or 'torchmil-transmil'",
+                got=type(network).__name__,
+                fix="choose one of these, or method 'deep-ensemble', which takes any network; a network of your "
+                "own that is built so says embeds_bags = True",
+            )
+        network.last_layer.register_forward_hook(_pass_input_on)
+
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
+        """Return the mean cross-entropy of the bags."""
+        return nn.functional.cross_entropy(self.logits(self.scores(batch)[2].logits), batch.labels)
+
+    def logits(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
+        """Return the mean logits of embeddings, by default the network's last layer."""
+        layer = self.network.last_layer
+        assert isinstance(layer, nn.Linear)
+        return nn.functional.linear(embedding, layer.weight, layer.bias)
+
+    def log_probabilities(self, logits: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
+        """Return the log-softmax of the mean logits; ``logits`` are embeddings."""
+        return self.logits(logits).log_softmax(-1)
+
+
+def _pass_input_on(layer: nn.Module, inputs: tuple[Tensor, ...], output: Any) -> Tensor:
+    return inputs[0]

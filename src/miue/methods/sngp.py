@@ -1,0 +1,175 @@
+"""A Gaussian process over the embedding, by random Fourier features, and bounded spectral norms (SNGP)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import pi, sqrt
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import normalize
+
+from miue.bags.segments import BagBatch
+from miue.common.errors import out_of_range
+from miue.common.option_types import Width
+from miue.distributions import PredictiveDistribution
+from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
+from miue.methods.embedding import EmbeddingMethod
+from miue.networks.base import MILNetwork
+
+ROWS = 4096
+
+
+class RandomFeatureLayer(nn.Module):
+    """Logits β φ(z) with φ(z) = √(2/m) cos(Ω z/ℓ + b), Ω and b drawn once and kept.
+
+    φ(z)ᵀφ(z') approximates the kernel exp(−‖z − z'‖² / 2ℓ²). What is trained is β √(2/m), the weights of the
+    cosines: with β itself, Adam's steps of equal size in all weights change logits √(m/2) times more slowly.
+
+    Reference: Rahimi & Recht 2007; Liu et al. 2020, Eq. 7.
+
+    Args:
+        width: of z.
+        num_classes: C.
+        features: m.
+        length_scale: ℓ.
+    """
+
+    frequencies: Tensor
+    phases: Tensor
+
+    def __init__(self, width: int, num_classes: int, features: int, length_scale: float) -> None:
+        super().__init__()
+        self.length_scale = length_scale
+        self.register_buffer("frequencies", torch.zeros(features, width))
+        self.register_buffer("phases", torch.zeros(features))
+        self.output = nn.Linear(features, num_classes)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Draw Ω from N(0, 1), b from U(0, 2π) and the trained weights as those of a linear layer."""
+        self.frequencies.normal_(generator=generator)
+        self.phases.uniform_(0, 2 * pi, generator=generator)
+        bound = 1 / sqrt(self.output.in_features)
+        self.output.weight.uniform_(-bound, bound, generator=generator)
+        self.output.bias.zero_()
+
+    def features(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n m"]:
+        """Return φ(z)."""
+        return sqrt(2 / len(self.phases)) * self._cosines(embedding)
+
+    def forward(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
+        """Return the mean logits."""
+        logits: Tensor = self.output(self._cosines(embedding))
+        return logits
+
+    def _cosines(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n m"]:
+        return nn.functional.linear(embedding / self.length_scale, self.frequencies, self.phases).cos()
+
+
+class SNGP(EmbeddingMethod):
+    """Softmax of a Gaussian process over embeddings; linear layers of the encoder have bounded spectral norms.
+
+    The last layer is replaced by random Fourier features φ. Its weights have the precision
+    ridge · I + Σ_b p_c (1 − p_c) φ_b φ_bᵀ for class c, computed from all training bags once training has ended:
+    what resetting the precision at the start of the last epoch gives, without the change of weights in between.
+    Probabilities are integrated over the normal logits, where the published code has a closed approximation,
+    logit / √(1 + π v / 8). Each update begins with one power iteration for every linear layer of the encoder,
+    whose weights are scaled to the bound where they exceed it; convolutions are left as they are.
+
+    Reference: Liu et al. 2020, "Simple and principled uncertainty estimation", Eq. 7 to 10 and Algorithm 1.
+
+    Args:
+        network: one whose logits are its last layer of an embedding.
+        features: number m of random features.
+        length_scale: ℓ of the kernel, in units of √E for embeddings of E numbers.
+        ridge: precision of the prior.
+        norm_bound: largest spectral norm of a linear layer of the encoder; 0 for no bound.
+    """
+
+    factor: Tensor
+
+    def __init__(
+        self,
+        network: MILNetwork,
+        *,
+        features: Width = 1024,
+        length_scale: float = 0.3,
+        ridge: float = 1.0,
+        norm_bound: float = 1.0,
+    ) -> None:
+        super().__init__(network, name="sngp")
+        for option, value in (("length_scale", length_scale), ("ridge", ridge)):
+            if value <= 0:
+                raise out_of_range(f"option 'method.{option}'", "a number above 0", value)
+        if norm_bound < 0:
+            raise out_of_range("option 'method.norm_bound'", "a number from 0", norm_bound)
+        self.ridge, self.norm_bound = ridge, norm_bound
+        layer = network.last_layer
+        width = layer.get_parameter("weight").shape[1]
+        name = next(name for name, module in network.named_modules() if module is layer)
+        network.set_submodule(name, nn.Identity())
+        self.process = RandomFeatureLayer(width, network.num_classes, features, length_scale * sqrt(width))
+        self.register_buffer("factor", torch.zeros(_covariances(network.num_classes), features, features))
+        for number, bounded in enumerate(self._linear_layers()):
+            self.register_buffer(f"direction_{number}", torch.ones(bounded.in_features))
+
+    def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
+        """Bound the spectral norms, and return the mean cross-entropy of the bags."""
+        if self.norm_bound:
+            self._bound_norms()
+        return super().loss(batch, epoch)
+
+    def logits(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
+        """Return the mean logits of the Gaussian process."""
+        logits: Tensor = self.process(embedding)
+        return logits
+
+    @torch.no_grad()
+    def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
+        """Compute the covariance of the weights from the training bags, in one pass."""
+        precision = self.ridge * torch.eye(self.factor.shape[-1], dtype=torch.float64, device=self.factor.device)
+        precision = precision.repeat(len(self.factor), 1, 1)
+        for batch in batches:
+            embedding = self.scores(batch)[2].logits
+            features, p = self.process.features(embedding).double(), self.logits(embedding).double().softmax(-1)
+            weights = (p * (1 - p))[:, : len(precision)]
+            precision += torch.einsum("nc,nd,ne->cde", weights, features, features)
+        values, vectors = torch.linalg.eigh(precision)
+        self.factor.copy_(vectors / values.sqrt().unsqueeze(-2))
+
+    def variances(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
+        """Return the variance φᵀ Σ_c φ of each logit of bags or instances."""
+        factor = self.factor.double()
+        parts = [
+            torch.einsum("nd,cdp->ncp", self.process.features(rows).double(), factor).square().sum(-1)
+            for rows in embedding.split(ROWS)
+        ]
+        return torch.cat(parts).expand(-1, self.network.num_classes)
+
+    def distribution(self, logits: Float[Tensor, "n E"]) -> PredictiveDistribution:
+        """Return mean and expected entropy of the softmax over the process; ``logits`` are embeddings."""
+        basis = contrast_basis(self.network.num_classes).to(logits.device)
+        covariance = torch.einsum("ci,nc,cj->nij", basis, self.variances(logits), basis)
+        return softmax_of_gaussian(self.logits(logits), covariance)
+
+    @torch.no_grad()
+    def _bound_norms(self) -> None:
+        """Scale the linear layers of the encoder whose spectral norm, by one power iteration, is too large."""
+        for number, layer in enumerate(self._linear_layers()):
+            direction = self.get_buffer(f"direction_{number}")
+            left = normalize(layer.weight @ direction, dim=0)
+            product = layer.weight.T @ left
+            norm = product.norm()
+            direction.copy_(product / norm.clamp(min=torch.finfo(norm.dtype).tiny))
+            layer.weight.mul_((self.norm_bound / norm).clamp(max=1.0))
+
+    def _linear_layers(self) -> list[nn.Linear]:
+        return [module for module in self.network.encoder.modules() if isinstance(module, nn.Linear)]
+
+
+def _covariances(num_classes: int) -> int:
+    """Return how many covariances differ: those of two classes are equal, since p (1 − p) is."""
+    return 1 if num_classes == 2 else num_classes

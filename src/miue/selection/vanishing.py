@@ -1,0 +1,294 @@
+"""Does uncertainty vanish with data? A run's recipe refitted to n/8, n/4, n/2 and n of its training bags."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64, Shaped
+
+from miue.bags.dataset import BagDataset
+from miue.bags.drawing import group_by_patient
+from miue.common.errors import DataError, lacking
+from miue.common.files import make_folder
+from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.tables import write_rows
+from miue.distributions.measures import MEASURES
+from miue.io.splits.splits import Splits
+from miue.model.config import Component
+from miue.model.defaults import settings_by_size
+from miue.model.model import SavedConfig, read_config
+from miue.model.recipe import Recipe
+from miue.model.training_bags import PartsOfRun, parts_of_run
+from miue.predictions.folder import read_predictions
+from miue.selection.cross_validation import cross_validate
+from miue.tasks import LOCAL, Executor
+
+SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
+FILE = "vanishing.csv"
+KINDS = {"total": "total", "data": "aleatoric", "model": "epistemic"}
+
+
+@dataclass(frozen=True)
+class Slope:
+    """How one uncertainty measure of the same bags changes with the number of training bags.
+
+    Attributes:
+        measure: its name.
+        kind: "total", "aleatoric" or "epistemic".
+        means: over bags and seeds, at each number of training bags.
+        slope: change of the mean per doubling of the training bags, by least squares over log2 of their number.
+        low: lower end of its 95 % interval over bags; training is not drawn again.
+        high: upper end.
+    """
+
+    measure: str
+    kind: str
+    means: tuple[float, ...]
+    slope: float
+    low: float
+    high: float
+
+    @property
+    def verdict(self) -> str:
+        """ "falls" where the whole interval is below zero, "hardly falls" if more than half is left even so."""
+        if self.high >= 0:
+            return "does not fall"
+        return "hardly falls" if 0 < self.means[0] < 2 * self.means[-1] else "falls"
+
+    def sentence(self, sizes: Sequence[int]) -> str:
+        """Return what was measured in one sentence."""
+        first, last = self.means[0], self.means[-1]
+        remains = f", {last / first:.0%} of it" if 0 < last < first else ""
+        return (
+            f"{self.measure} ({self.kind}) {self.verdict} with data: {first:.4g} with {sizes[0]} training bags, "
+            f"{last:.4g} with {sizes[-1]}{remains}; {self.slope:+.3g} per doubling "
+            f"(95 % interval {self.low:+.3g} to {self.high:+.3g})."
+        )
+
+
+@dataclass(frozen=True, repr=False)
+class Vanishing(PrintsAsTable):
+    """The slope of every measure.
+
+    Attributes:
+        sizes: numbers of training bags.
+        bags: number of bags that were predicted.
+        slopes: of each measure.
+    """
+
+    sizes: tuple[int, ...]
+    bags: int
+    slopes: tuple[Slope, ...]
+
+    def tables(self) -> tuple[ResultTable]:
+        """Return a row for each measure, and a sentence."""
+        rows = [
+            (
+                one.measure,
+                one.kind,
+                *(f"{mean:.4g}" for mean in one.means),
+                f"{one.slope:+.3g}",
+                f"{one.low:+.3g} to {one.high:+.3g}",
+            )
+            for one in self.slopes
+        ]
+        heading = ("mean of", "kind", *(f"n = {size}" for size in self.sizes), "per doubling", "95 % interval")
+        notes = (
+            f"n training bags; {self.bags} other bags, the same for all n. The interval is over these bags, for "
+            "the trainings that were run. An epistemic uncertainty that vanishes as 1/n has 12 % left at 8 n.",
+            *(one.sentence(self.sizes) for one in self.slopes),
+        )
+        return (ResultTable(heading, tuple(rows), notes),)
+
+    def to_json(self) -> dict[str, object]:
+        """Return all numbers as JSON values."""
+        slopes = [
+            {**asdict(one), "verdict": one.verdict, "sentence": one.sentence(self.sizes)} for one in self.slopes
+        ]
+        return {"sizes": list(self.sizes), "bags": self.bags, "measures": slopes}
+
+
+def check_vanishing(
+    run: Path | str,
+    bags: BagDataset,
+    out: Path | str,
+    *,
+    seeds: Sequence[int] = (),
+    resamples: int = 1000,
+    executor: Executor = LOCAL,
+    device: str = "auto",
+    progress: bool = True,
+    trust: bool = False,
+) -> Vanishing:
+    """Refit a run's recipe to n/8, n/4, n/2 and n of its training bags, and measure how its uncertainties change.
+
+    The subsets are nested, drawn by the run's seed with classes alike and patients whole. Validation bags are
+    those of the run. The bags that are predicted are the test split in distribution, or without splits all other
+    bags in distribution whose patients the run did not learn from. Settings that followed from the number of bags
+    follow it here.
+
+    Reference: Shen et al. 2024, Section 4, and Bengs et al. 2022, who show that evidential losses need not vanish.
+
+    Args:
+        run: folder of a trained model.
+        bags: labelled; they hold all bags of the run, and others to predict.
+        out: folder of the refits, their predictions and vanishing.csv; what is done there is not done again.
+        seeds: of the trainings, over which uncertainties are averaged; that of the run if empty.
+        resamples: of the bootstrap over bags, or over patients where they are known.
+        executor: where the refits run.
+        device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
+        progress: show a bar with the time left.
+        trust: whether to import parts that are not of miue.
+
+    Raises:
+        DataError: bags without those of the run or without others, or too few to halve three times.
+        ModelError: a part that is not of miue, without trust.
+        ConfigError, StorageError: as ``cross_validate`` does.
+    """
+    run, out = Path(run), Path(out)
+    saved = read_config(run)
+    parts = parts_of_run(run, bags)
+    train, validation, test = _rows_of_parts(saved, parts, bags)
+    subsets = nested_subsets(
+        bags.labels.values[train], group_by_patient(parts.patients)[train], SHARES, saved.training.seed
+    )
+    sizes = tuple(int(subset.sum()) for subset in subsets)
+    if (
+        len(set(sizes)) < len(SHARES)
+        or min(np.unique(bags.labels.values[train][subsets[0]], return_counts=True)[1]) < 2
+    ):
+        raise DataError(
+            item="training bags of the run",
+            wanted="so many that an eighth of them holds 2 of each class",
+            got=f"{', '.join(map(str, sizes))} bags in the parts n/8, n/4, n/2 and n",
+            fix="train on more bags first",
+        )
+    others = dict.fromkeys(np.array(bags.ids, object)[validation], "validation")
+    others |= dict.fromkeys(np.array(bags.ids, object)[test], "test")
+    names = np.array(bags.ids, object)[train]
+    splits = Splits("the run", tuple({**others, **dict.fromkeys(names[one], "train")} for one in subsets))
+    chosen = tuple(seeds) or (saved.training.seed,)
+    recipe = _recipe(saved, bags, train, trust=trust)
+    make_folder(out)
+    cross_validate(
+        bags, splits, chosen, out / "refits", recipe, executor=executor, device=device, progress=progress
+    )
+    values = _uncertainties(out / "refits", len(sizes), chosen)
+    owners = group_by_patient(bags.patients if bags.patients is not None else [""] * len(bags))[test]
+    slopes = tuple(
+        _slope(name, of_bags, np.log2(sizes), owners, resamples, saved.training.seed)
+        for name, of_bags in values.items()
+    )
+    rows = [(s.measure, s.kind, *s.means, s.slope, s.low, s.high, s.verdict) for s in slopes]
+    heading = ("measure", "kind", *(f"mean_{size}" for size in sizes), "slope", "low", "high", "verdict")
+    write_rows(out / FILE, heading, rows)
+    return Vanishing(sizes, len(test), slopes)
+
+
+def nested_subsets(
+    labels: Shaped[np.ndarray, "B"], groups: Shaped[np.ndarray, "B"], shares: Sequence[float], seed: int
+) -> list[Bool[np.ndarray, "B"]]:
+    """Return for each share which bags belong to it; those of a smaller share belong to every larger one.
+
+    Args:
+        labels: class of each bag.
+        groups: of the bags, such as patients; none is divided. Groups with the same classes are drawn alike.
+        shares: of the bags, in (0, 1]; at least one group of each kind is taken.
+        seed: of the draw.
+    """
+    names, of_bag = np.unique(groups.astype(str), return_inverse=True)
+    order = np.random.default_rng(seed).permutation(len(names))
+    sizes = np.bincount(of_bag)
+    kinds: dict[tuple[int, ...], list[int]] = {}
+    for group in order.tolist():
+        kinds.setdefault(tuple(np.unique(labels[of_bag == group]).tolist()), []).append(group)
+    ends = np.empty(len(names))  # share of the bags of its kind up to and with each group
+    for members in kinds.values():
+        ends[members] = np.cumsum(sizes[members]) / sizes[members].sum()
+        ends[members[0]] = 0.0
+    return [(ends <= share + 1e-9)[of_bag] for share in shares]
+
+
+def _rows_of_parts(
+    saved: SavedConfig, parts: PartsOfRun, bags: BagDataset
+) -> tuple[Int64[np.ndarray, "t"], Int64[np.ndarray, "v"], Int64[np.ndarray, "p"]]:
+    """Return the rows to train on, to validate on and to predict.
+
+    Raises:
+        DataError: not all bags of the run, or no others.
+    """
+    of_bag = np.array(parts.parts, object)
+    train, validation = np.flatnonzero(of_bag == "train"), np.flatnonzero(of_bag == "validation")
+    wanted, found = (saved.training.training_bags, saved.training.validation_bags), (len(train), len(validation))
+    if found != wanted:
+        raise DataError(
+            item="the bags",
+            wanted=f"the {wanted[0]} training and {wanted[1]} validation bags of the run",
+            got=f"{found[0]} and {found[1]} of them",
+            fix="pass the bags that the run was trained on, with others to predict",
+        )
+    used = parts.or_of_their_patients("train", "validation")
+    free = np.array([name not in used for name in bags.ids]) & ~bags.is_ood.out_of_distribution
+    in_test = np.array([split == "test" for split in bags.splits])
+    test = np.flatnonzero(free & in_test if in_test.any() else free)
+    if not len(test):
+        raise lacking("bags to predict", "bags that the run did not learn from", "add test bags to the data")
+    return train, validation, test
+
+
+def _recipe(saved: SavedConfig, bags: BagDataset, train: Int64[np.ndarray, "t"], *, trust: bool) -> Recipe:
+    """Return what the run was trained by, without settings that followed from the number of its bags."""
+
+    def named(kind: str, component: Component) -> str:
+        component.part(kind, trust=trust)
+        return component.import_path or component.name
+
+    model = saved.model
+    by_size = settings_by_size(len(train), int(bags.sizes[train].sum()))
+    settings = {key: value for key, value in saved.training.settings.items() if by_size.get(key) != value}
+    return Recipe(
+        named("network", model.network),
+        named("method", model.method),
+        named("encoder", model.encoder),
+        model.options(),
+        (),
+        settings,
+    )
+
+
+def _uncertainties(folder: Path, sizes: int, seeds: Sequence[int]) -> dict[str, Float64[np.ndarray, "sizes bags"]]:
+    """Return every measure of every bag at each size, the mean over seeds."""
+    measured = [
+        [
+            read_predictions(folder / f"fold_{number}" / f"seed_{seed}" / "predictions").bags.uncertainties()
+            for seed in seeds
+        ]
+        for number in range(sizes)
+    ]
+    return {
+        name: np.stack([np.mean([one[name] for one in of_seeds], axis=0) for of_seeds in measured])
+        for name in measured[0][0]
+        if name in MEASURES
+    }
+
+
+def _slope(
+    name: str,
+    values: Float64[np.ndarray, "sizes bags"],
+    doublings: Float64[np.ndarray, "sizes"],
+    owners: Shaped[np.ndarray, "bags"],
+    resamples: int,
+    seed: int,
+) -> Slope:
+    """Return the slope of the mean of one measure, which is the mean of the bags' own slopes."""
+    centered = doublings - doublings.mean()
+    of_bags = centered @ values / (centered @ centered)
+    _, of_owner = np.unique(owners.astype(str), return_inverse=True)
+    sums, counts = np.bincount(of_owner, of_bags), np.bincount(of_owner)
+    drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
+    low, high = np.quantile(sums[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
+    means = tuple(float(mean) for mean in values.mean(1))
+    return Slope(name, KINDS[MEASURES[name].kind], means, float(of_bags.mean()), float(low), float(high))

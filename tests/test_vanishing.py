@@ -1,0 +1,139 @@
+"""``check vanishing``: nested refits, slopes over the number of training bags, and what is said of them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from made_bags import separable_bags
+from sklearn.linear_model import LinearRegression
+from typer.testing import CliRunner
+
+import miue
+from miue.bags.dataset import BagDataset
+from miue.cli import app
+from miue.common.errors import DataError
+from miue.common.tables import read_rows
+from miue.io.store.store import write_store
+from miue.predictions.folder import read_predictions
+from miue.selection.vanishing import Slope, _slope, check_vanishing, nested_subsets
+from miue.tasks import Executor
+
+SETTINGS = {"max_epochs": 2, "learning_rate": 1e-3, "seed": 3, "validation_fraction": 0.25}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_subsets_are_nested_stratified_and_keep_patients_whole(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    patients = random.integers(0, 60, 200).astype(str)
+    labels = np.where(random.random(60) < 0.3, 1, 0)[patients.astype(int)]
+    labels[:5] = 1 - labels[:5]  # some patients have bags of both classes
+    subsets = nested_subsets(labels, patients, (0.125, 0.25, 0.5, 1.0), seed)
+    for smaller, larger in itertools.pairwise(subsets):
+        assert not (smaller & ~larger).any() and larger.sum() > smaller.sum()
+    for subset in subsets:
+        assert not set(patients[subset]) & set(patients[~subset])
+        assert abs(labels[subset].mean() - labels.mean()) < 0.15
+    assert subsets[-1].all()
+    assert abs(subsets[2].mean() - 0.5) < 0.1
+
+
+def test_a_slope_is_that_of_least_squares_with_an_interval_over_patients() -> None:
+    random = np.random.default_rng(1)
+    sizes, owners = np.log2([50, 100, 200, 400]), np.repeat(np.arange(30), 3).astype(str)
+    values = 0.5 - 0.03 * sizes[:, None] + random.normal(0, 0.05, 30)[owners.astype(int)] * sizes[:, None]
+    found = _slope("mutual_information", values, sizes, owners, 4000, 0)
+    fitted = LinearRegression().fit(sizes[:, None], values.mean(1))
+    assert found.slope == pytest.approx(fitted.coef_[0])
+    of_patients = values.reshape(4, 30, 3).mean(2)
+    error = np.polyfit(sizes, of_patients, 1)[0].std() / np.sqrt(30)
+    assert found.high - found.low == pytest.approx(2 * 1.96 * error, rel=0.1)
+
+
+def test_a_sentence_says_whether_a_measure_falls() -> None:
+    falls = Slope("mutual_information", "epistemic", (0.4, 0.3, 0.2, 0.1), -0.1, -0.12, -0.08)
+    assert falls.sentence((5, 10, 20, 40)) == (
+        "mutual_information (epistemic) falls with data: 0.4 with 5 training bags, 0.1 with 40, 25% of it; "
+        "-0.1 per doubling (95 % interval -0.12 to -0.08)."
+    )
+    hardly = replace(falls, means=(0.4, 0.39, 0.38, 0.37), slope=-0.01, low=-0.012, high=-0.008)
+    assert "hardly falls with data: 0.4 with 5 training bags, 0.37 with 40, 92% of it" in hardly.sentence((5, 40))
+    stays = Slope("vacuity", "epistemic", (0.4, 0.3, 0.2, 0.39), -0.01, -0.02, 0.001)
+    assert "vacuity (epistemic) does not fall with data" in stays.sentence((5, 10, 20, 40))
+
+
+@pytest.fixture
+def split_bags() -> BagDataset:
+    splits = ("train",) * 64 + ("validation",) * 16 + ("test",) * 40
+    return replace(separable_bags(120), splits=splits, ids=tuple(f"slide {row}" for row in range(120)))
+
+
+@pytest.fixture
+def run(split_bags: BagDataset, tmp_path: Path) -> Path:
+    miue.train(
+        split_bags, method="deep-ensemble", options={"method.size": 2, "encoder.width": 8}, settings=SETTINGS,
+        out=tmp_path / "run", progress=False, device="cpu",
+    )  # fmt: skip
+    return tmp_path / "run"
+
+
+def test_a_run_is_refitted_to_parts_of_its_bags_and_measured_on_the_same_others(
+    run: Path, split_bags: BagDataset, tmp_path: Path
+) -> None:
+    def check(**more: Any) -> Any:
+        return check_vanishing(run, split_bags, tmp_path / "out", progress=False, device="cpu", **more)
+
+    found = check()
+    assert found.sizes == (8, 16, 32, 64) and found.bags == 40
+    names = [one.measure for one in found.slopes]
+    assert names == ["least_confidence", "entropy", "expected_entropy", "mutual_information"]
+    whole = miue.Model.load(tmp_path / "out" / "refits" / "fold_3" / "seed_3" / "run")
+    wanted = miue.Model.load(run)
+    for name, weight in wanted.method.state_dict().items():  # the refit to all bags is the run itself
+        assert (whole.method.state_dict()[name] == weight).all()
+    predicted = read_predictions(tmp_path / "out" / "refits" / "fold_0" / "seed_3" / "predictions").bags
+    assert found.slopes[1].means[0] == pytest.approx(predicted.uncertainties()["entropy"].mean())
+    rows = read_rows(tmp_path / "out" / "vanishing.csv")
+    assert [row["measure"] for row in rows] == names and float(rows[3]["slope"]) == pytest.approx(
+        found.slopes[3].slope
+    )
+    assert check() == found
+    assert "per doubling" in repr(found)
+
+
+def test_refits_run_in_processes_to_the_same_slopes(run: Path, split_bags: BagDataset, tmp_path: Path) -> None:
+    here = check_vanishing(run, split_bags, tmp_path / "a", progress=False, device="cpu")
+    there = check_vanishing(
+        run, split_bags, tmp_path / "b", progress=False, device="cpu", executor=Executor("processes", 2)
+    )
+    assert [one.slope for one in here.slopes] == pytest.approx([one.slope for one in there.slopes])
+
+
+def test_the_command_prints_sentences_or_json(run: Path, split_bags: BagDataset, tmp_path: Path) -> None:
+    write_store(tmp_path / "store", split_bags)
+    command = ["check", "vanishing", str(run), str(tmp_path / "store"), "--out", str(tmp_path / "out"), "--quiet"]
+    result = CliRunner().invoke(app, [*command, "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    assert "mutual_information" in result.output and "with data" in result.output
+    content = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
+    assert content["sizes"] == [8, 16, 32, 64]
+    assert {"measure", "slope", "low", "high", "verdict", "sentence"} <= set(content["measures"][0])
+
+
+def test_bags_without_those_of_the_run_are_refused(run: Path, split_bags: BagDataset, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the 64 training and 16 validation bags of the run, got 10 and 0"):
+        check_vanishing(run, split_bags.subset(np.arange(10)), tmp_path / "out", progress=False)
+    with pytest.raises(DataError, match="bags that the run did not learn from"):
+        check_vanishing(run, split_bags.subset(np.arange(80)), tmp_path / "out", progress=False)
+
+
+def test_too_few_bags_to_halve_three_times_are_refused(tmp_path: Path) -> None:
+    bags = separable_bags(20)
+    miue.train(bags.subset(np.arange(12)), settings=SETTINGS, out=tmp_path / "run", progress=False, device="cpu")
+    with pytest.raises(DataError, match="an eighth of them holds 2 of each class"):
+        check_vanishing(tmp_path / "run", bags, tmp_path / "out", progress=False)

@@ -92,8 +92,8 @@ def test_at_most_the_bound_is_stored_and_each_point_is_a_training_instance(
     assert len(torch.unique(score.points, dim=0)) == 53
 
 
-def test_no_more_than_ten_thousand_instances_are_stored() -> None:
-    assert len(fitted(NearestNeighbors, torch.randn(10_007, 2)).get_buffer("points")) == 10_000
+def test_no_more_than_the_bound_instances_are_stored() -> None:
+    assert len(fitted(NearestNeighbors, torch.randn(4_099, 2)).get_buffer("points")) == 4_096
 
 
 def test_the_seed_alone_decides_what_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:

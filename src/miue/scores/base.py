@@ -20,13 +20,16 @@ class FeatureDistance(nn.Module, ABC):
 
     It is fitted without gradients: ``fit`` computes float64 buffers, which ``state_dict()`` returns and
     ``from_state`` restores. A subclass defines ``name`` and ``state_names``, the first of which is a tensor of
-    width D, and overrides ``_fitted_state`` and ``_distances``.
+    width D, and overrides ``_fitted_state`` and ``_distances``. One that is computed from something else than h
+    sets ``reads``: "statistics" of images (D = S), "logits" (energy and largest logit), "features and logits"
+    (side by side, D + 2).
 
     Args:
         state: the tensors named by ``state_names``.
     """
 
     name: ClassVar[str]
+    reads: ClassVar[str] = "features"
     state_names: ClassVar[tuple[str, ...]]
 
     def __init__(self, **state: Tensor) -> None:

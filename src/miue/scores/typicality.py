@@ -8,13 +8,16 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from miue.common.errors import DataError
 from miue.scores.base import finite_chunks
 from miue.scores.logs import floors_of, logs
-from miue.scores.nearest_neighbors import STORED, NearestNeighbors
+from miue.scores.nearest_neighbors import NearestNeighbors
 from miue.scores.principal_components import principal_components
 from miue.scores.whitening import fit_whitening
 
 COMPONENTS = 64
+STORED = 1024  # fewer than of the nearest neighbors, since one coordinate of four needs no more
+LEAST = 4
 
 
 class Typicality(NearestNeighbors):
@@ -23,7 +26,7 @@ class Typicality(NearestNeighbors):
     d(h) = ‖(t − μ) W‖, W Wᵀ = Σ⁻¹ with the shrunk covariance Σ of t over training instances. t are the logs of the
     distance to the nearest training instances, the residual outside of 64 principal components (of D / 2 where
     there are fewer), the Mahalanobis distance inside them, and the norm ‖h‖. Features of a blurred image, say, are
-    nearer to their neighbors. Neighbors are at most half of the instances; t is fitted to those not stored.
+    nearer to their neighbors. Neighbors are at most 1,024, or half, of the instances; t is fitted to the others.
 
     Args:
         state: of ``NearestNeighbors``; variances (K) of the components; floors (4), the smallest positive values;
@@ -47,6 +50,13 @@ class Typicality(NearestNeighbors):
     def _fitted_state(
         cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
+        if len(features) < LEAST:
+            raise DataError(
+                item="training features",
+                wanted=f"at least {LEAST} instances for the distance {cls.name!r}",
+                got=str(len(features)),
+                fix="fit the distance on more bags, or use 'knn'",
+            )
         order = torch.randperm(len(features), generator=generator, device=generator.device).to(features.device)
         stored = min(STORED, len(features) // 2)
         mean, components = principal_components(features, COMPONENTS)

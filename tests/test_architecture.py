@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "io": {"common", "bags"},
     "datasets": {"common", "bags", "io"},
     "training": {"common", "tasks", "bags", "networks", "methods", "scores", "predictions", "model", "io"},
-    "pathology": {"common", "tasks", "bags", "distributions", "predictions", "io"},
+    "pathology": {"common", "tasks", "bags", "scores", "distributions", "predictions", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation", "pathology"},
     "hub": {"common", "distributions", "predictions", "model"},
     "selection": {

@@ -303,7 +303,7 @@ def test_a_saved_model_decides_as_before_and_its_calibrated_dirichlet_keeps_thre
     assert isinstance(decisions.calibrated, miue.Dirichlet)
     assert (decisions.calibrated.mutual_information() > 0).all()
     assert (rules := applied_calibration(ours.provenance)) and rules.false_alarms
-    assert rules.false_alarms.score == "knn_mean"
+    assert rules.false_alarms.score == "combined_mean"
     assert replace(model, calibration=None).predict(bags, device="cpu").bags.decisions is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,15 +11,24 @@ import h5py
 import numpy as np
 import openslide
 import pytest
+import torch
 from PIL import Image
 from typer.testing import CliRunner
 
+import miue
+from miue.bags.concatenate import concatenate
+from miue.bags.dataset import BagDataset
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.io.handover import describe_bags, find_bags_again
+from miue.io.load import load_bags
+from miue.io.store.pack import pack
+from miue.io.store.store import read_store
 from miue.pathology.color_texture import NAME, WIDTH, colour_texture
 from miue.pathology.patch_encoders import PatchEncoder, plain_encoder
 from miue.pathology.slides import microns_per_pixel, open_slide, thumbnail
 from miue.pathology.tiling import Tiling, level0_magnification, read_patch, tile_slide, tissue_grid, tissue_mask
+from miue.scores import image_statistics
 
 
 def run(*words: object) -> Any:
@@ -66,6 +76,57 @@ def test_a_real_slide_is_cut_as_asked_and_laid_out_as_trident_does(slide: Path, 
         region = opened.read_region((x, y), 0, (256, 256)).convert("RGB")
         by_hand = np.asarray(region.resize((128, 128), Image.Resampling.BOX))
     assert features[7] == pytest.approx(colour_texture(by_hand))
+
+
+def test_image_statistics_are_stored_read_packed_and_concatenated(slide: Path, tmp_path: Path) -> None:
+    result = run(slide, "--out", tmp_path / "tiles", "--patch-px", 128)
+    assert result.exit_code == 0, result.output
+    with (
+        h5py.File(tmp_path / "tiles" / "CMU-1-Small-Region.h5") as file,
+        openslide.OpenSlide(str(slide)) as opened,
+    ):
+        coords, stored = file["coords"][:], file["image_statistics"][:]
+        patch = read_patch(opened, *map(int, coords[7]), 128, 128)
+    expected = image_statistics(torch.from_numpy(patch[None].copy())).numpy()
+    np.testing.assert_allclose(stored[7], expected[0], rtol=1e-5, atol=1e-5)
+    bags = load_bags(tmp_path / "tiles").bags
+    pack(bags, tmp_path / "store")
+    packed = read_store(tmp_path / "store")
+    whole = concatenate([packed, replace(packed, ids=("b",))])
+    for one in (bags, packed, whole):
+        statistics = one.batch([0], statistics=True).statistics
+        assert statistics is not None
+        np.testing.assert_array_equal(statistics, stored)
+    assert bags.batch([0]).statistics is None
+    again = find_bags_again(describe_bags(bags, tmp_path / "copy.npy"))
+    np.testing.assert_array_equal(again.batch([0], statistics=True).statistics, stored)
+
+
+def test_a_model_of_tiles_reads_statistics_and_names_their_absence(slide: Path, tmp_path: Path) -> None:
+    tile_slide(slide, tmp_path / "a.h5", Tiling(patch_px=64), plain_encoder())
+    with h5py.File(tmp_path / "a.h5") as file:
+        features, statistics = file["features"][:], file["image_statistics"][:]
+    halves = [slice(start, start + 50) for start in range(0, 500, 50)]
+    bags = BagDataset.from_arrays([features[half] for half in halves], [0, 1] * 5)
+    beside = replace(bags, statistics=statistics[:500])
+    model = miue.train(
+        beside, distances=("combined",), settings={"max_epochs": 1, "seed": 0}, progress=False, device="cpu"
+    )
+    assert list(model.distances) == ["knn", "statistics", "combined"]
+    usual = model.predict(beside).bags.scores
+    blurrier = model.predict(replace(beside, statistics=statistics[:500] - np.float32(3.0))).bags.scores
+    assert blurrier["combined_mean"].min() > usual["combined_mean"].max()
+    with pytest.raises(DataError, match="'statistics': expected images of bytes, or features with"):
+        model.predict(bags)
+
+
+@pytest.mark.parametrize("shape", [(3, 27), (7,), (7, 27, 1)])
+def test_statistics_that_do_not_fit_their_features_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["features"] = np.zeros((7, 5), np.float32)
+        file["image_statistics"] = np.zeros(shape, np.float32)
+    with pytest.raises(DataError, match="'image_statistics' with a row of numbers for each of 7 instances"):
+        load_bags(tmp_path)
 
 
 def test_patches_are_tissue_and_what_is_left_out_is_glass(slide: Path, tmp_path: Path) -> None:

@@ -148,4 +148,24 @@ def test_unknown_shifts_are_named() -> None:
     with pytest.raises(ConfigError, match="strength 'stron': .* did you mean 'strong'"):
         StainShift("hed", "stron")
     with pytest.raises(ConfigError, match="shift 'noise'"):
-        StainShift("noise", "strong")
+        StainShift("nois", "strong")
+
+
+def test_jpeg_and_noise_change_pixels_more_the_stronger_they_are_and_are_repeatable() -> None:
+    images = stained(4, 32)
+    for kind in ("jpeg", "noise"):
+        changed = [StainShift(kind, strength)(images, np.random.default_rng(0)) for strength in STRENGTHS]
+        errors = [np.abs(one.astype(int) - images).mean() for one in changed]
+        assert 0 < errors[0] < errors[1] < errors[2]
+        assert all(one.dtype == np.uint8 for one in changed)
+        again = StainShift(kind, "strong")(images, np.random.default_rng(0))
+        assert np.array_equal(again, changed[2])
+        with pytest.raises(ConfigError, match=f"the shift '{kind}'"):
+            StainShift(kind, "strong", "slide")
+
+
+def test_noise_has_the_stated_deviation_and_is_independent_between_pixels() -> None:
+    images = np.full((2, 64, 64, 3), 128, np.uint8)
+    gaps = StainShift("noise", "strong")(images, np.random.default_rng(0)).astype(float) - 128
+    assert gaps.std() == pytest.approx(16, rel=0.03)
+    assert abs(np.corrcoef(gaps[..., 0].ravel(), gaps[..., 1].ravel())[0, 1]) < 0.05

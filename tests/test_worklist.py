@@ -236,3 +236,23 @@ def test_no_cell_of_a_worklist_is_a_formula(begin: str, tmp_path: Path) -> None:
 
 def test_numbers_and_plain_names_of_a_worklist_stay_as_they_are(tmp_path: Path) -> None:
     assert [escape_formula(text) for text in ("s1", "a-b", "1 = 1; b", "")] == ["s1", "a-b", "1 = 1; b", ""]
+
+
+def test_a_slide_that_is_far_says_whether_it_looks_or_means_unlike() -> None:
+    count, steps = 12, np.arange(1, 100) / 100
+    of_slides = {name: np.full(count, 0.5) for name in ("combined_mean", "statistics_mean", "knn_mean")}
+    of_slides["combined_mean"][:3] = of_slides["statistics_mean"][:2] = of_slides["knn_mean"][1:3] = 5.0
+    p = torch.full((count, 2), 0.5, dtype=torch.float64)
+    usual = table(
+        Categorical(p[:1].repeat(99, 1)), [f"v{i}" for i in range(99)], **dict.fromkeys(of_slides, steps)
+    )
+    provenance = Provenance(validation=ValidationQuantiles.of(usual, np.arange(1, 100)))
+    bags = table(Categorical(p), [f"s{i:02}" for i in range(count)], **of_slides)
+    reasons = {row["slide"]: row["reason"] for row in worklist(Predictions(bags, None, provenance)).rows}
+    for slide, words in {
+        "s00": "looks unlike)",
+        "s01": "looks unlike, means unlike)",
+        "s02": "means unlike)",
+    }.items():
+        assert f"(combined_mean 5 > 0.95, {words}" in reasons[slide]
+    assert FAR not in reasons["s03"]

@@ -147,6 +147,39 @@ def distances(
         show_table(scores)
 
 
+@app.command("shift-scores")
+def shift_scores(
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            help="Trained presets, nuclei/mirel (models of folds), or nuclei (image statistics alone)."
+        ),
+    ],
+    source: Source = DATA,
+    work: Work = WORK,
+    results: Results = RESULTS,
+    seeds: Seeds = ALL_SEEDS,
+    folds: Annotated[str, typer.Option(help="Folds of nuclei/mirel, trained where they are not.")] = "0,1,2,3",
+) -> None:
+    """Evaluate every score on out-of-distribution test bags and on shifted copies of nuclei."""
+    from miue.common.tables import write_rows
+    from papers.mirel.nuclei.bags import nuclei_bags
+    from papers.mirel.paths import Paths
+    from papers.mirel.shift_scores import COLUMNS, looks_of_nuclei, scores_of_digits, scores_of_nuclei
+
+    paths, chosen = Paths(source, work, results), [int(fold) for fold in folds.split(",")]
+    for name in names:
+        rows = []
+        for seed in parse_seeds(seeds):
+            if name == "nuclei":
+                rows += looks_of_nuclei(seed, nuclei_bags(source))
+            elif name == "nuclei/mirel":
+                rows += scores_of_nuclei(seed, chosen, paths, nuclei_bags(source))
+            else:
+                rows += scores_of_digits(name, seed, paths)
+            write_rows(results / "shift" / f"{name.replace('/', '-')}.csv", COLUMNS, rows)
+
+
 @app.command("table")
 def table(
     name: Annotated[str, typer.Argument(help="A table.")],

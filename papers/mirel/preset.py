@@ -16,7 +16,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from miue.common.errors import ConfigError, unknown_name
 from miue.model.options import Option
 from miue.model.recipe import Recipe
-from miue.scores import DISTANCES
 
 PRESETS = "presets"  # the key of a table's rows
 MERGED = ("options", "settings", "bags")  # a row adds to these; it replaces what else its table shares
@@ -51,7 +50,7 @@ class Preset(BaseModel):
     options: dict[str, Option] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     bags: dict[str, Option] = Field(default_factory=dict)
-    distances: tuple[str, ...] = tuple(DISTANCES)
+    distances: tuple[str, ...] = ("knn", "mahalanobis", "class-mahalanobis", "reconstruction")
     trained_as: str = ""
 
     @property

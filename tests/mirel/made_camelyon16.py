@@ -84,7 +84,14 @@ def write_shifts(folder: Path, shifts: list[str], width: int = WIDTH, encoder: s
             features = made_features(name, width)
             tiles = Tiles(grid(len(features), STEP).astype(np.int64), STEP, 256, {})
             about = {"encoder": encoder, "shift": kind, "strength": strength, "seed": 0}
-            write_features(folder / shift / f"{name}.h5", features + np.float32(amount), tiles, about)
+            statistics = np.zeros((len(features), 27), np.float32)
+            write_features(
+                folder / shift / f"{name}.h5",
+                features + np.float32(amount),
+                statistics,
+                tiles,
+                about,
+            )
 
 
 def made_camelyon16(source: Path, kind: str = "trident", *, width: int = WIDTH, encoder: str = "uni_v1") -> Path:

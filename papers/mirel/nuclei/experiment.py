@@ -21,6 +21,7 @@ from miue.common.seeds import derive_seed
 from miue.datasets.image_shifts import shifted_copies
 from miue.evaluation import evaluate
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
+from miue.model.model import Model
 from miue.model.options import Option
 from miue.pathology.stain_shifts import ALL_SHIFTS
 from papers.mirel.results import Result, read_results, results_of, write_results
@@ -108,23 +109,28 @@ def fold_of(bags: BagDataset, seed: int, fold: int) -> tuple[BagDataset, BagData
     return bags.subset(np.sort(rest[train])), bags.subset(np.sort(rest[validation])), bags.subset(test)
 
 
-def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") -> list[Result]:
-    """Train on a fold, predict its test bags and their shifted copies, evaluate, and write the results."""
+def train_fold(task: Task, bags: BagDataset, device: str = "auto") -> Model:
+    """Return the model of one fold."""
     from miue.training.train import train
 
-    setup = METHOD_SETUPS[task.method]
-    training, validation, test = fold_of(bags, task.seed, task.fold)
-    model = train(
+    training, validation, _ = fold_of(bags, task.seed, task.fold)
+    return train(
         training,
         validation=validation,
         network=NETWORK,
         method=task.method,
         encoder=ENCODER,
-        options={**OPTIONS, **setup.options},
+        options={**OPTIONS, **METHOD_SETUPS[task.method].options},
         settings={**SETTINGS, "seed": derive_seed(task.seed, task.fold)},
         progress=False,
         device=device,
     )
+
+
+def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") -> list[Result]:
+    """Train on a fold, predict its test bags and their shifted copies, evaluate, and write the results."""
+    setup = METHOD_SETUPS[task.method]
+    model, test = train_fold(task, bags, device), fold_of(bags, task.seed, task.fold)[2]
     shifted = shifted_copies(test, seed=derive_seed(task.seed, task.fold), shifts=ALL_SHIFTS)
     results_of_fold: list[Result] = []
     for estimator in setup.estimators:

@@ -37,6 +37,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
     offsets = lengths.cumsum() - lengths
     of_instances = ItemColumns.concatenate([part.all_instance_columns() for part in parts])
     of_bags = ItemColumns.concatenate([part.columns for part in parts])
+    statistics = [part.statistics for part in parts if part.statistics is not None]
     return BagDataset(
         instances=chain([part.instances for part in parts]),
         starts=np.concatenate([part.starts + offset for part, offset in zip(parts, offsets, strict=True)]),
@@ -47,6 +48,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
         instance_is_ood=of_instances.is_ood,
         coords=of_instances.coords,
         class_names=names,
+        statistics=chain(statistics) if len(statistics) == len(parts) else None,
         **bag_fields(of_bags),
     )
 

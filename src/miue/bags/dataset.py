@@ -43,6 +43,7 @@ class BagDataset(PrintsAsTable):
         class_names: name of each class.
         patients: whose each bag is, where that is known.
         patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
+        statistics: of the image of each of the M instances, (M, S), where features were stored with them.
     """
 
     instances: InstanceArray
@@ -59,6 +60,7 @@ class BagDataset(PrintsAsTable):
     class_names: tuple[str, ...] = field(default=())
     patients: tuple[str, ...] | None = None
     patch_sizes: Int64[np.ndarray, "B"] | None = None
+    statistics: InstanceArray | None = None
 
     @classmethod
     def from_arrays(
@@ -363,8 +365,12 @@ class BagDataset(PrintsAsTable):
             renumbered.append(Labels(values, labels.known))
         return replace(self, labels=renumbered[0], instance_labels=renumbered[1], class_names=names)
 
-    def batch(self, bags: Sequence[int] | np.ndarray) -> BagBatch:
+    def batch(self, bags: Sequence[int] | np.ndarray, *, statistics: bool = False) -> BagBatch:
         """Read the bags at the given positions and pack them.
+
+        Args:
+            bags: positions.
+            statistics: read also the stored image statistics, where there are any.
 
         Raises:
             DataError: a feature is NaN or infinite.
@@ -382,7 +388,28 @@ class BagDataset(PrintsAsTable):
             Segments(torch.from_numpy(self.sizes[chosen])),
             torch.from_numpy(labels.values),
             torch.from_numpy(labels.known),
+            self._statistics(chosen) if statistics else None,
         )
+
+    def _statistics(self, chosen: Int64[np.ndarray, "b"]) -> Tensor | None:
+        """Return the stored image statistics of the instances of some bags.
+
+        Raises:
+            DataError: one that is not finite.
+        """
+        if self.statistics is None:
+            return None
+        spans = zip(self.starts[chosen], self.sizes[chosen], strict=True)
+        parts = [np.asarray(self.statistics[start : start + size], np.float32) for start, size in spans]
+        for bag, part in zip(chosen, parts, strict=True):
+            if not np.isfinite(part).all():
+                raise DataError(
+                    item=f"image statistics of bag {self.ids[bag]!r}",
+                    wanted="finite numbers",
+                    got="NaN or infinity",
+                    fix="tile that slide again with 'miue data tile'",
+                )
+        return torch.from_numpy(np.concatenate(parts))
 
 
 def bag_fields(columns: ItemColumns) -> dict[str, Any]:

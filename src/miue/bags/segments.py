@@ -168,17 +168,23 @@ class BagBatch:
         segments: which instance belongs to which bag.
         labels: class of each bag; zero where ``labelled`` is false.
         labelled: whether a bag's label is known.
+        statistics: of the images that features were made of; None where unknown, or not read.
     """
 
     instances: Shaped[Tensor, "N *shape"]
     segments: Segments
     labels: Int64[Tensor, "B"]
     labelled: Bool[Tensor, "B"]
+    statistics: Float[Tensor, "N S"] | None = None
 
     def to(self, device: torch.device | str) -> BagBatch:
         """Return the same batch on ``device``."""
         return BagBatch(
-            self.instances.to(device), self.segments.to(device), self.labels.to(device), self.labelled.to(device)
+            self.instances.to(device),
+            self.segments.to(device),
+            self.labels.to(device),
+            self.labelled.to(device),
+            None if self.statistics is None else self.statistics.to(device),
         )
 
 

@@ -17,7 +17,7 @@ from miue.calibration.ranks import (
 )
 from miue.common.errors import DataError
 
-PREFERRED_SCORES = ("knn_mean", "vacuity", "least_confidence")
+PREFERRED_SCORES = ("combined_mean", "knn_mean", "vacuity", "least_confidence")
 
 
 @dataclass(frozen=True)

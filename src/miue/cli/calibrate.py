@@ -70,7 +70,10 @@ def calibrate(
     ] = False,
     false_alarms: Annotated[float, _rule("SHARE", "Largest share of in-distribution bags called OOD.")] = 0.05,
     ood_score: Annotated[
-        str | None, _rule("NAME", "Score for that; by default knn_mean if available, else vacuity or similar.")
+        str | None,
+        _rule(
+            "NAME", "Score for that; by default combined_mean or knn_mean if available, else vacuity or similar."
+        ),
     ] = None,
     ood_confidence: Annotated[
         float | None, _rule("SHARE", "Confidence in that share; by default it holds on average.")

@@ -96,7 +96,7 @@ Distances = Annotated[
         "--distance",
         metavar="NAME",
         help="Distance of an instance to the training instances, fitted after training: "
-        f"{DISTANCES.help()} (knn is the default), or none. {MANY}",
+        f"{DISTANCES.help()} (combined is the default), or none. {MANY}",
         callback=separate,
         rich_help_panel=MODEL,
     ),

@@ -15,7 +15,11 @@ from miue.cli.options import Address, AsJson, Device, ExecutorKind, Jobs, Quiet,
 def data_shift(
     slides: tile.Slides,
     kind: Annotated[
-        str, typer.Option(metavar="blur|hed", help="Shift: Gaussian blur, or stains stronger or weaker.")
+        str,
+        typer.Option(
+            metavar="blur|hed|jpeg|noise",
+            help="Shift: Gaussian blur, stains stronger or weaker, JPEG compression, or noise.",
+        ),
     ],
     strength: Annotated[str, typer.Option(metavar="lighter|light|strong", help="Strength of the shift.")],
     out: tile.Out,
@@ -54,9 +58,9 @@ def data_shift(
 
     Each is a distribution shift that a model should detect, as .h5 in TRIDENT's layout. blur: a Gaussian of 0.5, 1
     or 2 pixels. hed: each stain scaled and raised by amounts within 0.02, 0.05 or 0.2, drawn for each patch, or
-    with --drawn-per slide once for the slide. With --tiles, patches are read at the coords of those files, and
-    --patch-px, --magnification and --tissue are ignored; without it, slides are cut as data tile cuts them. Use
-    the encoder of the originals.
+    with --drawn-per slide once for the slide. jpeg: quality 60, 30 or 10. noise: Gaussian, of 4, 8 or 16 grey
+    levels. With --tiles, patches are read at the coords of those files, and --patch-px, --magnification and
+    --tissue are ignored; without it, slides are cut as data tile cuts them. Use the encoder of the originals.
 
     Example: miue data shift slides/*.svs --kind hed --strength strong --tiles features --out features-hed-strong
     """

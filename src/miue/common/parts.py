@@ -69,6 +69,12 @@ DISTANCES: Registry[Any] = Registry(
         "mahalanobis": "miue.scores.mahalanobis:Mahalanobis",
         "class-mahalanobis": "miue.scores.mahalanobis:ClassConditionalMahalanobis",
         "reconstruction": "miue.scores.reconstruction:Reconstruction",
+        "statistics": "miue.scores.statistics:ImageStatistics",
+        "typicality": "miue.scores.typicality:Typicality",
+        "combined": "miue.scores.combined:Combined",
+        "vim": "miue.scores.energy:VirtualLogit",
+        "energy": "miue.scores.energy:Energy",
+        "ddu": "miue.scores.class_density:ClassDensity",
     },
 )
 

@@ -27,6 +27,7 @@ CLASSES = {
     "coords": Coords,
 }
 """What is known of bags and instances, by the field of a dataset."""
+STORED = ("instances", "statistics")  # fields that stay in their files
 COPIED_AT_ONCE = 65_536  # instances
 FIX = "give every machine the same files at the same paths"
 
@@ -38,8 +39,12 @@ def describe_bags(bags: BagDataset, copy: Path) -> dict[str, Any]:
         bags: of any kind.
         copy: file to which instances are written that are in no file yet, or in one that is read otherwise.
     """
-    content = {each.name: _describe(getattr(bags, each.name)) for each in fields(bags) if each.name != "instances"}
-    return {**content, "instances": _describe_instances(bags.instances, copy)}
+    content = {each.name: _describe(getattr(bags, each.name)) for each in fields(bags) if each.name not in STORED}
+    of_images = bags.statistics
+    statistics = (
+        None if of_images is None else _describe_instances(of_images, copy.with_name(f"statistics-{copy.name}"))
+    )
+    return {**content, "instances": _describe_instances(bags.instances, copy), "statistics": statistics}
 
 
 def find_bags_again(content: dict[str, Any]) -> BagDataset:
@@ -48,11 +53,16 @@ def find_bags_again(content: dict[str, Any]) -> BagDataset:
     Raises:
         StorageError: its instances are not in the files where they were.
     """
-    known = {name: _numpy(value) for name, value in content.items() if name != "instances"}
+    known = {name: _numpy(value) for name, value in content.items() if name not in STORED}
     for name, kind in CLASSES.items():
         if known[name] is not None:
             known[name] = kind(**known[name])
-    return BagDataset(instances=_find_instances(**content["instances"]), **known)
+    statistics = content["statistics"]
+    return BagDataset(
+        instances=_find_instances(**content["instances"]),
+        statistics=None if statistics is None else _find_instances(**statistics),
+        **known,
+    )
 
 
 def _describe(value: Any) -> Any:
@@ -76,6 +86,7 @@ def _describe_instances(instances: InstanceArray, copy: Path) -> dict[str, Any]:
             "sizes": np.diff(instances.ends, prepend=0).tolist(),
             "shape": list(instances.shape[1:]),
             "dtype": instances.dtype.str,
+            "statistics": instances.statistics,
         }
     file = _file_of(instances)
     if file is None:
@@ -97,7 +108,12 @@ def _file_of(instances: InstanceArray) -> Path | None:
 
 
 def _find_instances(
-    paths: list[str], sizes: list[int] | None = None, shape: list[int] | None = None, dtype: str = ""
+    paths: list[str],
+    sizes: list[int] | None = None,
+    shape: list[int] | None = None,
+    dtype: str = "",
+    *,
+    statistics: bool = False,
 ) -> InstanceArray:
     missing = [path for path in paths if not Path(path).exists()]
     if missing:
@@ -109,4 +125,5 @@ def _find_instances(
         )
     if sizes is None:
         return read_array(Path(paths[0]), FIX)
-    return FileInstances(list(map(Path, paths)), np.array(sizes, np.int64), tuple(shape or ()), np.dtype(dtype))
+    files, sizes_of_files = list(map(Path, paths)), np.array(sizes, np.int64)
+    return FileInstances(files, sizes_of_files, tuple(shape or ()), np.dtype(dtype), statistics=statistics)

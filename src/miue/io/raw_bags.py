@@ -37,6 +37,7 @@ class RawBags:
         arrays: of the M instances, as a store has them: instance_labels, instance_labelled, instance_is_ood,
             instance_ood_known, coords, located.
         class_names: by the numbers that are the labels; None where labels are the names of classes.
+        statistics: of the images of the M instances, (M, S), None where there are none.
         bad: what is wrong with bags that cannot be used, by their names.
     """
 
@@ -49,6 +50,7 @@ class RawBags:
     order: Int64[np.ndarray, "M"] | None = None
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None
+    statistics: InstanceArray | None = None
     bad: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -96,5 +98,6 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
         class_names=names,
         patients=None if patients is None else tuple(p or n for p, n in zip(patients, raw.ids, strict=True)),
         patch_sizes=of_bags.patch_sizes,
+        statistics=raw.statistics,
     )
     return bags.subset([row for row, name in enumerate(raw.ids) if name not in raw.bad]) if raw.bad else bags

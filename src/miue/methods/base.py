@@ -112,6 +112,11 @@ class Method(nn.Module, ABC):
         projection = self.network.project(features)
         return features, projection, self.network.score(projection, batch.segments)
 
+    def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
+        """Return T of each instance."""
+        singletons = Segments(torch.tensor([len(features)], device=features.device)).singletons()
+        return self.network.score(self.network.project(features), singletons).logits
+
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log of each bag's expected class probabilities, for validation."""
         return self.log_probabilities(self.scores(batch)[2].logits)

@@ -116,6 +116,11 @@ class BayesMIL(Softmax):
         losses = cross_entropy(logits, batch.labels, reduction="none") + self.weight_divergence * of_weights
         return (losses + self.attention_divergence * segment_sum(of_scores, batch.segments)).mean()
 
+    def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
+        """Return T of each instance, with means instead of draws."""
+        segments = Segments(torch.ones(len(features), dtype=torch.int64, device=features.device))
+        return self._forward(features, segments, sampling=False)[0]
+
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log-softmax, with means instead of draws."""
         logits = self._forward(self.encode(batch.instances), batch.segments, sampling=False)[0]

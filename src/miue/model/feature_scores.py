@@ -2,50 +2,103 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset
-from miue.bags.segments import Segments, per_instance
-from miue.common.errors import ConfigError
+from miue.bags.segments import BagBatch, Segments, per_instance
+from miue.common.errors import ConfigError, DataError
 from miue.common.seeds import derive_seed
 from miue.methods import Method
 from miue.model.part import Part, find_part
-from miue.model.predict import BATCH_INSTANCES, encode_in_chunks
-from miue.scores import DISTANCES, FeatureDistance, bag_distances
+from miue.model.predict import BATCH_INSTANCES, encode_in_chunks, statistics_of, views_of
+from miue.scores import (
+    DISTANCES,
+    Combined,
+    FeatureDistance,
+    ImageStatistics,
+    InstanceViews,
+    NearestNeighbors,
+    Typicality,
+    bag_distances,
+)
 
 DistanceLike = str | type | FeatureDistance
 FITTED_ON = 50_000  # instances at most, drawn without labels
 
 
 def fit_distances(
-    method: Method, bags: BagDataset, distances: Sequence[DistanceLike], *, seed: int
+    method: Method,
+    bags: BagDataset,
+    distances: Sequence[DistanceLike],
+    *,
+    seed: int,
+    held_out: BagDataset | None = None,
 ) -> dict[str, FeatureDistance]:
-    """Return distances fitted on the features of training instances; instance labels are not used.
+    """Return distances fitted on training instances; instance labels are not used.
+
+    "combined" brings those that it is made of: "knn", and "statistics" where the bags have images or their
+    statistics, else "typicality".
 
     Args:
-        method: trained; its first network's features are used, dropout off.
+        method: trained; its first network's features and logits are used, dropout off.
         bags: training bags with labels.
         distances: which: names, import paths, classes, or distances that are fitted already.
         seed: of the draw of instances.
+        held_out: bags that "combined" is standardized by, without shifts; the training bags if None.
 
     Raises:
         ConfigError: a name that does not exist.
+        DataError: image statistics of features that were stored without them.
     """
-    kinds = [find_distance(distance) for distance in distances]
+    kinds = {kind.name: kind for kind in map(find_distance, distances)}
+    if Combined.name in kinds:
+        looks = ImageStatistics if has_statistics(bags) else Typicality
+        kinds = {kind.name: kind for kind in (NearestNeighbors, looks)} | kinds
     if not kinds:
         return {}
-    features, labels = _training_features(method, bags, seed)
-    return {
-        kind.name: kind
-        if isinstance(kind, FeatureDistance)
-        else kind.fit(features, labels, generator=torch.Generator().manual_seed(derive_seed(seed, 1)))
-        for kind in kinds
-    }
+    _check_statistics(kinds, bags)
+    views = _training_views(method, bags, seed, {kind.reads for kind in kinds.values()} - {Combined.reads})
+    fitted: dict[str, FeatureDistance] = {}
+    for name, kind in kinds.items():
+        if isinstance(kind, FeatureDistance):
+            fitted[name] = kind
+        elif kind is not Combined:
+            generator = torch.Generator().manual_seed(derive_seed(seed, 1))
+            fitted[name] = kind.fit(views[kind.reads], views["labels"], generator=generator)
+    if Combined in kinds.values():
+        fitted[Combined.name] = _fit_combined(method, bags if held_out is None else held_out, fitted)
+    return fitted
+
+
+def has_statistics(bags: BagDataset) -> bool:
+    """Return whether the image statistics of the bags are stored, or can be computed."""
+    return bags.statistics is not None or (len(bags.instance_shape) == 3 and bags.instances.dtype == np.uint8)
+
+
+def _reads_statistics(kinds: Mapping[str, Any]) -> bool:
+    return any(kind.reads == ImageStatistics.reads for kind in kinds.values())
+
+
+def _check_statistics(distances: Mapping[str, Any], bags: BagDataset) -> None:
+    """Raise where image statistics are needed that the bags do not have.
+
+    Raises:
+        DataError: they are.
+    """
+    if _reads_statistics(distances) and not has_statistics(bags):
+        raise DataError(
+            item=f"distance {ImageStatistics.name!r}",
+            wanted="images of bytes, or features with the statistics of their patches beside them",
+            got=f"{bags.instances.dtype} of shape {bags.instance_shape} without statistics",
+            fix=f"tile the slides with 'miue data tile', or train with the distance {Typicality.name!r}",
+        )
 
 
 def find_distance(distance: DistanceLike) -> type[FeatureDistance] | FeatureDistance:
@@ -103,34 +156,88 @@ class DistanceScores:
     def __init__(self, distances: Mapping[str, FeatureDistance]) -> None:
         self.distances = distances
 
-    def of_instances(self, features: Float[Tensor, "N D"]) -> dict[str, Float[Tensor, "N"]]:
+    @property
+    def reads_statistics(self) -> bool:
+        """Whether a distance needs image statistics."""
+        return _reads_statistics(self.distances)
+
+    def check(self, bags: BagDataset) -> None:
+        """Raise unless the bags have what the distances need.
+
+        Raises:
+            DataError: image statistics are not there.
+        """
+        _check_statistics(self.distances, bags)
+
+    def of_instances(self, views: InstanceViews) -> dict[str, Float[Tensor, "N"]]:
         """Return each distance of each instance."""
-        return {name: distance.score(features) for name, distance in self.distances.items()}
+        scores: dict[str, Tensor] = {}
+        for name, distance in self.distances.items():
+            if not isinstance(distance, Combined):
+                scores[name] = distance.score(views.read(distance.reads))
+        if isinstance(combined := self.distances.get(Combined.name), Combined):
+            scores[Combined.name] = combined.score(combined_parts(scores))
+        return scores
 
     def of_bags(self, scores: dict[str, Tensor], segments: Segments) -> dict[str, Float[Tensor, "B"]]:
         """Return mean and high quantile of each distance over each bag."""
-        return {
-            f"{name}_{kind}": values
-            for name, distances in scores.items()
-            for kind, values in bag_distances(distances, segments).items()
-        }
+        by_name = {name: bag_distances(distances, segments) for name, distances in scores.items()}
+        if isinstance(combined := self.distances.get(Combined.name), Combined):
+            by_name[Combined.name] = dict(combined.score_bags(combined_parts(scores), segments))
+        return {f"{name}_{kind}": values for name, of in by_name.items() for kind, values in of.items()}
 
 
-def _training_features(method: Method, bags: BagDataset, seed: int) -> tuple[Tensor, Tensor]:
-    """Return features of up to ``FITTED_ON`` instances drawn at random, and the labels of their bags."""
+def combined_parts(scores: Mapping[str, Tensor]) -> Float[Tensor, "N 2"]:
+    """Return the two scores that "combined" is made of: of looks, and of meaning."""
+    looks = scores.get(ImageStatistics.name, scores.get(Typicality.name))
+    assert looks is not None
+    return torch.stack([looks, scores[NearestNeighbors.name]], 1)
+
+
+def _fit_combined(method: Method, bags: BagDataset, fitted: Mapping[str, FeatureDistance]) -> Combined:
+    """Return "combined" standardized by bags, until ``FITTED_ON`` instances are read."""
+    names = [name for name in fitted if name in (ImageStatistics.name, Typicality.name, NearestNeighbors.name)]
+    scorer = DistanceScores({name: fitted[name] for name in names})
+    rows, sizes, seen = [], [], 0
+    for features, _, batch, statistics in _encoded(method, bags, scorer.reads_statistics):
+        rows.append(combined_parts(scorer.of_instances(views_of(method.members()[0], features, statistics))))
+        sizes.append(batch.segments.sizes)
+        seen += len(features)
+        if seen >= FITTED_ON:
+            break
+    return Combined.fit_bags(torch.cat(rows), Segments(torch.cat(sizes)))
+
+
+def _encoded(
+    method: Method, bags: BagDataset, statistics: bool, chosen: Tensor | None = None
+) -> Iterator[tuple[Tensor, Tensor, BagBatch, Tensor | None]]:
+    """Yield features, rows, batch and image statistics, a batch at a time; of all instances, or those chosen."""
+    network, end = method.members()[0], 0
+    was_training = network.training
+    network.eval()
+    try:
+        for group in ordered_batches(bags, BATCH_INSTANCES).groups:
+            batch = bags.batch(group, statistics=statistics)
+            start, end = end, end + len(batch.instances)
+            rows = torch.arange(end - start) if chosen is None else chosen[start:end].nonzero().flatten()
+            with torch.no_grad():
+                of_images = statistics_of(batch, rows) if statistics else None
+                yield encode_in_chunks(network, batch.instances[rows]), rows, batch, of_images
+    finally:
+        network.train(was_training)
+
+
+def _training_views(method: Method, bags: BagDataset, seed: int, kinds: Set[str]) -> dict[str, Tensor]:
+    """Return up to ``FITTED_ON`` instances drawn at random, by what is read of them, and their bags' "labels"."""
     total = int(bags.sizes.sum())
     kept = torch.randperm(total, generator=torch.Generator().manual_seed(derive_seed(seed, 0)))[:FITTED_ON]
     chosen = torch.zeros(total, dtype=torch.bool)
     chosen[kept] = True
-    network = method.members()[0]
-    was_training = network.training
-    network.eval()
-    features, labels, end = [], [], 0
-    with torch.no_grad():
-        for batch in ordered_batches(bags, BATCH_INSTANCES):
-            start, end = end, end + len(batch.instances)
-            members = chosen[start:end]
-            features.append(encode_in_chunks(network, batch.instances[members]))
-            labels.append(per_instance(batch.labels, batch.segments)[members])
-    network.train(was_training)
-    return torch.cat(features), torch.cat(labels)
+    parts: dict[str, list[Tensor]] = {kind: [] for kind in (*kinds, "labels")}
+    for features, rows, batch, of_images in _encoded(method, bags, ImageStatistics.reads in kinds, chosen):
+        views = views_of(method.members()[0], features, of_images)
+        with torch.no_grad():
+            for kind in kinds:
+                parts[kind].append(views.read(kind))
+        parts["labels"].append(per_instance(batch.labels, batch.segments)[rows])
+    return {kind: torch.cat(values) for kind, values in parts.items()}

@@ -151,6 +151,7 @@ class Model(PrintsAsTable):
             )
         dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
         self.check(dataset)
+        DistanceScores(self.distances).check(dataset)
         batches = predict(
             self.method,
             dataset.with_classes(self.contract.class_names),

@@ -23,6 +23,7 @@ from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method
 from miue.networks.precision import encoder_precision
 from miue.predictions.table import PredictionTable
+from miue.scores import InstanceViews, image_statistics
 from miue.tasks import Shard
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
@@ -33,10 +34,14 @@ BLOCK_INSTANCES = 65_536  # instances whose features are held at once; of a larg
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Further scores, made of the first network's features."""
+    """Further scores, made of the first network's features and logits, and of image statistics."""
 
-    def of_instances(self, features: Float[Tensor, "N D"]) -> dict[str, Float[Tensor, "N"]]:
-        """Return named scores of instances, each from its own features."""
+    @property
+    def reads_statistics(self) -> bool:
+        """Whether image statistics are needed."""
+
+    def of_instances(self, views: InstanceViews) -> dict[str, Float[Tensor, "N"]]:
+        """Return named scores of instances, each from what is known of it alone."""
 
     def of_bags(self, scores: dict[str, Tensor], segments: Segments) -> dict[str, Float[Tensor, "B"]]:
         """Return named scores of bags from those of all their instances."""
@@ -128,7 +133,7 @@ def _run(
     shard: Shard | None,
 ) -> Iterator[_Part]:
     batches = ordered_batches(bags, BATCH_INSTANCES)
-    read = partial(_read, bags, on_bad)
+    read = partial(_read, bags, on_bad, scores is not None and scores.reads_statistics)
     if shard is not None and shard.count > len(batches):
         raise ConfigError(
             item=f"shard {shard}",
@@ -152,7 +157,7 @@ def _predict_batch(
 ) -> _Part:
     """Return the predictions of one batch; the state of the random numbers is left as it was."""
     device, first = batch.instances.device, method.members()[0]
-    draws, scored = [], _FeatureScores(scores)
+    draws, scored = [], _FeatureScores(scores, first, batch)
     with torch.inference_mode(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         for member in method.passes(seed):
             follow = member is first and not scored.complete and not member.encodes_at_random
@@ -174,16 +179,20 @@ def _blocks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Iterator[F
 class _FeatureScores:
     """Scores of one batch, made as its features go by."""
 
-    def __init__(self, scorer: Scorer | None) -> None:
+    def __init__(self, scorer: Scorer | None, method: Method, batch: BagBatch) -> None:
         self.scorer = scorer
+        self.method, self.batch = method, batch
         self.complete = scorer is None
         self._parts: list[dict[str, Tensor]] = []
 
     def following(self, blocks: Iterator[Tensor]) -> Iterator[Tensor]:
         """Yield the blocks, and score each."""
         assert self.scorer is not None
+        end = 0
         for features in blocks:
-            self._parts.append(self.scorer.of_instances(features))
+            start, end = end, end + len(features)
+            statistics = statistics_of(self.batch, slice(start, end)) if self.scorer.reads_statistics else None
+            self._parts.append(self.scorer.of_instances(views_of(self.method, features, statistics)))
             yield features
         self.complete = True
 
@@ -194,19 +203,36 @@ class _FeatureScores:
         return self.scorer.of_bags(scores, segments), scores
 
 
-def _read(bags: BagDataset, on_bad: OnBad | None, group: np.ndarray) -> tuple[np.ndarray, BagBatch | None]:
+def views_of(
+    method: Method, features: Float[Tensor, "N D"], statistics: Float[Tensor, "N S"] | None
+) -> InstanceViews:
+    """Return what scores read of some instances."""
+    return InstanceViews(features, statistics, lambda: method.instance_logits(features))
+
+
+def statistics_of(batch: BagBatch, rows: slice | Tensor) -> Float[Tensor, "n S"] | None:
+    """Return the image statistics of some instances: as stored, else computed; None of mere features."""
+    if batch.statistics is not None:
+        return batch.statistics[rows]
+    instances = batch.instances
+    return image_statistics(instances[rows]) if instances.dim() == 4 and instances.dtype == torch.uint8 else None
+
+
+def _read(
+    bags: BagDataset, on_bad: OnBad | None, statistics: bool, group: np.ndarray
+) -> tuple[np.ndarray, BagBatch | None]:
     """Return the bags of a group packed, without those that cannot be read where ``on_bad`` takes them."""
     try:
-        return group, bags.batch(group)
+        return group, bags.batch(group, statistics=statistics)
     except MiueError as error:
         if on_bad is None:
             raise
         if len(group) == 1:
             on_bad(bags.ids[group[0]], error)
             return group[:0], None
-    parts = [_read(bags, on_bad, group[i : i + 1]) for i in range(len(group))]
+    parts = [_read(bags, on_bad, statistics, group[i : i + 1]) for i in range(len(group))]
     kept = np.concatenate([positions for positions, _ in parts])
-    return kept, bags.batch(kept) if len(kept) else None
+    return kept, bags.batch(kept, statistics=statistics) if len(kept) else None
 
 
 def _combine(method: Method, draws: list[BatchPrediction]) -> BatchPrediction:

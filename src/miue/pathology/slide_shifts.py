@@ -72,10 +72,10 @@ def shift_slide(path: Path, out: Path, how: SlideShift, follow: Follow = iter) -
         def change(patches: np.ndarray) -> np.ndarray:
             return shown.keep(patches, shift(patches))
 
-        features = encoded_patches(slide, tiles, how.encoder, change, follow)
+        features, statistics = encoded_patches(slide, tiles, how.encoder, change, follow)
     if how.pictures:
         _write_picture(out.parent / "pictures" / f"{path.stem}.png", before_and_after(*shown.patches()))
-    write_features(out, features, tiles, how.attributes())
+    write_features(out, features, statistics, tiles, how.attributes())
     return len(features)
 
 

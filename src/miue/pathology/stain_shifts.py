@@ -1,18 +1,19 @@
-"""Shifts of histology: blur as of a slide out of focus, and stains stronger or weaker than in training.
+"""Shifts of histology: out of focus, stained otherwise, compressed or scanned with more noise than in training.
 
-The paper names three strengths, lighter, light and strong, of Gaussian blur and of HED colour variation, after
+The paper names three strengths, lighter, light and strong, of Gaussian blur and of HED color variation, after
 Tellez et al. 2019, and gives no parameter of them. So the parameters here are, in part, ours:
 
-===========  ======================  ==========================================================
-strength     blur: σ in pixels       HED: range of ratio and offset, each drawn from U(−r, r)
-===========  ======================  ==========================================================
-lighter      0.5 (ours)              0.02 (ours)
-light        1.0 (ours)              0.05 (HED-light of Tellez et al.)
-strong       2.0 (ours)              0.2 (HED-strong of Tellez et al.)
-===========  ======================  ==========================================================
+===========  ==============  ===========================================  ===========  =======================
+strength     blur: σ         HED: range r of ratio and offset, U(−r, r)   JPEG:        noise: standard
+             in pixels                                                    quality      deviation, grey levels
+===========  ==============  ===========================================  ===========  =======================
+lighter      0.5 (ours)      0.02 (ours)                                  60 (ours)    4 (ours)
+light        1.0 (ours)      0.05 (HED-light of Tellez et al.)            30 (ours)    8 (ours)
+strong       2.0 (ours)      0.2 (HED-strong of Tellez et al.)            10 (ours)    16 (ours)
+===========  ==============  ===========================================  ===========  =======================
 
 HED is drawn for each patch by itself, as in their augmentation, or once for a whole slide, as another scanner
-shifts it.
+shifts it. Noise is Gaussian, independent for each pixel and channel.
 σ counts pixels of the patch as it is encoded: 1 pixel is about 0.5 µm at 20×.
 """
 
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from io import BytesIO
 
 import numpy as np
 from jaxtyping import Float64, UInt8
@@ -28,7 +30,9 @@ from miue.common.errors import ConfigError, unknown_name
 
 BLUR_SIGMA = {"lighter": 0.5, "light": 1.0, "strong": 2.0}
 HED_RANGE = {"lighter": 0.02, "light": 0.05, "strong": 0.2}
-KINDS = ("blur", "hed")
+JPEG_QUALITY = {"lighter": 60, "light": 30, "strong": 10}
+NOISE_DEVIATION = {"lighter": 4.0, "light": 8.0, "strong": 16.0}
+KINDS = ("blur", "hed", "jpeg", "noise")
 DRAWN_PER = ("patch", "slide")
 STRENGTHS = tuple(BLUR_SIGMA)
 _PIXELS_AT_ONCE = 1 << 20  # whose optical densities are held at once
@@ -45,6 +49,28 @@ def blurred(images: UInt8[np.ndarray, "m H W 3"], sigma: float) -> UInt8[np.ndar
     for i, image in enumerate(images):
         soft = gaussian(image, sigma, mode="nearest", preserve_range=True, channel_axis=-1)
         shifted[i] = np.clip(np.round(soft), 0, 255)
+    return shifted
+
+
+def compressed(images: UInt8[np.ndarray, "m H W 3"], quality: int) -> UInt8[np.ndarray, "m H W 3"]:
+    """Return each image as it is after it was stored as JPEG of this quality, 1 to 95."""
+    from PIL import Image
+
+    shifted = np.empty_like(images)
+    for i, image in enumerate(images):
+        stored = BytesIO()
+        Image.fromarray(image).save(stored, "JPEG", quality=quality)
+        shifted[i] = np.asarray(Image.open(stored))
+    return shifted
+
+
+def with_noise(
+    images: UInt8[np.ndarray, "m H W 3"], deviation: float, random: np.random.Generator
+) -> UInt8[np.ndarray, "m H W 3"]:
+    """Return each image with Gaussian noise of this standard deviation in grey levels."""
+    shifted = np.empty_like(images)
+    for i, image in enumerate(images):
+        shifted[i] = np.clip(np.round(image + random.normal(0, deviation, image.shape)), 0, 255)
     return shifted
 
 
@@ -101,7 +127,7 @@ class StainShift:
     """One kind of shift at one strength.
 
     Attributes:
-        kind: "blur" or "hed".
+        kind: "blur", "hed", "jpeg" or "noise".
         strength: "lighter", "light" or "strong".
         drawn_per: of HED: "patch", each by itself, as stains are augmented; "slide", once for all patches of a
             slide, as another stainer or scanner shifts it. Draws per patch cancel in the mean over a bag.
@@ -118,10 +144,10 @@ class StainShift:
             raise unknown_name("strength", self.strength, STRENGTHS)
         if self.drawn_per not in DRAWN_PER:
             raise unknown_name("unit that stains are drawn for", self.drawn_per, DRAWN_PER)
-        if self.kind == "blur" and self.drawn_per != "patch":
+        if self.kind != "hed" and self.drawn_per != "patch":
             raise ConfigError(
-                item="a blur",
-                wanted="no unit to draw for: it draws nothing, every patch has the same",
+                item=f"the shift {self.kind!r}",
+                wanted="no unit to draw for: nothing is drawn that a whole slide could share",
                 got=f"drawn per {self.drawn_per}",
                 fix="leave it out, or choose the kind hed",
             )
@@ -136,12 +162,20 @@ class StainShift:
         """Return what the strength means."""
         if self.kind == "blur":
             return {"sigma_px": BLUR_SIGMA[self.strength]}
+        if self.kind == "jpeg":
+            return {"jpeg_quality": JPEG_QUALITY[self.strength]}
+        if self.kind == "noise":
+            return {"noise_deviation": NOISE_DEVIATION[self.strength]}
         return {"hed_range": HED_RANGE[self.strength], "drawn_per": self.drawn_per}
 
     def of_slide(self, random: np.random.Generator) -> ImageChange:
         """Return what shifts the patches of one slide, batch after batch, in order."""
         if self.kind == "blur":
             return lambda images: blurred(images, BLUR_SIGMA[self.strength])
+        if self.kind == "jpeg":
+            return lambda images: compressed(images, JPEG_QUALITY[self.strength])
+        if self.kind == "noise":
+            return lambda images: with_noise(images, NOISE_DEVIATION[self.strength], random)
         span = HED_RANGE[self.strength]
         if self.drawn_per == "slide":
             change = draw_stain_change(span, random)
@@ -155,5 +189,5 @@ class StainShift:
         return self.of_slide(random)(images)
 
 
-ALL_SHIFTS = {shift.name: shift for shift in (StainShift(kind, s) for kind in KINDS for s in STRENGTHS)}
-"""Both kinds at each strength, HED drawn per patch: those of the experiments."""
+ALL_SHIFTS = {shift.name: shift for shift in (StainShift(kind, s) for kind in ("blur", "hed") for s in STRENGTHS)}
+"""Blur and HED, drawn per patch, at each strength: those of the paper's experiments."""

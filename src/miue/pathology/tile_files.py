@@ -1,7 +1,8 @@
 """Files of encoded patches as TRIDENT lays them out: written whole, recognised, and their grid read again.
 
-``features`` (N, D) float32, with the encoder and what was done to the patches as attributes; ``coords`` (N, 2)
-int64, the top left corners in level-0 pixels, with ``patch_size_level0``, the side of a patch there, as attribute.
+``features`` (N, D) float32, with the encoder and what was done to the patches as attributes; ``image_statistics``
+(N, 27) float32 of the same patches, which TRIDENT does not have; ``coords`` (N, 2) int64, the top left corners in
+level-0 pixels, with ``patch_size_level0``, the side of a patch there, as attribute.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from jaxtyping import Float32, Int64
 
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file
+from miue.io.formats.hdf5 import STATISTICS
 from miue.io.formats.isolated import read_hdf5_parts
 
 MOST_PATCHES = 50_000_000  # more than any slide has; a file that claims more is not read
@@ -39,13 +41,18 @@ class Tiles:
 
 
 def write_features(
-    path: Path, features: Float32[np.ndarray, "n D"], tiles: Tiles, attributes: Mapping[str, Any]
+    path: Path,
+    features: Float32[np.ndarray, "n D"],
+    statistics: Float32[np.ndarray, "n S"],
+    tiles: Tiles,
+    attributes: Mapping[str, Any],
 ) -> None:
-    """Write features and coords to ``path``, whole or not at all; ``attributes`` is kept beside the features."""
+    """Write features, image statistics and coords to ``path``, whole or not at all; attributes go to features."""
     import h5py
 
     with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
         file.create_dataset("features", data=features)
+        file.create_dataset(STATISTICS, data=statistics)
         file.create_dataset("coords", data=tiles.coords)
         file["features"].attrs.update({**attributes, "name": path.stem})
         sides = {"patch_size": tiles.patch_px, "patch_size_level0": tiles.step}

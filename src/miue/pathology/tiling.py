@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float32, Int64, UInt8
 
 from miue.common.errors import ConfigError, DataError, lacking
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import microns_per_pixel, open_slide, thumbnail
 from miue.pathology.tile_files import Tiles, read_attributes, write_features
+from miue.scores.image_statistics import image_statistics
 
 LONGEST = 2048  # pixels of the longer side of the picture in which tissue is sought
 LEAST_SATURATION = 0.05  # a slide of glass alone has noise, which Otsu's threshold would split in two
@@ -92,8 +94,8 @@ def cut_tiles(slide: Any, path: Path, tiling: Tiling) -> Tiles:
 
 def encoded_patches(
     slide: Any, tiles: Tiles, encoder: PatchEncoder, change: Change | None = None, follow: Follow = iter
-) -> Float32[np.ndarray, "n D"]:
-    """Return the features of patches, read and encoded a batch at a time.
+) -> tuple[Float32[np.ndarray, "n D"], Float32[np.ndarray, "n S"]]:
+    """Return the features and the image statistics of patches, read and encoded a batch at a time.
 
     Args:
         slide: opened with OpenSlide.
@@ -106,11 +108,13 @@ def encoded_patches(
         ModelError: the encoder does not take them.
     """
     corners = follow(tiles.coords)
-    parts = []
+    parts, statistics = [], []
     while chosen := list(islice(corners, encoder.batch)):
         patches = np.stack([read_patch(slide, int(x), int(y), tiles.step, tiles.patch_px) for x, y in chosen])
-        parts.append(encoder.encode(patches if change is None else change(patches)))
-    return np.concatenate(parts)
+        changed = patches if change is None else change(patches)
+        parts.append(encoder.encode(changed))
+        statistics.append(image_statistics(torch.from_numpy(changed)).numpy())
+    return np.concatenate(parts), np.concatenate(statistics)
 
 
 def tile_slide(path: Path, out: Path, tiling: Tiling, encoder: PatchEncoder, follow: Follow = iter) -> int:
@@ -129,8 +133,8 @@ def tile_slide(path: Path, out: Path, tiling: Tiling, encoder: PatchEncoder, fol
     """
     with open_slide(path) as slide:
         tiles = cut_tiles(slide, path, tiling)
-        features = encoded_patches(slide, tiles, encoder, follow=follow)
-    write_features(out, features, tiles, {"encoder": encoder.name, **encoder.attributes})
+        features, statistics = encoded_patches(slide, tiles, encoder, follow=follow)
+    write_features(out, features, statistics, tiles, {"encoder": encoder.name, **encoder.attributes})
     return len(features)
 
 

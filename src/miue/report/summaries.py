@@ -17,6 +17,13 @@ from miue.predictions.table import PredictionTable
 
 HISTOGRAM_BINS = 40
 ITEMS_OF_A_POINT = 30  # of the reliability diagram, as far as that gives 5 to 10 points
+FAR = "how far from the training instances"
+DISTANCE_TEXTS = {
+    "knn": "how unlike the training data it is in meaning: " + FAR,
+    "statistics": "how unlike the training images it looks: sharpness, noise, color",
+    "typicality": "how unusual its features are, nearer or farther than those of training instances",
+    "combined": "how unlike the training data it looks or is in meaning",
+}
 CURVE_POINTS = 200
 
 
@@ -35,7 +42,7 @@ def described_measures(tables: list[PredictionTable]) -> dict[str, dict[str, str
             if measure:
                 found[name] = {"kind": f"{measure.kind} uncertainty", "text": measure.describes}
             elif is_distance(name):
-                found[name] = {"kind": "distance", "text": "how far from the training instances"}
+                found[name] = {"kind": "distance", "text": DISTANCE_TEXTS.get(_kind_of(name), FAR)}
             else:
                 found[name] = {"kind": "score", "text": "a score that came with the predictions"}
     return found
@@ -47,7 +54,12 @@ def is_distance(name: str) -> bool:
     >>> is_distance("knn_mean"), is_distance("vacuity")
     (True, False)
     """
-    return name.removesuffix("_mean").removesuffix("_high") in DISTANCES
+    return _kind_of(name) in DISTANCES
+
+
+def _kind_of(name: str) -> str:
+    """Return the distance that a column of instances or bags is of."""
+    return name.removesuffix("_mean").removesuffix("_high")
 
 
 def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:

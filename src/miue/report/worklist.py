@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ REASONS = (FLAGGED, FAR, DEFERRED, UNSURE, BETWEEN, FEW)
 """The most pressing first: far from the training data, even a confident prediction may mean nothing."""
 
 QUANTILE = 0.95  # of the validation bags, from which a slide stands out
+UNLIKE = {"statistics_mean": "looks unlike", "knn_mean": "means unlike"}
 FEWEST = 10  # slides whose median says what is usual
 TOO_MANY = 0.3  # share of slides that are first, from which a list no longer orders the work
 
@@ -250,7 +251,8 @@ def _by_limits(predictions: Predictions, limits: Limits) -> Judgement:
     else:
         distance = np.asarray(table.scores[name])
         flags[FAR] = distance > far
-        words[FAR] = [f"{FAR} ({name} {v:.3g} > {far:.3g})" for v in distance]
+        sides = _unlike(table, lambda score: limit_of(score, None)[0])
+        words[FAR] = [f"{FAR} ({name} {v:.3g} > {far:.3g}{s})" for v, s in zip(distance, sides, strict=True)]
         judged[FAR] = f"{name} above {far:.4g}, {how}"
     counts = _patch_counts(predictions)
     few = limits.patches if usual is None or limits.patches is not None else usual.size(1 - limits.quantile)
@@ -266,6 +268,19 @@ def _by_limits(predictions: Predictions, limits: Limits) -> Judgement:
     return flags, words, judged, not_judged
 
 
+def _unlike(table: PredictionTable, limit_of: Callable[[str], float | None]) -> list[str]:
+    """Return in which respect each slide is far, where its looks and its meaning are scored apart."""
+    sides = [""] * len(table)
+    if not all(name in table.scores for name in UNLIKE):
+        return sides
+    for name, words in UNLIKE.items():
+        limit = limit_of(name)
+        if limit is not None:
+            above = np.asarray(table.scores[name]) > limit
+            sides = [f"{side}, {words}" if far else side for side, far in zip(sides, above, strict=True)]
+    return sides
+
+
 def _far_from(distance: Float64[np.ndarray, "n"]) -> tuple[float, str]:
     middle = float(np.median(distance))
     spread = float(np.median(np.abs(distance - middle)))
@@ -274,8 +289,13 @@ def _far_from(distance: Float64[np.ndarray, "n"]) -> tuple[float, str]:
 
 def _distance_name(table: PredictionTable) -> str | None:
     """Return the bags' distance to the training data, the mean before the high quantile."""
-    names = sorted(table.scores, key=lambda name: (not name.startswith("knn"), not name.endswith("_mean"), name))
+    names = sorted(table.scores, key=lambda name: (_order(name), not name.endswith("_mean"), name))
     return next((name for name in names if name.endswith(("_mean", "_high"))), None)
+
+
+def _order(name: str) -> int:
+    first = ("combined", "knn")
+    return next((place for place, kind in enumerate(first) if name.startswith(kind)), len(first))
 
 
 def _ood_score(predictions: Predictions) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from miue.common.errors import DataError, ModelError
 
-CHUNK = 512  # instances per step: with 10,000 stored points, 40 MB of distances
+CHUNK = 512  # instances per step
 
 
 class FeatureDistance(nn.Module, ABC):
@@ -20,13 +20,16 @@ class FeatureDistance(nn.Module, ABC):
 
     It is fitted without gradients: ``fit`` computes float64 buffers, which ``state_dict()`` returns and
     ``from_state`` restores. A subclass defines ``name`` and ``state_names``, the first of which is a tensor of
-    width D, and overrides ``_fitted_state`` and ``_distances``.
+    width D, and overrides ``_fitted_state`` and ``_distances``. One that is computed from something else than h
+    sets ``reads``: "statistics" of images (D = S), "logits" (energy and largest logit), "features and logits"
+    (side by side, D + 2).
 
     Args:
         state: the tensors named by ``state_names``.
     """
 
     name: ClassVar[str]
+    reads: ClassVar[str] = "features"
     state_names: ClassVar[tuple[str, ...]]
 
     def __init__(self, **state: Tensor) -> None:
@@ -128,8 +131,7 @@ def finite_chunks(features: Float[Tensor, "N D"], item: str) -> Iterator[tuple[i
     """
     for start in range(0, len(features), CHUNK):
         rows = features[start : start + CHUNK].double()
-        finite = rows.isfinite().all(1)
-        if not finite.all():
+        if not rows.sum().isfinite() and not (finite := rows.isfinite().all(1)).all():
             first = start + int(finite.logical_not().int().argmax())
             raise DataError(
                 item=f"{item}, instance {first}",

@@ -40,7 +40,7 @@ class Mahalanobis(FeatureDistance):
         cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
         mean = features.mean(0, keepdim=True, dtype=torch.float64)
-        return {"means": mean, "factor": _factor(features - mean)}
+        return {"means": mean, "factor": shrunk_factor(features - mean)}
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
         # relative to the first mean, so that features far from the origin lose no digits
@@ -81,10 +81,10 @@ class ClassConditionalMahalanobis(Mahalanobis):
         _, row_of, counts = bag_labels.unique(return_inverse=True, return_counts=True)
         totals = features.new_zeros(len(counts), features.shape[1], dtype=torch.float64)
         means = totals.index_add(0, row_of, features.double()) / counts.unsqueeze(1)
-        return {"means": means, "factor": _factor(features - means[row_of])}
+        return {"means": means, "factor": shrunk_factor(features - means[row_of])}
 
 
-def _factor(centered: Float[Tensor, "M D"]) -> Float[Tensor, "D D"]:
+def shrunk_factor(centered: Float[Tensor, "M D"]) -> Float[Tensor, "D D"]:
     """Return the Cholesky factor of the Ledoit–Wolf covariance of centered features.
 
     Raises:

@@ -13,17 +13,18 @@ from miue.scores.base import FeatureDistance
 from miue.scores.principal_components import principal_components
 
 NEIGHBORS = 10
+SPARE = 4  # further candidates, so that rounding to float32 omits none of the nearest
 COMPONENTS = 64
-STORED = 10_000
-GROUP = 4  # points, or groups of points, of which the nearest is searched first
-ROWS = 128  # instances whose closeness to all points, 5 MB, stays in a CPU's cache
+STORED = 4096  # of which the search costs less than the network; see docs/method.md
+GROUP = 8  # points, or groups of points, of which the nearest is searched first
+ROWS = 64  # instances whose closeness to all points, 1 MB, stays in a CPU's cache
 
 
 class NearestNeighbors(FeatureDistance):
     """Mean distance to the k = 10 nearest training instances, in principal components of the features.
 
     d(h) = (1/k) Σ_{j nearest} ‖z − z_j‖ with z = Vᵀ(h − μ). V has up to 64 columns, fitted to all training
-    instances; z_j are up to 10,000 of them drawn at random; with fewer than k points, all are used.
+    instances; z_j are up to 4,096 of them drawn at random; with fewer than k points, all are used.
 
     Reference: Sun et al. 2022, "Out-of-distribution detection with deep nearest neighbors", Sec. 3.
     Differs from it: the mean of the k distances, not the k-th; principal components, not unit-length features.
@@ -54,40 +55,45 @@ class NearestNeighbors(FeatureDistance):
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
         projected = (rows - self.mean) @ self.components
-        candidates = torch.cat([self._candidates(some) for some in projected.float().split(ROWS)])
+        weights = self._weights.to(projected.device)
+        memory = weights.new_empty(
+            ROWS, weights.shape[1]
+        )  # used again, since new pages cost more than the product
+        blocks = torch.nn.functional.pad(projected.float(), (0, 1), value=1.0).split(ROWS)
+        closeness = (torch.mm(block, weights, out=memory[: len(block)]) for block in blocks)
+        candidates = torch.cat([self._candidates(block) for block in closeness])
         # Exact distances by difference, so that an instance equal to a stored one has distance zero.
         gaps = torch.linalg.vector_norm(projected.unsqueeze(1) - self.points[candidates], dim=2)
         nearest = gaps.topk(min(NEIGHBORS, len(self.points)), largest=False, sorted=False).values
         return nearest.mean(1)
 
-    def _candidates(self, projected: Float[Tensor, "n K"]) -> Int64[Tensor, "n P"]:
-        """Return, in float32, twice as many points as needed, so that rounding omits none of the nearest.
+    def _candidates(self, closeness: Float[Tensor, "n W"]) -> Int64[Tensor, "n P"]:
+        """Return the points that may be nearest, ``SPARE`` more than needed.
 
-        They are ordered by ‖p‖² − 2 z·p, which is ‖z − p‖² without a term that is the same for all points p. The
-        smallest of many values are among the groups with the smallest minima: groups of ``GROUP``, groups of
+        The smallest of many values are among the groups with the smallest minima: groups of ``GROUP``, groups of
         these and so on are searched, from the largest down.
+
+        Args:
+            closeness: ‖p‖² − 2 z·p, which is ‖z − p‖² without a term that is the same for all points p.
         """
-        one = torch.ones_like(projected[:, :1])
-        closeness = torch.cat([projected, one], 1) @ self._weights.to(projected.device)
         levels = [closeness]
-        wanted = min(2 * NEIGHBORS, len(self.points))
-        while levels[-1].shape[1] % GROUP == 0 and levels[-1].shape[1] > GROUP * 4 * wanted:
+        wanted = min(NEIGHBORS + SPARE, len(self.points))
+        while levels[-1].shape[1] % GROUP == 0 and levels[-1].shape[1] > GROUP * wanted:
             levels.append(levels[-1].unflatten(1, (GROUP, -1)).amin(1))
         chosen = levels[-1].topk(wanted, largest=False, sorted=False).indices
         for level in reversed(levels[:-1]):
             groups = level.shape[1] // GROUP
-            members = (chosen.unsqueeze(1) + groups * torch.arange(GROUP, device=chosen.device)[:, None]).flatten(
-                1
-            )
+            firsts = groups * torch.arange(GROUP, device=chosen.device)[:, None]
+            members = (chosen.unsqueeze(1) + firsts).flatten(1)
             nearest = level.gather(1, members).topk(wanted, largest=False, sorted=False).indices
             chosen = members.gather(1, nearest)
         return chosen
 
     @cached_property
     def _weights(self) -> Float[Tensor, "W P"]:
-        """−2 pᵀ over ‖p‖² of every point p, and infinity up to a multiple of ``GROUP`` three times over."""
+        """−2 pᵀ over ‖p‖² of every point p, and infinity up to a multiple of ``GROUP`` twice over."""
         points = self.points.float()
         weights = torch.cat([-2 * points.T, points.square().sum(1)[None]])
-        missing = weights.new_zeros(len(weights), -len(points) % GROUP**3)
+        missing = weights.new_zeros(len(weights), -len(points) % GROUP**2)
         missing[-1] = torch.inf
         return torch.cat([weights, missing], 1)

@@ -307,7 +307,9 @@ def _record(plan: Plan, summaries: Sequence[TrainingSummary], without_distances:
 def _fit_distances(method: Method, plan: Plan) -> tuple[dict[str, FeatureDistance], str]:
     """Return the distances; where the default ones cannot be fitted, none, and why."""
     try:
-        return fit_distances(method, plan.train, plan.recipe.distances, seed=plan.training_config.seed), ""
+        return fit_distances(
+            method, plan.train, plan.recipe.distances, seed=plan.training_config.seed, held_out=plan.validation
+        ), ""
     except DataError as error:
         if tuple(plan.recipe.distances) != DEFAULT_DISTANCES:
             raise

@@ -63,6 +63,11 @@ def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:
         notes.append(
             f"{len(bare):,} {of} without coords ({first_few(bare)}): their instances have no position on a slide"
         )
+    without = [file.id for file in contents if file.statistics != contents[0].statistics or not file.statistics]
+    if any(file.statistics for file in contents) and without:
+        notes.append(
+            f"{len(without):,} {of} without the image statistics of others ({first_few(without)}): none are used"
+        )
     return notes
 
 
@@ -72,11 +77,17 @@ def make_dataset(contents: Sequence[Contents]) -> BagDataset:
     dtypes = {file.dtype for file in contents}
     dtype = dtypes.pop() if len(dtypes) == 1 else np.dtype(np.float32)
     coords = _coords(contents, sizes)
+    paths = [file.path for file in contents]
+    widths = {file.statistics for file in contents}
+    statistics = None
+    if len(widths) == 1 and (width := widths.pop()):
+        statistics = FileInstances(paths, sizes, (width,), np.dtype(np.float32), statistics=True)
     return BagDataset.packed(
-        FileInstances([file.path for file in contents], sizes, contents[0].instance_shape, dtype),
+        FileInstances(paths, sizes, contents[0].instance_shape, dtype),
         sizes,
         [file.id for file in contents],
         coords=coords,
+        statistics=statistics,
         patch_sizes=None if coords is None else np.array([file.patch_size or 0 for file in contents], np.int64),
     )
 

@@ -17,12 +17,20 @@ class FileInstances:
         paths: the files.
         sizes: instances of each.
         instance_shape: of every instance.
-        dtype: that they are given in.
+        dtype: that they are returned in.
+        statistics: read the image statistics stored beside the instances.
     """
 
     def __init__(
-        self, paths: list[Path], sizes: np.ndarray, instance_shape: tuple[int, ...], dtype: np.dtype
+        self,
+        paths: list[Path],
+        sizes: np.ndarray,
+        instance_shape: tuple[int, ...],
+        dtype: np.dtype,
+        *,
+        statistics: bool = False,
     ) -> None:
+        self.statistics = statistics
         self.paths = paths
         self.ends = np.asarray(sizes, np.int64).cumsum()
         self.shape = (int(self.ends[-1]) if len(paths) else 0, *instance_shape)
@@ -41,7 +49,8 @@ class FileInstances:
         while start < stop:
             begin = int(self.ends[file - 1]) if file else 0
             end = min(stop, int(self.ends[file]))
-            parts.append(read_rows(self.paths[file], start - begin, end - begin).astype(self.dtype, copy=False))
+            rows = read_rows(self.paths[file], start - begin, end - begin, statistics=self.statistics)
+            parts.append(rows.astype(self.dtype, copy=False))
             start, file = end, file + 1
         return parts[1] if len(parts) == 2 else np.concatenate(parts)
 

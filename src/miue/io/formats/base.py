@@ -28,6 +28,7 @@ class OpenFile:
         in_microns: whether ``coords`` and ``patch_size`` are in µm.
         extractor: what made the features, "" where the file does not say.
         notes: what a user should know of the file.
+        statistics: of the images of the instances (n, S), sliced as ``features``; None where the file has none.
     """
 
     format: str
@@ -37,6 +38,7 @@ class OpenFile:
     in_microns: bool = False
     extractor: str = ""
     notes: tuple[str, ...] = ()
+    statistics: Any = None
 
 
 OpenBag = Callable[[Path], AbstractContextManager[OpenFile]]
@@ -57,6 +59,7 @@ class Contents:
         patch_size: side of a patch in level-0 pixels (the step of the grid), where known.
         extractor: what made the features, "" where the file does not say.
         notes: what a user should know of the file.
+        statistics: how many image statistics of each instance are stored beside the features, 0 for none.
     """
 
     path: Path
@@ -68,6 +71,7 @@ class Contents:
     patch_size: int | None
     extractor: str
     notes: tuple[str, ...]
+    statistics: int = 0
 
     @property
     def id(self) -> str:

@@ -2,7 +2,8 @@
 
 CLAM: ``features`` (n, D), ``coords`` (n, 2) in level-0 pixels, no attributes; the side of a patch is stored in
 the file of the same name in ``patches/``. TRIDENT: attributes of ``coords`` say the side, of which
-``patch_size_level0`` is that of the grid; what it does not know is the text 'None'. STAMP: ``feats``, and
+``patch_size_level0`` is that of the grid; what it does not know is the text 'None'; where ``miue data tile`` wrote
+it, ``image_statistics`` (n, S). STAMP: ``feats``, and
 ``coords`` in µm with the attributes ``unit`` and ``tile_size_um`` of the file.
 
 One damaged bit can make the HDF5 library loop without end or crash: in miue everything here runs in a process of
@@ -25,6 +26,8 @@ from miue.common.errors import DataError, not_readable
 from miue.common.escapes import shortened
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refuse_claim, refusing
 from miue.io.formats.names import coords_name, features_name
+
+STATISTICS = "image_statistics"
 
 
 @contextmanager
@@ -175,6 +178,7 @@ def _opened(path: Path, file: Any) -> OpenFile:
     if where is not None:
         stored = dataset_within(path, file, where)
         coords, of_coords = partial(_corners, path, stored), stored.attrs
+    statistics = _statistics(path, file, features)
     if "unit" in file.attrs or (where is not None and "tile_size_um" in file.attrs):
         return _stamp(file, features, coords)
     if "patch_size_level0" in of_coords or "encoder" in features.attrs:
@@ -184,8 +188,27 @@ def _opened(path: Path, file: Any) -> OpenFile:
             coords=coords,
             patch_size=_number(of_coords, "patch_size_level0"),
             extractor=_text(features.attrs, "encoder"),
+            statistics=statistics,
         )
     return OpenFile(format="CLAM" if features.name == "/features" else "HDF5", features=features, coords=coords)
+
+
+def _statistics(path: Path, file: Any, features: Any) -> Any:
+    """Return the image statistics beside the features, None where the file has none.
+
+    Raises:
+        DataError: they are not one row of numbers for each instance, or not whole.
+    """
+    if STATISTICS not in file:
+        return None
+    stored = dataset_within(path, file, STATISTICS)
+    if len(stored.shape) != 2 or stored.shape[0] != features.shape[0] or stored.dtype.kind != "f":
+        wanted = f"{STATISTICS!r} with a row of numbers for each of {features.shape[0]:,} instances"
+        raise bag_error(path, wanted, f"{stored.dtype} of shape {stored.shape}")
+    refuse_claim(path, stored)
+    refuse_chunks(path, stored)
+    refuse_unwritten(path, stored)
+    return stored
 
 
 def _corners(path: Path, stored: Any) -> np.ndarray:

@@ -50,6 +50,7 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
             patch_size=answer["patch_size"],
             extractor=answer["extractor"],
             notes=tuple(answer["notes"]),
+            statistics=answer["statistics"],
         )
     else:
         contents = contents_here(path, microns_per_pixel)
@@ -60,19 +61,20 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
     return replace(contents, patch_size=patch_size, notes=(*contents.notes, note) if note else contents.notes)
 
 
-def read_rows(path: Path, start: int, stop: int) -> Shaped[np.ndarray, "n *shape"]:
+def read_rows(path: Path, start: int, stop: int, *, statistics: bool = False) -> Shaped[np.ndarray, "n *shape"]:
     """Return the instances from ``start`` up to ``stop`` in their normal form.
 
     float16, float32 and bytes stay what they are, all else becomes float32. A leading axis of one is left
-    away; the crops of a video's clip, (T, crops, D), are averaged.
+    away; the crops of a video's clip, (T, crops, D), are averaged. With ``statistics``, return the image
+    statistics beside them, float32.
 
     Raises:
         DataError: not a bag file, or a damaged one.
         StorageError: the process for files of HDF5 cannot be started.
     """
     if path.suffix.lower() in ENDINGS:
-        return _ask(path, "rows", start=int(start), stop=int(stop))[1]
-    return rows_here(path, start, stop)
+        return _ask(path, "rows", start=int(start), stop=int(stop), statistics=statistics)[1]
+    return rows_here(path, start, stop, statistics=statistics)
 
 
 def read_hdf5_parts(

@@ -38,16 +38,26 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
             patch_size=patch_size,
             extractor=file.extractor,
             notes=notes + _form_notes(file),
+            statistics=0 if file.statistics is None else int(file.statistics.shape[1]),
         )
 
 
-def rows_here(path: Path, start: int, stop: int) -> Shaped[np.ndarray, "n *shape"]:
+def rows_here(path: Path, start: int, stop: int, *, statistics: bool = False) -> Shaped[np.ndarray, "n *shape"]:
     """Return the instances from ``start`` up to ``stop`` in their normal form, read in this very process.
+
+    Args:
+        path: a bag file.
+        start: first instance.
+        stop: one behind the last.
+        statistics: return the image statistics that are stored beside the instances, float32.
 
     Raises:
         DataError: not a bag file, or a damaged one.
     """
     with open_bag_file(path) as file:
+        if statistics:
+            with refusing(path, "image statistics that can be read", OSError, ValueError, RuntimeError, TypeError):
+                return np.asarray(file.statistics[start:stop], np.float32)
         features = file.features
         shape = tuple(features.shape)
         if len(shape) == 1:

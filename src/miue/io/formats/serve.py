@@ -63,12 +63,13 @@ def _contents(path: Path, request: dict[str, Any]) -> Answer:
         "patch_size": contents.patch_size,
         "extractor": contents.extractor,
         "notes": contents.notes,
+        "statistics": contents.statistics,
     }
     return answer, contents.coords
 
 
 def _rows(path: Path, request: dict[str, Any]) -> Answer:
-    return {}, rows_here(path, request["start"], request["stop"])
+    return {}, rows_here(path, request["start"], request["stop"], statistics=request["statistics"])
 
 
 def _patch_size(path: Path, request: dict[str, Any]) -> Answer:

@@ -8,6 +8,7 @@ bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label
 instances.npy        features (M, D) or uint8 images (M, H, W, channels), bag after bag
 instance_labels.npy, instance_labelled.npy, instance_is_ood.npy, instance_ood_known.npy, coords.npy, located.npy
                      where known; instances without flags of their own have those of their bag
+image_statistics.npy the statistics of the images that features were made of (M, S), where known
 checksums.csv        SHA-256 of each bag's instances, in stores that were packed from files
 left_out.csv         bags that were left out when files were packed, with the reason
 """
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from miue.bags.arrays import check_bag
+from miue.bags.arrays import InstanceArray, check_bag
 from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import split_name
@@ -32,6 +33,7 @@ from miue.io.raw_bags import RawBags, to_dataset
 
 FORMAT = "miue-bags"
 VERSION = 1
+STATISTICS = "image_statistics.npy"
 AGAIN = "make the store again"
 ARRAYS: dict[str, type[np.generic]] = {
     "instance_labels": np.int64,
@@ -66,13 +68,7 @@ def write_store(
     positions = dataset.positions
     with atomic_folder(path, overwrite=overwrite) as folder:
         shape = (len(positions), *dataset.instance_shape)
-        out = open_memmap(folder / "instances.npy", "w+", dataset.instances.dtype, shape)
-        end = 0
-        for start, size in zip(dataset.starts, dataset.sizes, strict=True):
-            out[end : end + size] = dataset.instances[start : start + size]
-            end += size
-        out.flush()
-        del out
+        _write_array(folder / "instances.npy", dataset.instances, dataset, shape)
         write_tables(folder, dataset, made_by or {})
 
 
@@ -88,6 +84,9 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
         np.save(folder / "coords.npy", dataset.coords.values[positions])
         if not dataset.coords.known[positions].all():
             np.save(folder / "located.npy", dataset.coords.known[positions])
+    if dataset.statistics is not None:
+        shape = (len(positions), *dataset.statistics.shape[1:])
+        _write_array(folder / STATISTICS, dataset.statistics, dataset, shape)
     summary = {
         "format": FORMAT,
         "version": VERSION,
@@ -99,6 +98,16 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
         "made_by": made_by,
     }
     write_json(folder / "store.json", summary)
+
+
+def _write_array(path: Path, values: InstanceArray, dataset: BagDataset, shape: tuple[int, ...]) -> None:
+    """Write the rows of the dataset's bags, one bag at a time."""
+    out = open_memmap(path, "w+", values.dtype, shape)
+    end = 0
+    for start, size in zip(dataset.starts, dataset.sizes, strict=True):
+        out[end : end + size] = values[start : start + size]
+        end += size
+    out.flush()
 
 
 def read_store(path: Path | str) -> BagDataset:
@@ -121,6 +130,13 @@ def read_raw_store(path: Path | str) -> RawBags:
     if instances.ndim not in (2, 4) or instances.dtype.kind not in "fiu":
         wanted = "numbers of shape (M, D), or images (M, H, W, channels)"
         raise wrong_shape(repr(str(path / "instances.npy")), wanted, instances, AGAIN)
+    statistics = read_array(path / STATISTICS, AGAIN) if (path / STATISTICS).exists() else None
+    if statistics is not None and (statistics.ndim, len(statistics), statistics.dtype.kind) != (
+        2,
+        len(instances),
+        "f",
+    ):
+        raise wrong_shape(repr(str(path / STATISTICS)), f"numbers ({len(instances)}, S)", statistics, AGAIN)
     arrays = {name: read_array(path / f"{name}.npy", AGAIN) for name in sorted(present)}
     table = str(path / "bags.csv")
     columns = read_text_columns(path / "bags.csv")
@@ -150,6 +166,7 @@ def read_raw_store(path: Path | str) -> RawBags:
         of_bags=columns,
         arrays={name: np.array(array, ARRAYS[name]) for name, array in arrays.items()},
         class_names=tuple(summary["class_names"]),
+        statistics=statistics,
     )
 
 

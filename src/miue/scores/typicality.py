@@ -1,0 +1,102 @@
+"""Joint typicality of features: two-sided, so that features nearer than usual count too."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from miue.common.errors import DataError
+from miue.scores.base import finite_chunks
+from miue.scores.logs import floors_of, logs
+from miue.scores.nearest_neighbors import NearestNeighbors
+from miue.scores.principal_components import principal_components
+from miue.scores.whitening import fit_whitening
+
+COMPONENTS = 64
+STORED = 1024  # fewer than of the nearest neighbors, since one coordinate of four needs no more
+LEAST = 4
+
+
+class Typicality(NearestNeighbors):
+    """Mahalanobis distance of four numbers of the features, large where one of them is unusually small or large.
+
+    d(h) = ‖(t − μ) W‖, W Wᵀ = Σ⁻¹ with the shrunk covariance Σ of t over training instances. t are the logs of the
+    distance to the nearest training instances, the residual outside of 64 principal components (of D / 2 where
+    there are fewer), the Mahalanobis distance inside them, and the norm ‖h‖. Features of a blurred image, say, are
+    nearer to their neighbors. Neighbors are at most 1,024, or half, of the instances; t is fitted to the others.
+
+    Args:
+        state: of ``NearestNeighbors``; variances (K) of the components; floors (4), the smallest positive values;
+            center (4) and whitening (4, 4).
+    """
+
+    name: ClassVar[str] = "typicality"
+    state_names: ClassVar[tuple[str, ...]] = (
+        *NearestNeighbors.state_names,
+        "variances",
+        "floors",
+        "center",
+        "whitening",
+    )
+    variances: Tensor
+    floors: Tensor
+    center: Tensor
+    whitening: Tensor
+
+    @classmethod
+    def _fitted_state(
+        cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
+    ) -> dict[str, Tensor]:
+        if len(features) < LEAST:
+            raise DataError(
+                item="training features",
+                wanted=f"at least {LEAST} instances for the distance {cls.name!r}",
+                got=str(len(features)),
+                fix="fit the distance on more bags, or use 'knn'",
+            )
+        order = torch.randperm(len(features), generator=generator, device=generator.device).to(features.device)
+        stored = min(STORED, len(features) // 2)
+        mean, components = principal_components(features, COMPONENTS)
+        variances = sum(
+            ((rows - mean) @ components).square().sum(0)
+            for _, rows in finite_chunks(features, "training features")
+        ) / len(features)
+        few = features.new_zeros(4, dtype=torch.float64)
+        state = {
+            "mean": mean,
+            "components": components,
+            "points": (features[order[:stored]].double() - mean) @ components,
+            "variances": variances,
+            "floors": few,
+            "center": few,
+            "whitening": torch.eye(4).to(few),
+        }
+        unfinished = cls(**state)
+        others = finite_chunks(features[order[stored:]], "training features")
+        values = torch.cat([unfinished._values(rows) for _, rows in others])
+        floors = floors_of(values)
+        center, whitening = fit_whitening(logs(values, floors))
+        return {**state, "floors": floors, "center": center, "whitening": whitening}
+
+    def _values(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n 4"]:
+        """Return the four numbers of each instance, before the log."""
+        centered = rows - self.mean
+        kept = min(COMPONENTS, rows.shape[1] // 2, self.components.shape[1])
+        leading = self.components[:, self.components.shape[1] - kept :]
+        inside = centered @ leading
+        norm = torch.linalg.vector_norm
+        parts = (
+            super()._distances(rows),
+            norm(centered - inside @ leading.T, dim=1),
+            norm(inside / self.variances[len(self.variances) - kept :].sqrt(), dim=1),
+            norm(rows, dim=1),
+        )
+        return torch.stack(parts, 1)
+
+    def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
+        offsets = logs(self._values(rows), self.floors) - self.center
+        distances: Tensor = torch.linalg.vector_norm(offsets @ self.whitening, dim=1)
+        return distances

@@ -1,0 +1,206 @@
+"""Scores of looks, typicality, density and logits, and their combination, against other libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.ndimage import convolve
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.covariance import LedoitWolf
+from sklearn.decomposition import PCA
+from sklearn.metrics import roc_auc_score
+
+import miue
+from miue.bags.dataset import BagDataset
+from miue.bags.segments import Segments
+from miue.common.errors import DataError
+from miue.datasets.digits import digits_bags
+from miue.scores import (
+    ClassDensity,
+    Combined,
+    Energy,
+    ImageStatistics,
+    Typicality,
+    VirtualLogit,
+    bag_distances,
+    count_statistics,
+    image_statistics,
+)
+
+SETTINGS = {"max_epochs": 2, "seed": 1}
+GENERATOR = torch.Generator().manual_seed(1)
+
+
+def images_of(count: int, side: int = 11, channels: int = 3, seed: int = 0) -> np.ndarray:
+    """Smooth random images whose channels are correlated."""
+    random = np.random.default_rng(seed)
+    grey = random.normal(0, 40, (count, side, side, 1)) + random.normal(0, 15, (count, side, side, channels))
+    smooth = np.stack([convolve(image, np.ones((3, 3, 1)) / 9, mode="nearest") for image in grey])
+    return np.clip(np.round(128 + smooth), 0, 255).astype(np.uint8)
+
+
+def expected_statistics(image: np.ndarray) -> list[float]:
+    """The same numbers by SciPy's convolutions in float64."""
+    channels = [image[..., c].astype(float) for c in range(image.shape[2])]
+    laplacian = np.array([[0, 1, 0], [1, -4, 1], [0, 1, 0]])
+    numbers = [np.log((convolve(x, laplacian, mode="nearest") ** 2).mean() + 1 / 12) for x in channels]
+    smooth = channels
+    for dilation in (1, 2, 4):
+        line = np.zeros(2 * dilation + 1)
+        line[[0, dilation, -1]] = 0.25, 0.5, 0.25
+        smoother = [convolve(x, np.outer(line, line), mode="nearest") for x in smooth]
+        bands = [x - y for x, y in zip(smooth, smoother, strict=True)]
+        energies = [(band**2).mean() + 1 / 12 for band in bands]
+        numbers += np.log(energies).tolist()
+        for a in range(len(bands)):
+            for b in range(a + 1, len(bands)):
+                numbers.append(np.arctanh((bands[a] * bands[b]).mean() / np.sqrt(energies[a] * energies[b])))
+        smooth = smoother
+    densities = [-np.log(np.maximum(x, 1) / 255) for x in channels]
+    numbers += [density.mean() for density in densities]
+    return numbers + [np.log(density.var() + 1 / 12 / 255**2) / 2 for density in densities]
+
+
+@pytest.mark.parametrize(("channels", "count"), [(1, 6), (3, 27)])
+def test_image_statistics_equal_those_of_scipys_convolutions(channels: int, count: int) -> None:
+    images = images_of(5, side=13, channels=channels)
+    statistics = image_statistics(torch.from_numpy(images))
+    assert statistics.shape == (5, count)
+    assert count_statistics(channels) == count
+    np.testing.assert_allclose(statistics, [expected_statistics(image) for image in images], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("value", [0, 255])
+@pytest.mark.parametrize("shape", [(1, 1, 3), (7, 5, 1)])
+def test_images_of_one_color_and_of_one_pixel_have_finite_statistics(value: int, shape: tuple[int, ...]) -> None:
+    images = torch.full((2, *shape), value, dtype=torch.uint8)
+    assert image_statistics(images).isfinite().all()
+
+
+def test_statistics_rise_for_blurred_as_for_sharpened_images_and_not_for_turned_ones() -> None:
+    training, new = (torch.from_numpy(images_of(61, seed=seed)) for seed in (0, 1))
+    score = ImageStatistics.fit(image_statistics(training), None, generator=GENERATOR)
+    blurred = torch.from_numpy(convolve(new.numpy(), np.ones((1, 3, 3, 1)) / 9, mode="nearest"))
+    sharp = torch.from_numpy(np.random.default_rng(2).integers(0, 255, new.shape, np.uint8))
+    usual = score.score(image_statistics(new))
+    for changed in (blurred, sharp):
+        assert score.score(image_statistics(changed)).min() > usual.max()
+    torch.testing.assert_close(score.score(image_statistics(new.rot90(1, (1, 2)))), usual, rtol=1e-2, atol=1e-2)
+
+
+def test_grey_images_stored_in_three_equal_channels_are_told_from_colored_ones() -> None:
+    grey = torch.from_numpy(images_of(61, channels=1)).repeat(1, 1, 1, 3)
+    score = ImageStatistics.fit(image_statistics(grey), None, generator=GENERATOR)
+    within = score.score(image_statistics(grey))
+    assert within.max() < 100 < score.score(image_statistics(torch.from_numpy(images_of(7, seed=3)))).min()
+
+
+def test_the_distance_of_statistics_is_that_of_sklearns_shrunk_covariance_of_standardized_columns() -> None:
+    rows = torch.randn(211, 5, dtype=torch.float64) @ torch.randn(5, 5, dtype=torch.float64) + 3
+    standardized = ((rows - rows.mean(0)) / rows.std(0, correction=0)).numpy()
+    expected = np.sqrt(LedoitWolf(assume_centered=True).fit(standardized).mahalanobis(standardized))
+    score = ImageStatistics.fit(rows, None, generator=GENERATOR)
+    np.testing.assert_allclose(score.score(rows), expected, rtol=1e-9)
+
+
+def test_typicality_sees_features_that_are_nearer_than_usual_where_the_neighbors_do_not() -> None:
+    training, new = (torch.randn(400, 17, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
+    near = 0.3 * new
+    scores = {
+        name: miue.scores.DISTANCES[name].fit(training, None, generator=GENERATOR)
+        for name in ("knn", "typicality")
+    }
+
+    def auroc(name: str) -> float:
+        values = torch.cat([scores[name].score(new), scores[name].score(near)])
+        return float(roc_auc_score([0] * len(new) + [1] * len(near), values))
+
+    assert auroc("knn") < 0.1
+    assert auroc("typicality") > 0.95
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 130])
+def test_typicality_of_any_width_and_of_repeated_instances_is_finite(width: int) -> None:
+    training = torch.randn(23, width).repeat(3, 1)
+    score = Typicality.fit(training, None, generator=GENERATOR)
+    assert score.score(torch.cat([training, torch.zeros(1, width), 100 + training[:1]])).isfinite().all()
+
+
+def test_the_class_density_is_that_of_scipys_mixture() -> None:
+    labels = torch.arange(211) % 3
+    training = torch.randn(211, 5, dtype=torch.float64) + 2 * labels.unsqueeze(1)
+    unseen = torch.randn(31, 5, dtype=torch.float64)
+    logs = []
+    for label in range(3):
+        rows = training[labels == label].numpy()
+        covariance = LedoitWolf().fit(rows).covariance_
+        logs.append(multivariate_normal(rows.mean(0), covariance).logpdf(unseen) + np.log(len(rows) / 211))
+    score = ClassDensity.fit(training, labels, generator=GENERATOR)
+    np.testing.assert_allclose(score.score(unseen), -logsumexp(logs, axis=0), rtol=1e-9)
+    with pytest.raises(DataError, match="'ddu': expected the label"):
+        ClassDensity.fit(training, None, generator=GENERATOR)
+
+
+def test_vim_adds_the_scaled_residual_to_the_energy() -> None:
+    features, logits = torch.randn(211, 17, dtype=torch.float64), torch.randn(211, 2, dtype=torch.float64) + 3
+    energy, largest = -logits.logsumexp(1), logits.amax(1)
+    rows = torch.cat([features, energy[:, None], largest[:, None]], 1)
+    pca = PCA(8, svd_solver="full").fit(features.numpy())
+    residual = np.linalg.norm(features.numpy() - pca.inverse_transform(pca.transform(features.numpy())), axis=1)
+    expected = float(largest.mean()) / residual.mean() * residual + energy.numpy()
+    np.testing.assert_allclose(VirtualLogit.fit(rows, None, generator=GENERATOR).score(rows), expected, rtol=1e-9)
+    two = rows[:, -2:]
+    np.testing.assert_allclose(Energy.fit(two, None, generator=GENERATOR).score(two), energy)
+
+
+def test_the_combination_is_standardized_at_each_level_and_counts_what_is_higher_than_usual_alone() -> None:
+    sizes = [1, 7, 31, 2, 1, 13]
+    scores, segments = torch.rand(55, 2, dtype=torch.float64) + 0.1, Segments.of(*sizes)
+    score = Combined.fit_bags(scores, segments)
+    z = (scores.log() - scores.log().mean(0)) / scores.log().std(0, correction=0)
+    torch.testing.assert_close(score.score(scores), z.clamp(min=0).square().sum(1).sqrt())
+    for kind, values in score.score_bags(scores, segments).items():
+        logs = torch.stack([bag_distances(column, segments)[kind] for column in scores.T], 1).log()
+        z = (logs - logs.mean(0)) / logs.std(0, correction=0)
+        torch.testing.assert_close(values, z.clamp(min=0).square().sum(1).sqrt())
+    assert not score.score(torch.full((3, 2), 1e-9, dtype=torch.float64)).any()
+
+
+@pytest.mark.parametrize("value", [0.0, 2.0])
+def test_a_combination_fitted_to_ties_or_to_one_bag_is_finite(value: float) -> None:
+    score = Combined.fit_bags(torch.full((3, 2), value, dtype=torch.float64), Segments.of(3))
+    new = torch.tensor([[0.0, 0.0], [5.0, 1.0]], dtype=torch.float64)
+    assert score.score(new).isfinite().all()
+    assert all(values.isfinite().all() for values in score.score_bags(new, Segments.of(2)).values())
+
+
+def test_a_model_of_images_carries_every_score_and_predicts_the_same_after_saving(tmp_path: Path) -> None:
+    bags = digits_bags(splits=["train", "validation"], sizes={"train": 10, "validation": 4})
+    model = miue.train(
+        bags.split("train"),
+        validation=bags.split("validation"),
+        distances=("combined", "typicality", "vim", "energy", "ddu"),
+        encoder="compact",
+        settings=SETTINGS,
+        progress=False,
+        device="cpu",
+    )
+    assert list(model.distances) == ["knn", "statistics", "typicality", "vim", "energy", "ddu", "combined"]
+    model.save(tmp_path / "model")
+    first, second = (m.predict(bags) for m in (model, miue.Model.load(tmp_path / "model")))
+    assert {name.rsplit("_", 1)[0] for name in first.bags.scores} == set(model.distances)
+    for name, values in first.bags.scores.items():
+        np.testing.assert_allclose(second.bags.scores[name], values, rtol=1e-6, atol=1e-9)
+        assert np.isfinite(values).all()
+
+
+def test_features_without_images_are_combined_from_typicality_and_refused_statistics(bags: BagDataset) -> None:
+    model = miue.train(bags, distances=("combined",), settings=SETTINGS, progress=False, device="cpu")
+    assert list(model.distances) == ["knn", "typicality", "combined"]
+    assert np.isfinite(model.predict(bags).bags.scores["combined_mean"]).all()
+    with pytest.raises(DataError, match="'statistics': expected images of bytes, or features with the statistics"):
+        miue.train(bags, distances=("statistics",), settings=SETTINGS, progress=False, device="cpu")

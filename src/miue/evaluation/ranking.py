@@ -25,28 +25,36 @@ Counts = Num[np.ndarray, "draws groups"]
 
 @dataclass(frozen=True)
 class Ranking:
-    """The order of n items by their uncertainty.
+    """The order of n items, or of some m of them, by their uncertainty.
 
     Attributes:
-        place: how many different values are below that of each item.
-        count: number of different values.
+        values: ascending.
+        order: the item of each value.
     """
 
-    place: Integer[np.ndarray, "n"]
-    count: int
+    values: Float64[np.ndarray, "m"]
+    order: Integer[np.ndarray, "m"]
 
     @classmethod
     def of(cls, uncertainty: Float64[np.ndarray, "n"]) -> Ranking:
         """Return the order of these values."""
-        if not len(uncertainty):
-            return cls(np.zeros(0, np.int32), 0)
         order = np.argsort(uncertainty)
-        ascending = uncertainty[order]
-        places = np.zeros(len(order), np.int32 if len(order) < 1 << 31 else np.int64)
-        np.cumsum(ascending[1:] != ascending[:-1], out=places[1:])
-        place = np.empty_like(places)
-        place[order] = places
-        return cls(place, int(places[-1]) + 1)
+        values = uncertainty[order]
+        return cls(values, order.astype(np.int32) if len(order) < 1 << 31 else order)
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def among(self, items: Bool[np.ndarray, "n"]) -> Ranking:
+        """Return the order of some of the items, which keep their numbers."""
+        inside = items[self.order]
+        return self if inside.all() else Ranking(self.values[inside], self.order[inside])
+
+    def ends(self) -> Int64[np.ndarray, "groups"]:
+        """Return the row of the last item of each different value."""
+        last = np.ones(len(self), bool)
+        np.not_equal(self.values[1:], self.values[:-1], out=last[:-1])
+        return np.flatnonzero(last)
 
     def separation(
         self,
@@ -66,16 +74,13 @@ class Ranking:
         if count in (0, total):
             lacking = names[0] if count == 0 else names[1]
             return Separation.undefined(f"no {lacking} item among {total}")
-        hits, others = self._counts(wanted & compared), self._counts(compared & ~wanted)
-        there = hits + others > 0
-        hits, others = hits[there], others[there]
-        accepted = hits.cumsum()
-        first = int(np.argmax(accepted / count >= 0.95))
+        accepted, mistaken = self.among(compared)._cumulative(wanted)
+        first = int(np.searchsorted(accepted, _least_share(0.95, count)))
         return Separation(
-            auroc=Metric(float(_auroc(hits[None], others[None])[0])),
-            aupr=Metric(_average_precision(hits, others)),
-            aupr_unwanted=Metric(_average_precision(others[::-1], hits[::-1])),
-            fpr95=Metric(float(others[: first + 1].sum() / (total - count))),
+            auroc=Metric(float(_auroc(_each(accepted)[None], _each(mistaken)[None])[0])),
+            aupr=Metric(_average_precision(accepted, mistaken)),
+            aupr_unwanted=Metric(_average_precision(_from_the_end(mistaken), _from_the_end(accepted))),
+            fpr95=Metric(float(mistaken[first] / (total - count))),
         )
 
     def weighted(
@@ -86,30 +91,38 @@ class Ranking:
     ) -> WeightedMetric:
         """Return a metric of the numbers of wanted and of other items by value, for weights of their owners."""
         if owners.count == 1:
-            hits, others = self._counts(wanted)[None], self._counts(~wanted)[None]
+            hits, others = (_each(one)[None] for one in self._cumulative(wanted))
             return WeightedMetric(lambda weights: function(weights * hits, weights * others), 1)
-        if len(wanted) <= EXACT_ITEMS:
-            shape = (owners.count, self.count)
+        ends, inside = self.ends(), wanted[self.order]
+        if len(self) <= EXACT_ITEMS:
+            place, of_item = np.repeat(np.arange(len(ends)), _each(ends + 1)), owners.index[self.order]
             sparse = [
-                csr_array((np.ones(int(of.sum()), np.int64), (owners.index[of], self.place[of])), shape=shape)
-                for of in (wanted, ~wanted)
+                csr_array((np.ones(int(of.sum()), np.int64), (of_item[of], place[of])), (owners.count, len(ends)))
+                for of in (inside, ~inside)
             ]
             return WeightedMetric(
                 lambda weights: function(*(_dense(weights @ one) for one in sparse)), owners.count
             )
         exact = self.weighted(function, wanted, Owners.one(len(wanted))).plain.value
-        below = np.bincount(self.place, minlength=self.count).cumsum() - 1
-        bins = (below * BINS // len(wanted))[self.place]
-        cells = owners.index * BINS + bins
+        cells = np.repeat(ends * BINS // len(self), _each(ends + 1))
+        cells += owners.index[self.order] * BINS
         binned = [
             np.bincount(cells[of], minlength=owners.count * BINS).reshape(-1, BINS).astype(np.float64)
-            for of in (wanted, ~wanted)
+            for of in (inside, ~inside)
         ]
         shift = (exact or 0.0) - function(*(one.sum(0, keepdims=True) for one in binned))[0]
         return WeightedMetric(lambda weights: function(*(weights @ one for one in binned)) + shift, owners.count)
 
-    def _counts(self, chosen: Bool[np.ndarray, "n"]) -> Int64[np.ndarray, "groups"]:
-        return np.bincount(self.place[chosen], minlength=self.count)
+    def _cumulative(
+        self, wanted: Bool[np.ndarray, "n"]
+    ) -> tuple[Integer[np.ndarray, "groups"], Integer[np.ndarray, "groups"]]:
+        """Return how many wanted and how many other items have each value or a lower one."""
+        ends = self.ends()
+        accepted = wanted[self.order].cumsum(dtype=self.order.dtype)
+        if len(ends) < len(self):
+            accepted = accepted[ends]
+        ends += 1
+        return accepted, ends.astype(self.order.dtype) - accepted
 
 
 def separation(
@@ -129,12 +142,16 @@ def auroc(
     values: Float64[np.ndarray, "n"], positive: Bool[np.ndarray, "n"], owners: Owners | None = None
 ) -> WeightedMetric:
     """Chance that a positive item has the higher value; ties count half."""
-    owners = owners or Owners.one(len(values))
-    count = int(positive.sum())
-    if count in (0, len(positive)):
+    return ranked_auroc(Ranking.of(-values), positive, owners or Owners.one(len(values)))
+
+
+def ranked_auroc(ranking: Ranking, wanted: Bool[np.ndarray, "n"], owners: Owners) -> WeightedMetric:
+    """Chance that a wanted item of a ranking has the lower value; ties count half."""
+    count = int(wanted[ranking.order].sum())
+    if count in (0, len(ranking)):
         lacking = "negative" if count else "positive"
-        return WeightedMetric.undefined(f"no {lacking} item among {len(positive)}", owners)
-    return Ranking.of(-values).weighted(_auroc, positive, owners)
+        return WeightedMetric.undefined(f"no {lacking} item among {len(ranking)}", owners)
+    return ranking.weighted(_auroc, wanted, owners)
 
 
 def class_auroc(
@@ -172,17 +189,23 @@ def area_under_risk_coverage(
 
     Reference: Geifman & El-Yaniv 2017; Geifman et al. 2019.
     """
-    owners = owners or Owners.one(len(correct))
-    if not len(correct):
+    return ranked_risk_coverage(Ranking.of(uncertainty), correct, owners or Owners.one(len(correct)))
+
+
+def ranked_risk_coverage(ranking: Ranking, correct: Bool[np.ndarray, "n"], owners: Owners) -> WeightedMetric:
+    """Return ``area_under_risk_coverage`` of the items of a ranking."""
+    if not len(ranking):
         return WeightedMetric.undefined(NO_LABEL, owners)
-    return Ranking.of(uncertainty).weighted(_risk_coverage, correct, owners)
+    return ranking.weighted(_risk_coverage, correct, owners)
 
 
 def _auroc(hits: Counts, others: Counts) -> Float64[np.ndarray, "draws"]:
     """Chance that a wanted item has the lower value, from the numbers of items by ascending value."""
-    less_certain = others.sum(1, keepdims=True) - others.cumsum(1)
-    won = (hits * (less_certain + others / 2)).sum(1)
-    return ratio(won, hits.sum(1) * others.sum(1).astype(np.float64))
+    less_certain = others / 2
+    less_certain -= others.cumsum(1)
+    less_certain += others.sum(1, keepdims=True)
+    less_certain *= hits
+    return ratio(less_certain.sum(1), hits.sum(1) * others.sum(1).astype(np.float64))
 
 
 def _risk_coverage(hits: Counts, errors: Counts) -> Float64[np.ndarray, "draws"]:
@@ -195,12 +218,39 @@ def _risk_coverage(hits: Counts, errors: Counts) -> Float64[np.ndarray, "draws"]
     return ratio(((errors_before - share) * rise + errors).sum(1), end[:, -1])
 
 
-def _average_precision(hits: Int64[np.ndarray, "g"], others: Int64[np.ndarray, "g"]) -> float:
-    """Σ over thresholds of the rise of recall times precision, in the order in which scikit-learn adds."""
-    found = hits.cumsum().astype(np.float64)
-    precision = found / (found + others.cumsum())
-    recall = np.append((found / found[-1])[::-1], 0.0)
-    return float(max(0.0, -np.sum(np.diff(recall) * precision[::-1])))
+def _average_precision(hits: Integer[np.ndarray, "groups"], others: Integer[np.ndarray, "groups"]) -> float:
+    """Σ over thresholds of the rise of recall times precision, in the order in which scikit-learn adds.
+
+    Args:
+        hits: wanted items up to each threshold, all at the last.
+        others: other items up to each threshold.
+    """
+    precision = hits / (hits + others)
+    rise = _each(hits / hits[-1])
+    return float(max(0.0, np.sum(rise[::-1] * precision[::-1])))
+
+
+def _each(cumulative: Num[np.ndarray, "groups"]) -> Num[np.ndarray, "groups"]:
+    """Return what each value adds to what there is up to it."""
+    each = np.empty_like(cumulative)
+    each[:1] = cumulative[:1]
+    np.subtract(cumulative[1:], cumulative[:-1], out=each[1:])
+    return each
+
+
+def _from_the_end(cumulative: Integer[np.ndarray, "groups"]) -> Integer[np.ndarray, "groups"]:
+    """Return how many items have each value or a higher one, by descending value."""
+    return (cumulative[-1] - cumulative + _each(cumulative))[::-1]
+
+
+def _least_share(share: float, count: int) -> int:
+    """Return the least number k with k / count ≥ share, as floats are divided.
+
+    >>> _least_share(0.95, 20), _least_share(0.95, 21)
+    (19, 20)
+    """
+    near = int(share * count)
+    return next(k for k in range(max(near - 1, 0), near + 3) if k / count >= share)
 
 
 def _dense(product: Any) -> Num[np.ndarray, "draws groups"]:

@@ -75,6 +75,9 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
     )
 
 
+Visit = Callable[[str, Ranking, Ranking], None]
+
+
 @dataclass(frozen=True)
 class Items:
     """What is known of the n items of a level, and what their labels say of the m that are judged.
@@ -141,14 +144,15 @@ class Items:
 
 
 def evaluate_level(
-    table: PredictionTable, items: Items | None = None, visit: Callable[[str, Ranking], None] | None = None
+    table: PredictionTable, items: Items | None = None, visit: Visit | None = None
 ) -> LevelEvaluation:
     """Return the metrics of one table, of which one uncertainty of all items is held at a time.
 
     Args:
         table: predictions of bags or of instances.
         items: what is known of them, where that was already read.
-        visit: called with the name and the ranking of each uncertainty, for what else is computed from them.
+        visit: called with the name of each uncertainty, the ranking by it, and that of the judged items among
+            them, for what else is computed from these.
     """
     items = items or Items.of(table)
     confidence_measure, ood_measure = default_measures(table)
@@ -158,19 +162,18 @@ def evaluate_level(
     by_measure: dict[str, Separations] = {}
     for measure in table.uncertainty_names:
         ranking = Ranking.of(table.uncertainty(measure))
+        judged = ranking.among(items.judged)
         if measure == confidence_measure:
-            class_metrics["aurc"] = ranked_risk_coverage(ranking.among(items.judged), correct, one)
+            class_metrics["aurc"] = ranked_risk_coverage(judged, correct, one)
         by_measure[measure] = Separations(
-            ranking.separation(correct, items.judged, names=CORRECTNESS)
-            if len(items.labels)
-            else Separation.undefined(NO_LABEL),
+            judged.separation(correct, names=CORRECTNESS) if len(judged) else Separation.undefined(NO_LABEL),
             {
-                name: undefined or ranking.separation(items.is_in, items.compared(name), names=DISTRIBUTION)
+                name: undefined or ranking.among(items.compared(name)).separation(items.is_in, names=DISTRIBUTION)
                 for name in items.ood_sets
             },
         )
         if visit is not None:
-            visit(measure, ranking)
+            visit(measure, ranking, judged)
     confidence, detection = by_measure[confidence_measure].confidence, by_measure[ood_measure].ood
     metrics = {
         **{name: metric.plain for name, metric in class_metrics.items()},
@@ -215,10 +218,9 @@ class ResampledLevel:
         """The uncertainties that ``add`` needs the ranking of."""
         return {self._confidence, *((self._ood, self._detection) if self._items.ood_sets else ())}
 
-    def add(self, measure: str, ranking: Ranking) -> None:
-        """Add the metrics that rest on an uncertainty, if any."""
+    def add(self, measure: str, ranking: Ranking, judged: Ranking) -> None:
+        """Add the metrics that rest on an uncertainty, if any; ``judged`` is the ranking of the judged items."""
         if measure == self._confidence:
-            judged = ranking.among(self._items.judged)
             self._metrics["aurc"] = ranked_risk_coverage(judged, self._items.correct, self._owners)
             self._metrics["confidence"] = ranked_auroc(judged, self._items.correct, self._owners)
         for prefix in ("ood",) * (measure == self._ood) + ("detection",) * (measure == self._detection):
@@ -238,9 +240,11 @@ class ResampledLevel:
 
 def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, WeightedMetric]:
     """Return the metrics that an interval is computed for, as ``ResampledLevel.metrics`` does."""
-    level = ResampledLevel(table, Items.of(table), owners)
+    items = Items.of(table)
+    level = ResampledLevel(table, items, owners)
     for measure in level.measures:
-        level.add(measure, Ranking.of(table.uncertainty(measure)))
+        ranking = Ranking.of(table.uncertainty(measure))
+        level.add(measure, ranking, ranking.among(items.judged))
     return level.metrics()
 
 

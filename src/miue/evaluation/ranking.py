@@ -19,6 +19,7 @@ from miue.evaluation.metrics import NO_LABEL, Metric, Owners, Separation, Weight
 
 EXACT_ITEMS = 1 << 18
 BINS = 1024
+BLOCK = 1 << 15  # values whose counts are computed with at once
 
 Counts = Num[np.ndarray, "draws groups"]
 
@@ -56,31 +57,25 @@ class Ranking:
         np.not_equal(self.values[1:], self.values[:-1], out=last[:-1])
         return np.flatnonzero(last)
 
-    def separation(
-        self,
-        wanted: Bool[np.ndarray, "n"],
-        compared: Bool[np.ndarray, "n"],
-        *,
-        names: tuple[str, str],
-    ) -> Separation:
-        """Return how well low uncertainty marks the wanted items among those compared.
+    def separation(self, wanted: Bool[np.ndarray, "n"], *, names: tuple[str, str]) -> Separation:
+        """Return how well low uncertainty marks the wanted items.
 
         Args:
             wanted: the items that should be certain (correct, or in distribution).
-            compared: the items that count.
             names: what wanted and unwanted items are called, for the reason of an undefined metric.
         """
-        total, count = int(compared.sum()), int((wanted & compared).sum())
-        if count in (0, total):
+        accepted, mistaken = self._cumulative(wanted)
+        count = int(accepted[-1]) if len(self) else 0
+        if count in (0, len(self)):
             lacking = names[0] if count == 0 else names[1]
-            return Separation.undefined(f"no {lacking} item among {total}")
-        accepted, mistaken = self.among(compared)._cumulative(wanted)
+            return Separation.undefined(f"no {lacking} item among {len(self)}")
         first = int(np.searchsorted(accepted, _least_share(0.95, count)))
+        auroc, aupr, aupr_unwanted = _areas(accepted, mistaken)
         return Separation(
-            auroc=Metric(float(_auroc(_each(accepted)[None], _each(mistaken)[None])[0])),
-            aupr=Metric(_average_precision(accepted, mistaken)),
-            aupr_unwanted=Metric(_average_precision(_from_the_end(mistaken), _from_the_end(accepted))),
-            fpr95=Metric(float(mistaken[first] / (total - count))),
+            auroc=Metric(auroc),
+            aupr=Metric(aupr),
+            aupr_unwanted=Metric(aupr_unwanted),
+            fpr95=Metric(float(mistaken[first] / (len(self) - count))),
         )
 
     def weighted(
@@ -92,7 +87,14 @@ class Ranking:
         """Return a metric of the numbers of wanted and of other items by value, for weights of their owners."""
         if owners.count == 1:
             hits, others = (_each(one)[None] for one in self._cumulative(wanted))
-            return WeightedMetric(lambda weights: function(weights * hits, weights * others), 1)
+            return WeightedMetric(
+                lambda weights: (
+                    function(hits, others)
+                    if np.array_equal(weights, [[1]])
+                    else function(weights * hits, weights * others)
+                ),
+                1,
+            )
         ends, inside = self.ends(), wanted[self.order]
         if len(self) <= EXACT_ITEMS:
             place, of_item = np.repeat(np.arange(len(ends)), _each(ends + 1)), owners.index[self.order]
@@ -135,7 +137,7 @@ def separation(
         wanted: the items that should be certain (correct, or in distribution).
         names: what wanted and unwanted items are called, for the reason of an undefined metric.
     """
-    return Ranking.of(uncertainty).separation(wanted, np.ones(len(wanted), bool), names=names)
+    return Ranking.of(uncertainty).separation(wanted, names=names)
 
 
 def auroc(
@@ -218,29 +220,55 @@ def _risk_coverage(hits: Counts, errors: Counts) -> Float64[np.ndarray, "draws"]
     return ratio(((errors_before - share) * rise + errors).sum(1), end[:, -1])
 
 
-def _average_precision(hits: Integer[np.ndarray, "groups"], others: Integer[np.ndarray, "groups"]) -> float:
-    """Σ over thresholds of the rise of recall times precision, in the order in which scikit-learn adds.
+def _areas(
+    accepted: Integer[np.ndarray, "groups"], mistaken: Integer[np.ndarray, "groups"]
+) -> tuple[float, float, float]:
+    """Return AUROC, and the average precision of wanted items from below and of unwanted ones from above.
+
+    Average precision is Σ over thresholds of the rise of recall times precision, added in scikit-learn's order.
+    What is between is computed for ``BLOCK`` values at a time, which stay in the cache.
 
     Args:
-        hits: wanted items up to each threshold, all at the last.
-        others: other items up to each threshold.
+        accepted: wanted items up to each value, all at the last.
+        mistaken: unwanted items up to each value.
     """
-    precision = hits / (hits + others)
-    rise = _each(hits / hits[-1])
-    return float(max(0.0, np.sum(rise[::-1] * precision[::-1])))
+    count, wanted, unwanted = len(accepted), accepted[-1], mistaken[-1]
+    terms, terms_unwanted, doubled = np.empty(count), np.empty(count), 0
+    for start in range(0, count, BLOCK):
+        end = min(start + BLOCK, count)
+        (below, hits), (other_below, others) = (
+            (before[:-1], before[1:])
+            for before in (_with_previous(one, start, end) for one in (accepted, mistaken))
+        )
+        rise = hits / wanted - below / wanted
+        terms[count - end : count - start] = (rise * (hits / (hits + others)))[::-1]
+        above, other_above = unwanted - other_below, wanted - below
+        rise = above / unwanted - (unwanted - others) / unwanted
+        terms_unwanted[start:end] = rise * (above / (above + other_above))
+        doubled += int(((hits - below) * (other_below + others)).sum())
+    pairs = int(wanted) * int(unwanted)
+    return (
+        (pairs - doubled / 2) / pairs,
+        float(max(0.0, np.sum(terms))),
+        float(max(0.0, np.sum(terms_unwanted))),
+    )
 
 
-def _each(cumulative: Num[np.ndarray, "groups"]) -> Num[np.ndarray, "groups"]:
-    """Return what each value adds to what there is up to it."""
+def _with_previous(cumulative: Integer[np.ndarray, "groups"], start: int, end: int) -> Int64[np.ndarray, "block"]:
+    """Return a block of cumulative numbers after the one before it, 0 before the first."""
+    block = np.zeros(end - start + 1, np.int64)
+    block[1:] = cumulative[start:end]
+    if start:
+        block[0] = cumulative[start - 1]
+    return block
+
+
+def _each(cumulative: Integer[np.ndarray, "groups"]) -> Integer[np.ndarray, "groups"]:
+    """Return the number of items of each value."""
     each = np.empty_like(cumulative)
     each[:1] = cumulative[:1]
     np.subtract(cumulative[1:], cumulative[:-1], out=each[1:])
     return each
-
-
-def _from_the_end(cumulative: Integer[np.ndarray, "groups"]) -> Integer[np.ndarray, "groups"]:
-    """Return how many items have each value or a higher one, by descending value."""
-    return (cumulative[-1] - cumulative + _each(cumulative))[::-1]
 
 
 def _least_share(share: float, count: int) -> int:

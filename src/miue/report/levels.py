@@ -132,9 +132,9 @@ def _measure(
     items, owners = Items.of(table), owners_of_items(table, patients)
     resampled, summary = ResampledLevel(table, items, owners), LevelSummary(table, items)
 
-    def visit(measure: str, ranking: Ranking) -> None:
-        resampled.add(measure, ranking)
-        summary.add(measure, ranking)
+    def visit(measure: str, ranking: Ranking, judged: Ranking) -> None:
+        resampled.add(measure, ranking, judged)
+        summary.add(measure, ranking, judged)
 
     evaluation = evaluate_level(table, items, visit)
     return _Measured(

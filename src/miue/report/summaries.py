@@ -53,9 +53,11 @@ def is_distance(name: str) -> bool:
 
 def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
     """Return what the figures show of one level: default measures, reliability, distributions, risk–coverage."""
-    summary = LevelSummary(table, Items.of(table))
+    items = Items.of(table)
+    summary = LevelSummary(table, items)
     for measure in table.uncertainty_names:
-        summary.add(measure, Ranking.of(table.uncertainty(measure)))
+        ranking = Ranking.of(table.uncertainty(measure))
+        summary.add(measure, ranking, ranking.among(items.judged))
     return summary.finish(evaluation)
 
 
@@ -74,11 +76,11 @@ class LevelSummary:
         self._distributions: dict[str, dict[str, Any]] = {}
         self._coverage: dict[str, Any] = {} if len(items.labels) else {"reason": NO_LABEL}
 
-    def add(self, measure: str, ranking: Ranking) -> None:
-        """Add the figures of an uncertainty."""
+    def add(self, measure: str, ranking: Ranking, judged: Ranking) -> None:
+        """Add the figures of an uncertainty; ``judged`` is the ranking of the judged items."""
         self._distributions[measure] = _distribution(ranking, self._items)
-        if len(self._items.labels):
-            self._coverage[measure] = _risk_coverage(ranking.among(self._items.judged), self._items.correct)
+        if len(judged):
+            self._coverage[measure] = _risk_coverage(judged, self._items.correct)
 
     def finish(self, evaluation: LevelEvaluation) -> dict[str, Any]:
         """Return all of it, with how well each set is detected."""

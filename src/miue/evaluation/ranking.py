@@ -212,12 +212,17 @@ def _auroc(hits: Counts, others: Counts) -> Float64[np.ndarray, "draws"]:
 
 def _risk_coverage(hits: Counts, errors: Counts) -> Float64[np.ndarray, "draws"]:
     size = hits + errors
-    end, errors_before = size.cumsum(1).astype(np.int64), errors.cumsum(1) - errors
-    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, end.max() + 1))])
+    end = size.cumsum(1).astype(np.int64, copy=False)
+    harmonic = np.zeros(end.max() + 1)
+    np.cumsum(1 / np.arange(1, len(harmonic)), out=harmonic[1:])
     rise = harmonic[end]
     rise[:, 1:] -= harmonic[end[:, :-1]]
-    share = errors * (end - size) / np.maximum(size, 1)
-    return ratio(((errors_before - share) * rise + errors).sum(1), end[:, -1])
+    del harmonic  # of millions of items each array counts
+    terms = errors * (end - size) / np.maximum(size, 1)
+    np.subtract(errors.cumsum(1) - errors, terms, out=terms)
+    terms *= rise
+    terms += errors
+    return ratio(terms.sum(1), end[:, -1])
 
 
 def _areas(

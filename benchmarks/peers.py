@@ -15,7 +15,7 @@ import argparse
 import importlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -94,11 +94,11 @@ def torchmil_model() -> Any:
     return models.ABMIL((WIDTH,), att_dim=ATTENTION, feat_ext=layers)
 
 
-def padded(bags: BagDataset, group: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+def padded(bags: BagDataset, group: Iterable[int]) -> tuple[Tensor, Tensor, Tensor]:
     """Return slides as torchmil's loader does: padded features, their mask, and labels."""
     collate = import_extra("torchmil.data", "the comparison with torchmil", "torchmil")
     features, mask = collate.pad_tensors([bags.batch([bag]).instances for bag in group])
-    return features, mask, torch.tensor(bags.labels.values[list(group)])
+    return features, mask, torch.tensor(bags.labels.values[np.array(group)])
 
 
 def torchmil_epoch(bags: BagDataset, together: int) -> Run:

@@ -89,7 +89,7 @@ def _evaluate(
     step: Callable[[int], None],
 ) -> Level:
     measured = [_measure(table, patients, how, step) if table else None for table in tables]
-    evaluations = [one and one.evaluation for one in measured]
+    evaluations = [one.evaluation if one else None for one in measured]
     if not any(evaluations):
         return Level(evaluations, [None] * len(runs), [None] * len(runs))
     scores = {
@@ -105,13 +105,13 @@ def _evaluate(
         else None
         for table, one in zip(tables, measured, strict=True)
     ]
-    draws = [one and one.draws for one in measured]
+    draws = [one.draws if one else None for one in measured]
     owners = [one.owners if one else 0 for one in measured]
-    intervals = [one and percentile_intervals(one.draws, owners=one.owners) for one in measured]
+    intervals = [percentile_intervals(one.draws, owners=one.owners) if one else None for one in measured]
     differences = _differences(runs, values, draws, max(owners))
     table = metrics_table(runs, values, intervals, differences if len(differences) == 1 else (), scores)
     pairs = pair_tables(differences, table.keys, scores)
-    summaries = [one and one.summary for one in measured]
+    summaries = [one.summary if one else None for one in measured]
     return Level(evaluations, summaries, intervals, differences, table, pairs)
 
 

@@ -39,6 +39,8 @@ bench: $(VENV)/.develop
 	$(BIN)/python benchmarks/bench.py
 	$(BIN)/python benchmarks/slides.py
 	$(BIN)/python benchmarks/cohort.py
+	$(BIN)/python benchmarks/cohort.py --made --bags 1000
+	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/ensemble.py
 
 $(VENV)/.created:

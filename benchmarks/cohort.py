@@ -1,10 +1,11 @@
 """A cohort of slides: predicted into a folder, evaluated and reported, against the network on the same arrays.
 
-Usage: python benchmarks/cohort.py [--bags 100 1000] [--instances 12000] [--folder WORK] [--json FILE]
+Usage: python benchmarks/cohort.py [--bags 100 1000] [--instances 12000] [--made] [--folder WORK] [--json FILE]
 
 Slides of 512 float16 features are made by formula when they are read, and are not kept: 1,000 of them are 12 GB.
 Each step runs in a process of its own, whose peak memory (resident, with all libraries) is that of the step. The
-network's own rate is that of encoding, pooling and estimating the same arrays and nothing else.
+network's own rate is that of encoding, pooling and estimating the same arrays and nothing else. With --made the
+predictions are made by formula, too, and only evaluated and reported.
 """
 
 from __future__ import annotations
@@ -27,12 +28,14 @@ from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.distributions import Dirichlet
 from miue.model.config import DataContract
 from miue.model.feature_scores import DistanceScores, fit_distances
 from miue.model.predict import BATCH_INSTANCES, encode_in_chunks, predict
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.stream import PredictionStream
+from miue.predictions.table import PredictionTable
 from miue.report.report import write_report
 
 MADE = 60_000  # rows of which every slide takes some, from a start of its own
@@ -91,8 +94,9 @@ def measured(task: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, 
 
 
 def _with_peak(task: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    before = time.process_time()
     found = task(*arguments)
-    return {**found, "peak MB": resident("VmHWM") * 1.048576}
+    return {**found, "CPU seconds": time.process_time() - before, "peak MB": resident("VmHWM") * 1.048576}
 
 
 def network_alone(count: int, size: int) -> dict[str, Any]:
@@ -122,6 +126,32 @@ def _unchanged(predictions: Predictions) -> Predictions:
     return predictions
 
 
+def make_predictions(out: str, count: int, size: int) -> dict[str, Any]:
+    """Write predictions by formula: every fifth slide is out of distribution, half of them have positives."""
+
+    def table(bag: int, rows: int, instance: np.ndarray | None) -> PredictionTable:
+        random, is_ood = np.random.default_rng([bag, rows]), bag % 5 == 4
+        labels = np.array([bag % 2]) if instance is None else random.random(rows) < 0.1 * (bag % 2)
+        positive = 1 / (1 + np.exp(random.normal(0, 1.5, rows) + np.where(labels, -1.5, 1.5) * (not is_ood)))
+        evidence = np.exp(random.normal(1 if is_ood else 2.5, 0.7, rows))
+        alpha = 1 + evidence[:, None] * np.stack([1 - positive, positive], 1)
+        distance = random.gamma(4 if is_ood else 3, size=rows).astype(np.float32).astype(np.float64)
+        return PredictionTable(
+            distribution=Dirichlet(torch.from_numpy(alpha).float()),
+            bag_ids=np.full(rows, f"slide_{bag:05}", object),
+            labels=Labels.of(labels.astype(np.int64)),
+            is_ood=OodFlags.of(np.full(rows, is_ood)),
+            ood_sets=np.full(rows, "other" if is_ood else "", object),
+            instance=instance,
+            scores={"knn" if instance is not None else "knn_mean": distance},
+        )
+
+    made = ((table(bag, 1, None), table(bag, size, np.arange(size))) for bag in range(count))
+    started = time.perf_counter()
+    PredictionStream(made, Provenance(classes=("negative", "positive")), _unchanged).save(out)
+    return {"seconds": time.perf_counter() - started}
+
+
 def evaluate_cohort(folder: str) -> dict[str, Any]:
     """Evaluate the predictions in a folder."""
     started = time.perf_counter()
@@ -142,6 +172,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bags", type=int, nargs="+", default=[100])
     parser.add_argument("--instances", type=int, default=12_000)
+    parser.add_argument("--made", action="store_true")
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
@@ -152,20 +183,27 @@ def main() -> None:
             print(f"{count:,} slides of {size:,} × {WIDTH} float16, {results['threads']} threads")
             folder = str(Path(work) / f"{count}")
             steps: dict[str, dict[str, Any]] = {}
-            for name, *task in (
+            predicted: list[tuple[Any, ...]] = [
                 ("network alone", network_alone, count, size),
                 ("predict", predict_cohort, folder, count, size, False),
                 ("network alone, again", network_alone, count, size),
                 ("predict with knn", predict_cohort, f"{folder}-knn", count, size, True),
+            ]
+            made: list[tuple[Any, ...]] = [("make predictions", make_predictions, f"{folder}-knn", count, size)]
+            for name, *task in (
+                *(made if arguments.made else predicted),
                 ("evaluate", evaluate_cohort, f"{folder}-knn"),
                 ("report", report_cohort, f"{folder}-knn"),
             ):
                 steps[name] = measured(*task)
                 print(f"  {name}: " + ", ".join(f"{key} {value:,.1f}" for key, value in steps[name].items()))
+            results[str(count)] = steps
+            if arguments.made:
+                continue
             alone = np.mean([steps[name]["seconds"] for name in ("network alone", "network alone, again")])
             share, knn = (alone / steps[name]["seconds"] for name in ("predict", "predict with knn"))
             print(f"  predict runs at {share:.2f} of the network's own rate (wanted 0.8), with knn at {knn:.2f}")
-            results[str(count)] = {**steps, "share": share, "share with knn": knn}
+            results[str(count)] |= {"share": share, "share with knn": knn}
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=2) + "\n")
 

@@ -23,11 +23,18 @@ from miue.evaluation.metrics import (
     NO_LABEL,
     Judged,
     Metric,
+    Owners,
     brier_score,
     expected_calibration_error,
     negative_log_likelihood,
 )
-from miue.evaluation.ranking import area_under_risk_coverage, class_auroc, separation
+from miue.evaluation.ranking import (
+    Ranking,
+    area_under_risk_coverage,
+    class_auroc,
+    ranked_risk_coverage,
+    separation,
+)
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
@@ -60,6 +67,33 @@ def test_separation_equals_scikit_learn_with_ties(rows: list[tuple[int, bool]]) 
     thresholds = sorted(set(uncertainty))
     accepted = next(t for t in thresholds if (uncertainty[wanted] <= t).mean() >= 0.95)
     assert result.fpr95.value == pytest.approx((uncertainty[~wanted] <= accepted).mean())
+
+
+@pytest.mark.parametrize("values", [5, 1000])
+def test_counts_in_blocks_are_those_of_all_values_at_once(values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(values)
+    uncertainty, wanted = random.integers(0, values, 211).astype(float), random.random(211) < 0.7
+    at_once = separation(uncertainty, wanted, names=("wanted", "unwanted"))
+    assert at_once.aupr_unwanted.value == pytest.approx(average_precision_score(~wanted, uncertainty), abs=1e-15)
+    monkeypatch.setattr("miue.evaluation.ranking.BLOCK", 2)
+    assert separation(uncertainty, wanted, names=("wanted", "unwanted")) == at_once
+
+
+def test_a_ranking_of_some_items_is_that_of_them_alone() -> None:
+    random = np.random.default_rng(1)
+    uncertainty, wanted, some = (
+        random.integers(0, 30, 97).astype(float),
+        random.random(97) < 0.5,
+        np.arange(97) % 3 > 0,
+    )
+    among = Ranking.of(uncertainty).among(some)
+    assert among.separation(wanted, names=("a", "b")) == separation(
+        uncertainty[some], wanted[some], names=("a", "b")
+    )
+    owners = Owners(np.arange(97) % 7, 7)
+    weights = random.integers(0, 3, (5, 7))
+    alone = area_under_risk_coverage(uncertainty[some], wanted[some], owners[some])
+    assert np.array_equal(ranked_risk_coverage(among, wanted, owners)(weights), alone(weights))
 
 
 def test_aurc_is_the_mean_error_rate_over_all_coverages() -> None:

@@ -34,6 +34,9 @@ from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.parts import StoredInstances
 from miue.predictions.stream import PredictionStream
 from miue.predictions.table import PredictionTable
+from miue.report.levels import Resampling, evaluate_levels
+from miue.report.report import no_track
+from miue.report.runs import Run
 
 
 @pytest.fixture
@@ -369,6 +372,26 @@ def test_a_report_of_stored_instances_reads_some_bags_after_another(
     from_memory, notes = reported(tmp_path, predictions)
     assert shown.data == from_memory.data
     assert written.notes == notes.notes
+
+
+def test_a_report_reads_each_uncertainty_once_for_metrics_intervals_and_figures(
+    tmp_path: Path, short_parts: None, never_whole: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    predictions = ragged([3, 1, 19, 2, 2, 5, 30])
+    predictions.save(tmp_path / "p")
+    names: list[str] = []
+    read = StoredInstances.uncertainty
+
+    def noted(instances: StoredInstances, name: str) -> np.ndarray:
+        names.append(name)
+        return read(instances, name)
+
+    monkeypatch.setattr(StoredInstances, "uncertainty", noted)
+    back = read_predictions(tmp_path / "p")
+    (level,) = (evaluate_levels([Run("a", "", "p", back)], Resampling(20), no_track)[one] for one in ["instances"])
+    assert back.instances is not None and sorted(names) == sorted(back.instances.uncertainty_names)
+    (summary,) = level.summaries
+    assert summary is not None and list(summary["coverage"]) == list(summary["distributions"]) == names
 
 
 @pytest.mark.parametrize("kind", ["arrays", "geojson", "heatmap"])

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from commands import run
 from made_bags import separable_bags
 from test_executors import contents
+from test_unwritable import full_disk
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -151,6 +153,51 @@ def test_a_shard_that_is_there_twice_is_named(shards: list[Path], tmp_path: Path
     shutil.copytree(shards[0], tmp_path / "copy")
     with pytest.raises(StorageError, match=r"copy': expected each shard once, got shard 1/3, which is '.*/1' too"):
         merge_predictions([*shards, tmp_path / "copy"], tmp_path / "out")
+
+
+def part_of(shard: Path) -> Path:
+    return next((shard / "instances").iterdir())
+
+
+def remove(shards: list[Path]) -> None:
+    part_of(shards[1]).unlink()
+
+
+def take_from_another_shard(shards: list[Path]) -> None:
+    shutil.copy(part_of(shards[0]), part_of(shards[1]))
+
+
+def damage(shards: list[Path]) -> None:
+    content = bytearray(part_of(shards[1]).read_bytes())
+    content[len(content) // 2] ^= 1
+    part_of(shards[1]).write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (remove, "no such file"),
+        (take_from_another_shard, "bytes: it is .*, or another file|other bytes"),
+        (damage, "other bytes: it is damaged, or of another run"),
+    ],
+)
+def test_a_part_that_is_not_that_of_its_shard_is_named_and_nothing_is_merged(
+    change: Callable[[list[Path]], None], said: str, shards: list[Path], tmp_path: Path
+) -> None:
+    change(shards)
+    with pytest.raises(
+        StorageError, match=rf"shards/2/instances/part-00000.parquet': expected .*, got .*({said})"
+    ):
+        merge_predictions(shards, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["shards"]
+
+
+def test_a_disk_that_fills_while_shards_are_merged_is_named_and_leaves_nothing(
+    shards: list[Path], tmp_path: Path
+) -> None:
+    with full_disk(2000), pytest.raises(StorageError, match="File too large; free space"):
+        merge_predictions(shards, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["shards"]
 
 
 def test_shards_of_different_counts_are_refused(trained: Path, shards: list[Path], tmp_path: Path) -> None:

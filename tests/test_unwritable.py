@@ -168,6 +168,21 @@ def test_devices_are_named_as_torch_names_them(monkeypatch: pytest.MonkeyPatch) 
     for name in ("cuda:2", "mps"):
         with pytest.raises(ConfigError, match="an accelerator"):
             torch_device(name)
+
+
+def test_more_devices_than_there_are_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert lightning_device("gpu", 2) == {"accelerator": "cuda", "devices": 2, "num_nodes": 1}
+    with pytest.raises(
+        ConfigError, match="3 devices on each machine: expected at most the 2 that this machine has"
+    ):
+        lightning_device("gpu", 3)
+    with pytest.raises(ConfigError, match="without the number of one"):
+        lightning_device("cuda:1", 2)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    with pytest.raises(ConfigError, match="device 'gpu': expected an accelerator, got 0 of them"):
+        lightning_device("gpu", 2)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert (str(torch_device("gpu")), str(torch_device("mps")), str(torch_device("auto"))) == ("mps", "mps", "cpu")

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from miue.evaluation.evaluate import default_metrics
-from miue.evaluation.metrics import Owners
+from miue.evaluation.metrics import Owners, WeightedMetric
 from miue.evaluation.ranking import BINS, EXACT_ITEMS
 from miue.predictions.table import PredictionTable
 
@@ -68,7 +68,7 @@ def bootstrap_intervals(
         step: called with the number of resamples done since the last call.
     """
     values = resampled_metrics(table, patients, resamples=resamples, seed=seed, step=step)
-    return percentile_intervals(values, owners=count_owners(table, patients), level=level)
+    return percentile_intervals(values, owners=owners_of_items(table, patients).count, level=level)
 
 
 def percentile_intervals(
@@ -108,9 +108,13 @@ def paired_differences(
     }
 
 
-def count_owners(table: PredictionTable, patients: Mapping[str, str]) -> int:
-    """Return how many patients, or bags where no patient is known, are drawn from."""
-    return len(set(_owners_of_bags(table, patients)))
+def owners_of_items(table: PredictionTable, patients: Mapping[str, str]) -> Owners:
+    """Return what the items are drawn with: patients, or bags where no patient is known."""
+    rows = table.rows_of_bags()
+    names, of_bag = np.unique(
+        [f"\n{patients[bag]}" if bag in patients else bag for bag in rows.names], return_inverse=True
+    )
+    return Owners(of_bag[rows.bag], len(names))
 
 
 def resampled_metrics(
@@ -122,17 +126,23 @@ def resampled_metrics(
     step: Step = lambda done: None,
 ) -> dict[str, Float64[np.ndarray, "resamples"]]:
     """Return every metric in every resample; NaN where it is undefined there."""
-    names, of_bag = np.unique(_owners_of_bags(table, patients), return_inverse=True)
-    metrics = default_metrics(table, Owners(of_bag[table.rows_of_bags().bag], len(names)))
+    owners = owners_of_items(table, patients)
+    return resample(default_metrics(table, owners), owners, resamples=resamples, seed=seed, step=step)
+
+
+def resample(
+    metrics: Mapping[str, WeightedMetric], owners: Owners, *, resamples: int, seed: int, step: Step
+) -> dict[str, Float64[np.ndarray, "resamples"]]:
+    """Return every one of ``default_metrics``, and ue, in every resample of the owners."""
     parts: dict[str, list[np.ndarray]] = {name: [] for name in metrics}
-    for weights in _drawn_weights(len(names), len(table), resamples, seed):
+    for weights in _drawn_weights(owners.count, len(owners.index), resamples, seed):
         for name, metric in metrics.items():
             parts[name].append(metric(weights))
         step(len(weights))
-    found = {name: np.concatenate(values) for name, values in parts.items()}
-    detections = [found[name] for name in found if name.startswith("ood ")]
-    found["ue"] = np.mean([found["confidence"], *detections], axis=0) if detections else np.full(resamples, np.nan)
-    return found
+    drawn = {name: np.concatenate(values) for name, values in parts.items()}
+    detections = [values for name, values in drawn.items() if name.startswith("ood ")]
+    drawn["ue"] = np.mean([drawn["confidence"], *detections], axis=0) if detections else np.full(resamples, np.nan)
+    return drawn
 
 
 def patients_by_bag(bags: PredictionTable) -> dict[str, str]:
@@ -140,11 +150,6 @@ def patients_by_bag(bags: PredictionTable) -> dict[str, str]:
     if bags.patients is None:
         return {}
     return {str(bag): str(of) for bag, of in zip(bags.bag_ids, bags.patients, strict=True) if of}
-
-
-def _owners_of_bags(table: PredictionTable, patients: Mapping[str, str]) -> list[str]:
-    """Return what the items of each bag are drawn with: its patient, or the bag."""
-    return [f"\n{patients[bag]}" if bag in patients else bag for bag in table.rows_of_bags().names]
 
 
 def _interval(values: Float64[np.ndarray, "resamples"], level: float) -> Interval:

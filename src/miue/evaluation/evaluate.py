@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int16, Int64
@@ -28,13 +30,17 @@ from miue.evaluation.metrics import (
     negative_log_likelihood,
     overconfidence,
 )
-from miue.evaluation.ranking import Ranking, area_under_risk_coverage, auroc, class_auroc
+from miue.evaluation.ranking import Ranking, class_auroc, ranked_auroc, ranked_risk_coverage
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 from miue.predictions.training_parts import refuse_training_bags
 
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")
+INTERVALS = (
+    *("accuracy", "auroc", "ece", "brier", "nll", "aurc"),
+    *("mean_confidence", "overconfidence", "confidence"),
+)
 
 
 def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> Evaluation:
@@ -69,6 +75,9 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
     )
 
 
+Visit = Callable[[str, Ranking, Ranking], None]
+
+
 @dataclass(frozen=True)
 class Items:
     """What is known of the n items of a level, and what their labels say of the m that are judged.
@@ -96,7 +105,7 @@ class Items:
         """Return what is known of a table, which is read part by part."""
         judged, is_in, is_out, sets, labels, results = [], [], [], [], [], []
         names: dict[str, int] = {}
-        for part in table.parts():
+        for part in table.known_parts():
             inside = part.judged
             judged.append(inside)
             is_in.append(part.is_ood.in_distribution)
@@ -118,6 +127,13 @@ class Items:
             results=Judged.concatenate(results),
         )
 
+    @cached_property
+    def correct(self) -> Bool[np.ndarray, "n"]:
+        """The items that are judged and whose most probable class is their label."""
+        correct = np.zeros(len(self.judged), bool)
+        correct[self.judged] = self.results.correct
+        return correct
+
     def compared(self, name: str) -> Bool[np.ndarray, "n"]:
         """Return the items known to be in distribution and those of an out-of-distribution set."""
         return self.is_in | (self.is_out & self.of_set(name))
@@ -127,29 +143,38 @@ class Items:
         return self.ood_set == self.ood_sets.index(name)
 
 
-def evaluate_level(table: PredictionTable) -> LevelEvaluation:
-    """Return the metrics of one table, of which one uncertainty of all items is held at a time."""
-    items = Items.of(table)
-    confidence_measure, ood_measure = default_measures(table)
-    correct = np.zeros(len(table), bool)
-    correct[items.judged] = items.results.correct
+def evaluate_level(
+    table: PredictionTable, items: Items | None = None, visit: Visit | None = None
+) -> LevelEvaluation:
+    """Return the metrics of one table, of which one uncertainty of all items is held at a time.
 
-    def separations(measure: str) -> Separations:
+    Args:
+        table: predictions of bags or of instances.
+        items: what is known of them, where that was already read.
+        visit: called with the name of each uncertainty, the ranking by it, and that of the judged items among
+            them, for what else is computed from these.
+    """
+    items = items or Items.of(table)
+    confidence_measure, ood_measure = default_measures(table)
+    correct, one = items.correct, Owners.one(len(table))
+    class_metrics = _class_metrics(table, items, Owners.one(len(items.labels)))
+    undefined = None if items.is_in.any() else Separation.undefined(NONE_KNOWN_IN)
+    by_measure: dict[str, Separations] = {}
+    for measure in table.uncertainty_names:
         ranking = Ranking.of(table.uncertainty(measure))
-        undefined = None if items.is_in.any() else Separation.undefined(NONE_KNOWN_IN)
-        return Separations(
-            ranking.separation(correct, items.judged, names=CORRECTNESS)
-            if len(items.labels)
-            else Separation.undefined(NO_LABEL),
+        judged = ranking.among(items.judged)
+        if measure == confidence_measure:
+            class_metrics["aurc"] = ranked_risk_coverage(judged, correct, one)
+        by_measure[measure] = Separations(
+            judged.separation(correct, names=CORRECTNESS) if len(judged) else Separation.undefined(NO_LABEL),
             {
-                name: undefined or ranking.separation(items.is_in, items.compared(name), names=DISTRIBUTION)
+                name: undefined or ranking.among(items.compared(name)).separation(items.is_in, names=DISTRIBUTION)
                 for name in items.ood_sets
             },
         )
-
-    by_measure = {measure: separations(measure) for measure in table.uncertainty_names}
+        if visit is not None:
+            visit(measure, ranking, judged)
     confidence, detection = by_measure[confidence_measure].confidence, by_measure[ood_measure].ood
-    class_metrics = _class_metrics(table, items, Owners.one(len(items.labels)))
     metrics = {
         **{name: metric.plain for name, metric in class_metrics.items()},
         "ue": Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])
@@ -170,42 +195,73 @@ def evaluate_level(table: PredictionTable) -> LevelEvaluation:
     )
 
 
-def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, WeightedMetric]:
-    """Return the metrics that an interval is computed for, as functions of the weights of the items' owners.
+class ResampledLevel:
+    """The metrics of a table that an interval is computed for, as functions of the weights of the items' owners.
 
-    They are accuracy, auroc, ece, brier, nll, aurc, mean_confidence, overconfidence, confidence, "ood SET" by the
-    paper's measure and "detection SET" by ``detection_score``.
+    Args:
+        table: predictions of bags or of instances.
+        items: what is known of them.
+        owners: what the items are weighted by.
     """
+
+    def __init__(self, table: PredictionTable, items: Items, owners: Owners) -> None:
+        self._items, self._owners = items, owners
+        self._confidence, self._ood = default_measures(table)
+        self._detection = detection_score(table)
+        of_judged = owners[items.judged]
+        self._metrics = _class_metrics(table, items, of_judged)
+        self._metrics["mean_confidence"] = mean_confidence(items.results, of_judged)
+        self._metrics["overconfidence"] = overconfidence(items.results, of_judged)
+
+    @property
+    def measures(self) -> set[str]:
+        """The uncertainties that ``add`` needs the ranking of."""
+        return {self._confidence, *((self._ood, self._detection) if self._items.ood_sets else ())}
+
+    def add(self, measure: str, ranking: Ranking, judged: Ranking) -> None:
+        """Add the metrics that rest on an uncertainty, if any; ``judged`` is the ranking of the judged items."""
+        if measure == self._confidence:
+            self._metrics["aurc"] = ranked_risk_coverage(judged, self._items.correct, self._owners)
+            self._metrics["confidence"] = ranked_auroc(judged, self._items.correct, self._owners)
+        for prefix in ("ood",) * (measure == self._ood) + ("detection",) * (measure == self._detection):
+            for name in self._items.ood_sets:
+                compared = ranking.among(self._items.compared(name))
+                self._metrics[f"{prefix} {name}"] = ranked_auroc(compared, self._items.is_in, self._owners)
+
+    def metrics(self) -> dict[str, WeightedMetric]:
+        """Return accuracy, auroc, ece, brier, nll, mean_confidence, overconfidence, and those of what was added.
+
+        These are aurc, confidence, "ood SET" by the paper's measure and "detection SET" by ``detection_score``.
+        """
+        order = ["ood", "detection"]
+        sets = [f"{prefix} {name}" for name in self._items.ood_sets for prefix in order]
+        return {name: self._metrics[name] for name in [*INTERVALS, *sets]}
+
+
+def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, WeightedMetric]:
+    """Return the metrics that an interval is computed for, as ``ResampledLevel.metrics`` does."""
     items = Items.of(table)
-    confidence, ood = default_measures(table)
-    of_judged = owners[items.judged]
-    metrics = _class_metrics(table, items, of_judged)
-    metrics["mean_confidence"] = mean_confidence(items.results, of_judged)
-    metrics["overconfidence"] = overconfidence(items.results, of_judged)
-    metrics["confidence"] = auroc(-table.uncertainty(confidence)[items.judged], items.results.correct, of_judged)
-    measures = {"ood": ood, "detection": detection_score(table)} if items.ood_sets else {}
-    values = {prefix: -table.uncertainty(measure) for prefix, measure in measures.items()}
-    for name in items.ood_sets:
-        compared = items.compared(name)
-        for prefix, of_all in values.items():
-            metrics[f"{prefix} {name}"] = auroc(of_all[compared], items.is_in[compared], owners[compared])
-    return metrics
+    level = ResampledLevel(table, items, owners)
+    for measure in level.measures:
+        ranking = Ranking.of(table.uncertainty(measure))
+        level.add(measure, ranking, ranking.among(items.judged))
+    return level.metrics()
 
 
 def _class_metrics(table: PredictionTable, items: Items, owners: Owners) -> dict[str, WeightedMetric]:
-    """Return the class metrics of the judged items, which belong to these owners."""
+    """Return the metrics of the judged items, which belong to these owners, that rest on no uncertainty."""
 
     def probabilities(number: int) -> Float64[np.ndarray, "m"]:
-        return np.concatenate([part.probabilities[part.judged, number] for part in table.parts()])
+        return np.concatenate([one.probabilities[:, number].numpy() for one in table.distributions()])[
+            items.judged
+        ]
 
-    uncertainty = table.uncertainty(default_measures(table)[0])[items.judged]
     return {
         "accuracy": accuracy(items.results, owners),
         "auroc": class_auroc(probabilities, items.labels, table.head.distribution.num_classes, owners),
         "ece": expected_calibration_error(items.results, owners),
         "brier": brier_score(items.results, owners),
         "nll": negative_log_likelihood(items.results, owners),
-        "aurc": area_under_risk_coverage(uncertainty, items.results.correct, owners),
     }
 
 

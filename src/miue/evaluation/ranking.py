@@ -19,63 +19,63 @@ from miue.evaluation.metrics import NO_LABEL, Metric, Owners, Separation, Weight
 
 EXACT_ITEMS = 1 << 18
 BINS = 1024
+BLOCK = 1 << 15  # values whose counts are computed with at once
 
 Counts = Num[np.ndarray, "draws groups"]
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """The order of n items by their uncertainty.
+    """The order of n items, or of some m of them, by their uncertainty.
 
     Attributes:
-        place: how many different values are below that of each item.
-        count: number of different values.
+        values: ascending.
+        order: the item of each value.
     """
 
-    place: Integer[np.ndarray, "n"]
-    count: int
+    values: Float64[np.ndarray, "m"]
+    order: Integer[np.ndarray, "m"]
 
     @classmethod
     def of(cls, uncertainty: Float64[np.ndarray, "n"]) -> Ranking:
         """Return the order of these values."""
-        if not len(uncertainty):
-            return cls(np.zeros(0, np.int32), 0)
         order = np.argsort(uncertainty)
-        ascending = uncertainty[order]
-        places = np.zeros(len(order), np.int32 if len(order) < 1 << 31 else np.int64)
-        np.cumsum(ascending[1:] != ascending[:-1], out=places[1:])
-        place = np.empty_like(places)
-        place[order] = places
-        return cls(place, int(places[-1]) + 1)
+        values = uncertainty[order]
+        return cls(values, order.astype(np.int32) if len(order) < 1 << 31 else order)
 
-    def separation(
-        self,
-        wanted: Bool[np.ndarray, "n"],
-        compared: Bool[np.ndarray, "n"],
-        *,
-        names: tuple[str, str],
-    ) -> Separation:
-        """Return how well low uncertainty marks the wanted items among those compared.
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def among(self, items: Bool[np.ndarray, "n"]) -> Ranking:
+        """Return the order of some of the items, which keep their numbers."""
+        inside = items[self.order]
+        return self if inside.all() else Ranking(self.values[inside], self.order[inside])
+
+    def ends(self) -> Int64[np.ndarray, "groups"]:
+        """Return the row of the last item of each different value."""
+        last = np.ones(len(self), bool)
+        np.not_equal(self.values[1:], self.values[:-1], out=last[:-1])
+        return np.flatnonzero(last)
+
+    def separation(self, wanted: Bool[np.ndarray, "n"], *, names: tuple[str, str]) -> Separation:
+        """Return how well low uncertainty marks the wanted items.
 
         Args:
             wanted: the items that should be certain (correct, or in distribution).
-            compared: the items that count.
             names: what wanted and unwanted items are called, for the reason of an undefined metric.
         """
-        total, count = int(compared.sum()), int((wanted & compared).sum())
-        if count in (0, total):
+        accepted, mistaken = self._cumulative(wanted)
+        count = int(accepted[-1]) if len(self) else 0
+        if count in (0, len(self)):
             lacking = names[0] if count == 0 else names[1]
-            return Separation.undefined(f"no {lacking} item among {total}")
-        hits, others = self._counts(wanted & compared), self._counts(compared & ~wanted)
-        there = hits + others > 0
-        hits, others = hits[there], others[there]
-        accepted = hits.cumsum()
-        first = int(np.argmax(accepted / count >= 0.95))
+            return Separation.undefined(f"no {lacking} item among {len(self)}")
+        first = int(np.searchsorted(accepted, _least_share(0.95, count)))
+        auroc, aupr, aupr_unwanted = _areas(accepted, mistaken)
         return Separation(
-            auroc=Metric(float(_auroc(hits[None], others[None])[0])),
-            aupr=Metric(_average_precision(hits, others)),
-            aupr_unwanted=Metric(_average_precision(others[::-1], hits[::-1])),
-            fpr95=Metric(float(others[: first + 1].sum() / (total - count))),
+            auroc=Metric(auroc),
+            aupr=Metric(aupr),
+            aupr_unwanted=Metric(aupr_unwanted),
+            fpr95=Metric(float(mistaken[first] / (len(self) - count))),
         )
 
     def weighted(
@@ -86,30 +86,45 @@ class Ranking:
     ) -> WeightedMetric:
         """Return a metric of the numbers of wanted and of other items by value, for weights of their owners."""
         if owners.count == 1:
-            hits, others = self._counts(wanted)[None], self._counts(~wanted)[None]
-            return WeightedMetric(lambda weights: function(weights * hits, weights * others), 1)
-        if len(wanted) <= EXACT_ITEMS:
-            shape = (owners.count, self.count)
+            hits, others = (_each(one)[None] for one in self._cumulative(wanted))
+            return WeightedMetric(
+                lambda weights: (
+                    function(hits, others)
+                    if np.array_equal(weights, [[1]])
+                    else function(weights * hits, weights * others)
+                ),
+                1,
+            )
+        ends, inside = self.ends(), wanted[self.order]
+        if len(self) <= EXACT_ITEMS:
+            place, of_item = np.repeat(np.arange(len(ends)), _each(ends + 1)), owners.index[self.order]
             sparse = [
-                csr_array((np.ones(int(of.sum()), np.int64), (owners.index[of], self.place[of])), shape=shape)
-                for of in (wanted, ~wanted)
+                csr_array((np.ones(int(of.sum()), np.int64), (of_item[of], place[of])), (owners.count, len(ends)))
+                for of in (inside, ~inside)
             ]
             return WeightedMetric(
                 lambda weights: function(*(_dense(weights @ one) for one in sparse)), owners.count
             )
         exact = self.weighted(function, wanted, Owners.one(len(wanted))).plain.value
-        below = np.bincount(self.place, minlength=self.count).cumsum() - 1
-        bins = (below * BINS // len(wanted))[self.place]
-        cells = owners.index * BINS + bins
+        cells = np.repeat(ends * BINS // len(self), _each(ends + 1))
+        cells += owners.index[self.order] * BINS
         binned = [
             np.bincount(cells[of], minlength=owners.count * BINS).reshape(-1, BINS).astype(np.float64)
-            for of in (wanted, ~wanted)
+            for of in (inside, ~inside)
         ]
         shift = (exact or 0.0) - function(*(one.sum(0, keepdims=True) for one in binned))[0]
         return WeightedMetric(lambda weights: function(*(weights @ one for one in binned)) + shift, owners.count)
 
-    def _counts(self, chosen: Bool[np.ndarray, "n"]) -> Int64[np.ndarray, "groups"]:
-        return np.bincount(self.place[chosen], minlength=self.count)
+    def _cumulative(
+        self, wanted: Bool[np.ndarray, "n"]
+    ) -> tuple[Integer[np.ndarray, "groups"], Integer[np.ndarray, "groups"]]:
+        """Return how many wanted and how many other items have each value or a lower one."""
+        ends = self.ends()
+        accepted = wanted[self.order].cumsum(dtype=self.order.dtype)
+        if len(ends) < len(self):
+            accepted = accepted[ends]
+        ends += 1
+        return accepted, ends.astype(self.order.dtype) - accepted
 
 
 def separation(
@@ -122,19 +137,23 @@ def separation(
         wanted: the items that should be certain (correct, or in distribution).
         names: what wanted and unwanted items are called, for the reason of an undefined metric.
     """
-    return Ranking.of(uncertainty).separation(wanted, np.ones(len(wanted), bool), names=names)
+    return Ranking.of(uncertainty).separation(wanted, names=names)
 
 
 def auroc(
     values: Float64[np.ndarray, "n"], positive: Bool[np.ndarray, "n"], owners: Owners | None = None
 ) -> WeightedMetric:
     """Chance that a positive item has the higher value; ties count half."""
-    owners = owners or Owners.one(len(values))
-    count = int(positive.sum())
-    if count in (0, len(positive)):
+    return ranked_auroc(Ranking.of(-values), positive, owners or Owners.one(len(values)))
+
+
+def ranked_auroc(ranking: Ranking, wanted: Bool[np.ndarray, "n"], owners: Owners) -> WeightedMetric:
+    """Chance that a wanted item of a ranking has the lower value; ties count half."""
+    count = int(wanted[ranking.order].sum())
+    if count in (0, len(ranking)):
         lacking = "negative" if count else "positive"
-        return WeightedMetric.undefined(f"no {lacking} item among {len(positive)}", owners)
-    return Ranking.of(-values).weighted(_auroc, positive, owners)
+        return WeightedMetric.undefined(f"no {lacking} item among {len(ranking)}", owners)
+    return ranking.weighted(_auroc, wanted, owners)
 
 
 def class_auroc(
@@ -172,35 +191,99 @@ def area_under_risk_coverage(
 
     Reference: Geifman & El-Yaniv 2017; Geifman et al. 2019.
     """
-    owners = owners or Owners.one(len(correct))
-    if not len(correct):
+    return ranked_risk_coverage(Ranking.of(uncertainty), correct, owners or Owners.one(len(correct)))
+
+
+def ranked_risk_coverage(ranking: Ranking, correct: Bool[np.ndarray, "n"], owners: Owners) -> WeightedMetric:
+    """Return ``area_under_risk_coverage`` of the items of a ranking."""
+    if not len(ranking):
         return WeightedMetric.undefined(NO_LABEL, owners)
-    return Ranking.of(uncertainty).weighted(_risk_coverage, correct, owners)
+    return ranking.weighted(_risk_coverage, correct, owners)
 
 
 def _auroc(hits: Counts, others: Counts) -> Float64[np.ndarray, "draws"]:
     """Chance that a wanted item has the lower value, from the numbers of items by ascending value."""
-    less_certain = others.sum(1, keepdims=True) - others.cumsum(1)
-    won = (hits * (less_certain + others / 2)).sum(1)
-    return ratio(won, hits.sum(1) * others.sum(1).astype(np.float64))
+    less_certain = others / 2
+    less_certain -= others.cumsum(1)
+    less_certain += others.sum(1, keepdims=True)
+    less_certain *= hits
+    return ratio(less_certain.sum(1), hits.sum(1) * others.sum(1).astype(np.float64))
 
 
 def _risk_coverage(hits: Counts, errors: Counts) -> Float64[np.ndarray, "draws"]:
     size = hits + errors
-    end, errors_before = size.cumsum(1).astype(np.int64), errors.cumsum(1) - errors
-    harmonic = np.concatenate([[0.0], np.cumsum(1 / np.arange(1, end.max() + 1))])
+    end = size.cumsum(1).astype(np.int64, copy=False)
+    harmonic = np.zeros(end.max() + 1)
+    np.cumsum(1 / np.arange(1, len(harmonic)), out=harmonic[1:])
     rise = harmonic[end]
     rise[:, 1:] -= harmonic[end[:, :-1]]
-    share = errors * (end - size) / np.maximum(size, 1)
-    return ratio(((errors_before - share) * rise + errors).sum(1), end[:, -1])
+    del harmonic  # of millions of items each array counts
+    terms = errors * (end - size) / np.maximum(size, 1)
+    np.subtract(errors.cumsum(1) - errors, terms, out=terms)
+    terms *= rise
+    terms += errors
+    return ratio(terms.sum(1), end[:, -1])
 
 
-def _average_precision(hits: Int64[np.ndarray, "g"], others: Int64[np.ndarray, "g"]) -> float:
-    """Σ over thresholds of the rise of recall times precision, in the order in which scikit-learn adds."""
-    found = hits.cumsum().astype(np.float64)
-    precision = found / (found + others.cumsum())
-    recall = np.append((found / found[-1])[::-1], 0.0)
-    return float(max(0.0, -np.sum(np.diff(recall) * precision[::-1])))
+def _areas(
+    accepted: Integer[np.ndarray, "groups"], mistaken: Integer[np.ndarray, "groups"]
+) -> tuple[float, float, float]:
+    """Return AUROC, and the average precision of wanted items from below and of unwanted ones from above.
+
+    Average precision is Σ over thresholds of the rise of recall times precision, added in scikit-learn's order.
+    What is between is computed for ``BLOCK`` values at a time, which stay in the cache.
+
+    Args:
+        accepted: wanted items up to each value, all at the last.
+        mistaken: unwanted items up to each value.
+    """
+    count, wanted, unwanted = len(accepted), accepted[-1], mistaken[-1]
+    terms, terms_unwanted, doubled = np.empty(count), np.empty(count), 0
+    for start in range(0, count, BLOCK):
+        end = min(start + BLOCK, count)
+        (below, hits), (other_below, others) = (
+            (before[:-1], before[1:])
+            for before in (_with_previous(one, start, end) for one in (accepted, mistaken))
+        )
+        rise = hits / wanted - below / wanted
+        terms[count - end : count - start] = (rise * (hits / (hits + others)))[::-1]
+        above, other_above = unwanted - other_below, wanted - below
+        rise = above / unwanted - (unwanted - others) / unwanted
+        terms_unwanted[start:end] = rise * (above / (above + other_above))
+        doubled += int(((hits - below) * (other_below + others)).sum())
+    pairs = int(wanted) * int(unwanted)
+    return (
+        (pairs - doubled / 2) / pairs,
+        float(max(0.0, np.sum(terms))),
+        float(max(0.0, np.sum(terms_unwanted))),
+    )
+
+
+def _with_previous(cumulative: Integer[np.ndarray, "groups"], start: int, end: int) -> Int64[np.ndarray, "block"]:
+    """Return a block of cumulative numbers after the one before it, 0 before the first."""
+    block = np.zeros(end - start + 1, np.int64)
+    block[1:] = cumulative[start:end]
+    if start:
+        block[0] = cumulative[start - 1]
+    return block
+
+
+def _each(cumulative: Integer[np.ndarray, "groups"]) -> Integer[np.ndarray, "groups"]:
+    """Return the number of items of each value."""
+    each = np.empty_like(cumulative)
+    each[:1] = cumulative[:1]
+    np.subtract(cumulative[1:], cumulative[:-1], out=each[1:])
+    return each
+
+
+def _least_share(share: float, count: int) -> int:
+    """Return the least number k with k / count ≥ share, as floats are divided.
+
+    >>> _least_share(0.95, 20), _least_share(0.95, 21)
+    (19, 20)
+    """
+    near = int(share * count)
+    return next(k for k in range(max(near - 1, 0), near + 3) if k / count >= share)
 
 
 def _dense(product: Any) -> Num[np.ndarray, "draws groups"]:

@@ -30,6 +30,7 @@ from miue.bags.table_columns import check_classes, read_coords, with_named_sets
 from miue.common.errors import DataError, StorageError, missing_column
 from miue.common.files import make_folder
 from miue.common.tables import read_parquet_rows, reading_table
+from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import MEASURES
 from miue.predictions.read_table import read_distribution, read_numbers, read_scores
 from miue.predictions.table import PART_ROWS, SCORE_PREFIX, PredictionTable, parameter_columns
@@ -37,6 +38,7 @@ from miue.predictions.table import PART_ROWS, SCORE_PREFIX, PredictionTable, par
 FOLDER = "instances"
 GROUP_ROWS = 1 << 16  # rows of a group, the least that is read
 LOGICAL = ("is_ood", "ood_set")
+KNOWN = ("label", *LOGICAL)
 REPEATED = ("bag_id", "ood_set", "label", "is_ood")  # of few different values
 WHOLE = ("instance", "x", "y")
 FIX = "put back the file that was written with predictions.json, or predict again"
@@ -245,20 +247,35 @@ class StoredInstances(PredictionTable):
 
     def uncertainty(self, name: str) -> Float64[np.ndarray, "n"]:
         """Return one measure or extra score, higher where less certain."""
+        values, row = np.empty(len(self)), 0
+        for part in self._uncertainties(name):
+            values[row : row + len(part)] = part
+            row += len(part)
+        return values
+
+    def _uncertainties(self, name: str) -> Iterator[Float64[np.ndarray, "part"]]:
+        if name not in self.head.scores:
+            yield from (MEASURES[name].of(one).numpy() for one in self.distributions())
+            return
         column = name if name in MEASURES else SCORE_PREFIX + name
-        if name in self.head.scores:
-            return np.concatenate(
-                [read_numbers(of[column], column, str(path)) for path, of in self._columns([column])]
-            )
-        names = parameter_columns(self.head.distribution)
-        return np.concatenate(
-            [MEASURES[name].of(read_distribution(of, str(path))).numpy() for path, of in self._columns(names)]
-        )
+        for path, read in self._columns([column]):
+            yield read_numbers(read[column], column, str(path))
+
+    def distributions(self) -> Iterator[PredictiveDistribution]:
+        """Yield the distributions of the instances in order, a file at a time."""
+        for path, read in self._columns(parameter_columns(self.head.distribution)):
+            yield read_distribution(read, str(path))
 
     def parts(self) -> Iterator[PredictionTable]:
         """Yield the instances in order, a file at a time."""
         for _, spans in groupby(self._spans, key=lambda span: span.part.file):
             yield self._read(list(spans))
+
+    def known_parts(self) -> Iterator[PredictionTable]:
+        """Yield the instances in order, a file at a time, without positions and scores."""
+        names = {*KNOWN, *parameter_columns(self.head.distribution)}
+        for _, spans in groupby(self._spans, key=lambda span: span.part.file):
+            yield self._read(list(spans), names.__contains__)
 
     def by_bag(self) -> Iterator[tuple[str, PredictionTable]]:
         """Yield the id and the instances of each bag, a file at a time."""
@@ -298,9 +315,11 @@ class StoredInstances(PredictionTable):
             with reading_table(path, FIX):
                 yield path, {name: _array(read.column(name)) for name in names}
 
-    def _read(self, spans: Sequence[Span]) -> PredictionTable:
-        """Return the rows of some bags of one part, as predictions."""
-        path, read = self._rows(spans, lambda name: name != "bag_id")
+    def _read(
+        self, spans: Sequence[Span], wanted: Callable[[str], bool] = lambda name: name != "bag_id"
+    ) -> PredictionTable:
+        """Return the rows of some bags of one part, as predictions of the wanted columns."""
+        path, read = self._rows(spans, wanted)
         with reading_table(path, FIX):
             ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
             return _to_table(read, str(path), ids)

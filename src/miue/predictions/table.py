@@ -110,6 +110,14 @@ class PredictionTable(PrintsAsTable):
         for start in range(0, len(self), PART_ROWS):
             yield self.subset(np.arange(start, min(start + PART_ROWS, len(self))))
 
+    def known_parts(self) -> Iterator[PredictionTable]:
+        """Yield the items as ``parts`` does, perhaps without positions and scores."""
+        yield from self.parts()
+
+    def distributions(self) -> Iterator[PredictiveDistribution]:
+        """Yield the distributions of the items in order, a bounded number at a time."""
+        yield from (part.distribution for part in self.parts())
+
     def by_bag(self) -> Iterator[tuple[str, PredictionTable]]:
         """Yield the id and the items of each bag, in the order in which bags first appear."""
         rows = self.rows_of_bags()

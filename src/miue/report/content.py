@@ -14,7 +14,7 @@ from miue.report.decisions_table import coded, decision_columns
 from miue.report.details import Instances
 from miue.report.levels import LEVELS, Level
 from miue.report.runs import Comparison, Run
-from miue.report.summaries import described_measures, level_summary, packed
+from miue.report.summaries import described_measures, packed
 
 CALLED = {
     "bags": "data",
@@ -40,7 +40,7 @@ def page_content(comparison: Comparison, levels: Mapping[str, Level], cases: Seq
         "classes": list(comparison.class_names),
         "measures": described_measures([table for table in tables if table]),
         "runs": [{"title": run.title, "name": run.name} for run in comparison.runs],
-        "levels": {level: _summaries(comparison.shared, level, levels[level]) for level in LEVELS},
+        "levels": {level: levels[level].summaries for level in LEVELS},
         "bags": {
             "id": [str(name) for name in comparison.bag_ids],
             "label": packed(labels, "i2"),
@@ -54,11 +54,6 @@ def page_content(comparison: Comparison, levels: Mapping[str, Level], cases: Seq
             for run, rows, of in zip(comparison.runs, comparison.rows, cases, strict=True)
         ],
     }
-
-
-def _summaries(runs: Sequence[Run], name: str, level: Level) -> list[Any]:
-    tables = [getattr(run.predictions, name) for run in runs]
-    return [one and level_summary(table, one) for table, one in zip(tables, level.evaluations, strict=True)]
 
 
 def _known_of_bags(comparison: Comparison) -> tuple[Int64[np.ndarray, "B"], OodFlags, list[str]]:

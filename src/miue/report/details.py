@@ -112,7 +112,7 @@ def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"]) -> Insta
     """Return all instances of some bags."""
     bag_row = {str(comparison.bag_ids[row]): int(row) for row in bags}
     tables = tuple(
-        None if run.predictions.instances is None else run.predictions.instances.of_bags(bag_row)
+        None if run.predictions.instances is None else _in_memory(run.predictions.instances.of_bags(bag_row))
         for run in comparison.runs
     )
     keys = [
@@ -157,12 +157,23 @@ def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"]) -> Insta
     )
 
 
+def _in_memory(table: PredictionTable) -> PredictionTable:
+    """Return a table whose columns are all read once; stored instances are none where there are no bags."""
+    parts = list(table.parts()) if len(table) else []
+    return PredictionTable.concatenate(parts) if parts else table
+
+
 def _keys(table: PredictionTable, bag_row: dict[str, int], source: str) -> Int64[np.ndarray, "n"]:
-    bag = np.array([bag_row[str(name)] for name in table.bag_ids], np.int64)
+    ids = table.bag_ids
+    firsts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])) if len(ids) else np.zeros(0, np.int64)
+    rows = np.array([bag_row[str(name)] for name in ids[firsts]], np.int64)
+    bag = np.repeat(rows, np.diff(firsts, append=len(ids)))
     position = table.instance if table.instance is not None else _order_of_appearance(bag)
     keys = (bag << 32) | position
+    if (keys[1:] > keys[:-1]).all() and position.min(initial=0) >= 0:
+        return keys
     distinct, counts = np.unique(keys, return_counts=True)
-    if len(keys) and (counts.max() > 1 or position.min() < 0):
+    if counts.max() > 1 or position.min() < 0:
         at = int(np.flatnonzero(keys == distinct[counts.argmax()])[-1])
         raise DataError(
             item=f"instance {position[at]} of bag {str(table.bag_ids[at])!r} in predictions {source!r}",
@@ -222,22 +233,30 @@ def _first_known(columns: Sequence[Float64[np.ndarray, "N"] | None]) -> Float64[
 
 def _rank_in_bag(bag: Int64[np.ndarray, "N"], values: Float64[np.ndarray, "N"]) -> Int64[np.ndarray, "N"]:
     order = np.lexsort((values, bag))
-    starts = np.searchsorted(bag[order], bag[order], side="left")
+    first = np.searchsorted(bag, np.arange(bag.max(initial=0) + 1))  # the bags ascend, before and after sorting
     rank = np.empty(len(bag), np.int64)
-    rank[order] = np.arange(len(bag)) - starts
+    rank[order] = np.arange(len(bag)) - first[bag]
     return rank
 
 
-def instance_details(instances: Instances, comparison: Comparison, cap: int) -> dict[str, Any]:
+def describe_scores(comparison: Comparison) -> dict[str, Any]:
+    """Return of each run the score of out-of-distribution instances, and where its color scale ends."""
+    tables = [run.predictions.instances for run in comparison.runs]
+    return {
+        "measures": [None if table is None else detection_score(table) for table in tables],
+        "highest": [None if table is None else highest_value(table, detection_score(table)) for table in tables],
+    }
+
+
+def instance_details(instances: Instances, cap: int) -> dict[str, Any]:
     """Return at most ``cap`` instances of each bag, packed, with how many there are in all.
 
     Args:
         instances: those that may be shown.
-        comparison: the runs that predict them.
         cap: instances kept of each bag.
     """
     shown = instances.first(cap)
-    coords, tables = shown.coords, [run.predictions.instances for run in comparison.runs]
+    coords = shown.coords
     return {
         "cap": cap,
         "total": packed(shown.totals, "i4"),
@@ -252,6 +271,4 @@ def instance_details(instances: Instances, comparison: Comparison, cap: int) -> 
             None if p is None or u is None else {"probability": packed(p, "f4"), "uncertainty": packed(u, "f4")}
             for p, u in zip(shown.probability, shown.uncertainty, strict=True)
         ],
-        "measures": [None if table is None else detection_score(table) for table in tables],
-        "highest": [None if t is None else highest_value(t, detection_score(t)) for t in tables],
     }

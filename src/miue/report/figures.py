@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from matplotlib.ticker import LogFormatter
 
 from miue.common.files import atomic_file
 from miue.distributions import Dirichlet
+from miue.evaluation.evaluate import Items
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
@@ -32,23 +34,23 @@ def confidence_figure(predictions: Predictions) -> Figure:
     levels = [("bags", predictions.bags, "knn_mean")]
     if predictions.instances is not None:
         levels.append(("instances", predictions.instances, "knn"))
-    rows = 2 if all(score in table.scores for _, table, score in levels) else 1
+    rows = 2 if all(score in table.head.scores for _, table, score in levels) else 1
     figure = Figure(figsize=(5.2 * len(levels), 3.6 * rows), layout="constrained")
     grid = figure.subplots(rows, len(levels), squeeze=False)
     for column, (name, table, score) in enumerate(levels):
-        values, label, logarithmic = _confidence(table)
+        (values, label, logarithmic), items = _confidence(table), Items.of(table)
         title = f"How sure the model is of {name}"
-        _histograms(grid[0][column], table, values, f"{label}   (more certain →)", logarithmic, name, title)
+        _histograms(grid[0][column], items, values, f"{label}   (more certain →)", logarithmic, name, title)
         if rows == 2:
             title = f"How far {name} are from the training data"
             label = "distance to the nearest training instances   (farther →)"
-            _histograms(grid[1][column], table, np.asarray(table.scores[score]), label, False, name, title)
+            _histograms(grid[1][column], items, table.uncertainty(score), label, False, name, title)
     return figure
 
 
 def _histograms(
     axes: Any,
-    table: PredictionTable,
+    items: Items,
     values: Float64[np.ndarray, "n"],
     label: str,
     logarithmic: bool,
@@ -58,23 +60,20 @@ def _histograms(
     low, high = values.min(), values.max()
     high = max(high, low + 1e-9)
     edges = np.geomspace(low, high, 41) if logarithmic else np.linspace(low, high, 41)
-    groups = {
-        name: chosen
-        for name, chosen in (
-            ("in distribution", table.is_ood.in_distribution),
-            ("not known to be in or out of distribution", ~table.is_ood.known),
-        )
-        if chosen.any()
-    }
-    groups.update({f"{s} (out of distribution)": table.ood_sets == s for s in sorted(set(table.ood_sets) - {""})})
-    outside = iter(OUTSIDE * len(groups))
-    for group, chosen in groups.items():
-        is_out = bool(table.is_ood.out_of_distribution[chosen].any())
-        colour = next(outside) if is_out else INSIDE if table.is_ood.known[chosen].any() else UNSTATED
-        weights = np.full(int(chosen.sum()), 100 / max(1, int(chosen.sum())))
-        style = {"bins": edges, "weights": weights, "color": colour}
-        axes.hist(values[chosen], histtype="stepfilled", alpha=0.3, **style)
-        axes.hist(values[chosen], histtype="step", linewidth=1.6, label=f"{group}, {chosen.sum():,}", **style)
+    groups = [
+        ("in distribution", items.is_in, INSIDE),
+        ("not known to be in or out of distribution", ~(items.is_in | items.is_out), UNSTATED),
+        *(
+            (f"{ood_set} (out of distribution)", items.of_set(ood_set), color)
+            for ood_set, color in zip(items.ood_sets, cycle(OUTSIDE), strict=False)
+        ),
+    ]
+    for group, chosen, color in groups:
+        count = int(chosen.sum())
+        if count:
+            share = 100 * np.histogram(values[chosen], edges)[0] / count
+            axes.stairs(share, edges, fill=True, alpha=0.3, color=color)
+            axes.stairs(share, edges, linewidth=1.6, label=f"{group}, {count:,}", color=color)
     if logarithmic:
         axes.set_xscale("log")
         for axis_formatter in (axes.xaxis.set_major_formatter, axes.xaxis.set_minor_formatter):
@@ -89,9 +88,11 @@ def _histograms(
 
 
 def _confidence(table: PredictionTable) -> tuple[Float64[np.ndarray, "n"], str, bool]:
-    if isinstance(table.distribution, Dirichlet):
-        return table.distribution.alpha0.numpy(), "evidence strength α0, log scale", True
-    return table.probabilities.max(1), "probability of the predicted class", False
+    if isinstance(table.head.distribution, Dirichlet):
+        strength = [one.alpha0.numpy() for one in table.distributions() if isinstance(one, Dirichlet)]
+        return np.concatenate(strength), "total evidence α0, log scale", True
+    highest = [one.probabilities.max(-1).values.numpy() for one in table.distributions()]
+    return np.concatenate(highest), "probability of the predicted class", False
 
 
 def bag_figure(

@@ -11,7 +11,7 @@ from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
-from miue.report.details import Instances, count_instances, first_instances, instance_details
+from miue.report.details import Instances, count_instances, describe_scores, first_instances, instance_details
 from miue.report.levels import Track
 from miue.report.page import render_page
 from miue.report.pictures import check_store, instance_strips, with_coords_of
@@ -36,15 +36,15 @@ class Inside:
     """What a reader may look into.
 
     Attributes:
-        comparison: the runs.
         instances: of all bags, those that may be shown.
+        scores: of each run, what the instances are colored by.
         details: how many instances and pictures of each bag to try.
         images: where their pictures come from.
         notes: what cannot be shown.
     """
 
-    comparison: Comparison
     instances: Instances
+    scores: Mapping[str, Any]
     details: Sequence[tuple[int, int]]
     images: Images | None = None
     notes: tuple[str, ...] = ()
@@ -67,7 +67,7 @@ def look_inside(comparison: Comparison, store: BagDataset | None, max_mb: float)
     instances = first_instances(comparison, max([*(max(detail) for detail in details), 0]))
     if instances is None:
         return None
-    inside = Inside(comparison, instances, details or DETAIL[-1:])
+    inside = Inside(instances, describe_scores(comparison), details or DETAIL[-1:])
     if store is None:
         return inside
     rows = check_store(comparison, instances, store)
@@ -89,7 +89,7 @@ def fitted_page(
     for cap, pictures in inside.details if inside is not None else DETAIL[-1:]:
         notes, full = list(page["notes"]), dict(content)
         if inside is not None:
-            full["instances"] = instance_details(inside.instances, inside.comparison, cap)
+            full["instances"] = {**instance_details(inside.instances, cap), **inside.scores}
             notes += [*inside.notes, *_left_out(inside, cap, max_mb)]
         html = render_page({**page, "notes": notes}, full)
         size = len(html)

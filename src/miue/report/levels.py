@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
+from typing import Any
 
 import numpy as np
+from jaxtyping import Float64
 
 from miue.evaluation.bootstrap import (
     Interval,
-    count_owners,
+    owners_of_items,
     paired_differences,
     patients_by_bag,
     percentile_intervals,
-    resampled_metrics,
+    resample,
 )
-from miue.evaluation.evaluate import Items, detection_score, evaluate_level
+from miue.evaluation.evaluate import Items, ResampledLevel, detection_score, evaluate_level
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import Metric, mean_confidence, overconfidence
+from miue.evaluation.ranking import Ranking
 from miue.predictions.table import PredictionTable
 from miue.report.metrics_table import Difference, MetricsTable, metric_values, metrics_table
 from miue.report.pairs import PairTable, pair_tables
 from miue.report.runs import Run
+from miue.report.summaries import LevelSummary
 
 LEVELS = ("bags", "instances")
 Track = Callable[[str, int], Callable[[int], None]]
@@ -47,6 +51,7 @@ class Level:
 
     Attributes:
         evaluations: by run.
+        summaries: by run, what the figures show.
         intervals: by run, of each metric.
         differences: of every two methods, the later minus the earlier one.
         table: all of it as a table; None where no run has this level.
@@ -54,6 +59,7 @@ class Level:
     """
 
     evaluations: list[LevelEvaluation | None]
+    summaries: list[dict[str, Any] | None]
     intervals: list[dict[str, Interval] | None]
     differences: list[Difference] = field(default_factory=list)
     table: MetricsTable | None = None
@@ -82,40 +88,65 @@ def _evaluate(
     how: Resampling,
     step: Callable[[int], None],
 ) -> Level:
-    evaluations = [evaluate_level(table) if table else None for table in tables]
+    measured = [_measure(table, patients, how, step) if table else None for table in tables]
+    evaluations = [one.evaluation if one else None for one in measured]
     if not any(evaluations):
-        return Level(evaluations, [None] * len(runs))
+        return Level(evaluations, [None] * len(runs), [None] * len(runs))
     scores = {
         "ood": _named(one.ood_measure for one in evaluations if one),
         "detection": _named(detection_score(table) for table in tables if table),
     }
     if scores["ood"] == scores["detection"]:
         del scores["detection"]
+    detected = "detection" in scores
     values = [
-        metric_values(one, _detection(table, scores), _confidences(table)) if table and one else None
-        for table, one in zip(tables, evaluations, strict=True)
+        metric_values(one.evaluation, detection_score(table) if detected else None, one.confidences)
+        if table and one
+        else None
+        for table, one in zip(tables, measured, strict=True)
     ]
-    draws = [
-        resampled_metrics(table, patients, resamples=how.resamples, seed=how.seed, step=step) if table else None
-        for table in tables
-    ]
-    owners = [count_owners(table, patients) if table else 0 for table in tables]
-    intervals = [
-        percentile_intervals(drawn, owners=count) if drawn else None
-        for drawn, count in zip(draws, owners, strict=True)
-    ]
+    draws = [one.draws if one else None for one in measured]
+    owners = [one.owners if one else 0 for one in measured]
+    intervals = [percentile_intervals(one.draws, owners=one.owners) if one else None for one in measured]
     differences = _differences(runs, values, draws, max(owners))
     table = metrics_table(runs, values, intervals, differences if len(differences) == 1 else (), scores)
-    return Level(evaluations, intervals, differences, table, pair_tables(differences, table.keys, scores))
+    pairs = pair_tables(differences, table.keys, scores)
+    summaries = [one.summary if one else None for one in measured]
+    return Level(evaluations, summaries, intervals, differences, table, pairs)
 
 
-def _detection(table: PredictionTable, scores: Mapping[str, str]) -> str | None:
-    return detection_score(table) if "detection" in scores else None
+@dataclass(frozen=True)
+class _Measured:
+    """What is computed of one table, from one ranking of each uncertainty."""
+
+    evaluation: LevelEvaluation
+    confidences: dict[str, Metric]
+    summary: dict[str, Any]
+    draws: dict[str, Float64[np.ndarray, "resamples"]]
+    owners: int
 
 
-def _confidences(table: PredictionTable) -> dict[str, Metric]:
-    results = Items.of(table).results
-    return {"mean_confidence": mean_confidence(results).plain, "overconfidence": overconfidence(results).plain}
+def _measure(
+    table: PredictionTable, patients: Mapping[str, str], how: Resampling, step: Callable[[int], None]
+) -> _Measured:
+    items, owners = Items.of(table), owners_of_items(table, patients)
+    resampled, summary = ResampledLevel(table, items, owners), LevelSummary(table, items)
+
+    def visit(measure: str, ranking: Ranking, judged: Ranking) -> None:
+        resampled.add(measure, ranking, judged)
+        summary.add(measure, ranking, judged)
+
+    evaluation = evaluate_level(table, items, visit)
+    return _Measured(
+        evaluation,
+        {
+            "mean_confidence": mean_confidence(items.results).plain,
+            "overconfidence": overconfidence(items.results).plain,
+        },
+        summary.finish(evaluation),
+        resample(resampled.metrics(), owners, resamples=how.resamples, seed=how.seed, step=step),
+        owners.count,
+    )
 
 
 def _named(scores: Iterable[str]) -> str:

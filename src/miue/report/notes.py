@@ -25,7 +25,7 @@ def notes_on_content(runs: Sequence[tuple[str, Predictions]]) -> list[str]:
         table = predictions.instances
         if table is None:
             notes.append(f"{title} has no predictions of instances.")
-        elif not any(part.labels.known.any() for part in table.parts()):
+        elif not any(part.labels.known.any() for part in table.known_parts()):
             notes.append(f"{title} has no labels of instances, so their errors are unknown.")
     return notes
 

@@ -6,13 +6,14 @@ import base64
 from typing import Any
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Bool, Float64, Shaped
 
 from miue.common.parts import DISTANCES
 from miue.distributions.measures import MEASURES
 from miue.evaluation.evaluate import Items, default_measures, detection_score
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL
+from miue.evaluation.ranking import Ranking
 from miue.predictions.table import PredictionTable
 
 HISTOGRAM_BINS = 40
@@ -65,12 +66,47 @@ def _kind_of(name: str) -> str:
 def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
     """Return what the figures show of one level: default measures, reliability, distributions, risk–coverage."""
     items = Items.of(table)
-    return {
-        "defaults": {"confidence": default_measures(table)[0], "ood": detection_score(table)},
-        "reliability": _reliability(items),
-        "distributions": _distributions(table, items, evaluation),
-        "coverage": _risk_coverage(table, items),
-    }
+    summary = LevelSummary(table, items)
+    for measure in table.uncertainty_names:
+        ranking = Ranking.of(table.uncertainty(measure))
+        summary.add(measure, ranking, ranking.among(items.judged))
+    return summary.finish(evaluation)
+
+
+class LevelSummary:
+    """What the figures show of one level, gathered from the ranking of one uncertainty after another.
+
+    Args:
+        table: predictions of bags or of instances.
+        items: what is known of them.
+    """
+
+    def __init__(self, table: PredictionTable, items: Items) -> None:
+        self._items = items
+        self._defaults = {"confidence": default_measures(table)[0], "ood": detection_score(table)}
+        self._reliability = _reliability(items)
+        self._distributions: dict[str, dict[str, Any]] = {}
+        self._coverage: dict[str, Any] = {} if len(items.labels) else {"reason": NO_LABEL}
+
+    def add(self, measure: str, ranking: Ranking, judged: Ranking) -> None:
+        """Add the figures of an uncertainty; ``judged`` is the ranking of the judged items."""
+        self._distributions[measure] = _distribution(ranking, self._items)
+        if len(judged):
+            self._coverage[measure] = _risk_coverage(judged, self._items.correct)
+
+    def finish(self, evaluation: LevelEvaluation) -> dict[str, Any]:
+        """Return all of it, with how well each set is detected."""
+        for measure, drawn in self._distributions.items():
+            for group in drawn["groups"]:
+                known = evaluation.by_measure[measure].ood.get(group["name"]) if group["kind"] == "out" else None
+                group["auroc"] = known and known.auroc.value
+                group["reason"] = known.auroc.reason if known else ""
+        return {
+            "defaults": self._defaults,
+            "reliability": self._reliability,
+            "distributions": self._distributions,
+            "coverage": self._coverage,
+        }
 
 
 def _reliability(items: Items) -> dict[str, Any]:
@@ -103,47 +139,47 @@ def _reliability(items: Items) -> dict[str, Any]:
     }
 
 
-def _distributions(table: PredictionTable, items: Items, evaluation: LevelEvaluation) -> dict[str, Any]:
-    """Return, by measure, histogram, median and quartiles of every set of items, and how well it is detected.
+def _distribution(ranking: Ranking, items: Items) -> dict[str, Any]:
+    """Return histogram, median and quartiles of an uncertainty, of every set of items.
 
     The sets are the items known to be in distribution, those of which it is unknown, and each set of those known
     to be out of distribution.
     """
-    sets = {
-        name: (kind, chosen)
-        for name, kind, chosen in (
-            ("known in distribution", "in", items.is_in),
-            ("not known to be in or out", "unknown", ~(items.is_in | items.is_out)),
+    sets = [
+        ("known in distribution", "in", items.is_in),
+        ("not known to be in or out", "unknown", ~(items.is_in | items.is_out)),
+    ]
+    sets = [one for one in sets if one[2].any()]
+    sets += [(name, "out", items.is_out & items.of_set(name)) for name in items.ood_sets]
+    low, high = float(ranking.values[0]), float(ranking.values[-1])
+    edges = np.linspace(low, high if high > low else low + 1e-9, HISTOGRAM_BINS + 1)
+    groups = []
+    for name, kind, chosen in sets:
+        values = ranking.among(chosen).values
+        below = np.append(np.searchsorted(values, edges[:-1]), len(values))
+        groups.append(
+            {
+                "name": name,
+                "kind": kind,
+                "count": len(values),
+                "share": _short(np.diff(below) / len(values)),
+                "quartiles": _short(_quantiles(values, np.array([0.25, 0.5, 0.75]))),
+            }
         )
-        if chosen.any()
-    }
-    outside = [(name, ("out", items.is_out & items.of_set(name))) for name in items.ood_sets]
-    found: dict[str, Any] = {}
-    for measure in table.uncertainty_names:
-        values = table.uncertainty(measure)
-        low, high = float(values.min()), float(values.max())
-        edges = np.linspace(low, high if high > low else low + 1e-9, HISTOGRAM_BINS + 1)
-        groups = []
-        for name, (kind, chosen) in [*sets.items(), *outside]:
-            share = np.histogram(values[chosen], edges)[0] / chosen.sum()
-            separation = evaluation.by_measure[measure].ood.get(name) if kind == "out" else None
-            groups.append(
-                {
-                    "name": name,
-                    "kind": kind,
-                    "count": int(chosen.sum()),
-                    "share": _short(share),
-                    "quartiles": _short(np.quantile(values[chosen], [0.25, 0.5, 0.75])),
-                    "auroc": separation and separation.auroc.value,
-                    "reason": separation.auroc.reason if separation else "",
-                }
-            )
-        found[measure] = {"edges": _short(edges), "groups": groups}
-    return found
+    return {"edges": _short(edges), "groups": groups}
 
 
-def _risk_coverage(table: PredictionTable, items: Items) -> dict[str, Any]:
-    """Return, by measure, (accepted, errors among them, exact 95 % interval of their rate) at growing coverage.
+def _quantiles(values: Float64[np.ndarray, "n"], shares: Float64[np.ndarray, "q"]) -> Float64[np.ndarray, "q"]:
+    """Return quantiles of ascending values, between neighbors on the line through both."""
+    place = shares * (len(values) - 1)
+    below = place.astype(np.int64)
+    above = np.minimum(below + 1, len(values) - 1)
+    between: np.ndarray = values[below] + (place - below) * (values[above] - values[below])
+    return between
+
+
+def _risk_coverage(ranking: Ranking, correct: Bool[np.ndarray, "n"]) -> dict[str, Any]:
+    """Return (accepted, errors among them, exact 95 % interval of their rate) at growing coverage.
 
     Items of the same uncertainty are accepted together.
 
@@ -151,27 +187,17 @@ def _risk_coverage(table: PredictionTable, items: Items) -> dict[str, Any]:
     """
     from scipy.stats import beta
 
-    if not len(items.labels):
-        return {"reason": NO_LABEL}
-    wrong = ~items.results.correct
-    found: dict[str, Any] = {}
-    for measure in table.uncertainty_names:
-        uncertainty = table.uncertainty(measure)[items.judged]
-        order = np.argsort(uncertainty, kind="stable")
-        values = uncertainty[order]
-        ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
-        targets = np.linspace(0, len(values) - 1, CURVE_POINTS)
-        ends = ends[np.unique(np.searchsorted(ends, targets))]
-        errors, accepted = wrong[order].cumsum()[ends], ends + 1
-        low = np.where(errors > 0, beta.ppf(0.025, np.maximum(errors, 1), accepted - errors + 1), 0)
-        high = np.where(errors < accepted, beta.ppf(0.975, errors + 1, np.maximum(accepted - errors, 1)), 1)
-        found[measure] = {
-            "accepted": accepted.tolist(),
-            "errors": errors.tolist(),
-            "low": _short(low, 5),
-            "high": _short(high, 5),
-        }
-    return found
+    ends = ranking.ends()
+    ends = ends[np.unique(np.searchsorted(ends, np.linspace(0, len(ranking) - 1, CURVE_POINTS)))]
+    errors, accepted = (~correct[ranking.order]).cumsum()[ends], ends + 1
+    low = np.where(errors > 0, beta.ppf(0.025, np.maximum(errors, 1), accepted - errors + 1), 0)
+    high = np.where(errors < accepted, beta.ppf(0.975, errors + 1, np.maximum(accepted - errors, 1)), 1)
+    return {
+        "accepted": accepted.tolist(),
+        "errors": errors.tolist(),
+        "low": _short(low, 5),
+        "high": _short(high, 5),
+    }
 
 
 def _short(values: Any, digits: int = 6) -> list[float]:

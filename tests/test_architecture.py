@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods": {"common", "bags", "distributions", "networks", "evidence"},
     "predictions": {"common", "bags", "distributions"},
     "calibration": {"common", "bags", "distributions", "predictions"},
-    "evaluation": {"common", "distributions", "predictions", "calibration"},
+    "evaluation": {"common", "bags", "distributions", "predictions", "calibration"},
     "model": {
         "common",
         "tasks",

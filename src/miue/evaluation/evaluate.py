@@ -11,6 +11,8 @@ from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.distributions import Dirichlet
 from miue.evaluation.decisions import evaluate_decisions
 from miue.evaluation.evaluation import Evaluation, LevelEvaluation, Separations
+from miue.evaluation.flags import evaluate_flags
+from miue.evaluation.froc import evaluate_froc
 from miue.evaluation.metrics import (
     NEITHER_KNOWN,
     NO_LABEL,
@@ -66,6 +68,8 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
         evaluate_decisions(predictions.bags, decisions) if decisions else None,
         evaluate_level(patients) if patients else None,
         predictions.provenance,
+        evaluate_froc(predictions),
+        evaluate_flags(predictions),
     )
 
 

@@ -38,7 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "io": {"common", "bags"},
     "datasets": {"common", "bags", "io"},
     "training": {"common", "tasks", "bags", "networks", "methods", "scores", "predictions", "model", "io"},
-    "pathology": {"common", "tasks", "bags", "distributions", "predictions", "io"},
+    "pathology": {"common", "tasks", "bags", "distributions", "predictions", "calibration", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation", "pathology"},
     "hub": {"common", "distributions", "predictions", "model"},
     "selection": {"common", "tasks", "bags", "io", "predictions", "evaluation", "model", "training"},

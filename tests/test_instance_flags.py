@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor, inf
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from made_flags import FlagWorld, mean_loss, scored_bags
-from made_predictions import made_predictions
+from made_predictions import made_predictions, on_a_slide
 
 from miue.calibration import GUARANTEES, Calibration, InstanceGoal, calibrate, decide
 from miue.calibration.instance_flags import InstanceFlags, instance_scores
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.cli import calibrate as command
 from miue.common.errors import ConfigError, DataError
+from miue.pathology.export.folders import export
+from miue.pathology.export.heatmap import heatmap_figure, layers_of
+from miue.pathology.export.patches import patches_by_slide
 from miue.predictions.folder import Predictions, read_predictions
+from miue.report.levels import Resampling
+from miue.report.report import write_report
+from miue.report.worklist import worklist, write_worklist
 
 NAMES = ("benign", "tumor")
 OF_NEGATIVES = ("no-false-flag", "false-positives")
@@ -255,3 +263,59 @@ def test_instances_of_another_estimator_are_not_flagged() -> None:
     other = replace(given, provenance=given.provenance.model_copy(update={"estimator": "attention"}))
     with pytest.raises(DataError, match="'residual', which was calibrated; got 'attention'|residual.*attention"):
         decide(other, made)
+
+
+# Shown
+
+
+@pytest.fixture(scope="module")
+def on_slides() -> Predictions:
+    """Decided predictions of slides, of which some patches are flagged."""
+    given = on_a_slide(made_predictions(30, 8))
+    inside = np.flatnonzero(given.bags.judged & (given.bags.labels.values == 0))
+    bare = replace(given, bags=given.bags.subset(inside), instances=_unlabelled(given))
+    return decide(given, calibrate(bare, instances=InstanceGoal("no-false-flag", 0.4), **NO_OTHER))  # type: ignore[arg-type]
+
+
+def test_exports_show_flags_with_their_promise(on_slides: Predictions, tmp_path: Path) -> None:
+    assert on_slides.instances is not None and on_slides.instances.flagged is not None
+    promise = "promised: on a new negative bag, any instance is flagged with chance at most 0.4"
+    export(on_slides, tmp_path / "json", "geojson", patch_size=256)
+    flagged = 0.0
+    for path in (tmp_path / "json").iterdir():
+        content = json.loads(path.read_text())
+        assert promise in content["miue"]["flags"]
+        flagged += sum(one["properties"]["measurements"]["flagged"] for one in content["features"])
+    assert flagged == on_slides.instances.flagged.sum()
+    export(on_slides, tmp_path / "merged", "geojson", patch_size=256, merge=True)
+    regions = [one for path in (tmp_path / "merged").iterdir() for one in json.loads(path.read_text())["features"]]
+    assert sum(one["properties"]["measurements"]["flagged patches"] for one in regions) == flagged
+    export(on_slides, tmp_path / "arrays", "arrays", patch_size=256)
+    with h5py.File(tmp_path / "arrays" / "bag 0000.h5") as file:
+        assert np.array_equal(file["flagged"][()], on_slides.instances.flagged[:8])
+        assert promise in file["flagged"].attrs["promise"]
+
+
+def test_a_heatmap_outlines_flagged_patches_and_says_the_promise(on_slides: Predictions) -> None:
+    patches = next(p for p in patches_by_slide(on_slides, 256) if p.flagged is not None and p.flagged.any())
+    assert on_slides.instances is not None
+    layers = layers_of(on_slides.instances, "tumor")
+    figure = heatmap_figure(patches, layers, 1, None, "promised: little")
+    (frames,) = figure.axes[0].collections
+    assert len(frames.get_paths()) == patches.flagged.sum()  # type: ignore[union-attr]
+    assert f"{patches.flagged.sum()} patches outlined: promised: little" in " ".join(figure.get_suptitle().split())  # type: ignore[union-attr]
+    assert not heatmap_figure(replace(patches, flagged=None), layers, 1).axes[0].collections
+
+
+def test_worklist_and_report_count_flags_and_say_the_promise(on_slides: Predictions, tmp_path: Path) -> None:
+    assert on_slides.instances is not None and on_slides.instances.flagged is not None
+    made = worklist(on_slides)
+    assert sum(row["flagged_patches"] for row in made.rows) == on_slides.instances.flagged.sum()
+    write_worklist(tmp_path / "list.csv", made)
+    promise = "on a new negative bag, any instance is flagged with chance at most 0.4"
+    assert promise in json.loads((tmp_path / "list.json").read_text())["flags"]
+    write_report(tmp_path / "report.html", [("ours", on_slides)], resampling=Resampling(20))
+    page = (tmp_path / "report.html").read_text()
+    assert promise in page
+    assert "Positive instances at false positives per negative bag" in page
+    assert "flagged_patches" not in worklist(replace(on_slides, instances=None)).rows[0]

@@ -168,17 +168,21 @@ def measure(scored: Scored, goal: InstanceGoal, splits: int = SPLITS) -> tuple[o
         rule = fit_instance_flags(calibrating, asked, ("negative", "positive"))
         used = rule.bags
         found.append(_outcome(tested, rule))
-    loss, *rest = np.nanmean(found, 0)
+    means = [_mean([value for value in column if value is not None]) for column in zip(*found, strict=True)]
     names = (scored.data, scored.network, scored.method, scored.seed, scored.score)
-    return (*names, goal.guarantee, goal.level, f"{loss:.4f}", used, *(f"{one:.4f}" for one in rest))
+    return (*names, goal.guarantee, goal.level, means[0], used, *means[1:])
 
 
-def _outcome(predictions: Predictions, rule: InstanceFlags) -> tuple[float, ...]:
+def _mean(values: Sequence[float]) -> str:
+    return f"{np.mean(values):.4f}" if values else ""
+
+
+def _outcome(predictions: Predictions, rule: InstanceFlags) -> tuple[float | None, ...]:
     assert predictions.instances is not None
     flagged = replace(predictions, instances=rule.flag(predictions.instances))
     metrics = flag_metrics(flagged, rule)
     names = ("loss", "sensitivity", "positive_bags_with_a_flag", "precision")
-    return tuple(np.nan if (value := metrics[name].value) is None else value for name in names)
+    return tuple(metrics[name].value for name in names)
 
 
 def write_measured(folder: Path, out: Path, splits: int = SPLITS) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from miue.calibration.calibrate import calibrate, check_names
-from miue.calibration.calibration import Calibration, CalibrationBags, applied_calibration
+from miue.calibration.calibration import Calibration, CalibrationBags, applied_calibration, describe_flags
 from miue.calibration.dataset_shift import find_shift
 from miue.calibration.decide import decide
 from miue.calibration.deferral import DeferralGoal
@@ -30,5 +30,6 @@ __all__ = [
     "check_bags",
     "check_names",
     "decide",
+    "describe_flags",
     "find_shift",
 ]

@@ -138,5 +138,12 @@ def applied_calibration(provenance: Provenance) -> Calibration | None:
         raise _damaged("the calibration in the provenance of predictions", first_problem(error)) from error
 
 
+def describe_flags(provenance: Provenance) -> str:
+    """Return by which rule instances were flagged and what is promised, in words; "" where they were not."""
+    calibration = applied_calibration(provenance)
+    rule = None if calibration is None else calibration.instances
+    return "" if rule is None else f"flagged where {rule.rule}; promised: {rule.promise}"
+
+
 def _damaged(item: str, got: str) -> StorageError:
     return StorageError(item=item, wanted="the parts that miue writes", got=got, fix="calibrate again")

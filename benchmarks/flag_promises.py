@@ -24,9 +24,9 @@ from miue.common.tables import write_rows
 RUNS, PATIENTS = 500, 39
 WORLDS = {
     "bags": FlagWorld(),
-    "bags, ties": FlagWorld(rounded=1),
+    "bags with ties": FlagWorld(rounded=1),
     "patients with 1 to 4 bags": FlagWorld(bags_of_patient=4),
-    "patients with 1 to 4 bags, ties": FlagWorld(1, 4),
+    "patients with 1 to 4 bags with ties": FlagWorld(1, 4),
 }
 GOALS = (
     InstanceGoal("no-false-flag", 0.1),

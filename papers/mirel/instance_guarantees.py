@@ -31,7 +31,8 @@ GOALS = (
     InstanceGoal("detection", 0.1),
     InstanceGoal("recall", 0.1),
 )
-SPLITS = 100
+NUCLEI = (("attention", "mirel"), ("attention", "deterministic"), ("max", "mirel"), ("dsmil", "mirel"))
+SPLITS = 25
 RAW = "attention"  # a_k as the network computes it; the estimator "attention" scales it to [0, 1] within a bag
 COLUMNS = (
     "data",

@@ -62,13 +62,14 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
     refuse_training_bags(predictions.bags, "evaluate", fix, allowed=allow_training_bags)
     instances, decisions = predictions.instances, predictions.bags.decisions
     patients = predictions.by_patient()
+    of_instances = evaluate_level(instances) if instances else None
     return Evaluation(
         evaluate_level(predictions.bags),
-        evaluate_level(instances) if instances else None,
+        of_instances,
         evaluate_decisions(predictions.bags, decisions) if decisions else None,
         evaluate_level(patients) if patients else None,
         predictions.provenance,
-        evaluate_froc(predictions),
+        evaluate_froc(predictions) if of_instances and of_instances.labelled else None,
         evaluate_flags(predictions),
     )
 

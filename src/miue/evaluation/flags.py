@@ -47,7 +47,7 @@ def evaluate_flags(predictions: Predictions) -> FlagEvaluation | None:
     calibration = applied_calibration(predictions.provenance)
     rule = None if calibration is None else calibration.instances
     instances = predictions.instances
-    if rule is None or instances is None or next(instances.parts()).flagged is None:
+    if rule is None or instances is None or not len(instances) or next(instances.parts()).flagged is None:
         return None
     return FlagEvaluation(rule.rule, rule.promise, rule.level, flag_metrics(predictions, rule))
 

@@ -69,14 +69,8 @@ def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROB
     return dict(zip(TITLES, (Metric.mean_of(sensitivities), *sensitivities), strict=True))
 
 
-def evaluate_froc(predictions: Predictions) -> dict[str, Metric] | None:
-    """Return the FROC of the score that flags instances, by default the probability; None without instance labels.
-
-    The negative class is that of the flags, by default the first.
-    """
-    instances = predictions.instances
-    if instances is None or not any(part.labels.known.any() for part in instances.parts()):
-        return None
+def evaluate_froc(predictions: Predictions) -> dict[str, Metric]:
+    """Return the FROC of the score and the negative class of the flags, else of the probability and the first."""
     calibration = applied_calibration(predictions.provenance)
     rule = None if calibration is None else calibration.instances
     if rule is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.flags import IN_PERCENT, evaluate_flags
 from miue.evaluation.flags import TITLES as FLAG_TITLES
 from miue.evaluation.froc import TITLES as FROC_TITLES
@@ -23,12 +24,18 @@ HEADINGS = {name: name.replace("sensitivity_at_", "at ").replace("froc", "FROC")
 }
 
 
-def instances_table(runs: Sequence[Run]) -> MetricsTable | None:
-    """Return FROC and the outcome of flags of every run; None where no run has labels or flags of instances."""
+def instances_table(runs: Sequence[Run], levels: Sequence[LevelEvaluation | None]) -> MetricsTable | None:
+    """Return FROC and the outcome of flags of every run; None where no run has labels or flags of instances.
+
+    Args:
+        runs: the predictions.
+        levels: the evaluation of the instances of each.
+    """
     rows: list[tuple[str, Mapping[str, Metric]]] = []
-    for run in runs:
+    for run, level in zip(runs, levels, strict=True):
+        froc = evaluate_froc(run.predictions) if level and level.labelled else {}
         flags = evaluate_flags(run.predictions)
-        rows.append((run.title, {**(evaluate_froc(run.predictions) or {}), **(flags.metrics if flags else {})}))
+        rows.append((run.title, {**froc, **(flags.metrics if flags else {})}))
     names = [name for name in TITLES if any(name in metrics for _, metrics in rows)]
     if not names:
         return None

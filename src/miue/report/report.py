@@ -115,7 +115,7 @@ def _answer(
         "pairs": {name: levels[name].pairs for name in LEVELS if levels[name].pairs},
         "tables": {name: levels[name].table for name in LEVELS if levels[name].table is not None},
         "labelled": any(judged),
-        "instances_table": instances_table(comparison.shared),
+        "instances_table": instances_table(comparison.shared, levels["instances"].evaluations),
     }
 
 

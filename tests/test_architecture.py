@@ -22,7 +22,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "methods": {"common", "bags", "distributions", "networks", "evidence"},
     "predictions": {"common", "bags", "distributions"},
     "calibration": {"common", "bags", "distributions", "predictions"},
-    "evaluation": {"common", "distributions", "predictions", "calibration"},
+    "evaluation": {"common", "bags", "distributions", "predictions", "calibration"},
     "monitoring": {"common", "predictions", "calibration"},
     "model": {
         "common",
@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "io": {"common", "bags"},
     "datasets": {"common", "bags", "io"},
     "training": {"common", "tasks", "bags", "networks", "methods", "scores", "predictions", "model", "io"},
-    "pathology": {"common", "tasks", "bags", "scores", "distributions", "predictions", "io"},
+    "pathology": {"common", "tasks", "bags", "scores", "distributions", "predictions", "calibration", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation", "pathology"},
     "hub": {"common", "distributions", "predictions", "model"},
     "selection": {

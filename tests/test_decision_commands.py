@@ -19,6 +19,7 @@ from miue.cli.held_out import calibration_bags
 from miue.common.errors import DataError, StorageError
 from miue.io.splits.files import read_splits
 from miue.io.store import write_store
+from miue.predictions.folder import read_predictions
 from miue.report.decisions_table import promised
 
 EASY = ["--max-error", "0.4", "--coverage", "0.8", "--false-alarms", "0.2"]
@@ -242,3 +243,48 @@ def test_a_run_trained_anew_forgets_its_calibration(folder: Path, tmp_path: Path
     run("calibrate", model, folder / "store", *EASY, "--quiet")
     run("train", folder / "store", "--out", model, "--overwrite", "--quiet", "--set", "max_epochs=1")
     assert not (model / "calibration.json").exists()
+
+
+FLAGS = ["--without", "deferral,sets,ood,scaling", "--instances"]
+
+
+def test_instances_are_flagged_by_predict_and_by_shards_as_the_calibration_promises(
+    folder: Path, tmp_path: Path
+) -> None:
+    model = copied(folder, "run", tmp_path / "run")
+    named = ["--negative-class", "benign", "--estimator", "bag-of-one", "--quiet"]
+    printed = run("calibrate", model, folder / "store", *FLAGS, "no-false-flag", "--instance-level", "0.2", *named)
+    text = " ".join(printed.replace("│", " ").split())
+    assert "any instance is flagged with chance at most 0.2" in text
+    assert "Assumed: negative bags have negative instances only" in text
+    rule = Calibration.load(model).instances
+    assert rule is not None and rule.estimator == "bag-of-one"
+    run("predict", model, folder / "store", "--out", tmp_path / "out", "--quiet")  # by the calibrated estimator
+    read = read_predictions(tmp_path / "out")
+    assert read.provenance.estimator == "bag-of-one" and read.instances is not None
+    flagged = read.instances.flagged
+    assert flagged is not None and 0 < flagged.sum() < len(flagged)
+    assert np.array_equal(flagged, 1 - read.instances.probabilities[:, 0] >= rule.threshold)
+    run("predict", model, folder / "store", "--out", tmp_path / "shard", "--shard", "1/1", "--quiet")
+    run("merge", tmp_path / "shard", "--out", tmp_path / "merged", "--quiet")
+    parts = [path / "instances" / "part-00000.parquet" for path in (tmp_path / "out", tmp_path / "merged")]
+    assert parts[0].read_bytes() == parts[1].read_bytes()
+    said = fail("predict", model, folder / "store", "--out", tmp_path / "o", "--estimator", "attention", "--quiet")
+    assert "'bag-of-one', which was calibrated" in said
+    assert "any instance is flagged" in " ".join(promised(Calibration.load(model)))
+
+
+def test_the_need_of_flags_is_said_before_anything_is_predicted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def predict(*_: object, **__: object) -> None:
+        raise AssertionError("bags were predicted")
+
+    monkeypatch.setattr(miue.Model, "predict", predict)
+    few = [*FLAGS, "false-positives", "--instance-level", "0.01", "--flags-cap", "2"]
+    printed = fail("calibrate", folder / "run", folder / "store", *few)
+    assert "at least 199 negative bags for flags of instances (false-positives 0.01)" in printed
+    assert "lower --flags-cap" in printed
+    wrong = fail("calibrate", folder / "run", folder / "store", *FLAGS, "detection", "--negative-class", "normal")
+    assert "negative class" in wrong and "benign" in wrong
+    assert "recall" in fail("calibrate", folder / "run", folder / "store", *FLAGS, "fdr")

@@ -180,6 +180,26 @@ def shift_scores(
             write_rows(results / "shift" / f"{name.replace('/', '-')}.csv", COLUMNS, rows)
 
 
+@app.command("instance-guarantees")
+def instance_guarantees(
+    source: Source = DATA, work: Work = WORK, results: Results = RESULTS, seeds: Seeds = "17"
+) -> None:
+    """Measure flags of instances against their promise, on MNIST-bags with trained presets and on nuclei-bags.
+
+    Presets of MNIST-bags that were trained are predicted as they are; models of nuclei-bags are trained first.
+    """
+    from papers.mirel.instance_guarantees import NUCLEI, predict_mnist, predict_nuclei, write_measured
+
+    predictions = work / "flags"
+    predictions.mkdir(parents=True, exist_ok=True)
+    if (work / "stores" / "mnist-bags").is_dir():
+        predict_mnist(work / "stores" / "mnist-bags", work / "runs" / "mnist", predictions)
+    for seed in parse_seeds(seeds):
+        for network, method in NUCLEI:
+            predict_nuclei(source, predictions, network, method, seed)
+    write_measured(predictions, results / "instance_guarantees" / "measured.csv")
+
+
 @app.command("table")
 def table(
     name: Annotated[str, typer.Argument(help="A table.")],

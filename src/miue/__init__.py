@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.calibration import Calibration as Calibration
     from miue.calibration import DeferralGoal as DeferralGoal
     from miue.calibration import FalseAlarmGoal as FalseAlarmGoal
+    from miue.calibration import InstanceGoal as InstanceGoal
     from miue.calibration import PredictionSetGoal as PredictionSetGoal
     from miue.calibration import calibrate as calibrate
     from miue.calibration import decide as decide
@@ -60,6 +61,7 @@ _PUBLIC = {
     "ENCODERS": "miue.networks.encoders",
     "MEASURES": "miue.distributions.measures",
     "FalseAlarmGoal": "miue.calibration",
+    "InstanceGoal": "miue.calibration",
     "PredictionSetGoal": "miue.calibration",
     "METHODS": "miue.methods",
     "MILUncertaintyClassifier": "miue.sklearn.classifier",

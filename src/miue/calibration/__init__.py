@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from miue.calibration.calibrate import calibrate, check_names
-from miue.calibration.calibration import Calibration, CalibrationBags, applied_calibration
+from miue.calibration.calibration import Calibration, CalibrationBags, applied_calibration, describe_flags
 from miue.calibration.dataset_shift import find_shift
 from miue.calibration.decide import decide
 from miue.calibration.deferral import DeferralGoal
 from miue.calibration.false_alarms import FalseAlarmGoal
+from miue.calibration.instance_flags import GUARANTEES, InstanceFlags, InstanceGoal
 from miue.calibration.needs import Goals, check_bags
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSetGoal
 from miue.predictions.provenance import DatasetShift
 
 __all__ = [
+    "GUARANTEES",
     "SET_SCORES",
     "Calibration",
     "CalibrationBags",
@@ -20,11 +22,14 @@ __all__ = [
     "DeferralGoal",
     "FalseAlarmGoal",
     "Goals",
+    "InstanceFlags",
+    "InstanceGoal",
     "PredictionSetGoal",
     "applied_calibration",
     "calibrate",
     "check_bags",
     "check_names",
     "decide",
+    "describe_flags",
     "find_shift",
 ]

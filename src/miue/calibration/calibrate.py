@@ -13,6 +13,8 @@ from miue.calibration.compared import compared_uncertainties
 from miue.calibration.dataset_shift import usual_values
 from miue.calibration.deferral import Deferral, DeferralGoal, fit_deferral, needed_for_deferral, refuse_all
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, FalseAlarms, fit_false_alarms
+from miue.calibration.instance_flags import PROBABILITY, InstanceGoal
+from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.calibration.needs import Goals, check_bags
 from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_sets
@@ -36,6 +38,7 @@ def calibrate(
     deferral: DeferralGoal | None = DeferralGoal(),  # noqa: B008  (frozen)
     prediction_sets: PredictionSetGoal | None = PredictionSetGoal(),  # noqa: B008
     false_alarms: FalseAlarmGoal | None = FalseAlarmGoal(),  # noqa: B008
+    instances: InstanceGoal | None = None,
     class_names: Sequence[str] = (),
     bags_of_patient: str = "one",
     seed: int = 0,
@@ -49,13 +52,15 @@ def calibrate(
     passes its tests, every bag is deferred and the other parts are fitted all the same.
 
     Args:
-        predictions: of labelled in-distribution bags; instances are not used.
+        predictions: of labelled in-distribution bags; their instances are used for flags of instances only.
         scaling: fit a temperature.
         deferral: the error among the accepted; None leaves the part out, as for the next two.
         prediction_sets: the coverage of prediction sets.
         false_alarms: the rate of false alarms of the out-of-distribution threshold.
+        instances: the promise for flagged instances.
         class_names: in the order of the probabilities; "0", "1", … where none are passed.
-        bags_of_patient: "one", drawn at random, counts where patients are known; or "all".
+        bags_of_patient: "one", drawn at random, counts where patients are known, and for flags of instances the
+            mean over a patient's bags; or "all".
         seed: of the bags that choose which deferral thresholds are tested, and of those drawn of patients.
         made_from: which bags these are, as far as predictions do not say it.
         allow_training_bags: calibrate although the model was trained on some of these bags: no guarantee holds.
@@ -64,13 +69,13 @@ def calibrate(
         ConfigError: nothing to calibrate, or names that do not fit.
         DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
     """
-    goals = Goals(scaling, deferral, prediction_sets, false_alarms)
+    goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances)
     trained_on = check_unseen(predictions.bags, allowed=allow_training_bags)
     table = predictions.bags
     names = _class_names(class_names, table.distribution.num_classes)
     of_bags = (table.bag_ids, table.labels, table.is_ood, table.patients)
     check_bags(*of_bags, goals, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
-    check_names(table, goals)
+    check_names(table, goals, predictions.instances)
     rows = counted_rows(table.patients, len(table), bags_of_patient, seed)
     patients = count_patients(table.patients)
     of_patients = ALL_COUNTED if patients is not None and patients < len(rows) else ""
@@ -85,7 +90,11 @@ def calibrate(
         "caveat": "; ".join(caveats),
     }
     bags = made_from.model_copy(update=description)
-    return _fitted(replace(predictions, bags=counted), names, goals, bags, seed)
+    fitted = _fitted(replace(predictions, bags=counted), names, goals, bags, seed)
+    if instances is None:
+        return fitted
+    flags = fit_instance_flags(predictions, instances, names, bags_of_patient=bags_of_patient)
+    return fitted.model_copy(update={"instances": flags})
 
 
 def check_unseen(table: PredictionTable, *, allowed: bool = False) -> str:
@@ -106,8 +115,13 @@ def check_unseen(table: PredictionTable, *, allowed: bool = False) -> str:
     return STOPPED_EARLY if validated else ""
 
 
-def check_names(table: PredictionTable, goals: Goals) -> None:
+def check_names(table: PredictionTable, goals: Goals, instances: PredictionTable | None = None) -> None:
     """Raise unless the predictions have the uncertainties that the goals name.
+
+    Args:
+        table: of bags.
+        goals: what is asked.
+        instances: their instances, where there are any.
 
     Raises:
         ConfigError: the first that they lack.
@@ -118,6 +132,9 @@ def check_names(table: PredictionTable, goals: Goals) -> None:
     for name in asked:
         if name is not None and name not in known:
             raise unknown_name("uncertainty", name, known)
+    scores = None if instances is None else [PROBABILITY, *instances.uncertainty_names]
+    if goals.instances is not None and scores is not None and goals.instances.score not in scores:
+        raise unknown_name("score of instances", goals.instances.score, scores)
 
 
 def _fitted(

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
+from miue.calibration.instance_flags import InstanceFlags
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.errors import ModelError, StorageError, first_problem
@@ -16,7 +17,7 @@ from miue.common.files import check_format, read_json, write_json
 from miue.predictions.provenance import Provenance
 
 FORMAT = "miue-calibration"
-VERSION = 3
+VERSION = 4
 FILE = "calibration.json"
 
 
@@ -47,7 +48,7 @@ class CalibrationBags(BaseModel):
 
 
 class Calibration(BaseModel):
-    """Scaling, deferral, prediction sets and out-of-distribution threshold; a part that is None was left out.
+    """Scaling, deferral, prediction sets, out-of-distribution threshold, flags; a part that is None was left out.
 
     Attributes:
         class_names: name of each class, in the order of the probabilities.
@@ -55,6 +56,7 @@ class Calibration(BaseModel):
         deferral: which bags are deferred to a person.
         prediction_sets: which classes are in a bag's set.
         false_alarms: which bags are called out of distribution.
+        instances: which instances are flagged.
         usual: sorted values of each uncertainty of the bags it was made from, to compare new ones with.
         made_from: which bags these are.
         scaling_left_out: why no temperature was fitted although one was asked for, "" where one was.
@@ -68,6 +70,7 @@ class Calibration(BaseModel):
     deferral: Deferral | None = None
     prediction_sets: PredictionSets | None = None
     false_alarms: FalseAlarms | None = None
+    instances: InstanceFlags | None = None
     usual: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     made_from: CalibrationBags = CalibrationBags()
     scaling_left_out: str = ""
@@ -133,6 +136,13 @@ def applied_calibration(provenance: Provenance) -> Calibration | None:
         return Calibration.model_validate(provenance.calibration)
     except ValidationError as error:
         raise _damaged("the calibration in the provenance of predictions", first_problem(error)) from error
+
+
+def describe_flags(provenance: Provenance) -> str:
+    """Return by which rule instances were flagged and what is promised, in words; "" where they were not."""
+    calibration = applied_calibration(provenance)
+    rule = None if calibration is None else calibration.instances
+    return "" if rule is None else f"flagged where {rule.rule}; promised: {rule.promise}"
 
 
 def _damaged(item: str, got: str) -> StorageError:

@@ -14,11 +14,12 @@ from miue.calibration.deferral import Deferral
 from miue.common.errors import DataError
 from miue.predictions.decisions import DEFERRED, OUT_OF_DISTRIBUTION, Decisions
 from miue.predictions.folder import Predictions
+from miue.predictions.parts import StoredInstances
 from miue.predictions.table import PredictionTable
 
 
 def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
-    """Return the predictions with a decision for each bag; instances stay as they are.
+    """Return the predictions with a decision for each bag and, where instances were calibrated, their flags.
 
     A bag is first compared with the out-of-distribution threshold, then with the deferral threshold; one below
     both gets its most probable class. Where bags are deferred, so is one that equals the out-of-distribution
@@ -27,7 +28,8 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     comparison.
 
     Raises:
-        DataError: other classes, or an uncertainty that the predictions do not have.
+        DataError: other classes, an uncertainty that the predictions do not have, or instances predicted by
+            another estimator than the calibrated one.
         ModelError: predictions of a model with other weights than the calibrated ones.
     """
     calibration.check_weights(predictions.provenance.weights_sha256)
@@ -67,7 +69,16 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
             "dataset_shift": find_shift(table, calibration.usual) if calibration.usual else None,
         }
     )
-    return Predictions(replace(table, decisions=decisions), predictions.instances, provenance)
+    return Predictions(replace(table, decisions=decisions), _flagged(predictions, calibration), provenance)
+
+
+def _flagged(predictions: Predictions, calibration: Calibration) -> PredictionTable | None:
+    """Return the instances with flags, if there are both; stored ones get theirs as they are read."""
+    rule, instances = calibration.instances, predictions.instances
+    if rule is None or instances is None:
+        return instances
+    rule.check_estimator(predictions.provenance.estimator)
+    return instances.flagged_by(rule.flag) if isinstance(instances, StoredInstances) else rule.flag(instances)
 
 
 def _deferred(table: PredictionTable, rule: Deferral) -> tuple[Bool[np.ndarray, "n"], np.ndarray]:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from miue.bags.drawing import group_by_patient
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.calibration.deferral import DeferralGoal, needed_for_deferral
 from miue.calibration.false_alarms import FalseAlarmGoal, needed_for_false_alarms, rank_of_threshold
+from miue.calibration.instance_flags import InstanceGoal
 from miue.calibration.patients import counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal
 from miue.calibration.ranks import needed_for_rank
@@ -26,12 +28,14 @@ class Goals:
         deferral: the error among the bags that are accepted.
         prediction_sets: the coverage of prediction sets.
         false_alarms: the rate of false alarms of the out-of-distribution threshold.
+        instances: the promise for flagged instances.
     """
 
     scaling: bool = True
     deferral: DeferralGoal | None = DeferralGoal()  # noqa: RUF009  (frozen)
     prediction_sets: PredictionSetGoal | None = PredictionSetGoal()  # noqa: RUF009
     false_alarms: FalseAlarmGoal | None = FalseAlarmGoal()  # noqa: RUF009
+    instances: InstanceGoal | None = None
 
     def __post_init__(self) -> None:
         if not self.needs_labels and self.false_alarms is None:
@@ -42,7 +46,7 @@ class Goals:
     @property
     def needs_labels(self) -> bool:
         """Whether a part is asked for that reads labels."""
-        return self.scaling or self.deferral is not None or self.prediction_sets is not None
+        return bool(self.labelled_parts) or self.instances is not None
 
     @property
     def labelled_parts(self) -> list[str]:
@@ -102,12 +106,16 @@ def check_bags(
             _Problem(
                 "a label for every calibration bag",
                 f"{len(unlabelled)} of {len(ids)} without one ({str(ids[unlabelled[0]])!r} first)",
-                f"label them (--labels), leave them out, or calibrate without labels: {parts}",
+                "label them (--labels), leave them out"
+                + (f", or calibrate without labels: {parts}" if parts else ""),
             )
         )
     rows = counted_rows(patients, len(ids), bags_of_patient, seed)
     usable = rows[~known_ood[rows]]
     problems += _too_few(goals, len(usable), labels[usable[labels.known[usable]]], class_names, _of(rows, ids))
+    if goals.instances is not None:
+        whose = None if patients is None or bags_of_patient == "all" else group_by_patient(patients)
+        problems += _too_few_of_class(goals.instances, labels, ~known_ood, whose, class_names)
     if problems:
         raise DataError(
             item="the calibration",
@@ -162,6 +170,31 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
                 )
             )
     return problems
+
+
+def _too_few_of_class(
+    goal: InstanceGoal,
+    labels: Labels,
+    usable: np.ndarray,
+    whose: np.ndarray | None,
+    names: Sequence[str],
+) -> list[_Problem]:
+    """Return what is wanted of the number of negative or positive patients, or bags where these are not known."""
+    of_class = (labels.values == goal.find_negative_class(names)) == goal.of_negatives
+    rows = np.flatnonzero(labels.known & usable & of_class)
+    count = len(rows) if whose is None else len(set(whose[rows]))
+    if count >= goal.needed:
+        return []
+    which = "negative" if goal.of_negatives else "positive"
+    unit = f"{which} bags" if whose is None else f"patients with {which} bags"
+    lower = ", lower --flags-cap" if goal.highest_loss > 1 else ""
+    return [
+        _Problem(
+            f"at least {goal.needed} {unit} for flags of instances ({goal.guarantee} {goal.level:g})",
+            f"{count} {unit}",
+            f"add bags, raise --instance-level{lower} or drop the flags: no --instances",
+        )
+    ]
 
 
 def _needed_for_deferral(goals: Goals) -> int:

@@ -23,8 +23,16 @@ if TYPE_CHECKING:
 PARTS = ("scaling", "deferral", "sets", "ood")
 
 
+FLAGS = "Flags of instances"
+GUARANTEES = ("no-false-flag", "false-positives", "detection", "recall")
+
+
 def _rule(metavar: str, help_text: str) -> Any:
     return typer.Option(metavar=metavar, help=help_text, rich_help_panel=RULES)
+
+
+def _flags(metavar: str, help_text: str) -> Any:
+    return typer.Option(metavar=metavar, help=help_text, rich_help_panel=FLAGS)
 
 
 @takes_bags
@@ -78,6 +86,32 @@ def calibrate(
     ood_confidence: Annotated[
         float | None, _rule("SHARE", "Confidence in that share; by default it holds on average.")
     ] = None,
+    instances: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(GUARANTEES),
+            help="Also flag instances, with this promise: no flag on a negative bag, few flags on a negative bag, "
+            "a flag on a positive bag, or most positive instances flagged (needs instance labels).",
+            rich_help_panel=FLAGS,
+        ),
+    ] = None,
+    instance_level: Annotated[
+        float, _flags("NUMBER", "Largest chance, number of flags of a negative bag, or share of misses.")
+    ] = 0.1,
+    instance_score: Annotated[
+        str,
+        _flags("NAME", "Score of instances, higher where more suspicious: a measure, a distance or probability."),
+    ] = "probability",
+    estimator: Annotated[
+        str | None, _flags("residual|bag-of-one|attention", "With RUN: estimator of instances.")
+    ] = None,
+    negative_class: Annotated[
+        str | None, _flags("NAME", "Class whose bags have negative instances only; by default the first.")
+    ] = None,
+    allowed_flags: Annotated[
+        int, _flags("COUNT", "Of no-false-flag: flags of a negative bag that do not count.")
+    ] = 0,
+    flags_cap: Annotated[int, _flags("COUNT", "Of false-positives: the most that a bag counts.")] = 10,
     bags_of_patient: Annotated[
         str, _rule("one|all", "Bags of each patient to count, if patients are known: one drawn at random, or all.")
     ] = "one",
@@ -106,8 +140,9 @@ def calibrate(
     Fits four rules: a temperature for the probabilities or the evidence; a threshold above which bags are
     deferred for review, so that the error among accepted bags stays below --max-error at --confidence; prediction
     sets with --coverage; a threshold above which a bag is called out of distribution, at a rate of
-    --false-alarms. If there are too few bags, says before predicting how many each rule needs. If no deferral
-    threshold passes its tests, every bag will be deferred.
+    --false-alarms. With --instances a fifth, from which score on an instance is flagged: every instance of a
+    negative bag is negative, so that bag labels are enough for a promise. If there are too few bags, says before
+    predicting how many each rule needs. If no deferral threshold passes its tests, every bag will be deferred.
 
     With RUN and BAGS the rules are stored in the run's folder, and miue predict applies them. With PREDICTIONS
     they are written to --out, and miue decide applies them.
@@ -129,6 +164,11 @@ def calibrate(
         if "sets" in left_out
         else parts.PredictionSetGoal(round(1 - coverage, 12), prediction_set, per_class),
         false_alarms=None if "ood" in left_out else parts.FalseAlarmGoal(false_alarms, ood_score, ood_confidence),
+        instances=None
+        if instances is None
+        else parts.InstanceGoal(
+            instances, instance_level, instance_score, negative_class, allowed_flags, flags_cap
+        ),
     )
     if held_out is not None:
         check_order(path, held_out)
@@ -143,11 +183,12 @@ def calibrate(
             bags_of_patient=bags_of_patient,
             seed=seed,
         )
-        parts.check_names(model.predict(chosen.subset([0]), device=device).bags, goals)
-        predictions = model.predict(chosen, progress=not quiet, device=device)
+        first = model.predict(chosen.subset([0]), estimator=estimator, device=device)
+        parts.check_names(first.bags, goals, first.instances)
+        predictions = model.predict(chosen, estimator=estimator, progress=not quiet, device=device)
         names, out = list(model.contract.class_names), out or path / "calibration.json"
     else:
-        out = _check_predictions_alone(path, source, part, out)
+        out = _check_predictions_alone(path, source, part, estimator, out)
         predictions, made_from = read_given(path, classes=source.classes), parts.CalibrationBags(path=str(path))
         names = list(source.classes or predictions.provenance.classes)
     made = parts.calibrate(
@@ -156,6 +197,7 @@ def calibrate(
         deferral=goals.deferral,
         prediction_sets=goals.prediction_sets,
         false_alarms=goals.false_alarms,
+        instances=goals.instances,
         class_names=names,
         bags_of_patient=bags_of_patient,
         seed=seed,
@@ -170,7 +212,9 @@ def calibrate(
     say(f"Written to {out}", err=as_json)
 
 
-def _check_predictions_alone(path: Path, source: Source, part: str | None, out: Path | None) -> Path:
+def _check_predictions_alone(
+    path: Path, source: Source, part: str | None, estimator: str | None, out: Path | None
+) -> Path:
     """Return the file to write the rules to, if the options are those that suit predictions.
 
     Raises:
@@ -183,6 +227,7 @@ def _check_predictions_alone(path: Path, source: Source, part: str | None, out: 
         if one.name != "classes" and getattr(source, one.name) != one.default
     ]
     unsuited += ["--part"] if part is not None else []
+    unsuited += ["--estimator"] if estimator is not None else []
     if out is not None and not is_run and not unsuited:
         return out
     raise ConfigError(
@@ -206,6 +251,12 @@ def _say_notes(made: Calibration, *, to_stderr: bool) -> None:
             f"Warning: {made.deferral.refused}. Every bag will be deferred; raise --max-error, lower "
             "--confidence, add bags, or leave the deferral out: --without deferral.",
             err=True,
+        )
+    if made.instances is not None and made.instances.left_out:
+        say(
+            f"Note: {made.instances.left_out:,} positive bags without labels of all their instances, or without a "
+            "positive one, were left out of the flags.",
+            err=to_stderr,
         )
     if made.scaling_left_out:
         say(f"Note: no temperature was fitted: {made.scaling_left_out}.", err=to_stderr)
@@ -250,7 +301,12 @@ def calibration_table(calibration: Calibration) -> TextTable:
         sure = "on average" if alarms.confidence is None else f"at confidence {alarms.confidence:g}"
         fitted = f"out of distribution where {alarms.score} > {alarms.threshold:.4g}"
         table.add_row("out of distribution", fitted, f"false alarms ≤ {alarms.rate:g} {sure}")
-    table.caption = f"From {calibration.made_from.bags or '?'} bags. For bags like these, and not for instances."
+    flags = calibration.instances
+    if flags is not None:
+        table.add_row("instances", f"flagged where {flags.rule}", f"{flags.promise}. Assumed: {flags.assumption}")
+    table.caption = f"From {calibration.made_from.bags or '?'} bags. For bags like these" + (
+        "." if flags is not None else ", and not for instances."
+    )
     return table
 
 

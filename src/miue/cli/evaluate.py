@@ -31,7 +31,8 @@ def evaluate(
     """Compute accuracy, calibration and OOD metrics.
 
     Accuracy, error detection (Conf.), OOD detection, UE, AUPR, FPR95, ECE, Brier score, NLL and AURC, of bags and
-    of instances. A table of another tool needs a column of ids (bag_id, slide_id, slide, image_id, id) and
+    of instances; with labels of instances, FROC: the sensitivity at 1/4 to 8 false positives per negative bag. A
+    table of another tool needs a column of ids (bag_id, slide_id, slide, image_id, id) and
     probabilities (p_0, p_1, …; prob_0, …; p_tumor, … by class; one column p, probability or Y_prob for two
     classes) or alpha_0, alpha_1, …; label (or Y, y_true, target), is_ood, ood_set and measures are used if
     present. OOD needs is_ood: true, false, or empty if unknown. Labels of a folder come with 'miue predict
@@ -43,7 +44,6 @@ def evaluate(
     """
     from miue.common.files import write_json
     from miue.evaluation import evaluate as evaluate_predictions
-    from miue.evaluation.evaluation import decision_table, evaluation_table
 
     given = read_given(predictions, instances, classes)
     evaluation = evaluate_predictions(given, allow_training_bags=allow_training_bags)
@@ -52,6 +52,7 @@ def evaluate(
     if as_json:
         say_json(evaluation.to_json())
         return
-    show_table(evaluation_table(evaluation).as_rich("Evaluation"))
-    if evaluation.decisions is not None:
-        show_table(decision_table(evaluation.decisions).as_rich())
+    of_levels, *others = evaluation.tables()
+    show_table(of_levels.as_rich("Evaluation"))
+    for table in others:
+        show_table(table.as_rich())

@@ -244,7 +244,7 @@ def _logged(path: Path) -> dict[str, Any]:
     return {"epochs trained": len(next(iter(columns.values()))), "last epoch": last}
 
 
-_CALIBRATED = ("scaling", "deferral", "prediction_sets", "false_alarms")
+_CALIBRATED = ("scaling", "deferral", "prediction_sets", "false_alarms", "instances")
 
 
 def _facts(part: dict[str, Any] | None) -> str:

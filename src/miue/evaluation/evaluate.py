@@ -13,6 +13,8 @@ from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.distributions import Dirichlet
 from miue.evaluation.decisions import evaluate_decisions
 from miue.evaluation.evaluation import Evaluation, LevelEvaluation, Separations
+from miue.evaluation.flags import evaluate_flags
+from miue.evaluation.froc import evaluate_froc
 from miue.evaluation.metrics import (
     NEITHER_KNOWN,
     NO_LABEL,
@@ -66,12 +68,15 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
     refuse_training_bags(predictions.bags, "evaluate", fix, allowed=allow_training_bags)
     instances, decisions = predictions.instances, predictions.bags.decisions
     patients = predictions.by_patient()
+    of_instances = evaluate_level(instances) if instances else None
     return Evaluation(
         evaluate_level(predictions.bags),
-        evaluate_level(instances) if instances else None,
+        of_instances,
         evaluate_decisions(predictions.bags, decisions) if decisions else None,
         evaluate_level(patients) if patients else None,
         predictions.provenance,
+        evaluate_froc(predictions) if of_instances and of_instances.labelled else None,
+        evaluate_flags(predictions),
     )
 
 

@@ -11,6 +11,10 @@ import numpy as np
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import DecisionEvaluation
+from miue.evaluation.flags import IN_PERCENT as FLAGS_IN_PERCENT
+from miue.evaluation.flags import TITLES as FLAG_TITLES
+from miue.evaluation.flags import FlagEvaluation
+from miue.evaluation.froc import TITLES as FROC_TITLES
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions.provenance import UNKNOWN, Provenance
 
@@ -97,6 +101,8 @@ class Evaluation(PrintsAsTable):
         decisions: how the decisions came out; None where there are none.
         patients: metrics of patients with several bags; None where patients are not told.
         provenance: what made the predictions.
+        froc: sensitivity for instances at rates of false positives per negative bag; None without instance labels.
+        flags: what the flags of instances came to; None where there are none.
     """
 
     bags: LevelEvaluation
@@ -104,12 +110,16 @@ class Evaluation(PrintsAsTable):
     decisions: DecisionEvaluation | None = None
     patients: LevelEvaluation | None = None
     provenance: Provenance = UNKNOWN
+    froc: Mapping[str, Metric] | None = None
+    flags: FlagEvaluation | None = None
 
     def tables(self) -> Iterator[ResultTable]:
         """Return the table of the levels, and that of the decisions where there are any."""
         yield evaluation_table(self)
         if self.decisions is not None:
             yield decision_table(self.decisions)
+        if self.froc is not None or self.flags is not None:
+            yield instance_table(self.froc, self.flags)
 
     def metrics(self) -> Iterator[tuple[str, str, Metric]]:
         """Yield level, name and metric of every one; Conf. and OOD of the measures that the paper uses."""
@@ -121,6 +131,9 @@ class Evaluation(PrintsAsTable):
             yield name, "confidence_auroc", level.confidence.auroc
             for ood_set, separation in level.ood.items():
                 yield name, f"ood_{ood_set}_auroc", separation.auroc
+        yield from (("instances", name, metric) for name, metric in (self.froc or {}).items())
+        if self.flags is not None:
+            yield from (("instances", f"flags_{name}", metric) for name, metric in self.flags.metrics.items())
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with level, metric, value and, where it is undefined, the reason.
@@ -139,6 +152,8 @@ class Evaluation(PrintsAsTable):
             "instances": self.instances and _plain(asdict(self.instances)),
             "decisions": self.decisions and _plain(asdict(self.decisions)),
             "patients": self.patients and _plain(asdict(self.patients)),
+            "froc": self.froc and _plain({name: asdict(metric) for name, metric in self.froc.items()}),
+            "flags": self.flags and _plain(asdict(self.flags)),
         }
 
 
@@ -203,6 +218,20 @@ def decision_table(evaluation: DecisionEvaluation) -> ResultTable:
     )
     notes = (units, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)))
     return ResultTable(("decisions of bags", ""), tuple(rows), notes)
+
+
+def instance_table(froc: Mapping[str, Metric] | None, flags: FlagEvaluation | None) -> ResultTable:
+    """Return the sensitivity at rates of false positives, and what the flags came to beside their promise."""
+    reasons, rows, notes = list[str](), list[tuple[str, str]](), list[str]()
+    for name, metric in (froc or {}).items():
+        rows.append((FROC_TITLES[name], _cell(metric, True, reasons)))
+    if flags is not None:
+        for name, metric in flags.metrics.items():
+            title = f"{FLAG_TITLES[name]}, at most {flags.level:g}" if name == "loss" else FLAG_TITLES[name]
+            rows.append((title, _cell(metric, name in FLAGS_IN_PERCENT, reasons)))
+        notes.append(f"Flagged where {flags.rule}; promised: {flags.promise}.")
+    notes += [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
+    return ResultTable(("instances, positive against negative", ""), tuple(rows), ("Shares in %.", *notes))
 
 
 def _rows(level: LevelEvaluation, sets: Sequence[str]) -> list[Row]:

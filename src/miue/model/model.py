@@ -99,7 +99,8 @@ class Model(PrintsAsTable):
         Args:
             bags: a dataset, or arrays (n, D) or (n, H, W[, channels]).
             labels: class index of each bag, None where unknown, for ``miue.evaluate``; where ``bags`` are arrays.
-            estimator: what instances are predicted from: "residual", "bag-of-one" or "attention".
+            estimator: what instances are predicted from: "residual", "bag-of-one" or "attention"; None for the
+                one whose flags were calibrated, else for the method's first.
             seed: of the draws, where the method draws.
             progress: show a bar with the time left.
             device: "auto", "cpu", "gpu".
@@ -108,7 +109,7 @@ class Model(PrintsAsTable):
 
         Raises:
             ModelError: instances of another shape than the model was trained on; a calibration of other weights.
-            DataError: a label of a class that the model does not have.
+            DataError: a label of a class that the model does not have, or flags calibrated for another estimator.
             ConfigError: an instance estimator that the model does not have, or labels beside a dataset.
         """
         return self.stream(
@@ -152,10 +153,14 @@ class Model(PrintsAsTable):
         dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
         self.check(dataset)
         DistanceScores(self.distances).check(dataset)
+        rule = None if self.calibration is None else self.calibration.instances
+        chosen = estimator or (rule and rule.estimator) or self.method.estimators[0]
+        if rule is not None:
+            rule.check_estimator(chosen)
         batches = predict(
             self.method,
             dataset.with_classes(self.contract.class_names),
-            estimator=estimator,
+            estimator=chosen,
             seed=seed,
             progress=progress,
             device=device,
@@ -174,7 +179,8 @@ class Model(PrintsAsTable):
                 return predictions
             return decide(predictions, self.calibration)
 
-        chosen = estimator or self.method.estimators[0]
+        if rule is not None and shard is None:
+            batches = ((of_bags, rule.flag(of_instances)) for of_bags, of_instances in batches)
         return PredictionStream(batches, self.provenance().model_copy(update={"estimator": chosen}), complete)
 
     def check(self, bags: BagDataset) -> None:

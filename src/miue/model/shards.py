@@ -74,7 +74,11 @@ def merge_predictions(
             )
         return predictions if calibration is None else decide(predictions, calibration)
 
-    stream = PredictionStream(_batches(shards, progress), first.model_copy(update={"shard": None}), complete)
+    rule = None if calibration is None else calibration.instances
+    batches = _batches(shards, progress)
+    if rule is not None:
+        batches = ((of_bags, rule.flag(of_instances)) for of_bags, of_instances in batches)
+    stream = PredictionStream(batches, first.model_copy(update={"shard": None}), complete)
     return stream.save(out, overwrite=overwrite, table_format=table_format)
 
 

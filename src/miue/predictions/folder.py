@@ -3,7 +3,7 @@
 bags.csv              bag_id, label, is_ood, ood_set, alpha_0 … (or p_0 …), predicted, measures, score_…,
                       patient and patch_size where known, training_part of bags that the model was trained or
                       validated on (or others of their patients), and where a calibration was applied
-                      decision, reason, prediction_set, calibrated_…
+                      decision, reason, prediction_set, calibrated_…; flagged (of instances)
 instances/            parts of the instances as Parquet files, see predictions/parts.py; or, in the format csv,
 instances.csv[.gz]    the same columns as bags.csv with bag_id, instance
 patients.csv          one row per patient, where any has several bags; made of bags.csv and not read back

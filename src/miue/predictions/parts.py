@@ -1,7 +1,8 @@
 """Instances as parts: Parquet files of whole bags, one written while the next is computed, and read one by one.
 
 A part holds, row after row in the order of its bags, ``bag_id``, ``instance``, the parameters of the distribution
-(alpha_0 …, or p_0 …, of draws also expected_entropy) and score_…; x, y, label, is_ood and ood_set, where known.
+(alpha_0 …, or p_0 …, of draws also expected_entropy) and score_…; x, y, label, is_ood and ood_set, where known;
+and ``flagged``, true or false, where a calibration of instances was applied.
 Numbers are float32 where that loses nothing, as of all that a network computes in float32, else float64: what is
 read equals what was written. ``predictions.json`` lists the parts: size, SHA-256, and the rows of each bag.
 """
@@ -32,12 +33,12 @@ from miue.common.files import make_folder
 from miue.common.tables import read_parquet_rows, reading_table
 from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import MEASURES
-from miue.predictions.read_table import read_distribution, read_numbers, read_scores
+from miue.predictions.read_table import read_distribution, read_flagged, read_numbers, read_scores
 from miue.predictions.table import PART_ROWS, SCORE_PREFIX, PredictionTable, parameter_columns
 
 FOLDER = "instances"
 GROUP_ROWS = 1 << 16  # rows of a group, the least that is read
-LOGICAL = ("is_ood", "ood_set")
+LOGICAL = ("is_ood", "ood_set", "flagged")
 KNOWN = ("label", *LOGICAL)
 REPEATED = ("bag_id", "ood_set", "label", "is_ood")  # of few different values
 WHOLE = ("instance", "x", "y")
@@ -177,6 +178,8 @@ def _to_arrow(table: PredictionTable, bags: dict[str, int]) -> Any:
         columns[name] = _smallest(values)
     for name, values in table.scores.items():
         columns[name if name in MEASURES else SCORE_PREFIX + name] = _smallest(values)
+    if table.flagged is not None:
+        columns["flagged"] = table.flagged
     return pa.table(columns)
 
 
@@ -209,10 +212,17 @@ class StoredInstances(PredictionTable):
         folder: where the parts are.
         parts: as predictions.json lists them.
         spans: the rows of the bags to read, in their order; of all if None.
+        flag: adds flags to the instances that are read; None to leave them as they are.
     """
 
-    def __init__(self, folder: Path, parts: Sequence[Part], spans: Sequence[Span] | None = None) -> None:
-        fields = {"_folder": folder, "_listed": tuple(parts), "_checked": set()}
+    def __init__(
+        self,
+        folder: Path,
+        parts: Sequence[Part],
+        spans: Sequence[Span] | None = None,
+        flag: Callable[[PredictionTable], PredictionTable] | None = None,
+    ) -> None:
+        fields = {"_folder": folder, "_listed": tuple(parts), "_checked": set(), "_flag": flag}
         fields["_spans"] = (
             tuple(span for part in parts for span in _spans(part)) if spans is None else tuple(spans)
         )
@@ -230,6 +240,7 @@ class StoredInstances(PredictionTable):
 
     instance = property(lambda self: self._whole.instance)
     coords = property(lambda self: self._whole.coords)
+    flagged = property(lambda self: self._whole.flagged)
 
     @cached_property
     def _whole(self) -> PredictionTable:
@@ -274,6 +285,9 @@ class StoredInstances(PredictionTable):
     def known_parts(self) -> Iterator[PredictionTable]:
         """Yield the instances in order, a file at a time, without positions and scores."""
         names = {*KNOWN, *parameter_columns(self.head.distribution)}
+        if self._flag is not None:  # which may compare any score
+            yield from self.parts()
+            return
         for _, spans in groupby(self._spans, key=lambda span: span.part.file):
             yield self._read(list(spans), names.__contains__)
 
@@ -298,12 +312,19 @@ class StoredInstances(PredictionTable):
     def of_bags(self, names: Collection[str]) -> StoredInstances:
         """Return the instances of some bags; nothing is read."""
         wanted = set(names)
-        return StoredInstances(self._folder, self._listed, [span for span in self._spans if span.bag in wanted])
+        return self._of_spans([span for span in self._spans if span.bag in wanted])
 
     def in_order(self, names: Sequence[str]) -> StoredInstances:
         """Return the instances bag after bag, the bags in the order of ``names``; nothing is read."""
         place = {name: number for number, name in enumerate(names)}
-        return StoredInstances(self._folder, self._listed, sorted(self._spans, key=lambda span: place[span.bag]))
+        return self._of_spans(sorted(self._spans, key=lambda span: place[span.bag]))
+
+    def flagged_by(self, flag: Callable[[PredictionTable], PredictionTable]) -> StoredInstances:
+        """Return the instances with flags, which are computed as parts are read."""
+        return StoredInstances(self._folder, self._listed, self._spans, flag)
+
+    def _of_spans(self, spans: Sequence[Span]) -> StoredInstances:
+        return StoredInstances(self._folder, self._listed, spans, self._flag)
 
     def _columns(self, names: Collection[str]) -> Iterator[tuple[Path, dict[str, np.ndarray]]]:
         """Yield the numbers of some columns, a file at a time."""
@@ -322,7 +343,8 @@ class StoredInstances(PredictionTable):
         path, read = self._rows(spans, wanted)
         with reading_table(path, FIX):
             ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
-            return _to_table(read, str(path), ids)
+            table = _to_table(read, str(path), ids)
+        return table if self._flag is None else self._flag(table)
 
     def _rows(self, spans: Sequence[Span], wanted: Callable[[str], bool]) -> tuple[Path, Any]:
         """Return the file of some bags of one part, and the wanted columns of their rows.
@@ -378,6 +400,7 @@ def _to_table(read: Any, name: str, bag_ids: np.ndarray) -> PredictionTable:
         instance=numbers,
         scores=read_scores(columns, name, distribution),
         coords=read_coords(columns["x"], columns["y"], name) if {"x", "y"} <= set(columns) else None,
+        flagged=read_flagged(read.column("flagged").to_numpy(), name) if "flagged" in read.column_names else None,
     )
 
 

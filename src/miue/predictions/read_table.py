@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
@@ -20,7 +20,7 @@ from miue.distributions.measures import MEASURES, applicable_measures
 from miue.predictions.decisions import Decisions, calibrated_columns, parse_prediction_sets
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
-TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "prediction_set"}
+TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "prediction_set", "flagged"}
 
 
 def read_table(
@@ -75,6 +75,7 @@ def _table_from_columns(
         decisions=_decisions(columns, name, distribution.num_classes),
         patients=columns.get("patient"),
         training_parts=columns.get("training_part"),
+        flagged=read_flagged(columns["flagged"], name) if instance is not None and "flagged" in columns else None,
         patch_sizes=read_numbers(columns["patch_size"], "patch_size", name).astype(np.int64)
         if "patch_size" in columns
         else None,
@@ -96,6 +97,23 @@ def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -
         prediction_sets=sets,
         calibrated=read_distribution(calibrated, name) if calibrated else None,
     )
+
+
+def read_flagged(values: np.ndarray, name: str) -> Bool[np.ndarray, "n"]:
+    """Return a column of which every cell is true or false.
+
+    Raises:
+        DataError: a cell that is neither.
+    """
+    flags = read_flags(values, name, "flagged")
+    if not flags.known.all():
+        raise DataError(
+            item=f"table {name!r}, line {np.flatnonzero(~flags.known)[0] + 2}, column 'flagged'",
+            wanted="true or false",
+            got="an empty cell",
+            fix="fill the column, or drop it",
+        )
+    return flags.values
 
 
 def read_scores(

@@ -43,6 +43,7 @@ class PredictionTable(PrintsAsTable):
         patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
         training_parts: "train" or "validation" of a bag that the model was so made with, or another bag of its
             patient, "" of others; None where the model does not know its training bags.
+        flagged: whether each instance is flagged, where a calibration of instances was applied.
     """
 
     distribution: PredictiveDistribution
@@ -57,6 +58,7 @@ class PredictionTable(PrintsAsTable):
     patients: np.ndarray | None = None
     patch_sizes: Int64[np.ndarray, "n"] | None = None
     training_parts: np.ndarray | None = None
+    flagged: Bool[np.ndarray, "n"] | None = None
 
     def __len__(self) -> int:
         return len(self.bag_ids)
@@ -154,11 +156,13 @@ class PredictionTable(PrintsAsTable):
         if len(tables) == 1:
             return first
         numbers = [table.instance for table in tables if table.instance is not None]
+        flags = [table.flagged for table in tables if table.flagged is not None]
         return PredictionTable(
             distribution=type(first.distribution).concatenate([table.distribution for table in tables]),
             bag_ids=np.concatenate([table.bag_ids for table in tables]),
             instance=np.concatenate(numbers) if len(numbers) == len(tables) else None,
             scores={name: np.concatenate([table.scores[name] for table in tables]) for name in first.scores},
+            flagged=np.concatenate(flags) if len(flags) == len(tables) else None,
             **ItemColumns.concatenate([table.columns for table in tables]).columns(),
         )
 
@@ -171,6 +175,7 @@ class PredictionTable(PrintsAsTable):
             scores={name: values[rows] for name, values in self.scores.items()},
             decisions=None if self.decisions is None else self.decisions.subset(rows),
             training_parts=None if self.training_parts is None else self.training_parts[rows],
+            flagged=None if self.flagged is None else self.flagged[rows],
             **self.columns.subset(rows).columns(),
         )
 
@@ -205,6 +210,8 @@ class PredictionTable(PrintsAsTable):
             columns[prefix + name] = values if exact else values.astype(np.float32)
         if self.decisions is not None:
             columns.update(self.decisions.columns())
+        if self.flagged is not None:
+            columns["flagged"] = self.flagged
         return pa.table(columns)
 
     def to_frame(self) -> Any:
@@ -232,6 +239,8 @@ class PredictionTable(PrintsAsTable):
                 columns[name.replace("_", " ")] = [f"{value:.4f}" for value in values]
         if first.decisions is not None:
             columns["decision"] = first.decisions.decision.astype(str).tolist()
+        if first.flagged is not None:
+            columns["flagged"] = first.flagged.astype(str).tolist()
         kind = type(first.distribution).__name__.lower()
         items = "bags" if first.instance is None else "instances"
         note = f"{len(self):,} {items}, {first.distribution.num_classes} classes, {kind}; all columns: to_frame()"

@@ -87,6 +87,8 @@ def promised(calibration: Calibration | None) -> list[str]:
     if alarms is not None:
         sure = "on average" if alarms.confidence is None else f"at confidence {alarms.confidence:g}"
         texts.append(f"false alarms at most {alarms.rate:g}, {sure}")
+    if calibration.instances is not None:
+        texts.append(f"flags of instances ({calibration.instances.rule}): {calibration.instances.promise}")
     caveat = calibration.made_from.caveat
     return [*texts, *([f"but {caveat}"] if caveat else [])]
 

@@ -19,6 +19,7 @@ from miue.report.cases import find_cases
 from miue.report.content import list_facts, overview, page_content
 from miue.report.decisions_table import decisions_table, evaluate_outcomes
 from miue.report.fitting import fitted_page, look_inside
+from miue.report.instances_table import instances_table
 from miue.report.levels import LEVELS, Level, Resampling, Track, evaluate_levels
 from miue.report.pairs import compare_methods
 from miue.report.runs import Comparison, compare, named_runs
@@ -114,6 +115,7 @@ def _answer(
         "pairs": {name: levels[name].pairs for name in LEVELS if levels[name].pairs},
         "tables": {name: levels[name].table for name in LEVELS if levels[name].table is not None},
         "labelled": any(judged),
+        "instances_table": instances_table(comparison.shared, levels["instances"].evaluations),
     }
 
 

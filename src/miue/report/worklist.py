@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
-from miue.calibration import applied_calibration
+from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.errors import ConfigError
 from miue.common.escapes import escape_formula
@@ -77,12 +77,14 @@ class Worklist:
         judged: reason and where it begins, in words.
         not_judged: reason and why nothing can be said of it.
         order: what the slides of one reason are ordered by, in words.
+        flags: by which rule patches were flagged and what is promised, in words; "" where none were.
     """
 
     rows: list[dict[str, Any]]
     judged: dict[str, str]
     not_judged: dict[str, str] = field(default_factory=dict)
     order: str = ""
+    flags: str = ""
 
     @property
     def warning(self) -> str:
@@ -135,7 +137,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     predicted, entropy = table.predicted, uncertainties["entropy"]
     name = _ood_score(predictions)
     pressing, score = _pressing(flags, len(table)), uncertainties[name]
-    counts = _patch_counts(predictions)
+    counts, flagged = _patch_counts(predictions), _flag_counts(predictions)
     most = table.probabilities.max(1)
     rows: list[dict[str, Any]] = []
     for i in np.lexsort((-entropy, -score, pressing)):
@@ -149,10 +151,12 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
                 "predicted": names[predicted[i]],
                 "probability": float(most[i]),
                 "patches": None if counts is None else int(counts[i]),
+                **({} if flagged is None else {"flagged_patches": int(flagged[i])}),
                 **{key: float(uncertainties[key][i]) for key in _shown(uncertainties, name)},
             }
         )
-    return Worklist(rows, judged, not_judged, f"within a reason the highest {name} first")
+    order = f"within a reason the highest {name} first"
+    return Worklist(rows, judged, not_judged, order, describe_flags(predictions.provenance))
 
 
 def write_worklist(path: Path | str, given: Worklist) -> None:
@@ -163,7 +167,8 @@ def write_worklist(path: Path | str, given: Worklist) -> None:
     path = Path(path)
     write_rows(path, list(given.rows[0]), [list(map(_cell, row.values())) for row in given.rows])
     limits = {"judged": given.judged, "not judged": given.not_judged, "order": given.order}
-    write_json(path.with_suffix(".json"), {**limits, **({"warning": given.warning} if given.warning else {})})
+    said = {name: text for name, text in (("flags", given.flags), ("warning", given.warning)) if text}
+    write_json(path.with_suffix(".json"), {**limits, **said})
 
 
 def _cell(value: Any) -> Any:
@@ -319,6 +324,21 @@ def _pressing(flags: Mapping[str, Bool[np.ndarray, "n"]], count: int) -> Int64[n
         if reason in flags:
             places[flags[reason]] = place
     return places
+
+
+def _flag_counts(predictions: Predictions) -> Int64[np.ndarray, "n"] | None:
+    """Return the flagged patches of each slide, None where instances were not calibrated."""
+    if predictions.instances is None or not describe_flags(predictions.provenance):
+        return None
+    row_of = {name: row for row, name in enumerate(predictions.bags.bag_ids.astype(str).tolist())}
+    counts = np.zeros(len(row_of), np.int64)
+    for part in predictions.instances.parts():
+        if part.flagged is None:
+            return None
+        bags = part.rows_of_bags()
+        rows = np.array([row_of[name] for name in bags.names], np.int64)[bags.bag]
+        counts += np.bincount(rows[part.flagged], minlength=len(counts))
+    return counts
 
 
 def _patch_counts(predictions: Predictions) -> np.ndarray | None:

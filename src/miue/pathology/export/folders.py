@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+from miue.calibration import describe_flags
 from miue.common.errors import DataError, StorageError, one_of_two, unknown_name
 from miue.common.files import atomic_folder
 from miue.common.progress import tracked
@@ -57,10 +58,10 @@ def write_arrays(predictions: Predictions, out: Path, how: Export) -> Written:
     Raises:
         DataError: instances without coords, or a slide without a patch size; nothing was written.
     """
-    names = class_names(predictions)
+    names, flags = class_names(predictions), describe_flags(predictions.provenance)
 
     def write(patches: Patches, path: Path, skipped: list[str] | None) -> int:
-        write_slide_arrays(path, patches, names)
+        write_slide_arrays(path, patches, names, flags)
         return len(patches)
 
     return _write_each(predictions, out, how, ".h5", "Writing arrays", write)
@@ -97,7 +98,7 @@ def write_overlays(
         raise one_of_two("--bounds with --slides")
     names = class_names(predictions)
     chosen = sorted({class_number(names, name) for name in classes or names})
-    selection = Selection(names, chosen, threshold)
+    selection, flags = Selection(names, chosen, threshold), describe_flags(predictions.provenance)
 
     def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
         origin = bounds if slides is None else _of_slide(slides, patches.slide, skipped, bounds_origin)
@@ -110,6 +111,7 @@ def write_overlays(
             "bounds_subtracted": list(origin),
             "threshold": threshold,
             "classes": [names[number] for number in chosen],
+            **({"flags": flags} if flags else {}),
         }
         return write_geojson(path, (regions if merge else squares)(patches, selection, origin), metadata)
 
@@ -137,6 +139,7 @@ def write_heatmaps(
     names = class_names(predictions)
     number = class_number(names, class_name) if class_name is not None else len(names) - 1
     layers = layers_of(predictions.instances, names[number]) if predictions.instances else []
+    flags = describe_flags(predictions.provenance)
 
     def picture(slide: Any) -> Slide:
         return Slide(thumbnail(slide, LONGEST), tuple(slide.dimensions), microns_per_pixel(slide))
@@ -145,7 +148,7 @@ def write_heatmaps(
         drawn = None if slides is None else _of_slide(slides, patches.slide, skipped, picture)
         if slides is not None and drawn is None:
             return None
-        save_heatmap(heatmap_figure(patches, layers, number, drawn), path)
+        save_heatmap(heatmap_figure(patches, layers, number, drawn, flags), path)
         return len(patches)
 
     return _write_each(predictions, out, how, ".png", "Drawing", write)

@@ -63,6 +63,8 @@ def squares(patches: Patches, selection: Selection, origin: tuple[int, int] = (0
         ring = [[x, y], [right, y], [right, bottom], [x, bottom], [x, y]]
         values = {f"probability {name}": p for name, p in zip(selection.class_names, patches.probabilities[row])}  # noqa: B905
         values.update({name: values_of[row] for name, values_of in patches.uncertainties.items()})
+        if patches.flagged is not None:
+            values["flagged"] = float(patches.flagged[row])
         yield _feature("detection", [ring], int(chosen[row]), selection.class_names, values)
 
 
@@ -70,8 +72,8 @@ def regions(patches: Patches, selection: Selection, origin: tuple[int, int] = (0
     """Yield one GeoJSON feature, a QuPath annotation, per connected region of patches of one class.
 
     Squares that share an edge are one region, squares that touch at a corner are two. Measurements are the
-    number of patches, the area in level-0 pixels, mean and highest probability of the class, and the mean of
-    each uncertainty.
+    number of patches, the area in level-0 pixels, mean and highest probability of the class, the mean of each
+    uncertainty and, where instances were calibrated, the number of flagged patches.
     """
     import shapely
 
@@ -145,6 +147,8 @@ def _region_measurements(
         f"highest probability {names[number]}": float(probability.max()),
     }
     values.update({f"mean {name}": float(u[rows].mean()) for name, u in patches.uncertainties.items()})
+    if patches.flagged is not None:
+        values["flagged patches"] = float(patches.flagged[rows].sum())
     return values
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,8 @@ from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 LONGEST = 1600  # pixels of the longer side of a panel's canvas
 INK = "#333333"
+FLAGGED = "#e6007e"  # no color of the maps is near it
+LETTERS = 40  # of the title that fit over a panel
 Extent = tuple[int, int, int, int]  # x, y, right, bottom in level-0 pixels
 
 
@@ -117,14 +120,17 @@ def painted(
     return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
 
 
-def heatmap_figure(patches: Patches, layers: list[Layer], number: int, slide: Slide | None = None) -> Figure:
-    """Return the slide's panels side by side, over its picture where there is one.
+def heatmap_figure(
+    patches: Patches, layers: list[Layer], number: int, slide: Slide | None = None, flags: str = ""
+) -> Figure:
+    """Return the slide's panels side by side, over its picture where there is one; flagged patches are outlined.
 
     Args:
         patches: of the slide.
         layers: the panels.
         number: the class whose probability is shown.
         slide: its picture, drawn once by itself and, in grey, under every panel.
+        flags: by which rule patches were flagged and what is promised, in words.
     """
     extent = (0, 0, *slide.size) if slide is not None else _extent_of(patches)
     width, height = extent[2] - extent[0], extent[3] - extent[1]
@@ -158,6 +164,8 @@ def heatmap_figure(patches: Patches, layers: list[Layer], number: int, slide: Sl
             fontsize=8,
             color=INK,
         )
+    if patches.flagged is not None:
+        _outline(axes[-len(layers)], patches)
     for axis in axes:
         axis.set_xlim(extent[0], extent[2])
         axis.set_ylim(extent[3], extent[1])
@@ -165,6 +173,9 @@ def heatmap_figure(patches: Patches, layers: list[Layer], number: int, slide: Sl
         axis.set_xticks([])
         axis.set_yticks([])
     caption = f"{len(patches):,} patches of {patches.size} level-0 pixels ({patches.size_from})"
+    if patches.flagged is not None:
+        outlined = f"{int(patches.flagged.sum()):,} patches outlined: {flags}"
+        caption += "\n" + fill(outlined, LETTERS * panels)
     figure.suptitle(
         f"{patches.slide}   ·   {caption}", x=0.01, ha="left", fontsize=11, color=INK, parse_math=False
     )
@@ -176,6 +187,15 @@ def save_heatmap(figure: Figure, path: Path | str) -> None:
     FigureCanvasAgg(figure)
     with atomic_file(Path(path)) as temporary:
         figure.savefig(temporary, format="png")
+
+
+def _outline(axis: Any, patches: Patches) -> None:
+    """Draw a frame around every flagged patch."""
+    from matplotlib.collections import PatchCollection
+    from matplotlib.patches import Rectangle
+
+    frames = [Rectangle((x, y), patches.size, patches.size) for x, y in patches.coords[patches.flagged].tolist()]
+    axis.add_collection(PatchCollection(frames, facecolor="none", edgecolor=FLAGGED, linewidth=1.2))
 
 
 def _extent_of(patches: Patches) -> Extent:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Bool, Float64, Int64
 
 from miue.bags.coords import Coords, grid_step
 from miue.common.errors import DataError, first_few, unknown_name
@@ -29,6 +29,7 @@ class Patches:
         size_from: how the side is known.
         probabilities: expected class probabilities.
         uncertainties: measures and scores by column name, higher where less certain.
+        flagged: whether each patch is flagged, None where instances were not calibrated.
     """
 
     slide: str
@@ -37,6 +38,7 @@ class Patches:
     size_from: str
     probabilities: Float64[np.ndarray, "n C"]
     uncertainties: dict[str, Float64[np.ndarray, "n"]]
+    flagged: Bool[np.ndarray, "n"] | None = None
 
     def __len__(self) -> int:
         return len(self.coords)
@@ -96,6 +98,7 @@ def patches_by_slide(
                 (SCORE_PREFIX if name not in MEASURES else "") + name: np.asarray(values, np.float64)
                 for name, values in of_slide.uncertainties().items()
             },
+            flagged=of_slide.flagged,
         )
 
 

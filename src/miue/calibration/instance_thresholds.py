@@ -1,0 +1,212 @@
+"""From which score on an instance is flagged, so that a promise holds that needs bag labels alone.
+
+Every instance of a negative bag is negative, so that negative bags are labelled calibration data for instances.
+Each promise bounds the mean of a loss that depends on the threshold in one direction, by conformal risk control.
+The unit is the patient: the loss of a patient is the mean over its bags, so that a promise is for a bag drawn at
+random of a new patient, and no bag is left out.
+
+Reference: Angelopoulos et al. 2024 (conformal risk control); Lee, Barber & Willett 2023 (hierarchical data).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import cast
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from miue.bags.drawing import group_by_patient
+from miue.calibration.instance_flags import Guarantee, InstanceFlags, InstanceGoal, instance_scores
+from miue.calibration.ranks import exact
+from miue.common.errors import DataError, lacking
+from miue.predictions.folder import Predictions
+
+
+def fit_instance_flags(
+    predictions: Predictions, goal: InstanceGoal, class_names: Sequence[str], *, bags_of_patient: str = "one"
+) -> InstanceFlags:
+    """Return the threshold that keeps the promise and flags most instances, fewest for promises on positive bags.
+
+    With losses L_u of n patients, at most B, that is the extreme t with (Σ_u L_u(t) + B) / (n + 1) ≤ level, in
+    exact fractions. With one bag of each patient, "no-false-flag" is the ⌈(n + 1)(1 − level)⌉-th smallest of the
+    bags' highest scores, exceeded, and "detection" the ⌊(n + 1) level⌋-th smallest, reached.
+
+    Args:
+        predictions: of labelled bags and their instances.
+        goal: what is asked.
+        class_names: in the order of the probabilities.
+        bags_of_patient: "one" for patients as units; "all" for bags as if they were independent.
+
+    Raises:
+        DataError: no instances, instances that contradict the negative class, or too few bags.
+    """
+    if predictions.instances is None:
+        raise lacking("flags of instances", "predictions of instances", "predict again, or leave the flags out")
+    negative_class = goal.find_negative_class(class_names)
+    table = predictions.bags
+    labels, usable = table.labels.values, table.judged
+    rows = np.flatnonzero(usable & ((labels == negative_class) == goal.of_negatives))
+    scored = _ScoredInstances.of(predictions, rows, goal, negative_class)
+    chosen = scored.fully_labelled() if goal.guarantee == "recall" else np.ones(len(rows), bool)
+    rows, scored = rows[chosen], scored.of_bags(chosen)
+    whose = None if table.patients is None or bags_of_patient == "all" else group_by_patient(table.patients)[rows]
+    units = np.arange(len(rows)) if whose is None else np.unique(whose.astype(str), return_inverse=True)[1]
+    count = int(units.max(initial=-1)) + 1
+    check_count(goal, count, patients=whose is not None)
+    values, divisors = scored.losses(goal, np.bincount(units, minlength=count)[units])
+    threshold, loss = _threshold(values, divisors, exact(goal.level) * (count + 1) - goal.highest_loss, goal)
+    return InstanceFlags(
+        guarantee=cast("Guarantee", goal.guarantee),
+        level=goal.level,
+        score=goal.score,
+        negative_class=negative_class,
+        threshold=threshold,
+        allowed=goal.allowed,
+        cap=goal.cap,
+        bags=len(rows),
+        patients=None if whose is None else count,
+        left_out=int((~chosen).sum()),
+        measured=float(loss / count),
+        estimator=predictions.provenance.estimator,
+    )
+
+
+def check_count(goal: InstanceGoal, count: int, *, patients: bool) -> None:
+    """Raise unless there are enough patients, or bags where patients are not known.
+
+    Raises:
+        DataError: too few.
+    """
+    if count >= goal.needed:
+        return
+    which, formula = goal.needed_bags, "⌈1 / level⌉ − 1" if goal.highest_loss == 1 else "⌈cap / level⌉ − 1"
+    unit = f"patients with {which}" if patients else which
+    raise DataError(
+        item=f"flags of instances ({goal.guarantee} {goal.level:g})",
+        wanted=f"at least {goal.needed} {unit} ({formula})",
+        got=str(count),
+        fix="add bags, raise the level"
+        + (", lower the cap" if goal.highest_loss > 1 else "")
+        + ", or leave it out",
+    )
+
+
+@dataclass(frozen=True)
+class _ScoredInstances:
+    """The n instances of m bags.
+
+    Attributes:
+        bag: position of each instance's bag among the m.
+        score: of each instance.
+        positive: which instances are labelled positive.
+        known: which instances are labelled.
+        bags: m.
+    """
+
+    bag: Int64[np.ndarray, "n"]
+    score: Float64[np.ndarray, "n"]
+    positive: Bool[np.ndarray, "n"]
+    known: Bool[np.ndarray, "n"]
+    bags: int
+
+    @classmethod
+    def of(
+        cls, predictions: Predictions, rows: Int64[np.ndarray, "m"], goal: InstanceGoal, negative_class: int
+    ) -> _ScoredInstances:
+        """Return the instances of some bags, which are read part by part."""
+        assert predictions.instances is not None
+        ids = predictions.bags.bag_ids.astype(str)[rows].tolist()
+        position = {name: number for number, name in enumerate(ids)}
+        bags, scores = [np.zeros(0, np.int64)], [np.zeros(0)]
+        known, positive = [np.zeros(0, bool)], [np.zeros(0, bool)]
+        for part in predictions.instances.of_bags(ids).parts():
+            grouped = part.rows_of_bags()
+            bags.append(np.array([position[name] for name in grouped.names], np.int64)[grouped.bag])
+            scores.append(instance_scores(part, goal.score, negative_class))
+            known.append(part.labels.known)
+            positive.append(part.labels.known & (part.labels.values != negative_class))
+        scored = cls(
+            bag=np.concatenate(bags),
+            score=np.concatenate(scores),
+            positive=np.concatenate(positive),
+            known=np.concatenate(known),
+            bags=len(rows),
+        )
+        scored._check(ids, goal)
+        return scored
+
+    def _check(self, ids: Sequence[str], goal: InstanceGoal) -> None:
+        empty = np.flatnonzero(np.bincount(self.bag, minlength=self.bags) == 0)
+        if len(empty):
+            raise lacking(f"bag {ids[empty[0]]!r}", "at least one instance in the table", "predict it again")
+        if goal.of_negatives and self.positive.any():
+            raise DataError(
+                item=f"bag {ids[self.bag[self.positive.argmax()]]!r} of the negative class",
+                wanted="no instance that is labelled positive",
+                got=f"{self.positive.sum():,} such instances of {len(np.unique(self.bag[self.positive]))} bags",
+                fix="name the class whose bags have negative instances only, or correct the labels",
+            )
+
+    def fully_labelled(self) -> Bool[np.ndarray, "m"]:
+        """Return which bags have a label of every instance, and a positive instance."""
+        unknown = np.bincount(self.bag, ~self.known, minlength=self.bags)
+        return (unknown == 0) & (np.bincount(self.bag, self.positive, minlength=self.bags) > 0)
+
+    def of_bags(self, chosen: Bool[np.ndarray, "m"]) -> _ScoredInstances:
+        """Return the instances of the chosen bags."""
+        keep = chosen[self.bag]
+        bag = (chosen.cumsum() - 1)[self.bag[keep]]
+        return _ScoredInstances(bag, self.score[keep], self.positive[keep], self.known[keep], int(chosen.sum()))
+
+    def losses(
+        self, goal: InstanceGoal, bags_of_unit: Int64[np.ndarray, "m"]
+    ) -> tuple[Float64[np.ndarray, "k"], Int64[np.ndarray, "k"]]:
+        """Return the scores at which the sum of the losses steps by 1 / divisor, and the divisors.
+
+        Args:
+            goal: whose loss.
+            bags_of_unit: bags of the patient of each bag, itself included.
+        """
+        if goal.guarantee == "recall":
+            of_bag = np.bincount(self.bag, self.positive, minlength=self.bags).astype(np.int64) * bags_of_unit
+            return self.score[self.positive], of_bag[self.bag[self.positive]]
+        order = np.lexsort((-self.score, self.bag))
+        bag, score = self.bag[order], self.score[order]
+        sizes = np.bincount(bag, minlength=self.bags)
+        rank = np.arange(len(bag)) - (sizes.cumsum() - sizes)[bag]  # 0 for the highest score of a bag
+        if goal.guarantee == "false-positives":
+            steps = rank < goal.cap
+        else:  # of a smaller bag the lowest score, which is conservative: it never has more flags than allowed
+            place = goal.allowed if goal.guarantee == "no-false-flag" else 0
+            steps = rank == np.minimum(place, sizes - 1)[bag]
+        return score[steps], bags_of_unit[bag[steps]]
+
+
+def _threshold(
+    values: Float64[np.ndarray, "k"], divisors: Int64[np.ndarray, "k"], budget: Fraction, goal: InstanceGoal
+) -> tuple[float, Fraction]:
+    """Return the extreme threshold at which the sum of the losses is within the budget, and that sum.
+
+    A flag on a negative bag costs where score ≥ threshold, so that steps count from the highest score down and the
+    threshold is just above the first that no longer fits. A missed positive costs where score < threshold, so that
+    steps count upwards and the threshold is the first that no longer fits. Equal scores count together.
+    """
+    order = np.argsort(-values if goal.of_negatives else values, kind="stable")
+    values, divisors = values[order], divisors[order]
+    distinct, number = np.unique(divisors, return_inverse=True)
+    ends = np.append(np.flatnonzero(np.diff(values)), len(values) - 1) + 1
+
+    def total(count: int) -> Fraction:
+        counts = np.bincount(number[:count], minlength=len(distinct))
+        return sum((Fraction(int(c), int(d)) for c, d in zip(counts, distinct, strict=True)), Fraction(0))
+
+    fitting = bisect_right(ends, budget, key=lambda end: total(int(end)))
+    count = int(ends[fitting - 1]) if fitting else 0
+    if count == len(values):  # only of flags on negative bags: all may be flagged
+        return float(values[-1]), total(count)
+    first = float(values[count])
+    return float(np.nextafter(first, np.inf)) if goal.of_negatives else first, total(count)

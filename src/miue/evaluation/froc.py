@@ -1,0 +1,82 @@
+"""FROC: how many positive instances are found at how many false positives per negative bag."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import floor
+
+import numpy as np
+
+from miue.calibration import applied_calibration
+from miue.calibration.instance_flags import PROBABILITY, instance_scores
+from miue.evaluation.metrics import Metric
+from miue.predictions.folder import Predictions
+
+RATES = tuple(Fraction(2) ** power for power in range(-2, 4))
+"""False positives per negative bag: 1/4, 1/2, 1, 2, 4, 8."""
+
+TITLES = {"froc": "FROC score, mean of the six"} | {
+    f"sensitivity_at_{float(rate):g}": f"Sensitivity at {rate} false positives per negative bag" for rate in RATES
+}
+NO_INSTANCE_LABEL = "no labelled positive instance: give labels of instances with --instance-labels TABLE"
+NO_NEGATIVE_BAG = "no labelled bag of the negative class, so that no false positives can be counted"
+
+
+def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROBABILITY) -> dict[str, Metric]:
+    """Return the sensitivity at 1/4 to 8 false positives per negative bag, and "froc", the mean of the six.
+
+    Every instance of a negative bag at or above a threshold is a false positive; the sensitivity is the share of
+    all labelled positive instances at or above it. At each rate the lowest threshold counts whose false positives
+    are at most the rate on average, so that instances that tie at a threshold pass together or not at all. Items
+    known to be out of distribution are left out. Parts are read one after another.
+
+    Reference: Bunch et al. 1978; the rates of CAMELYON16 (Ehteshami Bejnordi et al. 2017), which interpolates
+    between thresholds and counts lesions instead of instances.
+
+    Args:
+        predictions: of bags and instances.
+        negative_class: number of the class whose bags have negative instances only.
+        score: "probability" (1 − p of the negative class), or a measure or score of the instances.
+    """
+    table, instances = predictions.bags, predictions.instances
+    negative = table.judged & (table.labels.values == negative_class)
+    count = int(negative.sum())
+    if instances is None or not len(instances):
+        return _undefined("no instances were predicted")
+    if not count:
+        return _undefined(NO_NEGATIVE_BAG)
+    names, most = set(table.bag_ids[negative].astype(str).tolist()), floor(RATES[-1] * count) + 1
+    false_positives, positives = np.zeros(0), [np.zeros(0)]
+    for part in instances.parts():
+        bags = part.rows_of_bags()
+        in_negative = np.array([name in names for name in bags.names], bool)[bags.bag]
+        is_positive = part.judged & (part.labels.values != negative_class)
+        if (is_positive & in_negative).any():
+            bag = str(part.bag_ids[(is_positive & in_negative).argmax()])
+            return _undefined(f"bag {bag!r} of the negative class has an instance that is labelled positive")
+        scores = instance_scores(part, score, negative_class)
+        positives.append(scores[is_positive])
+        candidates = np.append(false_positives, scores[in_negative & ~part.is_ood.out_of_distribution])
+        false_positives = np.sort(candidates)[::-1][:most]  # further ones are beyond the last rate
+    found = np.concatenate(positives)
+    if not len(found):
+        return _undefined(NO_INSTANCE_LABEL)
+    sensitivities = []
+    for rate in RATES:
+        allowed = floor(rate * count)
+        above = found > false_positives[allowed] if len(false_positives) > allowed else np.ones(len(found), bool)
+        sensitivities.append(Metric(float(above.mean())))
+    return dict(zip(TITLES, (Metric.mean_of(sensitivities), *sensitivities), strict=True))
+
+
+def evaluate_froc(predictions: Predictions) -> dict[str, Metric]:
+    """Return the FROC of the score and the negative class of the flags, else of the probability and the first."""
+    calibration = applied_calibration(predictions.provenance)
+    rule = None if calibration is None else calibration.instances
+    if rule is None:
+        return froc(predictions)
+    return froc(predictions, negative_class=rule.negative_class, score=rule.score)
+
+
+def _undefined(reason: str) -> dict[str, Metric]:
+    return dict.fromkeys(TITLES, Metric.undefined(reason))

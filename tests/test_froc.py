@@ -1,0 +1,146 @@
+"""FROC, and what flags of instances came to."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+from made_flags import FlagWorld, mean_loss, scored_bags
+from made_predictions import unlabelled
+
+from miue.bags.ood_flags import OodFlags
+from miue.calibration import InstanceGoal, calibrate, decide
+from miue.calibration.instance_flags import instance_scores
+from miue.evaluation import evaluate
+from miue.evaluation.froc import RATES, TITLES, froc
+from miue.predictions import table as tables
+from miue.predictions.folder import Predictions, read_predictions
+
+ALONE = {"scaling": False, "deferral": None, "prediction_sets": None, "false_alarms": None}
+
+
+def both(world: FlagWorld, bags: int, seed: int) -> Predictions:
+    """Negative and positive bags."""
+    from miue.predictions.table import PredictionTable
+
+    random = np.random.default_rng(seed)
+    parts = [world.sample(random, bags, label) for label in (0, 1)]
+    renamed = []
+    for label, part in enumerate(parts):
+        assert part.instances is not None
+        new = [
+            replace(of, bag_ids=np.array([f"{label} {name}" for name in of.bag_ids], object))
+            for of in (part.bags, part.instances)
+        ]
+        if new[0].patients is not None:
+            new[0] = replace(new[0], patients=np.array([f"{label} {p}" for p in new[0].patients], object))
+        renamed.append(new)
+    bags_of, instances = (PredictionTable.concatenate([one[i] for one in renamed]) for i in (0, 1))
+    return Predictions(bags_of, instances)
+
+
+def naive_froc(predictions: Predictions) -> list[float]:
+    """The best sensitivity of all thresholds whose false positives are few enough, counted one by one."""
+    table = predictions.instances
+    assert table is not None
+    scores = instance_scores(table, "probability", 0).tolist()
+    negative = {
+        name
+        for name, label in zip(predictions.bags.bag_ids, predictions.bags.labels.values, strict=True)
+        if not label
+    }
+    wrong = [s for s, bag in zip(scores, table.bag_ids, strict=True) if bag in negative]
+    right = [s for s, label in zip(scores, table.labels.values, strict=True) if label == 1]
+    best = []
+    for rate in RATES:
+        fits = [t for t in [*scores, 2.0] if Fraction(sum(s >= t for s in wrong), len(negative)) <= rate]
+        best.append(sum(s >= min(fits) for s in right) / len(right))
+    return best
+
+
+@pytest.mark.parametrize(
+    "world", [FlagWorld(), FlagWorld(rounded=1), FlagWorld(1, 3)], ids=["", "ties", "patients"]
+)
+@pytest.mark.parametrize("part_rows", [7, 1 << 18])
+def test_froc_equals_a_loop_over_all_thresholds_however_it_is_read(
+    world: FlagWorld, part_rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = both(world, 12, 3)
+    expected = naive_froc(given)
+    monkeypatch.setattr(tables, "PART_ROWS", part_rows)
+    measured = [one.value for one in froc(given).values()]
+    assert measured[1:] == pytest.approx(expected, abs=0)
+    assert measured[0] == pytest.approx(np.mean(expected))
+    assert len(set(expected)) > 2
+
+
+def test_froc_of_a_hand_example_with_ties() -> None:
+    """Four negative bags: one false positive is 1/4. Of the positives .9 and .5 tie with negatives."""
+    negatives = [[0.875, 0.1], [0.5, 0.1], [0.5, 0.1], [0.25]]
+    positives = [[0.9375, 0.1], [0.875, 0.5], [0.25, 0.2]]
+    labels: list[list[int] | None] = [*([0] * len(bag) for bag in negatives), [1, 0], [1, 1], [1, 0]]
+    given = scored_bags([*negatives, *positives], [0] * 4 + [1] * 3, positives=labels)
+    by_rate = [one.value for one in froc(given).values()][1:]
+    # 1/4: one false positive: ≥ .875 finds .9375 and .875. 1/2: two are not reached by the tie at .5.
+    assert by_rate == [0.5, 0.5, 1.0, 1.0, 1.0, 1.0]
+    assert list(TITLES)[1:4] == ["sensitivity_at_0.25", "sensitivity_at_0.5", "sensitivity_at_1"]
+
+
+def test_froc_is_undefined_with_its_reason() -> None:
+    given = both(FlagWorld(), 5, 1)
+    assert given.instances is not None
+    assert evaluate(unlabelled(given)).froc is None
+    positive = np.flatnonzero(given.bags.labels.values == 1)
+    alone = replace(given, bags=given.bags.subset(positive))
+    assert "no labelled bag of the negative class" in froc(alone)["froc"].reason
+    assert "labelled positive" in froc(given, negative_class=1)["froc"].reason
+    out = OodFlags.of(given.instances.labels.values == 1)
+    assert (
+        "no labelled positive instance"
+        in froc(replace(given, instances=replace(given.instances, is_ood=out)))["froc"].reason
+    )
+    assert evaluate(replace(given, instances=None)).froc is None
+
+
+@pytest.mark.parametrize("guarantee", ["no-false-flag", "false-positives", "detection", "recall"])
+@pytest.mark.parametrize("world", [FlagWorld(), FlagWorld(bags_of_patient=3)], ids=["bags", "patients"])
+def test_flags_are_measured_as_they_are_promised(guarantee: str, world: FlagWorld) -> None:
+    given = both(world, 40, 9)
+    bare = given if guarantee == "recall" else unlabelled(given)
+    bare = replace(bare, bags=given.bags)
+    made = calibrate(bare, instances=InstanceGoal(guarantee, 0.5), **ALONE)  # type: ignore[arg-type]
+    decided = decide(given, made)
+    flags = evaluate(decided).flags
+    assert flags is not None and decided.instances is not None and decided.instances.flagged is not None
+    label = int(guarantee in ("detection", "recall"))
+    rows = np.isin(decided.instances.bag_ids, given.bags.bag_ids[given.bags.labels.values == label])
+    side = Predictions(
+        given.bags.subset(np.flatnonzero(given.bags.labels.values == label)),
+        decided.instances.subset(np.flatnonzero(rows)),
+    )
+    loss = mean_loss(side, decided.instances.flagged[rows], guarantee)
+    assert flags.metrics["loss"].value == pytest.approx(loss)
+    assert loss <= 0.5  # of the very bags that were calibrated on
+    labels = decided.instances.labels.values
+    assert flags.metrics["sensitivity"].value == pytest.approx(decided.instances.flagged[labels == 1].mean())
+    assert flags.metrics["precision"].value == pytest.approx((labels == 1)[decided.instances.flagged].mean())
+
+
+def test_evaluate_shows_froc_and_flags(tmp_path: Path) -> None:
+    given = both(FlagWorld(), 40, 9)
+    made = calibrate(replace(unlabelled(given), bags=given.bags), instances=InstanceGoal(), **ALONE)  # type: ignore[arg-type]
+    decide(given, made).save(tmp_path / "out")
+    text = " ".join(run("evaluate", tmp_path / "out").replace("│", " ").split())
+    assert "Sensitivity at 1/4 false positives per negative bag" in text
+    assert "what the promise bounds, at most 0.1" in text
+    assert "on a new negative bag, any instance is flagged with chance at most 0.1" in text
+    parsed = json.loads(run("evaluate", tmp_path / "out", "--json"))
+    assert 0 < parsed["froc"]["sensitivity_at_0.25"] <= parsed["froc"]["sensitivity_at_8"] <= 1
+    assert parsed["flags"]["metrics"]["loss"] <= 0.1
+    frame = evaluate(read_predictions(tmp_path / "out")).to_frame()
+    assert {"froc", "flags_sensitivity"} <= set(frame[frame.level == "instances"].metric)

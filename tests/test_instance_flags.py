@@ -1,0 +1,321 @@
+"""Flags of instances: each promise holds over many calibrations, with ties and patients of several bags."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil, floor, inf
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from made_flags import FlagWorld, mean_loss, scored_bags
+from made_predictions import made_predictions, on_a_slide
+
+from miue.calibration import GUARANTEES, Calibration, InstanceGoal, calibrate, decide
+from miue.calibration.instance_flags import InstanceFlags, instance_scores
+from miue.calibration.instance_thresholds import fit_instance_flags
+from miue.cli import calibrate as command
+from miue.common.errors import ConfigError, DataError
+from miue.pathology.export.folders import export
+from miue.pathology.export.heatmap import heatmap_figure, layers_of
+from miue.pathology.export.patches import patches_by_slide
+from miue.predictions.folder import Predictions, read_predictions
+from miue.report.levels import Resampling
+from miue.report.report import write_report
+from miue.report.worklist import worklist, write_worklist
+
+NAMES = ("benign", "tumor")
+OF_NEGATIVES = ("no-false-flag", "false-positives")
+WORLDS = [FlagWorld(), FlagWorld(rounded=1), FlagWorld(bags_of_patient=4), FlagWorld(1, 4)]
+GOALS = [
+    InstanceGoal("no-false-flag", 0.1),
+    InstanceGoal("no-false-flag", 0.1, allowed=2),
+    InstanceGoal("false-positives", 0.5, cap=5),
+    InstanceGoal("detection", 0.1),
+    InstanceGoal("recall", 0.2),
+]
+
+
+def fit(predictions: Predictions, goal: InstanceGoal, **options: str) -> InstanceFlags:
+    return fit_instance_flags(predictions, goal, NAMES, **options)
+
+
+def loss_of(rule: InstanceFlags, predictions: Predictions) -> float:
+    assert predictions.instances is not None
+    flagged = rule.flag(predictions.instances).flagged
+    assert flagged is not None
+    return mean_loss(predictions, flagged, rule.guarantee, allowed=rule.allowed, cap=rule.cap)
+
+
+# The promises
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=["bags", "ties", "patients", "ties of patients"])
+@pytest.mark.parametrize("goal", GOALS, ids=lambda g: f"{g.guarantee}{g.allowed or ''}")
+def test_the_mean_loss_of_new_patients_is_at_most_the_level_over_many_calibrations(
+    world: FlagWorld, goal: InstanceGoal
+) -> None:
+    random, label = np.random.default_rng(5), int(not goal.of_negatives)
+    new = world.sample(random, 300, label)
+    losses = np.array([loss_of(fit(world.sample(random, 39, label), goal), new) for _ in range(40)])
+    error = losses.std() / np.sqrt(len(losses)) + 0.25 / np.sqrt(300)
+    assert losses.mean() <= goal.level + 3 * error, (losses.mean(), error)
+    if world == FlagWorld():
+        assert losses.mean() >= 0.6 * goal.level  # and not for nothing
+
+
+@pytest.mark.parametrize("level", [0.05, 0.1, 0.29, 0.3, 1 / 3, 0.5])
+@pytest.mark.parametrize("count", [19, 20, 39, 99])
+def test_thresholds_are_the_order_statistics_of_the_textbook(level: float, count: int) -> None:
+    level = float(str(level)[:6])
+    scores = np.random.default_rng(count).random((count, 3)).round(2)  # with ties
+    highest, exact = np.sort(scores.max(1)), Fraction(str(level))
+    negative = scored_bags(scores.tolist(), [0] * count)
+    k = ceil((count + 1) * (1 - exact))
+    rule = fit(negative, InstanceGoal("no-false-flag", level))
+    shown = instance_scores(scored_bags([[one] for one in highest], [0] * count).instances, "probability", 0)  # type: ignore[arg-type]
+    assert rule.threshold == np.nextafter(shown[k - 1], inf)
+    positive = scored_bags(scores.tolist(), [1] * count)
+    k = floor((count + 1) * exact)
+    assert fit(positive, InstanceGoal("detection", level)).threshold == shown[k - 1]
+
+
+@pytest.mark.parametrize("goal", GOALS, ids=lambda g: f"{g.guarantee}{g.allowed or ''}")
+@pytest.mark.parametrize("world", WORLDS, ids=["bags", "ties", "patients", "ties of patients"])
+def test_the_threshold_is_the_extreme_one_that_fits_among_all_thresholds_tried_one_by_one(
+    world: FlagWorld, goal: InstanceGoal
+) -> None:
+    given = world.sample(np.random.default_rng(8), 39, int(not goal.of_negatives))
+    assert given.instances is not None
+    rule = fit(given, goal)
+    scores = instance_scores(given.instances, "probability", 0)
+    tried = np.unique(np.concatenate([scores, np.nextafter(scores, inf)]))
+    count = len(set(given.bags.bag_ids if given.bags.patients is None else given.bags.patients))
+    loss = [mean_loss(given, scores >= t, goal.guarantee, allowed=goal.allowed, cap=goal.cap) for t in tried]
+    fits = [count * one + goal.highest_loss <= goal.level * (count + 1) + 1e-9 for one in loss]
+    best = tried[fits].min() if goal.of_negatives else tried[fits].max()
+    flags = [(scores >= t).tolist() for t in (best, rule.threshold)]
+    assert flags[0] == flags[1] or goal.allowed  # small bags count conservatively
+    assert rule.measured == pytest.approx(loss_of(rule, given)) or goal.allowed
+    assert count * loss_of(rule, given) + goal.highest_loss <= goal.level * (count + 1) + 1e-9
+
+
+def test_bags_that_tie_at_the_threshold_are_not_flagged_where_a_flag_is_an_error() -> None:
+    tied = scored_bags([[0.2, 0.75]] * 9 + [[0.25]], [0] * 10)
+    rule = fit(tied, InstanceGoal("no-false-flag", 0.1))
+    assert rule.threshold == np.nextafter(0.75, 1)
+    assert loss_of(rule, tied) == 0
+    shown = fit(scored_bags([[0.2, 0.75]] * 10, [1] * 10), InstanceGoal("detection", 0.1))
+    assert (shown.threshold, shown.rule) == (0.75, "probability ≥ 0.75")
+
+
+def test_a_rank_is_exact_where_floating_point_says_otherwise() -> None:
+    """0.29 · 100 is a hair below 29 in floats, which would make the threshold one bag too high."""
+    scores = [[i / 128] for i in range(1, 100)]
+    assert fit(scored_bags(scores, [1] * 99), InstanceGoal("detection", 0.29)).threshold == 29 / 128
+    thirds = InstanceGoal("recall", 0.3)
+    bags = [[0.25, 0.5, 0.75]] * 9  # each misses one third below 0.5: 9 / 3 + 1 > 0.3 · 10
+    assert fit(scored_bags(bags, [1] * 9, positives=[[1, 1, 1]] * 9), thirds).threshold == 0.25
+    more = replace(thirds, level=0.4)  # 9 / 3 + 1 = 0.4 · 10
+    assert fit(scored_bags(bags, [1] * 9, positives=[[1, 1, 1]] * 9), more).threshold == 0.5
+
+
+def test_probabilities_close_to_one_are_told_apart() -> None:
+    tiny = [2.0**-40 * (i + 1) for i in range(9)]
+    given = scored_bags([[1 - one] for one in tiny], [0] * 9)
+    rule = fit(given, InstanceGoal("no-false-flag", 0.2))
+    assert rule.measured == pytest.approx(1 / 9)
+    assert rule.rule == f"probability ≥ 1 − {2.0**-39:.2g}"
+
+
+# Patients
+
+
+def test_a_patient_counts_once_however_many_bags_it_has() -> None:
+    """One patient with 90 bags of high scores, and nine others: one in ten, as the level allows."""
+    scores = [[0.9]] * 90 + [[i / 100] for i in range(9)]
+    patients = ["big"] * 90 + [f"small {i}" for i in range(9)]
+    given = scored_bags(scores, [0] * 99, patients=patients)
+    rule = fit(given, InstanceGoal("no-false-flag", 0.2))
+    assert (rule.patients, rule.bags) == (10, 99)
+    assert rule.threshold < 0.1
+    as_bags = fit(given, InstanceGoal("no-false-flag", 0.2), bags_of_patient="all")
+    assert (as_bags.patients, as_bags.threshold) == (None, np.nextafter(1 - (1 - 0.9), 1))
+    assert "drawn from a new patient" in rule.promise
+
+
+def test_too_few_patients_are_counted_and_said() -> None:
+    given = scored_bags([[0.1]] * 20, [0] * 20, patients=[f"p{i % 8}" for i in range(20)])
+    with pytest.raises(DataError, match=r"at least 9 patients with negative bags.*8"):
+        fit(given, InstanceGoal("no-false-flag", 0.1))
+    with pytest.raises(DataError, match=r"at least 99 negative bags \(⌈cap / level⌉ − 1\).*20.*lower the cap"):
+        fit(given, InstanceGoal("false-positives", 0.1), bags_of_patient="all")
+    with pytest.raises(DataError, match=r"at least 9 patients with negative bags for flags of instances"):
+        calibrate(given, instances=InstanceGoal(), **NO_OTHER)  # type: ignore[arg-type]
+
+
+NO_OTHER = {"scaling": False, "deferral": None, "prediction_sets": None, "false_alarms": None}
+
+
+@pytest.mark.parametrize("guarantee", GUARANTEES)
+def test_one_bag_fewer_than_needed_is_refused(guarantee: str) -> None:
+    goal = InstanceGoal(guarantee, 0.25, cap=2)
+    label, needed = int(guarantee not in OF_NEGATIVES), {"false-positives": 7}.get(guarantee, 3)
+    assert goal.needed == needed
+    positives: list[list[int] | None] = [[label]] * needed
+    fit(scored_bags([[0.5]] * needed, [label] * needed, positives=positives), goal)
+    with pytest.raises(DataError, match=f"at least {needed}"):
+        fit(scored_bags([[0.5]] * (needed - 1), [label] * (needed - 1), positives=positives[1:]), goal)
+
+
+# What is refused or left out
+
+
+def test_recall_counts_only_positive_bags_with_labels_of_all_instances() -> None:
+    labelled: list[list[int] | None] = [[1, 0]] * 9
+    given = scored_bags([[0.8, 0.3]] * 12, [1] * 12, positives=[*labelled, None, None, [0, 0]])
+    rule = fit(given, InstanceGoal("recall", 0.1))
+    assert (rule.bags, rule.left_out, rule.threshold) == (9, 3, 1 - (1 - 0.8))
+
+
+def test_a_negative_bag_with_a_positive_instance_is_refused() -> None:
+    given = scored_bags([[0.5, 0.6]] * 9, [0] * 9, positives=[*[[0, 0]] * 8, [0, 1]])
+    with pytest.raises(DataError, match="bag 8.*negative class.*1 such instances of 1 bags"):
+        fit(given, InstanceGoal("no-false-flag", 0.1))
+
+
+def test_bad_goals_are_refused() -> None:
+    for bad in ({"guarantee": "fdr"}, {"level": 1.0}, {"allowed": -1}, {"cap": 0}):
+        with pytest.raises(ConfigError):
+            InstanceGoal(**bad)
+    with pytest.raises(ConfigError, match="between 0 and the cap of 10"):
+        InstanceGoal("false-positives", 10.0)
+    given = scored_bags([[0.5]] * 9, [0] * 9)
+    with pytest.raises(ConfigError, match="negative class.*normal"):
+        fit(given, InstanceGoal(negative_class="normal"))
+    with pytest.raises(DataError, match="the score 'knn'.*probability, least_confidence, entropy"):
+        fit(given, InstanceGoal(score="knn"))
+    with pytest.raises(DataError, match="predictions of instances"):
+        fit(replace(given, instances=None), InstanceGoal())
+    assert given.instances is not None
+    fewer = replace(given, instances=given.instances.subset(np.arange(8)))
+    with pytest.raises(DataError, match="bag 'bag 8'.*at least one instance"):
+        fit(fewer, InstanceGoal())
+    nan = replace(given, instances=replace(given.instances, scores={"own": np.full(9, np.nan)}))
+    with pytest.raises(DataError, match="own of an instance of bag 'bag 0'.*finite"):
+        fit(nan, InstanceGoal(score="own"))
+
+
+def test_the_negative_class_is_chosen_by_name() -> None:
+    given = scored_bags([[0.8, 0.3]] * 9, [1] * 9)
+    rule = fit(given, InstanceGoal("no-false-flag", 0.1, negative_class="tumor"))
+    assert (rule.negative_class, rule.threshold) == (1, np.nextafter(1 - 0.3, 1))
+
+
+def test_the_command_knows_all_guarantees() -> None:
+    assert command.GUARANTEES == GUARANTEES
+
+
+# Saved, applied, read
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "csv"])
+@pytest.mark.parametrize("score", ["probability", "mutual_information"])
+def test_flags_are_the_same_in_memory_and_read_from_any_format(
+    table_format: str, score: str, tmp_path: Path
+) -> None:
+    given = made_predictions(60)
+    instances = InstanceGoal("no-false-flag", 0.3, score)
+    inside = given.bags.judged & (given.bags.labels.values == 0)
+    negatives = given.bags.subset(np.flatnonzero(inside))
+    bare = replace(given, bags=negatives, instances=_unlabelled(given))
+    made = calibrate(bare, instances=instances, class_names=NAMES, **NO_OTHER)  # type: ignore[arg-type]
+    made.save(tmp_path / "calibration.json")
+    assert Calibration.load(tmp_path / "calibration.json") == made
+    flagged = decide(given, made)
+    assert flagged.instances is not None
+    expected = flagged.instances.flagged
+    assert expected is not None and 0 < expected.sum() < len(expected)
+    given.save(tmp_path / "plain", table_format=table_format)
+    decided = decide(read_predictions(tmp_path / "plain"), made)
+    decided.save(tmp_path / "decided", table_format=table_format)
+    for read in (decided, read_predictions(tmp_path / "decided")):
+        assert read.instances is not None
+        assert np.array_equal(read.instances.flagged, expected)  # type: ignore[arg-type]
+        first = read.bags.bag_ids[:2].tolist()
+        assert np.array_equal(read.instances.of_bags(first).flagged, expected[:10])  # type: ignore[arg-type]
+
+
+def _unlabelled(predictions: Predictions):  # type: ignore[no-untyped-def]
+    from made_predictions import unlabelled
+
+    return unlabelled(predictions).instances
+
+
+def test_instances_of_another_estimator_are_not_flagged() -> None:
+    given = scored_bags([[0.5]] * 9, [0] * 9)
+    known = replace(given, provenance=given.provenance.model_copy(update={"estimator": "residual"}))
+    made = calibrate(known, instances=InstanceGoal(), **NO_OTHER)  # type: ignore[arg-type]
+    assert made.instances is not None and made.instances.estimator == "residual"
+    other = replace(given, provenance=given.provenance.model_copy(update={"estimator": "attention"}))
+    with pytest.raises(DataError, match="'residual', which was calibrated; got 'attention'|residual.*attention"):
+        decide(other, made)
+
+
+# Shown
+
+
+@pytest.fixture(scope="module")
+def on_slides() -> Predictions:
+    """Decided predictions of slides, of which some patches are flagged."""
+    given = on_a_slide(made_predictions(30, 8))
+    inside = np.flatnonzero(given.bags.judged & (given.bags.labels.values == 0))
+    bare = replace(given, bags=given.bags.subset(inside), instances=_unlabelled(given))
+    return decide(given, calibrate(bare, instances=InstanceGoal("no-false-flag", 0.4), **NO_OTHER))  # type: ignore[arg-type]
+
+
+def test_exports_show_flags_with_their_promise(on_slides: Predictions, tmp_path: Path) -> None:
+    assert on_slides.instances is not None and on_slides.instances.flagged is not None
+    promise = "promised: on a new negative bag, any instance is flagged with chance at most 0.4"
+    export(on_slides, tmp_path / "json", "geojson", patch_size=256)
+    flagged = 0.0
+    for path in (tmp_path / "json").iterdir():
+        content = json.loads(path.read_text())
+        assert promise in content["miue"]["flags"]
+        flagged += sum(one["properties"]["measurements"]["flagged"] for one in content["features"])
+    assert flagged == on_slides.instances.flagged.sum()
+    export(on_slides, tmp_path / "merged", "geojson", patch_size=256, merge=True)
+    regions = [one for path in (tmp_path / "merged").iterdir() for one in json.loads(path.read_text())["features"]]
+    assert sum(one["properties"]["measurements"]["flagged patches"] for one in regions) == flagged
+    export(on_slides, tmp_path / "arrays", "arrays", patch_size=256)
+    with h5py.File(tmp_path / "arrays" / "bag 0000.h5") as file:
+        assert np.array_equal(file["flagged"][()], on_slides.instances.flagged[:8])
+        assert promise in file["flagged"].attrs["promise"]
+
+
+def test_a_heatmap_outlines_flagged_patches_and_says_the_promise(on_slides: Predictions) -> None:
+    patches = next(p for p in patches_by_slide(on_slides, 256) if p.flagged is not None and p.flagged.any())
+    assert on_slides.instances is not None
+    layers = layers_of(on_slides.instances, "tumor")
+    figure = heatmap_figure(patches, layers, 1, None, "promised: little")
+    (frames,) = figure.axes[0].collections
+    assert len(frames.get_paths()) == patches.flagged.sum()  # type: ignore[union-attr]
+    assert f"{patches.flagged.sum()} patches outlined: promised: little" in " ".join(figure.get_suptitle().split())  # type: ignore[union-attr]
+    assert not heatmap_figure(replace(patches, flagged=None), layers, 1).axes[0].collections
+
+
+def test_worklist_and_report_count_flags_and_say_the_promise(on_slides: Predictions, tmp_path: Path) -> None:
+    assert on_slides.instances is not None and on_slides.instances.flagged is not None
+    made = worklist(on_slides)
+    assert sum(row["flagged_patches"] for row in made.rows) == on_slides.instances.flagged.sum()
+    write_worklist(tmp_path / "list.csv", made)
+    promise = "on a new negative bag, any instance is flagged with chance at most 0.4"
+    assert promise in json.loads((tmp_path / "list.json").read_text())["flags"]
+    write_report(tmp_path / "report.html", [("ours", on_slides)], resampling=Resampling(20))
+    page = (tmp_path / "report.html").read_text()
+    assert promise in page
+    assert "Positive instances at false positives per negative bag" in page
+    assert "flagged_patches" not in worklist(replace(on_slides, instances=None)).rows[0]

@@ -92,7 +92,7 @@ def predict_nuclei(source: Path, out: Path, network: str, method: str, seed: int
     from miue.bags.concatenate import concatenate
     from miue.training.train import train
 
-    name = f"nuclei_{network}_{method}_{seed}"
+    name = f"nuclei_{network}_{method.replace('deterministic', 'softmax')}_{seed}"
     if list(out.glob(f"{name}_*")):
         return
     parts = parts_of(nuclei_bags(source), seed)

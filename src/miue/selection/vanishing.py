@@ -53,7 +53,7 @@ class Slope:
 
     @property
     def verdict(self) -> str:
-        """ "falls" where the whole interval is below zero, "hardly falls" if more than half is left all the same."""
+        """Whether it falls, with the whole interval below zero; hardly if more than half is left even so."""
         if self.high >= 0:
             return "does not fall"
         return "hardly falls" if 0 < self.means[0] < 2 * self.means[-1] else "falls"
@@ -63,9 +63,9 @@ class Slope:
         first, last = self.means[0], self.means[-1]
         remains = f", {last / first:.0%} of it" if 0 < last < first else ""
         return (
-            f"{self.measure} ({self.kind}) {self.verdict} with data: {first:.4g} with {sizes[0]} training bags, {last:.4g} with "
-            f"{sizes[-1]}{remains}; {self.slope:+.3g} per doubling (95 % interval {self.low:+.3g} to "
-            f"{self.high:+.3g})."
+            f"{self.measure} ({self.kind}) {self.verdict} with data: {first:.4g} with {sizes[0]} training bags, "
+            f"{last:.4g} with {sizes[-1]}{remains}; {self.slope:+.3g} per doubling "
+            f"(95 % interval {self.low:+.3g} to {self.high:+.3g})."
         )
 
 

@@ -92,12 +92,14 @@ def test_a_run_is_refitted_to_parts_of_its_bags_and_measured_on_the_same_others(
     assert found.sizes == (8, 16, 32, 64) and found.bags == 40
     names = [one.measure for one in found.slopes]
     assert names == ["least_confidence", "entropy", "expected_entropy", "mutual_information"]
-    whole = miue.Model.load(tmp_path / "out" / "refits" / "fold_3" / "seed_3" / "run")
+    whole = miue.Model.load(tmp_path / "out" / "refit_64" / "fold_0" / "seed_3" / "run")
     wanted = miue.Model.load(run)
     for name, weight in wanted.method.state_dict().items():  # the refit to all bags is the run itself
         assert (whole.method.state_dict()[name] == weight).all()
-    predicted = read_predictions(tmp_path / "out" / "refits" / "fold_0" / "seed_3" / "predictions").bags
+    predicted = read_predictions(tmp_path / "out" / "refit_8" / "fold_0" / "seed_3" / "predictions").bags
     assert found.slopes[1].means[0] == pytest.approx(predicted.uncertainties()["entropy"].mean())
+    fewest = miue.Model.load(tmp_path / "out" / "refit_8" / "fold_0" / "seed_3" / "run").training
+    assert fewest.settings["max_epochs"] == 8 * SETTINGS["max_epochs"]  # as many updates
     rows = read_rows(tmp_path / "out" / "vanishing.csv")
     assert [row["measure"] for row in rows] == names and float(rows[3]["slope"]) == pytest.approx(
         found.slopes[3].slope

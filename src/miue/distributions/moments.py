@@ -29,7 +29,7 @@ def to_dirichlet(draws: Sequence[PredictiveDistribution]) -> Dirichlet:
 
     >>> from miue.distributions import Categorical
     >>> first, second = Categorical(torch.tensor([[0.5, 0.5]])), Categorical(torch.tensor([[0.7, 0.3]]))
-    >>> [round(alpha, 6) for alpha in to_dirichlet([first, second]).alpha[0].tolist()]
+    >>> [round(alpha, 3) for alpha in to_dirichlet([first, second]).alpha[0].tolist()]
     [13.8, 9.2]
     """
     probabilities = torch.stack([draw.probabilities for draw in draws])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,6 @@ from miue.common.tables import write_rows
 from miue.distributions.measures import MEASURES
 from miue.io.splits.splits import Splits
 from miue.model.config import Component
-from miue.model.defaults import settings_by_size
 from miue.model.model import SavedConfig, read_config
 from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run
@@ -27,6 +26,7 @@ from miue.selection.cross_validation import cross_validate
 from miue.tasks import LOCAL, Executor
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
+EPOCHS = ("max_epochs", "stop_patience", "lr_patience")
 FILE = "vanishing.csv"
 KINDS = {"total": "total", "data": "aleatoric", "model": "epistemic"}
 
@@ -53,7 +53,7 @@ class Slope:
 
     @property
     def verdict(self) -> str:
-        """ "falls" where the whole interval is below zero, "hardly falls" if more than half is left even so."""
+        """Whether it falls, with the whole interval below zero; hardly if more than half is left even so."""
         if self.high >= 0:
             return "does not fall"
         return "hardly falls" if 0 < self.means[0] < 2 * self.means[-1] else "falls"
@@ -127,8 +127,8 @@ def check_vanishing(
 
     The subsets are nested, drawn by the run's seed with classes alike and patients whole. Validation bags are
     those of the run. The bags that are predicted are the test split in distribution, or without splits all other
-    bags in distribution whose patients the run did not learn from. Settings that followed from the number of bags
-    follow it here.
+    bags in distribution whose patients the run did not learn from. Epochs and patience are multiplied by n over
+    the number of bags: all refits make as many updates, as fewer updates alone change every uncertainty.
 
     Reference: Shen et al. 2024, Section 4, and Bengs et al. 2022, who show that evidential losses need not vanish.
 
@@ -169,18 +169,21 @@ def check_vanishing(
     others = dict.fromkeys(np.array(bags.ids, object)[validation], "validation")
     others |= dict.fromkeys(np.array(bags.ids, object)[test], "test")
     names = np.array(bags.ids, object)[train]
-    splits = Splits("the run", tuple({**others, **dict.fromkeys(names[one], "train")} for one in subsets))
-    chosen = tuple(seeds) or (saved.training.seed,)
-    recipe = _recipe(saved, bags, train, trust=trust)
+    chosen, values = tuple(seeds) or (saved.training.seed,), []
+    recipe = _recipe(saved, trust=trust)
     make_folder(out)
-    cross_validate(
-        bags, splits, chosen, out / "refits", recipe, executor=executor, device=device, progress=progress
-    )
-    values = _uncertainties(out / "refits", len(sizes), chosen)
+    for subset, size in zip(subsets, sizes, strict=True):
+        splits = Splits("the run", ({**others, **dict.fromkeys(names[subset], "train")},))
+        folder = out / f"refit_{size}"
+        scaled = _scale_epochs(recipe, sizes[-1] / size)
+        cross_validate(bags, splits, chosen, folder, scaled, executor=executor, device=device, progress=progress)
+        values.append(_uncertainties(folder, chosen))
     owners = group_by_patient(bags.patients if bags.patients is not None else [""] * len(bags))[test]
     slopes = tuple(
-        _slope(name, of_bags, np.log2(sizes), owners, resamples, saved.training.seed)
-        for name, of_bags in values.items()
+        _slope(
+            name, np.stack([one[name] for one in values]), np.log2(sizes), owners, resamples, saved.training.seed
+        )
+        for name in values[0]
     )
     rows = [(s.measure, s.kind, *s.means, s.slope, s.low, s.high, s.verdict) for s in slopes]
     heading = ("measure", "kind", *(f"mean_{size}" for size in sizes), "slope", "low", "high", "verdict")
@@ -239,40 +242,36 @@ def _rows_of_parts(
     return train, validation, test
 
 
-def _recipe(saved: SavedConfig, bags: BagDataset, train: Int64[np.ndarray, "t"], *, trust: bool) -> Recipe:
-    """Return what the run was trained by, without settings that followed from the number of its bags."""
+def _recipe(saved: SavedConfig, *, trust: bool) -> Recipe:
+    """Return what the run was trained by, without distances."""
 
     def named(kind: str, component: Component) -> str:
         component.part(kind, trust=trust)
         return component.import_path or component.name
 
     model = saved.model
-    by_size = settings_by_size(len(train), int(bags.sizes[train].sum()))
-    settings = {key: value for key, value in saved.training.settings.items() if by_size.get(key) != value}
     return Recipe(
         named("network", model.network),
         named("method", model.method),
         named("encoder", model.encoder),
         model.options(),
         (),
-        settings,
+        saved.training.settings,
     )
 
 
-def _uncertainties(folder: Path, sizes: int, seeds: Sequence[int]) -> dict[str, Float64[np.ndarray, "sizes bags"]]:
-    """Return every measure of every bag at each size, the mean over seeds."""
+def _scale_epochs(recipe: Recipe, factor: float) -> Recipe:
+    """Return the recipe with as many updates for fewer bags: all that counts epochs is multiplied."""
+    epochs = {name: round(recipe.settings[name] * factor) for name in EPOCHS}
+    return replace(recipe, settings={**recipe.settings, **epochs})
+
+
+def _uncertainties(folder: Path, seeds: Sequence[int]) -> dict[str, Float64[np.ndarray, "bags"]]:
+    """Return every measure of every bag, the mean over seeds."""
     measured = [
-        [
-            read_predictions(folder / f"fold_{number}" / f"seed_{seed}" / "predictions").bags.uncertainties()
-            for seed in seeds
-        ]
-        for number in range(sizes)
+        read_predictions(folder / "fold_0" / f"seed_{seed}" / "predictions").bags.uncertainties() for seed in seeds
     ]
-    return {
-        name: np.stack([np.mean([one[name] for one in of_seeds], axis=0) for of_seeds in measured])
-        for name in measured[0][0]
-        if name in MEASURES
-    }
+    return {name: np.mean([one[name] for one in measured], axis=0) for name in measured[0] if name in MEASURES}
 
 
 def _slope(

@@ -147,7 +147,7 @@ def test_unknown_shifts_are_named() -> None:
         StainShift("blur", "strong", "slide")
     with pytest.raises(ConfigError, match="strength 'stron': .* did you mean 'strong'"):
         StainShift("hed", "stron")
-    with pytest.raises(ConfigError, match="shift 'noise'"):
+    with pytest.raises(ConfigError, match="shift 'nois'"):
         StainShift("nois", "strong")
 
 

@@ -51,8 +51,10 @@ def test_the_columns_are_those_promised(predictions: Predictions, tmp_path: Path
     with (tmp_path / "out" / "bags.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     measures = "least_confidence,entropy,expected_entropy,mutual_information,differential_entropy,"
+    names = ("knn", "typicality", "combined")
+    scores = ",".join(f"score_{name}_{kind}" for name in names for kind in ("mean", "high"))
     expected = "bag_id,training_part,label,is_ood,ood_set,alpha_0,alpha_1,p_0,p_1,predicted," + measures
-    assert ",".join(rows[0]) == expected + "inverse_max_alpha,vacuity,score_knn_mean,score_knn_high"
+    assert ",".join(rows[0]) == expected + "inverse_max_alpha,vacuity," + scores
     first = rows[0]
     assert first["bag_id"] == "bag_0"
     total = float(first["alpha_0"]) + float(first["alpha_1"])

@@ -86,7 +86,7 @@ def test_image_statistics_are_stored_read_packed_and_concatenated(slide: Path, t
         openslide.OpenSlide(str(slide)) as opened,
     ):
         coords, stored = file["coords"][:], file["image_statistics"][:]
-        patch = read_patch(opened, *map(int, coords[7]), 128, 128)
+        patch = read_patch(opened, int(coords[7, 0]), int(coords[7, 1]), 128, 128)
     expected = image_statistics(torch.from_numpy(patch[None].copy())).numpy()
     np.testing.assert_allclose(stored[7], expected[0], rtol=1e-5, atol=1e-5)
     bags = load_bags(tmp_path / "tiles").bags

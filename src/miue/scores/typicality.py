@@ -60,10 +60,9 @@ class Typicality(NearestNeighbors):
         order = torch.randperm(len(features), generator=generator, device=generator.device).to(features.device)
         stored = min(STORED, len(features) // 2)
         mean, components = principal_components(features, COMPONENTS)
-        variances = sum(
-            ((rows - mean) @ components).square().sum(0)
-            for _, rows in finite_chunks(features, "training features")
-        ) / len(features)
+        variances = components.new_zeros(components.shape[1])
+        for _, rows in finite_chunks(features, "training features"):
+            variances += ((rows - mean) @ components).square().sum(0) / len(features)
         few = features.new_zeros(4, dtype=torch.float64)
         state = {
             "mean": mean,

@@ -42,18 +42,18 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pathology": {"common", "tasks", "bags", "scores", "distributions", "predictions", "calibration", "io"},
     "report": {"common", "bags", "distributions", "predictions", "calibration", "evaluation", "pathology"},
     "hub": {"common", "distributions", "predictions", "model"},
-    "selection": {
+    "selection": {"common", "tasks", "bags", "io", "predictions", "evaluation", "model", "training"},
+    "checks": {
         "common",
         "tasks",
         "bags",
         "distributions",
         "io",
         "predictions",
-        "evaluation",
         "model",
         "training",
+        "selection",
     },
-    "checks": {"common", "bags", "model", "training"},
     "sklearn": {"common", "bags", "predictions", "model", "training"},
 }
 """Each package and those that it may import, in the order of docs/architecture.md; cli may import all of them."""

@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.checks.vanishing import Slope, _slope, check_vanishing, nested_subsets
 from miue.cli import app
 from miue.common.errors import DataError
 from miue.common.tables import read_rows
 from miue.io.store.store import write_store
 from miue.predictions.folder import read_predictions
-from miue.selection.vanishing import Slope, _slope, check_vanishing, nested_subsets
 from miue.tasks import Executor
 
 SETTINGS = {"max_epochs": 2, "learning_rate": 1e-3, "seed": 3, "validation_fraction": 0.25}

@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.calibration import calibrate as calibrate
     from miue.calibration import decide as decide
     from miue.checks import check_mil as check_mil
+    from miue.checks import check_vanishing as check_vanishing
     from miue.common.errors import MiueError as MiueError
     from miue.distributions import Categorical as Categorical
     from miue.distributions import Dirichlet as Dirichlet
@@ -74,6 +75,7 @@ _PUBLIC = {
     "TrainingConfig": "miue.model.config",
     "calibrate": "miue.calibration",
     "check_mil": "miue.checks",
+    "check_vanishing": "miue.checks",
     "concatenate": "miue.bags.concatenate",
     "compare": "miue.selection.comparison",
     "cross_validate": "miue.selection.cross_validation",

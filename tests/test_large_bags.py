@@ -61,7 +61,7 @@ def test_distances_are_scored_block_by_block(monkeypatch: pytest.MonkeyPatch) ->
         wanted = getattr(whole, level).scores
         assert wanted
         for name, values in wanted.items():
-            np.testing.assert_allclose(getattr(parts, level).scores[name], values, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(getattr(parts, level).scores[name], values, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])

@@ -163,7 +163,7 @@ def test_a_shift_that_does_not_exist_is_answered_with_the_nearest(source: Path) 
 
 
 def test_no_feature_is_read_before_it_is_asked_for(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> np.ndarray:
+    def refuse(*_: Any, **__: Any) -> np.ndarray:
         raise AssertionError("features were read")
 
     monkeypatch.setattr(file_instances, "read_rows", refuse)

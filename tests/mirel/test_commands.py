@@ -39,13 +39,18 @@ def test_the_commands_of_the_paper_are_its_own() -> None:
     assert sorted(command_paths(get_command(cli.app))) == [
         "distances",
         "figure",
+        "instance-guarantees",
         "list",
+        "mitoses make",
+        "mitoses run",
+        "mitoses table",
         "nuclei detect-shifts",
         "nuclei make",
         "nuclei run",
         "nuclei table",
         "run",
         "seeds",
+        "shift-scores",
         "table",
     ]
     assert not {"paper", "nuclei"} & set(get_command(miue.cli.app).commands)  # type: ignore[attr-defined]

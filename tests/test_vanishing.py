@@ -108,6 +108,7 @@ def test_a_run_is_refitted_to_parts_of_its_bags_and_measured_on_the_same_others(
     assert "per doubling" in repr(found)
 
 
+@pytest.mark.slow
 def test_refits_run_in_processes_to_the_same_slopes(run: Path, split_bags: BagDataset, tmp_path: Path) -> None:
     here = check_vanishing(run, split_bags, tmp_path / "a", progress=False, device="cpu")
     there = check_vanishing(

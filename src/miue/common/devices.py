@@ -62,7 +62,7 @@ def lightning_device(name: str, devices: int = 1, nodes: int = 1) -> dict[str, A
     if devices > there or device.index is not None:
         raise ConfigError(
             item=f"{devices} devices on each machine",
-            wanted=f"at most the {there} that this machine has, without the number of one",
+            wanted=f"at most {there}, which this machine has, and a device named without a number",
             got=f"device {name!r}",
             fix=f"pass --devices {there}, or --device cpu for processes without an accelerator",
         )

@@ -209,7 +209,7 @@ def test_a_calibration_is_saved_readably_and_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (("version",), 5, "version 4"),
+        (("version",), 6, "version 5"),
         (("calibration", "deferral", "threshold"), "high", r"deferral\.threshold"),
         (("calibration", "scaling", "temperature"), -1.0, r"scaling\.temperature"),
         (("calibration", "prediction_sets", "score"), "raps", "raps"),

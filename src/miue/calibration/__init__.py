@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from miue.calibration.calibrate import calibrate, check_names
 from miue.calibration.calibration import Calibration, CalibrationBags, applied_calibration, describe_flags
+from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.dataset_shift import find_shift
 from miue.calibration.decide import decide
 from miue.calibration.deferral import DeferralGoal
@@ -18,6 +19,7 @@ __all__ = [
     "SET_SCORES",
     "Calibration",
     "CalibrationBags",
+    "CovariateShift",
     "DatasetShift",
     "DeferralGoal",
     "FalseAlarmGoal",

@@ -10,6 +10,7 @@ from jaxtyping import Float64
 
 from miue.calibration.calibration import Calibration, CalibrationBags
 from miue.calibration.compared import compared_uncertainties
+from miue.calibration.covariate_shift import weigh_bags
 from miue.calibration.dataset_shift import usual_values
 from miue.calibration.deferral import Deferral, DeferralGoal, fit_deferral, needed_for_deferral, refuse_all
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, FalseAlarms, fit_false_alarms
@@ -39,6 +40,7 @@ def calibrate(
     prediction_sets: PredictionSetGoal | None = PredictionSetGoal(),  # noqa: B008
     false_alarms: FalseAlarmGoal | None = FalseAlarmGoal(),  # noqa: B008
     instances: InstanceGoal | None = None,
+    like: Predictions | None = None,
     class_names: Sequence[str] = (),
     bags_of_patient: str = "one",
     seed: int = 0,
@@ -58,6 +60,8 @@ def calibrate(
         prediction_sets: the coverage of prediction sets.
         false_alarms: the rate of false alarms of the out-of-distribution threshold.
         instances: the promise for flagged instances.
+        like: new bags, labelled or not, for which scaling and prediction sets are weighted; deferral and
+            out-of-distribution threshold are then left out. None for bags like those of ``predictions``.
         class_names: in the order of the probabilities; "0", "1", … where none are passed.
         bags_of_patient: "one", drawn at random, counts where patients are known, and for flags of instances the
             mean over a patient's bags; or "all".
@@ -68,8 +72,13 @@ def calibrate(
     Raises:
         ConfigError: nothing to calibrate, or names that do not fit.
         DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
+        ModelError: ``like`` was predicted by a model with other weights.
     """
     goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances)
+    if like is not None:
+        goals, rules_left_out = goals.keep_weighted()
+        fix = "predict bags that are new to the model, or pass allow_training_bags=True"
+        refuse_training_bags(like.bags, "calibrate for", fix, allowed=allow_training_bags)
     trained_on = check_unseen(predictions.bags, allowed=allow_training_bags)
     table = predictions.bags
     names = _class_names(class_names, table.distribution.num_classes)
@@ -90,7 +99,14 @@ def calibrate(
         "caveat": "; ".join(caveats),
     }
     bags = made_from.model_copy(update=description)
-    fitted = _fitted(replace(predictions, bags=counted), names, goals, bags, seed)
+    held = replace(predictions, bags=counted)
+    if like is not None:
+        shift, new, weights = weigh_bags(held, like, bags_of_patient=bags_of_patient, seed=seed)
+        shift = shift.model_copy(update={"rules_left_out": rules_left_out})
+        bags = bags.model_copy(update={"caveat": "; ".join(filter(None, (bags.caveat, str(shift))))})
+        fitted = _fitted(held, names, goals, bags, seed, weights, shift.largest)
+        return fitted.model_copy(update={"covariate_shift": shift, "usual": usual_values(new)})
+    fitted = _fitted(held, names, goals, bags, seed)
     if instances is None:
         return fitted
     flags = fit_instance_flags(predictions, instances, names, bags_of_patient=bags_of_patient)
@@ -138,7 +154,13 @@ def check_names(table: PredictionTable, goals: Goals, instances: PredictionTable
 
 
 def _fitted(
-    predictions: Predictions, names: tuple[str, ...], goals: Goals, made_from: CalibrationBags, seed: int
+    predictions: Predictions,
+    names: tuple[str, ...],
+    goals: Goals,
+    made_from: CalibrationBags,
+    seed: int,
+    weights: Float64[np.ndarray, "n"] | None = None,
+    own: float = 1.0,
 ) -> Calibration:
     """Return all parts, each fitted whatever the others came to: a part that is kept only where another succeeded
     would be made from calibration bags that look better than new ones."""
@@ -152,11 +174,11 @@ def _fitted(
     impossible = _impossible_labels(table) if goals.scaling else 0
     return Calibration(
         class_names=names,
-        scaling=fit_scaling(table.distribution, labels) if goals.scaling and not impossible else None,
+        scaling=fit_scaling(table.distribution, labels, weights) if goals.scaling and not impossible else None,
         deferral=None if goals.deferral is None else _deferral(table, uncertainties, goals.deferral, alarms, seed),
         prediction_sets=None
         if goals.prediction_sets is None
-        else fit_prediction_sets(table.probabilities, labels, goals.prediction_sets),
+        else fit_prediction_sets(table.probabilities, labels, goals.prediction_sets, weights, own),
         false_alarms=alarms,
         usual=usual_values(table),
         made_from=made_from,

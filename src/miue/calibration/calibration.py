@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.instance_flags import InstanceFlags
@@ -17,7 +18,7 @@ from miue.common.files import check_format, read_json, write_json
 from miue.predictions.provenance import Provenance
 
 FORMAT = "miue-calibration"
-VERSION = 4
+VERSION = 5
 FILE = "calibration.json"
 
 
@@ -57,8 +58,10 @@ class Calibration(BaseModel):
         prediction_sets: which classes are in a bag's set.
         false_alarms: which bags are called out of distribution.
         instances: which instances are flagged.
-        usual: sorted values of each uncertainty of the bags it was made from, to compare new ones with.
-        made_from: which bags these are.
+        usual: sorted values of each uncertainty of the bags that it is for, to compare new ones with: those it was
+            made from, or with ``covariate_shift`` the new ones.
+        made_from: which bags it was made from.
+        covariate_shift: for which new bags it was weighted; None where it is for bags like those it was made from.
         scaling_left_out: why no temperature was fitted although one was asked for, "" where one was.
         weights_sha256: of the model.safetensors that made the predictions; None where no model of ours did.
     """
@@ -73,6 +76,7 @@ class Calibration(BaseModel):
     instances: InstanceFlags | None = None
     usual: dict[str, tuple[float, ...]] = Field(default_factory=dict)
     made_from: CalibrationBags = CalibrationBags()
+    covariate_shift: CovariateShift | None = None
     scaling_left_out: str = ""
     weights_sha256: str | None = None
 

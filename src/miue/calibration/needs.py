@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -42,6 +42,27 @@ class Goals:
             raise ConfigError(
                 item="the calibration", wanted="at least one part", got="none", fix="leave one part in"
             )
+
+    def keep_weighted(self) -> tuple[Goals, str]:
+        """Return the goals that hold for weighted bags, and in words which are left out.
+
+        Raises:
+            ConfigError: flags of instances, or none of the goals holds.
+        """
+        why = {
+            "instances": "flags of instances hold for bags that count alike",
+            "deferral": "the deferral, whose exact binomial tests do not hold for weighted bags",
+            "false_alarms": "the out-of-distribution threshold, which would no longer detect what has changed",
+        }
+        if self.instances is not None or not (self.scaling or self.prediction_sets):
+            raise ConfigError(
+                item="a calibration for bags of another mix (--like)",
+                wanted="prediction sets or scaling, and no flags of instances",
+                got=why["instances"] if self.instances is not None else "neither",
+                fix="leave out --instances" if self.instances is not None else "leave one of the two in",
+            )
+        left_out = [why[name] for name in ("deferral", "false_alarms") if getattr(self, name) is not None]
+        return replace(self, deferral=None, false_alarms=None), " and ".join(left_out)
 
     @property
     def needs_labels(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from pydantic import BaseModel, ConfigDict
 
-from miue.calibration.ranks import check_share, conformal_rank, needed_for_rank
+from miue.calibration.ranks import check_share, conformal_rank, needed_for_rank, weighted_rank
 from miue.common.errors import DataError, unknown_name
 
 
@@ -74,34 +74,54 @@ class PredictionSets(BaseModel):
 
 
 def fit_prediction_sets(
-    probabilities: Float64[np.ndarray, "n C"], labels: Int64[np.ndarray, "n"], goal: PredictionSetGoal
+    probabilities: Float64[np.ndarray, "n C"],
+    labels: Int64[np.ndarray, "n"],
+    goal: PredictionSetGoal,
+    weights: Float64[np.ndarray, "n"] | None = None,
+    own: float = 1.0,
 ) -> PredictionSets:
     """Return the sets' thresholds: the ⌈(n + 1)(1 − error)⌉-th smallest score of a label.
 
     Over all bags the coverage is marginal; with ``per_class``, over the bags of each class by themselves.
 
-    Reference: Papadopoulos et al. 2002; Vovk et al. 2005, 2012 (Mondrian).
+    Reference: Papadopoulos et al. 2002; Vovk et al. 2005, 2012 (Mondrian); with weights Tibshirani et al. 2019.
+
+    Args:
+        probabilities: of the classes.
+        labels: class of each bag.
+        goal: what is asked.
+        weights: density ratio of each bag, new bags over these; None where they come from one distribution.
+        own: with weights, that of a new bag; the largest is on the safe side for every one.
 
     Raises:
-        DataError: too few bags, or with ``per_class`` too few of one class.
+        DataError: too few bags, or with ``per_class`` too few of one class, or weights too small beside ``own``.
     """
     classes = probabilities.shape[1]
     scores = SET_SCORES[goal.score](probabilities)[np.arange(len(labels)), labels]
-    groups = [scores[labels == c] for c in range(classes)] if goal.per_class else [scores] * classes
-    thresholds = [_quantile(group, goal, c) for c, group in enumerate(groups)]
+    groups = [labels == c if goal.per_class else np.full(len(labels), True) for c in range(classes)]
+    thresholds = [
+        _quantile(scores[group], goal, c, None if weights is None else weights[group], own)
+        for c, group in enumerate(groups)
+    ]
     return PredictionSets(
         score=goal.score,
         error=goal.error,
         per_class=goal.per_class,
         thresholds=tuple(thresholds),
-        bags=tuple(len(group) for group in groups),
+        bags=tuple(int(group.sum()) for group in groups),
     )
 
 
-def _quantile(scores: Float64[np.ndarray, "m"], goal: PredictionSetGoal, label: int) -> float:
+def _quantile(
+    scores: Float64[np.ndarray, "m"],
+    goal: PredictionSetGoal,
+    label: int,
+    weights: Float64[np.ndarray, "m"] | None,
+    own: float,
+) -> float:
     needed = needed_for_rank(goal.error)
+    of = f" of class {label}" if goal.per_class else ""
     if len(scores) < needed:
-        of = f" of class {label}" if goal.per_class else ""
         raise DataError(
             item=f"prediction sets that miss at most {goal.error:g}{of}",
             wanted=f"at least {needed} labelled in-distribution calibration bags{of} (⌈1 / error⌉ − 1)",
@@ -110,4 +130,15 @@ def _quantile(scores: Float64[np.ndarray, "m"], goal: PredictionSetGoal, label: 
             + (", ask for marginal coverage" if goal.per_class else "")
             + ", or leave the sets out",
         )
-    return float(np.sort(scores)[conformal_rank(len(scores), goal.error) - 1])
+    order = np.argsort(scores, kind="stable")
+    if weights is None:
+        return float(scores[order[conformal_rank(len(scores), goal.error) - 1]])
+    rank = weighted_rank(weights[order], own, goal.error)
+    if rank > len(scores):
+        raise DataError(
+            item=f"prediction sets for the new bags that miss at most {goal.error:g}{of}",
+            wanted=f"calibration bags{of} that weigh at least {needed} times as much as a new bag",
+            got=f"{weights.sum() / own:.1f} times, of {len(scores)} bags",
+            fix="label some of the new bags and calibrate on them, lower --coverage, or leave the sets out",
+        )
+    return float(scores[order[rank - 1]])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import accumulate
 from math import ceil, comb, floor
+
+import numpy as np
+from jaxtyping import Float64
 
 from miue.common.errors import ConfigError
 
@@ -36,6 +40,27 @@ def conformal_rank(count: int, error: float) -> int:
     (90, 9)
     """
     return count + 1 - floor((count + 1) * exact(error))
+
+
+def weighted_rank(weights: Float64[np.ndarray, "n"], own: float, error: float) -> int:
+    """Return the least k whose scores up to the k-th smallest have a share of at least 1 − error of all weights.
+
+    The new bag has the weight ``own`` and an infinite score; the larger, the higher the rank. With equal weights k
+    is the conformal rank. Sums are exact.
+
+    Reference: Tibshirani et al. 2019, Lemma 3; k is n + 1 where the weights are too small beside ``own``.
+
+    Args:
+        weights: of the scores in ascending order, at least 0.
+        own: of the new bag, above 0.
+        error: chance that the new score may exceed the k-th smallest.
+
+    >>> weighted_rank(np.full(99, 0.3), 0.3, 0.1), weighted_rank(np.array([1.0, 3.0, 1.0]), 1.0, 0.5)
+    (90, 2)
+    """
+    exact_weights = list(map(Fraction, weights.tolist()))
+    least = (sum(exact_weights, Fraction(own))) * (1 - exact(error))
+    return 1 + sum(below < least for below in accumulate(exact_weights))
 
 
 def needed_for_rank(error: float) -> int:

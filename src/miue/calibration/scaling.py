@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64, Int64
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
@@ -56,7 +56,11 @@ class Scaling(BaseModel):
         return Categorical((distribution.probabilities.log() / self.temperature).softmax(-1))
 
 
-def fit_scaling(distribution: PredictiveDistribution, labels: Int64[np.ndarray, "n"]) -> Scaling:
+def fit_scaling(
+    distribution: PredictiveDistribution,
+    labels: Int64[np.ndarray, "n"],
+    weights: Float64[np.ndarray, "n"] | None = None,
+) -> Scaling:
     """Return the temperature in [0.05, 20] that minimises the mean negative log likelihood of ``labels``.
 
     Where every label is the most probable class, the likelihood may grow for ever as T falls. The label then
@@ -64,12 +68,17 @@ def fit_scaling(distribution: PredictiveDistribution, labels: Int64[np.ndarray, 
 
     Reference: Guo et al. 2017; for the smoothed labels Platt 1999.
 
+    Args:
+        distribution: of n bags.
+        labels: class of each.
+        weights: of each bag in the mean; None where all count alike.
+
     Raises:
         DataError: a label has probability zero, or alpha is below 1.
     """
     targets = torch.from_numpy(labels)
     exact = torch.nn.functional.one_hot(targets, distribution.num_classes).double()
-    before = _loss(distribution, exact)(0.0)
+    before = _loss(distribution, exact, weights)(0.0)
     if not np.isfinite(before):
         of_label = distribution.probabilities.gather(1, targets.unsqueeze(1))
         raise DataError(
@@ -79,7 +88,7 @@ def fit_scaling(distribution: PredictiveDistribution, labels: Int64[np.ndarray, 
             fix="give unrounded probabilities, or leave the scaling out",
         )
     separable = bool((distribution.predicted == targets).all())
-    best = _minimum(_loss(distribution, _smoothed(exact) if separable else exact))
+    best = _minimum(_loss(distribution, _smoothed(exact) if separable else exact, weights))
     notes = []
     if separable:
         notes.append("every calibration bag is predicted right, so that smoothed labels were used")
@@ -89,7 +98,7 @@ def fit_scaling(distribution: PredictiveDistribution, labels: Int64[np.ndarray, 
         kind="evidence" if isinstance(distribution, Dirichlet) else "temperature",
         temperature=float(np.exp(best)),
         nll_before=before,
-        nll_after=_loss(distribution, exact)(best),
+        nll_after=_loss(distribution, exact, weights)(best),
         note="; ".join(notes),
     )
 
@@ -100,7 +109,11 @@ def _smoothed(targets: Float[Tensor, "n C"]) -> Float[Tensor, "n C"]:
     return (targets * counts + 1) / (counts + targets.shape[1])
 
 
-def _loss(distribution: PredictiveDistribution, targets: Float[Tensor, "n C"]) -> Callable[[float], float]:
+def _loss(
+    distribution: PredictiveDistribution,
+    targets: Float[Tensor, "n C"],
+    weights: Float64[np.ndarray, "n"] | None,
+) -> Callable[[float], float]:
     """Return the mean cross-entropy with ``targets`` as a function of log T."""
     dirichlet = isinstance(distribution, Dirichlet)
     values = (
@@ -113,7 +126,8 @@ def _loss(distribution: PredictiveDistribution, targets: Float[Tensor, "n C"]) -
             scores = torch.logaddexp(scores, torch.zeros_like(scores))  # log alpha
         log_probabilities = scores.log_softmax(-1)
         terms = torch.where(targets > 0, targets * log_probabilities, 0.0)
-        return float(-terms.sum(-1).mean())
+        of_bags = -terms.sum(-1)
+        return float(of_bags.mean()) if weights is None else float(np.average(of_bags.numpy(), weights=weights))
 
     return loss
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -54,6 +54,14 @@ def calibrate(
             "NAME",
             "Part of the bags to calibrate on, or all; by default calibration, else validation, else the bags "
             "that training held out.",
+        ),
+    ] = None,
+    like: Annotated[
+        Path | None,
+        _rule(
+            "PREDICTIONS",
+            "Predictions of new bags of another mix, without labels: weight the calibration bags to be like them. "
+            "Leaves out deferral and out-of-distribution threshold.",
         ),
     ] = None,
     out: Annotated[
@@ -170,6 +178,12 @@ def calibrate(
             instances, instance_level, instance_score, negative_class, allowed_flags, flags_cap
         ),
     )
+    fitted_goals, new_bags = goals, None
+    if like is not None:
+        fitted_goals, _ = goals.keep_weighted()
+        new_bags = read_given(like, classes=source.classes)
+        of_new = new_bags.provenance.model_copy(update={"bags": str(like)})
+        new_bags = replace(new_bags, provenance=of_new)
     if held_out is not None:
         check_order(path, held_out)
         model, chosen, made_from = _opened(path, held_out, source, part, quiet, trust)
@@ -178,13 +192,13 @@ def calibrate(
             chosen.labels,
             chosen.is_ood,
             chosen.patients,
-            goals,
+            fitted_goals,
             class_names=model.contract.class_names,
             bags_of_patient=bags_of_patient,
             seed=seed,
         )
         first = model.predict(chosen.subset([0]), estimator=estimator, device=device)
-        parts.check_names(first.bags, goals, first.instances)
+        parts.check_names(first.bags, fitted_goals, first.instances)
         predictions = model.predict(chosen, estimator=estimator, progress=not quiet, device=device)
         names, out = list(model.contract.class_names), out or path / "calibration.json"
     else:
@@ -198,6 +212,7 @@ def calibrate(
         prediction_sets=goals.prediction_sets,
         false_alarms=goals.false_alarms,
         instances=goals.instances,
+        like=new_bags,
         class_names=names,
         bags_of_patient=bags_of_patient,
         seed=seed,
@@ -258,6 +273,14 @@ def _say_notes(made: Calibration, *, to_stderr: bool) -> None:
             "positive one, were left out of the flags.",
             err=to_stderr,
         )
+    shift = made.covariate_shift
+    if shift is not None:
+        what = f"Left out: {shift.rules_left_out}; every bag is accepted. " if shift.rules_left_out else ""
+        rest = f"{shift.clipped:,} of the new bags exceed the clip. " if shift.clipped else ""
+        rest += f"{shift.left_out:,} new bags were not counted. " if shift.left_out else ""
+        rest += f"Not finite everywhere, so unused: {', '.join(shift.unused)}. " if shift.unused else ""
+        if what or rest:
+            say(f"Note: {what}{rest}".rstrip(), err=to_stderr)
     if made.scaling_left_out:
         say(f"Note: no temperature was fitted: {made.scaling_left_out}.", err=to_stderr)
     if made.made_from.caveat:
@@ -304,8 +327,12 @@ def calibration_table(calibration: Calibration) -> TextTable:
     flags = calibration.instances
     if flags is not None:
         table.add_row("instances", f"flagged where {flags.rule}", f"{flags.promise}. Assumed: {flags.assumption}")
-    table.caption = f"From {calibration.made_from.bags or '?'} bags. For bags like these" + (
-        "." if flags is not None else ", and not for instances."
+    shift = calibration.covariate_shift
+    table.caption = f"From {calibration.made_from.bags or '?'} bags. " + (
+        "For bags like these" + ("." if flags is not None else ", and not for instances.")
+        if shift is None
+        else f"For bags like the {shift.bags:,} new ones, by weights: effective sample size "
+        f"{shift.effective_sample_size:.1f}, clip {shift.clip:g}."
     )
     return table
 
@@ -314,8 +341,6 @@ def _opened(
     run: Path, path: Path, source: Source, part: str | None, quiet: bool, trust: bool
 ) -> tuple[Model, BagDataset, CalibrationBags]:
     """Return the model without the decisions of an older calibration, the calibration bags, and which they are."""
-    from dataclasses import replace
-
     from miue.io.labels.run_labels import with_labels_of_run
     from miue.model.model import Model
 

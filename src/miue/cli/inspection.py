@@ -221,6 +221,8 @@ def _describe_run(path: Path) -> dict[str, Any]:
     if (path / "calibration.json").exists():
         parts = Calibration.load(path).model_dump(mode="json")
         description["calibration"] = {name: _facts(part) for name, part in parts.items() if name in _CALIBRATED}
+        if parts["covariate_shift"] is not None:
+            description["calibration"]["covariate_shift"] = _facts(parts["covariate_shift"])
     if (path / "log.csv").exists():
         description |= _logged(path / "log.csv")
     if (path / "checkpoints" / "last.safetensors").exists():

@@ -1,0 +1,211 @@
+"""Weights of calibration bags for new bags of another mix: density ratios by a classifier on the uncertainties."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import numpy as np
+from jaxtyping import Float64
+from pydantic import BaseModel, ConfigDict
+
+from miue.bags.drawing import draw_folds, group_by_patient
+from miue.calibration.compared import compared_uncertainties
+from miue.calibration.patients import counted_rows
+from miue.common.errors import DataError, ModelError
+from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
+
+CLIP = 20.0
+"""Largest density ratio; the calibration bags have 1 on average."""
+
+NEEDED = 30
+"""Least number of new bags, and of effective calibration bags."""
+
+MOST_CLIPPED = 0.1
+"""Largest share of new bags whose density ratio may exceed the clip."""
+
+_FOLDS = 5
+_FIX = "label some of the new bags and calibrate on them"
+
+
+class CovariateShift(BaseModel):
+    """For which new bags a calibration was weighted, and how much of the calibration bags the weights leave.
+
+    Attributes:
+        path: of the new bags, or of the table of their predictions, where known.
+        fingerprint: SHA-256 of the ids and uncertainties of the new bags that were counted.
+        bags: how many new bags were counted.
+        left_out: further new bags: out of distribution, or of patients that were counted already.
+        scores: uncertainties by which the bags were compared.
+        unused: uncertainties that are not finite for every bag.
+        effective_sample_size: n_eff = (Σ w)² / Σ w² of the calibration bags.
+        effective_of_class: the same of each class.
+        clip: largest weight that was allowed, where calibration bags have 1 on average.
+        clipped: how many of the new bags exceed it.
+        largest: the largest weight of any bag, which each new bag is counted with.
+        rules_left_out: which rules were left out, and why; "" where none was asked for.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    path: str | None = None
+    fingerprint: str
+    bags: int
+    left_out: int = 0
+    scores: tuple[str, ...]
+    unused: tuple[str, ...] = ()
+    effective_sample_size: float
+    effective_of_class: tuple[float, ...] = ()
+    clip: float = CLIP
+    clipped: int = 0
+    largest: float
+    rules_left_out: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"weighted for bags like the {self.bags:,} new ones{f' of {self.path}' if self.path else ''} "
+            f"(effective sample size {self.effective_sample_size:.1f}, density ratios clipped at {self.clip:g}), "
+            "assuming that only the mix of bags has changed and not the label of a bag with these uncertainties"
+        )
+
+
+def effective_sample_size(weights: Float64[np.ndarray, "n"]) -> float:
+    """Return n_eff = (Σ w)² / Σ w², 0 where no bag has a weight.
+
+    Reference: Kish 1965.
+
+    >>> effective_sample_size(np.array([2.0, 2.0, 0.0]))
+    2.0
+    """
+    total = float(weights.sum())
+    return total**2 / float((weights**2).sum()) if total else 0.0
+
+
+def estimate_log_ratios(
+    calibration: Float64[np.ndarray, "n F"],
+    new: Float64[np.ndarray, "m F"],
+    groups: np.ndarray | None = None,
+    seed: int = 0,
+) -> tuple[Float64[np.ndarray, "n"], Float64[np.ndarray, "m"]]:
+    """Return the log density ratio, new over calibration, of the calibration bags and of the new ones.
+
+    A logistic regression on standardized columns tells one from the other; the ratio is p / (1 − p) · n / m. Each
+    bag is judged by the regression of the folds that do not have it.
+
+    Reference: Bickel et al. 2009; Tibshirani et al. 2019, section 2.3.
+
+    Args:
+        calibration: columns of the calibration bags, finite.
+        new: the same columns of the new bags.
+        groups: of all n + m bags, such as patients; the bags of one are in the same fold.
+        seed: of the folds.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    columns = np.concatenate([calibration, new])
+    is_new = np.arange(len(columns)) >= len(calibration)
+    log_ratios = np.empty(len(columns))
+    for kept, tested in draw_folds(is_new, _FOLDS, seed, groups=groups):
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+        classifier.fit(columns[kept], is_new[kept])
+        prior = np.log(is_new[kept].mean()) - np.log1p(-is_new[kept].mean())
+        log_ratios[tested] = classifier.decision_function(columns[tested]) - prior
+    return log_ratios[~is_new], log_ratios[is_new]
+
+
+def count_new_bags(like: Predictions, bags_of_patient: str, seed: int) -> PredictionTable:
+    """Return the new bags that count: not known to be out of distribution, one of each patient.
+
+    Raises:
+        DataError: too few of them.
+    """
+    table = like.bags.subset(np.flatnonzero(~like.bags.is_ood.out_of_distribution))
+    table = table.subset(counted_rows(table.patients, len(table), bags_of_patient, seed))
+    count = len(table) if table.patients is None else len(np.unique(group_by_patient(table.patients)))
+    if count < NEEDED:
+        raise DataError(
+            item="the new bags to calibrate for",
+            wanted=f"at least {NEEDED} that are in distribution, one of each patient",
+            got=f"{count} of {len(like.bags)}",
+            fix="predict more of the new bags, or calibrate without them (no --like)",
+        )
+    return table
+
+
+def weigh_bags(
+    predictions: Predictions, like: Predictions, *, bags_of_patient: str, seed: int
+) -> tuple[CovariateShift, PredictionTable, Float64[np.ndarray, "n"]]:
+    """Return what the weights leave, the new bags that count, and the weight of each calibration bag, ≤ ``CLIP``.
+
+    Args:
+        predictions: of the calibration bags that count.
+        like: of the new bags; labels are not read.
+        bags_of_patient: "one" or "all", of the new bags.
+        seed: of the folds, and of the new bags that are drawn of patients.
+
+    Raises:
+        DataError: too few new bags, other uncertainties, or new bags that are too unlike the calibration bags.
+        ModelError: predictions of another model.
+    """
+    ours, theirs = predictions.provenance.weights_sha256, like.provenance.weights_sha256
+    if None not in (ours, theirs) and ours != theirs:
+        raise ModelError(
+            item="the new bags to calibrate for",
+            wanted=f"predictions of the model that is calibrated (weights of SHA-256 {ours})",
+            got=f"predictions of other weights (SHA-256 {theirs})",
+            fix="predict the new bags with this model",
+        )
+    held, new = predictions.bags, count_new_bags(like, bags_of_patient, seed)
+    of_held, of_new = compared_uncertainties(held), compared_uncertainties(new)
+    scores = [n for n in of_held if n in of_new and np.isfinite(of_held[n]).all() and np.isfinite(of_new[n]).all()]
+    classes, others = held.distribution.num_classes, new.distribution.num_classes
+    if set(of_held) != set(of_new) or classes != others or not scores:
+        raise DataError(
+            item="the new bags to calibrate for",
+            wanted=f"{classes} classes and the finite uncertainties {', '.join(of_held)}",
+            got=f"{others} classes and {', '.join(of_new)}",
+            fix="predict both with the same model and options",
+        )
+    groups = None
+    if held.patients is not None or new.patients is not None:
+        patients = [t.patients if t.patients is not None else np.full(len(t), "", object) for t in (held, new)]
+        groups = group_by_patient(np.concatenate(patients))
+    held_columns, new_columns = (np.stack([one[name] for name in scores], 1) for one in (of_held, of_new))
+    log_held, log_new = estimate_log_ratios(held_columns, new_columns, groups, seed)
+    clipped = int((log_new > np.log(CLIP)).sum())
+    weights, of_new_bags = (np.minimum(np.exp(np.minimum(one, np.log(CLIP))), CLIP) for one in (log_held, log_new))
+    labels = held.labels
+    shift = CovariateShift(
+        path=like.provenance.bags,
+        fingerprint=sha256("\n".join(map(str, new.bag_ids)).encode() + new_columns.tobytes()).hexdigest(),
+        bags=len(new),
+        left_out=len(like.bags) - len(new),
+        scores=tuple(scores),
+        unused=tuple(name for name in of_held if name not in scores),
+        effective_sample_size=effective_sample_size(weights),
+        effective_of_class=tuple(effective_sample_size(weights[labels.values == c]) for c in range(classes)),
+        clipped=clipped,
+        largest=max(weights.max(), of_new_bags.max()),
+    )
+    _check_overlap(shift)
+    return shift, new, weights
+
+
+def _check_overlap(shift: CovariateShift) -> None:
+    if shift.clipped > MOST_CLIPPED * shift.bags:
+        raise DataError(
+            item="the new bags to calibrate for",
+            wanted=f"bags that overlap with the calibration: at most {MOST_CLIPPED:.0%} of them more than "
+            f"{CLIP:g} times as frequent as there",
+            got=f"{shift.clipped} of {shift.bags}",
+            fix=f"no weights mend this: {_FIX}",
+        )
+    if shift.effective_sample_size < NEEDED:
+        raise DataError(
+            item="the calibration bags, weighted for the new bags",
+            wanted=f"at least {NEEDED} effective ones, (Σ w)² / Σ w²",
+            got=f"{shift.effective_sample_size:.1f}",
+            fix=f"{_FIX}, or add calibration bags like the new ones",
+        )

@@ -23,7 +23,10 @@ PRODUCT_FLOPS = PRODUCTS * 2 * SIDE**3
 
 
 def medians(
-    *sides: Callable[[], object], repetitions: int, before: Callable[[], None] | None = None
+    *sides: Callable[[], object],
+    repetitions: int,
+    before: Callable[[], None] | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
     """Return the median seconds of each side, the sides taking turns after one warm-up each.
 
@@ -31,16 +34,17 @@ def medians(
         sides: what is compared.
         repetitions: how often each runs.
         before: runs before each side, untimed.
+        clock: what time is read from.
     """
     seconds: list[list[float]] = [[] for _ in sides]
     for repetition in range(-1, repetitions):
         for times, side in zip(seconds, sides, strict=True):
             if before is not None:
                 before()
-            started = time.perf_counter()
+            started = clock()
             side()
             if repetition >= 0:
-                times.append(time.perf_counter() - started)
+                times.append(clock() - started)
     return [statistics.median(times) for times in seconds]
 
 

@@ -64,6 +64,43 @@ def test_distances_are_scored_block_by_block(monkeypatch: pytest.MonkeyPatch) ->
             np.testing.assert_allclose(getattr(parts, level).scores[name], values, rtol=1e-5, atol=1e-5)
 
 
+def test_features_of_a_large_bag_are_projected_a_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, bags = method_of("mirel", "attention"), separable_bags(3)
+    monkeypatch.setattr(prediction, "CHUNK_FEATURES", 2)
+    projected: list[int] = []
+    project = method.network.project
+
+    def follow(features: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        projected.append(len(features))
+        return project(features)
+
+    monkeypatch.setattr(method.network, "project", follow)
+    list(prediction.predict(method, bags))
+    assert sum(projected) == bags.sizes.sum() and max(projected) == 2
+
+
+def test_a_single_bag_in_memory_is_not_copied() -> None:
+    bags = separable_bags(3)
+    assert isinstance(bags.instances, np.ndarray)
+    assert np.shares_memory(bags.batch([1]).instances.numpy(), bags.instances)
+    read_only = bags.instances.copy()
+    read_only.flags.writeable = False
+    batch = replace(bags, instances=read_only).batch([1])  # torch would warn of memory that it may not write
+    assert torch.equal(batch.instances, bags.batch([1]).instances)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_finite_features_of_any_size_are_read(dtype: type[np.floating]) -> None:
+    highest = np.full((4, 5), np.finfo(dtype).max, dtype)
+    assert BagDataset.from_arrays([highest, -highest], [0, 1]).batch([0, 1]).instances.isfinite().all()
+    bags = separable_bags(3)
+    for value in (np.nan, np.inf, -np.inf):
+        instances = np.asarray(bags.instances).astype(dtype)
+        instances[bags.starts[2], 1] = value
+        with pytest.raises(miue.MiueError, match=repr(bags.ids[2])):
+            replace(bags, instances=instances).batch([1, 2])
+
+
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("name", ["mirel", "softmax"])
 def test_gradients_through_chunks_are_those_of_the_whole(

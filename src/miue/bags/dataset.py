@@ -366,7 +366,7 @@ class BagDataset(PrintsAsTable):
         return replace(self, labels=renumbered[0], instance_labels=renumbered[1], class_names=names)
 
     def batch(self, bags: Sequence[int] | np.ndarray, *, statistics: bool = False) -> BagBatch:
-        """Read the bags at the given positions and pack them.
+        """Read the bags at the given positions and pack them; a single bag in memory is not copied.
 
         Args:
             bags: positions.
@@ -378,8 +378,9 @@ class BagDataset(PrintsAsTable):
         chosen = np.asarray(bags, np.int64)
         spans = zip(self.starts[chosen], self.sizes[chosen], strict=True)
         parts = [self.instances[start : start + size] for start, size in spans]
-        instances = torch.from_numpy(np.concatenate(parts))
-        if instances.is_floating_point() and not instances.sum(dtype=torch.float64).isfinite():
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        instances = torch.from_numpy(whole if whole.flags.writeable else whole.copy())
+        if instances.is_floating_point() and not torch.stack(instances.aminmax()).isfinite().all():
             for bag, part in zip(chosen, parts, strict=True):
                 check_bag(self.ids[bag], part, self.instance_shape)
         labels = self.labels[chosen]

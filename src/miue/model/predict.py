@@ -28,7 +28,7 @@ from miue.tasks import Shard
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
 CHUNK_IMAGES = 128  # images encoded at once: their activations stay in a CPU's cache
-CHUNK_FEATURES = 8192  # feature vectors encoded at once
+CHUNK_FEATURES = 4096  # feature vectors encoded, projected and scored at once, likewise
 BLOCK_INSTANCES = 65_536  # instances whose features are held at once; of a larger bag only what is pooled is kept
 
 
@@ -105,10 +105,15 @@ def predict(
 
 def encode_in_chunks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
     """Return the features of all instances, a cache-sized chunk at a time."""
-    size = CHUNK_FEATURES if instances.dim() == 2 else CHUNK_IMAGES
-    if instances.device.type != "cpu":
-        size *= 64
+    size = _chunk_size(instances)
+    if len(instances) <= size:
+        return method.encode(instances)
     return torch.cat([method.encode(chunk) for chunk in instances.split(size)])
+
+
+def _chunk_size(instances: Tensor) -> int:
+    size = CHUNK_FEATURES if instances.dim() == 2 else CHUNK_IMAGES
+    return size if instances.device.type == "cpu" else size * 64
 
 
 class _Part(NamedTuple):
@@ -171,8 +176,9 @@ def _predict_batch(
 
 
 def _blocks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Iterator[Float[Tensor, "n D"]]:
-    """Yield the features of all instances, a block at a time."""
-    for block in instances.split(BLOCK_INSTANCES):
+    """Yield the features of all instances, a block at a time; those of vectors are used while in a CPU's cache."""
+    size = min(BLOCK_INSTANCES, _chunk_size(instances)) if instances.dim() == 2 else BLOCK_INSTANCES
+    for block in instances.split(size):
         yield encode_in_chunks(method, block)
 
 

@@ -47,10 +47,10 @@ class MLP(Encoder):
         self.layers = nn.Sequential(
             nn.Linear(instance_shape[0], width),
             nn.Dropout(dropout),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
             nn.Linear(width, width),
             nn.Dropout(dropout),
-            nn.ReLU(),
+            nn.ReLU(inplace=True),
         )
         self.out_features = width
         self.standardize = standardize

@@ -249,8 +249,9 @@ FLAGS = ["--without", "deferral,sets,ood,scaling", "--instances"]
 
 
 def test_instances_are_flagged_by_predict_and_by_shards_as_the_calibration_promises(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # so that no sentence is divided among the lines of a cell
     model = copied(folder, "run", tmp_path / "run")
     named = ["--negative-class", "benign", "--estimator", "bag-of-one", "--quiet"]
     printed = run("calibrate", model, folder / "store", *FLAGS, "no-false-flag", "--instance-level", "0.2", *named)

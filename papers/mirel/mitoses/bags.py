@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError
 from miue.datasets.drawing import DrawnBag, Pool, drawn_dataset
-from miue.datasets.image_archives import open_archive, read_strips
+from miue.datasets.image_archives import find_archive, open_archive, read_strips
 
 ARCHIVE = "mitoses64.npz"
 SIDE = 64
@@ -56,15 +56,7 @@ def scanned_slides(source: Path) -> ScannedSlides:
     Raises:
         StorageError: the file is not there, or is damaged.
     """
-    path = source / ARCHIVE
-    if not path.exists():
-        raise StorageError(
-            item="images of mitoses",
-            wanted=ARCHIVE,
-            got=f"no such file in {str(source)!r}",
-            fix="pass the folder that holds it as --source",
-        )
-    with open_archive(path) as arrays:
+    with open_archive(find_archive(source, ARCHIVE, "images of mitoses")) as arrays:
         images = read_strips(arrays, "images", SIDE)
         slides, scanners, atypical = arrays["slide"], arrays["scanner"], arrays["is_atypical"]
         slide_names, scanner_names = arrays["slide_names"], arrays["scanner_names"]

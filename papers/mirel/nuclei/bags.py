@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import StorageError
-from miue.datasets.image_archives import open_archive, read_strips
+from miue.datasets.image_archives import find_archive, open_archive, read_strips
 
 ARCHIVE = "crchisto_nuclei27.npz"
 SIDE = 27
@@ -32,15 +31,7 @@ def nuclei_bags(source: Path) -> BagDataset:
     Raises:
         StorageError: the file is not there, or is damaged.
     """
-    path = source / ARCHIVE
-    if not path.exists():
-        raise StorageError(
-            item="images of nuclei",
-            wanted=ARCHIVE,
-            got=f"no such file in {str(source)!r}",
-            fix="pass the folder that holds it as --source",
-        )
-    with open_archive(path) as arrays:
+    with open_archive(find_archive(source, ARCHIVE, "images of nuclei")) as arrays:
         images = read_strips(arrays, "images", SIDE)
         patients, cancerous = arrays["patient_id"], arrays["is_cancerous"]
         if not len(images) == len(patients) == len(cancerous):

@@ -376,8 +376,7 @@ class BagDataset(PrintsAsTable):
             DataError: a feature is NaN or infinite.
         """
         chosen = np.asarray(bags, np.int64)
-        spans = zip(self.starts[chosen], self.sizes[chosen], strict=True)
-        parts = [self.instances[start : start + size] for start, size in spans]
+        parts = self._read(self.instances, chosen)
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
         instances = torch.from_numpy(whole if whole.flags.writeable else whole.copy())
         if instances.is_floating_point() and not torch.stack(instances.aminmax()).isfinite().all():
@@ -392,6 +391,11 @@ class BagDataset(PrintsAsTable):
             self._statistics(chosen) if statistics else None,
         )
 
+    def _read(self, array: InstanceArray, chosen: Int64[np.ndarray, "b"]) -> list[np.ndarray]:
+        """Return the rows of some bags in an array of all instances."""
+        spans = zip(self.starts[chosen], self.sizes[chosen], strict=True)
+        return [array[start : start + size] for start, size in spans]
+
     def _statistics(self, chosen: Int64[np.ndarray, "b"]) -> Tensor | None:
         """Return the stored image statistics of the instances of some bags.
 
@@ -400,8 +404,7 @@ class BagDataset(PrintsAsTable):
         """
         if self.statistics is None:
             return None
-        spans = zip(self.starts[chosen], self.sizes[chosen], strict=True)
-        parts = [np.asarray(self.statistics[start : start + size], np.float32) for start, size in spans]
+        parts = [np.asarray(part, np.float32) for part in self._read(self.statistics, chosen)]
         for bag, part in zip(chosen, parts, strict=True):
             if not np.isfinite(part).all():
                 raise DataError(

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from miue.common.errors import not_readable
+from miue.common.errors import StorageError, not_readable
 from miue.io.formats.arrays import UNREADABLE, read_member_header
 
 
@@ -64,6 +64,23 @@ class Archive(Mapping[str, np.ndarray]):
     def __len__(self) -> int:
         """Return how many arrays there are."""
         return len(self._opened.files)
+
+
+def find_archive(source: Path, name: str, item: str) -> Path:
+    """Return the path of an archive in a folder.
+
+    Raises:
+        StorageError: it is not there.
+    """
+    path = source / name
+    if not path.exists():
+        raise StorageError(
+            item=item,
+            wanted=name,
+            got=f"no such file in {str(source)!r}",
+            fix="pass the folder that holds it as --source",
+        )
+    return path
 
 
 @contextmanager

@@ -9,9 +9,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from miue.common.errors import lacking
 from miue.scores.base import FeatureDistance
-from miue.scores.mahalanobis import shrunk_factor
+from miue.scores.mahalanobis import known_labels, shrunk_factor
 
 
 class ClassDensity(FeatureDistance):
@@ -36,13 +35,10 @@ class ClassDensity(FeatureDistance):
     def _fitted_state(
         cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        if bag_labels is None:
-            raise lacking(
-                f"distance {cls.name!r}", "the label of the bag of each training instance", "pass bag_labels"
-            )
+        labels = known_labels(cls.name, bag_labels)
         means, factors, counts = [], [], []
-        for label in bag_labels.unique():
-            of_class = features[bag_labels == label].double()
+        for label in labels.unique():
+            of_class = features[labels == label].double()
             means.append(of_class.mean(0))
             factors.append(shrunk_factor(of_class - means[-1]))
             counts.append(len(of_class))

@@ -72,16 +72,25 @@ class ClassConditionalMahalanobis(Mahalanobis):
     def _fitted_state(
         cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        if bag_labels is None:
-            raise lacking(
-                f"distance {cls.name!r}",
-                "the label of the bag of each training instance",
-                f"pass bag_labels, or use {Mahalanobis.name!r}",
-            )
-        _, row_of, counts = bag_labels.unique(return_inverse=True, return_counts=True)
+        _, row_of, counts = known_labels(cls.name, bag_labels).unique(return_inverse=True, return_counts=True)
         totals = features.new_zeros(len(counts), features.shape[1], dtype=torch.float64)
         means = totals.index_add(0, row_of, features.double()) / counts.unsqueeze(1)
         return {"means": means, "factor": shrunk_factor(features - means[row_of])}
+
+
+def known_labels(name: str, bag_labels: Int64[Tensor, "M"] | None) -> Int64[Tensor, "M"]:
+    """Return the bag labels that a distance with this name needs.
+
+    Raises:
+        DataError: they are unknown.
+    """
+    if bag_labels is None:
+        raise lacking(
+            f"distance {name!r}",
+            "the label of the bag of each training instance",
+            f"pass bag_labels, or use {Mahalanobis.name!r}",
+        )
+    return bag_labels
 
 
 def shrunk_factor(centered: Float[Tensor, "M D"]) -> Float[Tensor, "D D"]:

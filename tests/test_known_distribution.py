@@ -188,6 +188,15 @@ def test_the_printed_evaluation_says_of_how_many_it_is_unknown() -> None:
     assert "Not known" not in known
 
 
+def test_the_printed_evaluation_says_of_how_many_items_the_metrics_of_classes_are() -> None:
+    table = table_of([False] * 6, [0, 0, 0, 1, 1, None], [[2.0, 1.0]] * 6)
+    whose = np.array(["a", "a", "b", "b", "c", "d"], object)
+    printed = " ".join(repr(evaluate(Predictions(replace(table, patients=whose), None))).split())
+    assert "With a label: 5 of 6 bags, 2 of 4 patients." in printed
+    assert "A patient has a label where all labelled bags have the same." in printed
+    assert "With a label" not in repr(evaluate(Predictions(table_of([False], [1], [[2.0, 1.0]]), None)))
+
+
 def test_a_patient_is_in_or_out_of_distribution_where_all_bags_are_and_else_unknown() -> None:
     flags: list[bool | None] = [False, False, True, True, False, None, False, True, None, None]
     table = table_of(flags, [None] * 10, [[2.0, 1.0]] * 10)

@@ -192,6 +192,61 @@ def test_instance_labels_that_would_be_lost_are_named(text: str, message: str, t
         with_instance_labels(two_bags(), tmp_path / "i.csv")
 
 
+COORDS = ([[0, 0], [256, 0], [0, 256]], [[0, 0]])
+
+
+def located_bags(coords: tuple[list[list[int]], ...] | None = COORDS) -> BagDataset:
+    arrays = None if coords is None else [np.array(own) for own in coords]
+    return BagDataset.from_arrays([np.ones((3, 2)), np.ones((1, 2))], ids=["a", "b"], coords=arrays)
+
+
+def test_instance_labels_are_joined_by_position_where_the_table_has_no_numbers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = (
+        "slide_id,x,y,instance_label\na.svs,0,256,1\nb,0,0,0\na.svs,256.0,0,\na.svs,512,0,1\na.svs,,,1\nz,0,0,1\n"
+    )
+    (tmp_path / "i.csv").write_text(rows)
+    labels = with_instance_labels(located_bags(), tmp_path / "i.csv").instance_labels
+    assert labels.known.tolist() == [False, False, True, True]
+    assert labels.values[labels.known].tolist() == [1, 0]
+    assert "no instance is at 2 of 5 positions, such as (512, 0) in bag 'a'" in caplog.text
+    assert "1 rows are of 1 bags that are not there, such as 'z'" in caplog.text
+
+
+def test_a_number_of_the_instance_goes_before_its_position(tmp_path: Path) -> None:
+    (tmp_path / "i.csv").write_text("bag_id,instance,x,y,instance_label\na,1,0,0,1\n")
+    assert with_instance_labels(located_bags(), tmp_path / "i.csv").instance_labels.known.tolist() == [
+        False,
+        True,
+        False,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bags", "text", "message"),
+    [
+        (located_bags(None), "a,0,0,1\n", "a column instance, since the bags have no positions, got x and y"),
+        (
+            located_bags(),
+            "a,1,1,1\nb,5,0,1\n",
+            r"expected positions of instances, such as \(0, 0\), got none of them; \(1, 1\) in bag 'a'",
+        ),
+        (located_bags(([[0, 0], [0, 0], [9, 9]], [[0, 0]])), "a,0,0,1\n", r"got 2 instances at \(0, 0\)"),
+        (located_bags(), "a,0,256,1\na,0,256,1\n", "instance 2, bag 'a' .*: expected one row, got 2"),
+        (located_bags(), "a,,,1\n", "expected positions of instances"),
+        (located_bags(), "a,0,,1\n", "row 1, columns 'x' and 'y'"),
+    ],
+)
+def test_positions_that_name_no_instance_are_errors(
+    bags: BagDataset, text: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "i.csv").write_text("bag_id,x,y,instance_label\n" + text)
+    with pytest.raises(DataError, match=message):
+        with_instance_labels(bags, tmp_path / "i.csv")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16"])
 def test_a_long_table_is_read_in_the_encodings_that_spreadsheets_write(encoding: str, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_bytes(LONG.replace("0a", "ä").replace(",", ";").encode(encoding))

@@ -48,7 +48,11 @@ class Source:
     ] = None
     fold: Annotated[int, _option("N", "Number of the fold of --splits to use, from 0.", min=0)] = 0
     instance_labels: Annotated[
-        Path | None, _option("FILE", "Table bag_id, instance, instance_label, for evaluation only.")
+        Path | None,
+        _option(
+            "FILE",
+            "Table bag_id, instance_label, and instance (from 0) or x, y (level-0 pixels), for evaluation only.",
+        ),
     ] = None
     mpp: Annotated[
         float | None, _option("NUMBER", "µm per level-0 pixel, for files with coords in µm (STAMP).")

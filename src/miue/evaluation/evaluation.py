@@ -172,12 +172,24 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
         for ood_set in sets:
             found = [_by_score(level, score, ood_set) for level in levels]
             rows.append((f"OOD {ood_set}, AUROC by {score}", *(_cell(one, True, reasons) for one in found)))
-    notes = ["Shares in %. Brier in [0, 2], NLL in nats.", *_of_unknown_distribution(present)]
+    notes = ["Shares in %. Brier in [0, 2], NLL in nats.", *_labelled(present), *_of_unknown_distribution(present)]
     return ResultTable(
         ("metric", *(f"{name} ({level.count:,})" for name, level in present.items())),
         tuple(rows),
         (*notes, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1))),
     )
+
+
+def _labelled(levels: Mapping[str, LevelEvaluation]) -> list[str]:
+    """Return of how many items the metrics of classes are, where others have no label."""
+    counts = {name: (level.labelled, level.count - level.out_of_distribution) for name, level in levels.items()}
+    some = [f"{count:,} of {total:,} {name}" for name, (count, total) in counts.items() if 0 < count < total]
+    if not some:
+        return []
+    note = f"With a label: {', '.join(some)}. The metrics of classes are of these."
+    if "patients" in levels and levels["patients"].labelled < levels["patients"].count:
+        note += " A patient has a label where all labelled bags have the same."
+    return [note]
 
 
 def _of_unknown_distribution(levels: Mapping[str, LevelEvaluation]) -> list[str]:

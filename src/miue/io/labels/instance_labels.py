@@ -3,32 +3,41 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Int64
 
+from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.names import match_names
-from miue.bags.table_columns import read_classes
+from miue.bags.table_columns import read_classes, read_coords
 from miue.common.errors import DataError, repeated
+from miue.common.tables import read_header
+from miue.io.raw_bags import RawBags
+from miue.io.tables.columns import COORDS, find_column
 from miue.io.tables.long_table import read_long_table
 
 logger = logging.getLogger(__name__)
 
 
 def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
-    """Return ``bags`` with the labels of instances that a table has: bag_id, instance (from 0), instance_label.
+    """Return ``bags`` with the labels of instances that a table has.
 
-    They are used to evaluate, never to train. Labels are class names, or numbers of classes; an empty one leaves
-    what is known. Rows of bags that are not there are passed over, and their number is logged.
+    Its columns are bag_id (or slide_id), instance_label, and which instance that is: its number from 0, in the
+    order of the bag's file, as ``instance``, or its position in level-0 pixels, as ``x`` and ``y``. Labels are
+    used to evaluate, never to train. They are class names, or numbers of classes; an empty one leaves what is
+    known. Rows of bags, and of positions, that are not there are passed over, and their number is logged.
 
     Raises:
-        StorageError, DataError: a table that cannot be read, without instance_label or any of the bags, or an
-            instance that is not there or is listed twice.
+        StorageError, DataError: a table that cannot be read, without instance_label or any of the bags or
+            positions, or an instance that is not there or is listed twice.
     """
-    table = read_long_table(path, features=["instance"])
+    by_coords = _has_coords_alone(read_header(path), str(path))
+    table = read_long_table(path, features=["x"] if by_coords else ["instance"])
     if "instance_label" not in table.of_instances or "label" in table.of_bags:
         raise DataError(
             item=f"table {table.source!r}",
@@ -36,6 +45,30 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
             got="label, which is that of a bag" if "label" in table.of_bags else "none",
             fix="rename the column to instance_label",
         )
+    bag = _bags_of_rows(table, bags)
+    labels = read_classes(table.of_instances["instance_label"], table.source, "instance_label", bags.class_names)
+    labels = labels[table.order]
+    positions = _positions_by_coords(table, bags, bag) if by_coords else _positions_by_number(table, bags, bag)
+    labels, positions = labels[positions >= 0], positions[positions >= 0]
+    distinct, first, counts = np.unique(positions, return_index=True, return_counts=True)
+    if len(distinct) < len(positions):
+        position = positions[first[counts.argmax()]]
+        owner = int(np.searchsorted(bags.starts, position, side="right")) - 1
+        item = f"instance {position - bags.starts[owner]}, bag {bags.ids[owner]!r} of {table.source!r}"
+        raise repeated(item, "one row", int(counts.max()))
+    values, known = bags.instance_labels.values.copy(), bags.instance_labels.known.copy()
+    values[positions[labels.known]], known[positions[labels.known]] = labels.values[labels.known], True
+    return replace(bags, instance_labels=Labels(values, known))
+
+
+def _has_coords_alone(columns: Sequence[str], source: str) -> bool:
+    """Whether a table with these columns names instances by their positions, not by their numbers."""
+    number, x, y = (find_column(columns, (name,), source) for name in ("instance", *COORDS))
+    return number is None and x is not None and y is not None
+
+
+def _bags_of_rows(table: RawBags, bags: BagDataset) -> Int64[np.ndarray, "M"]:
+    """Return the bag of each row, rows sorted by bag, or -1 where it is not there."""
     rows = np.array([-1 if row is None else row for row in match_names(table.ids, bags.ids, table.source)])
     unmatched = [name for name, row in zip(table.ids, rows, strict=True) if row < 0]
     if len(unmatched) == len(rows):
@@ -49,9 +82,14 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
     if unmatched:
         message = "table %r: %s rows are of %s bags that are not there, such as %r, and label nothing"
         logger.warning(message, table.source, f"{(bag < 0).sum():,}", f"{len(unmatched):,}", unmatched[0])
-    labels = read_classes(table.of_instances["instance_label"], table.source, "instance_label", bags.class_names)
-    labels, numbers, bag = labels[table.order][bag >= 0], np.asarray(table.instances)[bag >= 0, 0], bag[bag >= 0]
-    wrong = np.flatnonzero((numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= bags.sizes[bag]))
+    return bag
+
+
+def _positions_by_number(table: RawBags, bags: BagDataset, bag: Int64[np.ndarray, "M"]) -> Int64[np.ndarray, "M"]:
+    """Return the row of ``bags`` that each row of the table labels by its number, -1 where there is none."""
+    numbers = np.asarray(table.instances)[:, 0]
+    last = np.where(bag < 0, np.inf, bags.sizes[bag] - 1)
+    wrong = np.flatnonzero((bag >= 0) & ((numbers != np.floor(numbers)) | (numbers < 0) | (numbers > last)))
     if len(wrong):
         row = wrong[0]
         raise DataError(
@@ -60,12 +98,66 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
             got=f"{numbers[row]:.7g}",
             fix="number the instances of a bag from 0, in the order of its file",
         )
-    positions = bags.starts[bag] + numbers.astype(np.int64)
-    distinct, first, counts = np.unique(positions, return_index=True, return_counts=True)
-    if len(distinct) < len(positions):
-        row = first[counts.argmax()]
-        item = f"instance {int(numbers[row])}, bag {bags.ids[bag[row]]!r} of {table.source!r}"
-        raise repeated(item, "one row", int(counts.max()))
-    values, known = bags.instance_labels.values.copy(), bags.instance_labels.known.copy()
-    values[positions[labels.known]], known[positions[labels.known]] = labels.values[labels.known], True
-    return replace(bags, instance_labels=Labels(values, known))
+    return np.where(bag < 0, -1, bags.starts[bag] + numbers.astype(np.int64))
+
+
+def _positions_by_coords(table: RawBags, bags: BagDataset, bag: Int64[np.ndarray, "M"]) -> Int64[np.ndarray, "M"]:
+    """Return the row of ``bags`` that each row of the table labels by its position, -1 where it is not there."""
+    source = table.source
+    if bags.coords is None:
+        raise DataError(
+            item=f"table {source!r}",
+            wanted="a column instance, since the bags have no positions",
+            got="x and y",
+            fix="number the instances of a bag from 0, in the order of its file",
+        )
+    x, y = (table.of_instances[name] for name in COORDS)
+    wanted = (read_coords(x, y, source) or Coords.unknown(len(bag)))[table.order]
+    owner = np.repeat(np.arange(len(bags.ids)), bags.sizes)
+    located = np.flatnonzero(bags.coords.known)
+    keys = np.column_stack([owner[located], bags.coords.values[located]])
+    asked = np.column_stack([bag, wanted.values])
+    group = _number_equal_rows(np.concatenate([keys, asked]))
+    count = np.bincount(group[: len(keys)], minlength=group.max() + 1)
+    row_of = np.full(group.max() + 1, -1)
+    row_of[group[: len(keys)]] = located
+    groups = group[len(keys) :]
+    usable = (bag >= 0) & wanted.known
+    several = np.flatnonzero(usable & (count[groups] > 1))
+    if len(several):
+        row = several[0]
+        raise DataError(
+            item=f"bag {bags.ids[bag[row]]!r} of {source!r}",
+            wanted="positions of one instance each",
+            got=f"{count[groups[row]]} instances at {tuple(wanted.values[row].tolist())}",
+            fix="name instances by their number, in a column instance",
+        )
+    positions = np.where(usable, row_of[groups], -1)
+    missing = np.flatnonzero((bag >= 0) & (positions < 0))
+    if len(missing):
+        row = missing[0]
+        example = f"{tuple(wanted.values[row].tolist())} in bag {bags.ids[bag[row]]!r}"
+        if len(missing) == (bag >= 0).sum():
+            start = bags.starts[bag[row]]
+            raise DataError(
+                item=f"table {source!r}",
+                wanted=f"positions of instances, such as {tuple(bags.coords.values[start].tolist())}",
+                got=f"none of them; {example}",
+                fix="write x and y of the upper left corner of a patch, in level-0 pixels",
+            )
+        message = "table %r: no instance is at %s of %s positions, such as %s; they label nothing"
+        logger.warning(message, source, f"{len(missing):,}", f"{(bag >= 0).sum():,}", example)
+    return positions
+
+
+def _number_equal_rows(rows: Int64[np.ndarray, "n columns"]) -> Int64[np.ndarray, "n"]:
+    """Return a number for each row, from 0, the same for equal rows.
+
+    >>> _number_equal_rows(np.array([[1, 2], [0, 3], [1, 2]]))
+    array([0, 1, 0])
+    """
+    order = np.lexsort(rows.T)
+    differs = (np.diff(rows[order], axis=0) != 0).any(1)
+    numbers = np.empty(len(rows), np.int64)
+    numbers[order] = np.concatenate([[0], np.cumsum(differs)])
+    return numbers

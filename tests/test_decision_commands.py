@@ -257,7 +257,7 @@ def test_instances_are_flagged_by_predict_and_by_shards_as_the_calibration_promi
     printed = run("calibrate", model, folder / "store", *FLAGS, "no-false-flag", "--instance-level", "0.2", *named)
     text = " ".join(printed.replace("│", " ").split())
     assert "any instance is flagged with chance at most 0.2" in text
-    assert "Assumed: negative bags have negative instances only" in text
+    assert "Assumed for flags of instances: negative bags have negative instances only" in text
     rule = Calibration.load(model).instances
     assert rule is not None and rule.estimator == "bag-of-one"
     run("predict", model, folder / "store", "--out", tmp_path / "out", "--quiet")  # by the calibrated estimator

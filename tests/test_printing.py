@@ -43,6 +43,9 @@ def results() -> dict[str, PrintsAsTable]:
         "predictions": predictions,
         "table of bags": predictions.bags,
         "table of instances": predictions.instances,
+        "calibration": miue.calibrate(
+            predictions, deferral=miue.DeferralGoal(0.5, 0.5), false_alarms=None, allow_training_bags=True
+        ),
         "cross-validation": SUMMARIES,
         "comparison": Comparison([Compared("<a>", by_key, {}, True), Compared("b", by_key, difference, True)]),
     }
@@ -55,6 +58,7 @@ NAMES = (
     "predictions",
     "table of bags",
     "table of instances",
+    "calibration",
     "cross-validation",
     "comparison",
 )
@@ -87,6 +91,9 @@ def test_prints_say_what_there_is(results: dict[str, PrintsAsTable]) -> None:
     assert "attention" in repr(model) and "hidden=7" in repr(model) and "weights" in repr(model)
     assert "40 bags, 2 classes, dirichlet" in repr(results["table of bags"])
     assert repr(results["predictions"]).splitlines()[2].split()[:3] == ["bags", "40", "40"]
+    calibration = str(results["calibration"])
+    assert calibration.splitlines()[0].split() == ["part", "fitted", "promise"]
+    assert "error among the accepted ≤ 0.5 at confidence 0.5" in calibration and "From 40 bags." in calibration
     assert "91.23 ± 1.00" in repr(SUMMARIES) and "2 more metrics: to_frame()" in repr(SUMMARIES)
     assert "91.2 ± 1.0 (-1.2, p 0.50)" in repr(results["comparison"])
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
     OUTPUT,
@@ -23,11 +24,11 @@ from miue.cli.options import (
     parse_seeds,
     separate,
 )
-from miue.cli.sources import Bags, Source, check_order, open_bags, say_left_out, takes_bags
+from miue.cli.sources import Bags, Source, check_order, open_bags, say_left_out
 from miue.common.terminal import say, say_json, show_table
 
 
-@takes_bags
+@takes_options
 def check_vanishing(
     run: Run,
     bags: Bags,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from miue.cli.interrupt import kept_on_interrupt, kept_runs
+from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
     OUTPUT,
@@ -31,7 +32,7 @@ from miue.cli.options import (
     separate,
     validation_share,
 )
-from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
+from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.errors import ConfigError
 from miue.common.terminal import say, say_json, show_table
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from miue.io.splits.splits import Splits
 
 
-@takes_bags(without=("fold",))
+@takes_options(without=("fold",))
 def cross_validate(
     bags: Bags,
     out: Annotated[

@@ -11,12 +11,13 @@ from typing import Annotated
 import typer
 
 from miue.cli.interrupt import kept_bags, kept_on_interrupt
+from miue.cli.option_groups import takes_options
 from miue.cli.options import OUTPUT, AsJson, Overwrite, Quiet
-from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
+from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.terminal import say, show_result
 
 
-@takes_bags
+@takes_options
 def data_pack(
     bags: Bags,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Store to write.", rich_help_panel=OUTPUT)],
@@ -65,7 +66,7 @@ def data_pack(
         say(replace(opened, bags=kept).note, err=as_json)
 
 
-@takes_bags(without=("splits", "fold"))
+@takes_options(without=("splits", "fold"))
 def data_split(
     bags: Bags,
     out: Annotated[

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.export import export_beside
+from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
     OUTPUT,
@@ -26,12 +27,12 @@ from miue.cli.options import (
 )
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
-from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out, takes_bags
+from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out
 from miue.common.errors import ConfigError, one_of_two
 from miue.common.terminal import say, show_result
 
 
-@takes_bags
+@takes_options
 @locks_out
 def predict(
     run: Run,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from miue.cli.interrupt import kept_epochs, kept_on_interrupt, quiet_interrupt
+from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
     RUNNING,
@@ -31,7 +32,7 @@ from miue.cli.options import (
     separate,
     validation_share,
 )
-from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
+from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.errors import one_of_two
 from miue.common.terminal import TextTable, say, say_json, show_result, show_table
 
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 NEARLY = 1  # epochs from the last one, at which a best epoch shows that training was not over
 
 
-@takes_bags
+@takes_options
 def train(
     bags: Bags,
     out: Out,

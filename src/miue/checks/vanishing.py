@@ -19,7 +19,7 @@ from miue.common.tables import write_rows
 from miue.distributions.measures import MEASURES
 from miue.io.splits.splits import Splits
 from miue.model.config import Component
-from miue.model.model import SavedConfig, read_config
+from miue.model.folder import SavedConfig, read_config
 from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run
 from miue.predictions.folder import read_predictions

@@ -68,7 +68,7 @@ def check_vanishing(
     Example: miue check vanishing run store --out vanishing --jobs 2
     """
     from miue.checks.vanishing import check_vanishing as check
-    from miue.model.model import read_config
+    from miue.model.folder import read_config
 
     check_order(run, bags)
     where = make_executor(executor, jobs, address)

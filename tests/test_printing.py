@@ -15,6 +15,7 @@ import miue
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.distributions import Categorical
 from miue.io.loaded import LoadedBags
@@ -96,6 +97,13 @@ def test_prints_say_what_there_is(results: dict[str, PrintsAsTable]) -> None:
     assert "error among the accepted ≤ 0.5 at confidence 0.5" in calibration and "From 40 bags." in calibration
     assert "91.23 ± 1.00" in repr(SUMMARIES) and "2 more metrics: to_frame()" in repr(SUMMARIES)
     assert "91.2 ± 1.0 (-1.2, p 0.50)" in repr(results["comparison"])
+
+
+def test_one_item_is_counted_in_the_singular(results: dict[str, PrintsAsTable]) -> None:
+    table = results["table of bags"]
+    assert isinstance(table, PredictionTable)
+    assert "1 bag, 2 classes, dirichlet" in repr(table.subset(np.arange(1)))
+    assert (plural(1, "patch"), plural(1000, "patch")) == ("1 patch", "1,000 patches")
 
 
 def test_nothing_prints_as_a_table_without_rows(results: dict[str, PrintsAsTable]) -> None:

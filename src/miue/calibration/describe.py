@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from miue.common.plural import plural
 from miue.common.result_table import ResultTable
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ def rules_table(calibration: Calibration) -> ResultTable:
     else:
         size = f"effective sample size {shift.effective_sample_size:.1f}, clip {shift.clip:g}"
         holds = f"For bags like the {shift.bags:,} new ones, by weights: {size}."
-    below = [f"From {calibration.made_from.bags or '?'} bags. {holds}"]
+    count = calibration.made_from.bags
+    below = [f"From {'? bags' if count is None else plural(count, 'bag')}. {holds}"]
     if flags is not None:
         below.append(f"Assumed for flags of instances: {flags.assumption}.")
     return ResultTable(("part", "fitted", "promise"), tuple(rows), tuple(below), is_prose=True)
@@ -47,12 +49,12 @@ def notes(calibration: Calibration) -> list[str]:
     if made_from.left_out:
         said.append(
             f"one bag of each of {made_from.patients:,} patients was drawn, as bags of one patient are alike; "
-            f"{made_from.left_out:,} further bags were left out."
+            f"left out: {plural(made_from.left_out, 'further bag')}."
         )
     if flags is not None and flags.left_out:
         said.append(
-            f"{flags.left_out:,} positive bags without labels of all their instances, or without a positive one, "
-            "were left out of the flags."
+            f"left out of the flags: {plural(flags.left_out, 'positive bag')} without labels of all instances, or "
+            "without a positive one."
         )
     if calibration.covariate_shift is not None:
         said.append(_left_out_by_shift(calibration.covariate_shift))
@@ -80,7 +82,8 @@ def _scaling(scaling: Scaling) -> tuple[str, str]:
 
 
 def _deferral(deferral: Deferral) -> tuple[str, str]:
-    tested = f"{deferral.errors} errors among {deferral.accepted} accepted of {deferral.bags} test bags"
+    accepted = f"{deferral.accepted} accepted of {plural(deferral.bags, 'test bag')}"
+    tested = f"{plural(deferral.errors, 'error')} among {accepted}"
     if deferral.refused:
         fitted, tested = "defer all", "no threshold passed"
     elif deferral.threshold is None:
@@ -109,8 +112,8 @@ def _false_alarms(alarms: FalseAlarms) -> tuple[str, str]:
 def _left_out_by_shift(shift: CovariateShift) -> str:
     sentences = (
         f"Left out: {shift.rules_left_out}; every bag is accepted." if shift.rules_left_out else "",
-        f"{shift.clipped:,} of the new bags exceed the clip." if shift.clipped else "",
-        f"{shift.left_out:,} new bags were not counted." if shift.left_out else "",
+        f"Beyond the clip: {plural(shift.clipped, 'new bag')}." if shift.clipped else "",
+        f"Not counted: {plural(shift.left_out, 'new bag')}." if shift.left_out else "",
         f"Not finite everywhere, so unused: {', '.join(shift.unused)}." if shift.unused else "",
     )
     return " ".join(filter(None, sentences))

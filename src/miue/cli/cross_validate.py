@@ -34,6 +34,7 @@ from miue.cli.options import (
 )
 from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.errors import ConfigError
+from miue.common.plural import plural
 from miue.common.terminal import say, say_json, show_table
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def cross_validate(
             {"folds": len(splits), "seeds": numbers, "summary": [asdict(one) for one in found], "out": str(out)}
         )
         return
-    show_table(found.as_table().as_rich(f"{len(splits)} folds × {len(numbers)} seeds"))
+    show_table(found.as_table().as_rich(f"{plural(len(splits), 'fold')} × {plural(len(numbers), 'seed')}"))
     say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
 
 

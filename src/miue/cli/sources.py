@@ -10,6 +10,7 @@ import typer
 
 from miue.cli.options import LABELS, RUNNING, ClassNames
 from miue.common.errors import ConfigError, first_few
+from miue.common.plural import plural
 from miue.common.terminal import say
 
 if TYPE_CHECKING:
@@ -132,5 +133,5 @@ def say_left_out(opened: LoadedBags) -> None:
             say(f"left out: {one.bag}: {one.reason}", err=True)
     unlisted = [one.bag for one in opened.left_out if not one.is_bad]
     if unlisted:
-        what = f"{len(unlisted):,} files that the label table does not list"
+        what = f"{plural(len(unlisted), 'file')} that the label table does not list"
         say(f"left out: {what}: {first_few(unlisted)}", err=True)

@@ -34,6 +34,7 @@ from miue.cli.options import (
 )
 from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.errors import one_of_two
+from miue.common.plural import plural
 from miue.common.terminal import TextTable, say, say_json, show_result, show_table
 
 if TYPE_CHECKING:
@@ -161,7 +162,7 @@ def train(
     best = record.best_epoch if isinstance(record.best_epoch, int) else list(record.best_epoch)
     of = "validation" if record.validation_bags else "training"
     sentence = (
-        f"Trained for {record.epochs} epochs; best epoch {best} "
+        f"Trained for {plural(record.epochs, 'epoch')}; best epoch {best} "
         f"({of} NLL + error {record.criterion:.4f}). Model: {out}"
     )
     show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)

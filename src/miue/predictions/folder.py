@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from miue.common.errors import DataError, lacking, not_a_folder, not_readable, unknown_name
 from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_table
 from miue.distributions.measures import MEASURES
@@ -251,7 +252,7 @@ def _with_instances(predictions: Predictions, instances: PredictionTable, name: 
         raise DataError(
             item=f"table {name!r}, bag {unlisted[0]!r}",
             wanted="a bag that the table of bags lists",
-            got=f"{len(unlisted)} bags that it does not",
+            got=f"{plural(len(unlisted), 'bag')} that it does not",
             fix="add these bags, or drop their instances",
         )
     return replace(predictions, instances=instances)

@@ -104,6 +104,7 @@ def test_one_item_is_counted_in_the_singular(results: dict[str, PrintsAsTable]) 
     assert isinstance(table, PredictionTable)
     assert "1 bag, 2 classes, dirichlet" in repr(table.subset(np.arange(1)))
     assert (plural(1, "patch"), plural(1000, "patch")) == ("1 patch", "1,000 patches")
+    assert (plural(1, "epoch"), plural(20, "epoch")) == ("1 epoch", "20 epochs")
 
 
 def test_nothing_prints_as_a_table_without_rows(results: dict[str, PrintsAsTable]) -> None:

@@ -50,6 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "distributions",
         "io",
         "predictions",
+        "evaluation",
         "model",
         "training",
         "selection",

@@ -14,10 +14,11 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.checks.mil import Auc, MILCheck, MILTestResult
+from miue.checks.mil import MILCheck, MILTestResult
 from miue.checks.mil_bags import MIL_TESTS
 from miue.cli import app
 from miue.common.errors import ConfigError
+from miue.evaluation.auc import Auc
 
 FAST: dict[str, Any] = {"options": {"encoder.width": 32}, "settings": {"max_epochs": 12, "learning_rate": 3e-3}}
 

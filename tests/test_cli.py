@@ -182,6 +182,7 @@ def test_the_demo_compares_softmax_with_mirel_and_writes_what_it_says(
     monkeypatch.setattr(demo, "SETTINGS", {**demo.SETTINGS, "max_epochs": 2})
     quick = functools.partial(write_report, resampling=Resampling(20))
     monkeypatch.setattr("miue.cli.demo_run.write_report", quick)
+    monkeypatch.setattr(demo, "run_demo", functools.cache(demo.run_demo))
     output = " ".join(run("demo", "--out", tmp_path / "demo", "--quiet").split())
     assert "softmax" in output and "MIREL" in output and "why they differ" in output
     for case in ("Deferred: ", "Out of distribution: ", "Digit by digit: "):
@@ -199,6 +200,10 @@ def test_the_demo_compares_softmax_with_mirel_and_writes_what_it_says(
     evaluation = json.loads((tmp_path / "demo" / "evaluations" / "mirel.json").read_text())
     shown = f"{100 * evaluation['bags']['metrics']['accuracy']:.1f}"
     assert shown in output
+    printed = json.loads(run("demo", "--out", tmp_path / "demo", "--quiet", "--json"))
+    accuracy = {one["what"]: one["mirel"] for one in printed["compared"]}["bags: accuracy"]
+    assert accuracy == evaluation["bags"]["metrics"]["accuracy"]
+    assert len(printed["cases"]) == 3 and Path(printed["report"]).is_file()
 
 
 def test_the_demo_shows_a_deferred_bag_whatever_the_calibration_accepts(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_deferral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_pa
     printed = run("calibrate", tmp_path / "held.csv", "--out", out)
     assert "Warning: no threshold on least_confidence passed the tests" in printed
     assert "--without deferral" in printed
-    assert "no temperature was fitted: 1 labels have probability 0" in printed
+    assert "no temperature was fitted: probability 0 for 1 label," in printed
     said = run("decide", tmp_path / "held.csv", "--calibration", out, "--out", tmp_path / "decided")
     assert said.startswith("120 bags: 0 accepted")
     made = json.loads(out.read_text())["calibration"]
@@ -234,7 +234,7 @@ def test_bags_that_the_run_does_not_know_are_all_used_and_patients_it_knows_are_
     held_out = [n for n, part in read_splits(model / "splits.csv").folds[0].items() if part == "validation"]
     patients = dict(zip(bags.ids, bags.ids, strict=True)) | {held_out[3]: learned[5]}
     shared = replace(bags, patients=tuple(patients[name] for name in bags.ids))
-    with pytest.raises(DataError, match="1 bags that the model was trained on, or others of their patients"):
+    with pytest.raises(DataError, match="1 bag that the model was trained on, or others of their patients"):
         calibration_bags(model, shared, None)
 
 
@@ -257,7 +257,7 @@ def test_instances_are_flagged_by_predict_and_by_shards_as_the_calibration_promi
     printed = run("calibrate", model, folder / "store", *FLAGS, "no-false-flag", "--instance-level", "0.2", *named)
     text = " ".join(printed.replace("│", " ").split())
     assert "any instance is flagged with chance at most 0.2" in text
-    assert "Assumed: negative bags have negative instances only" in text
+    assert "Assumed for flags of instances: negative bags have negative instances only" in text
     rule = Calibration.load(model).instances
     assert rule is not None and rule.estimator == "bag-of-one"
     run("predict", model, folder / "store", "--out", tmp_path / "out", "--quiet")  # by the calibrated estimator

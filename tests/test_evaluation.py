@@ -160,7 +160,7 @@ def test_brier_and_likelihood_equal_scikit_learn() -> None:
 
 def test_a_label_of_probability_zero_has_no_likelihood() -> None:
     result = negative_log_likelihood(Judged.of(np.array([[1.0, 0.0]]), np.array([1]))).plain
-    assert result == Metric(None, "1 labels have probability zero")
+    assert result == Metric(None, "probability zero for 1 label")
 
 
 def test_an_evidential_model_is_judged_by_max_alpha_and_strength() -> None:

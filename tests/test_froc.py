@@ -137,6 +137,7 @@ def test_evaluate_shows_froc_and_flags(tmp_path: Path) -> None:
     decide(given, made).save(tmp_path / "out")
     text = " ".join(run("evaluate", tmp_path / "out").replace("│", " ").split())
     assert "Sensitivity at 1/4 false positives per negative bag" in text
+    assert "Sensitivity at 1 false positive per negative bag" in text
     assert "what the promise bounds, at most 0.1" in text
     assert "on a new negative bag, any instance is flagged with chance at most 0.1" in text
     parsed = json.loads(run("evaluate", tmp_path / "out", "--json"))

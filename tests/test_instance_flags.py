@@ -7,6 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor, inf
 from pathlib import Path
+from typing import get_type_hints
 
 import h5py
 import numpy as np
@@ -17,7 +18,7 @@ from made_predictions import made_predictions, on_a_slide
 from miue.calibration import GUARANTEES, Calibration, InstanceGoal, calibrate, decide
 from miue.calibration.instance_flags import InstanceFlags, instance_scores
 from miue.calibration.instance_thresholds import fit_instance_flags
-from miue.cli import calibrate as command
+from miue.cli.rules import RuleOptions
 from miue.common.errors import ConfigError, DataError
 from miue.pathology.export.folders import export
 from miue.pathology.export.heatmap import heatmap_figure, layers_of
@@ -216,7 +217,8 @@ def test_the_negative_class_is_chosen_by_name() -> None:
 
 
 def test_the_command_knows_all_guarantees() -> None:
-    assert command.GUARANTEES == GUARANTEES
+    [option] = get_type_hints(RuleOptions, include_extras=True)["instances"].__metadata__
+    assert option.metavar == "|".join(GUARANTEES)
 
 
 # Saved, applied, read

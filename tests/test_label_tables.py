@@ -59,7 +59,7 @@ def test_the_two_tables_of_stamp(tmp_path: Path) -> None:
 
 def test_a_patient_without_slides_is_named(tmp_path: Path) -> None:
     clinical = table(tmp_path, "PATIENT,label\n01,a\n02,b\n", "clini.csv")
-    with pytest.raises(DataError, match="patient '02' of .*: expected a slide in .*, got none, for 1 patients"):
+    with pytest.raises(DataError, match="patient '02' of .*: expected a slide in .*, got none, for 1 patient"):
         read_label_table(clinical, slide_table=table(tmp_path, "PATIENT,FILENAME\n01,01_a\n", "slide.csv"))
 
 

@@ -139,7 +139,7 @@ def _write_slides(folder: Path) -> None:
         ("train FEATURES --labels one-class.csv --out NEW", "expected at least two classes, got tumor"),
         (
             "train FEATURES --labels case.csv --out NEW",
-            "got 'Normal' (1 bags) and 'normal' (7 bags)",
+            "got 'Normal' (1 bag) and 'normal' (7 bags)",
         ),
         ("train FEATURES --labels three-classes.csv --classes normal,tumor --out NEW", "add it to --classes"),
         (

@@ -17,8 +17,10 @@ from made_bags import FITTING, separable_bags
 import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
+from miue.calibration import Goals
 from miue.common.errors import ConfigError, DataError, ModelError, StorageError
 from miue.model import predict as prediction
+from miue.model.calibrate import calibrate_model
 from miue.predictions.provenance import UNKNOWN
 
 ONE_EPOCH = {"max_epochs": 1}
@@ -203,6 +205,20 @@ def test_the_trained_model_is_on_the_cpu_and_in_evaluation_mode(bags: BagDataset
 def calibrated(model: miue.Model, bags: BagDataset) -> miue.Model:
     made = miue.calibrate(model.predict(bags), deferral=None, false_alarms=None, allow_training_bags=True)
     return replace(model, calibration=made)
+
+
+def test_a_model_is_calibrated_as_its_predictions_are_after_a_check_that_the_bags_are_enough(
+    bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = calibrated(train(bags), bags)
+    held_out = separable_bags(60, seed=1)
+    held_out = replace(held_out, ids=tuple(f"new {name}" for name in held_out.ids))
+    uncalibrated = replace(model, calibration=None)
+    made = calibrate_model(model, held_out, Goals(deferral=None))
+    assert made == miue.calibrate(uncalibrated.predict(held_out), deferral=None)
+    monkeypatch.setattr(miue.Model, "predict", None)
+    with pytest.raises(DataError, match="at least 268 labelled bags for the deferral"):
+        calibrate_model(model, held_out, Goals(deferral=miue.DeferralGoal(0.01)))
 
 
 def test_the_digest_of_the_weights_is_that_of_their_file(tmp_path: Path, bags: BagDataset) -> None:

@@ -25,13 +25,14 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common import tables
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
+from miue.common.files import file_sha256
 from miue.distributions import Categorical, Dirichlet, Draws
 from miue.evaluation import evaluate
 from miue.evaluation.bootstrap import resampled_metrics
 from miue.pathology.export.patches import patches_by_slide
-from miue.predictions import parts as storage
+from miue.predictions import part_writer, stored_instances
 from miue.predictions.folder import Predictions, read_predictions, read_tables
-from miue.predictions.parts import StoredInstances
+from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.stream import PredictionStream
 from miue.predictions.table import PredictionTable
 from miue.report.levels import Resampling, evaluate_levels
@@ -42,8 +43,8 @@ from miue.report.runs import Run
 @pytest.fixture
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of at most seven rows in groups of three, or one larger bag."""
-    monkeypatch.setattr(storage, "PART_ROWS", 7)
-    monkeypatch.setattr(storage, "GROUP_ROWS", 3)
+    monkeypatch.setattr(part_writer, "PART_ROWS", 7)
+    monkeypatch.setattr(part_writer, "GROUP_ROWS", 3)
 
 
 def ragged(sizes: list[int], kind: str = "dirichlet", seed: int = 0) -> Predictions:
@@ -118,8 +119,8 @@ def test_bags_of_any_size_are_read_as_they_were_written(
     sizes: list[int], kind: str, seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(storage, "PART_ROWS", 7)
-        patch.setattr(storage, "GROUP_ROWS", 3)
+        patch.setattr(part_writer, "PART_ROWS", 7)
+        patch.setattr(part_writer, "GROUP_ROWS", 3)
         predictions = ragged(sizes, kind, seed)
         wanted = predictions.instances
         assert wanted is not None
@@ -176,7 +177,7 @@ def test_the_rows_of_one_bag_are_read_without_those_of_others(
         asked.append((path.name, start, end))
         return read(path, start, end, wanted)
 
-    monkeypatch.setattr(storage, "read_parquet_rows", noted)
+    monkeypatch.setattr(stored_instances, "read_parquet_rows", noted)
     assert len(list(instances.of_bags(["001"]).by_bag())) == 1
     assert asked == [("part-00000.parquet", 2, 4)]
 
@@ -289,7 +290,7 @@ def test_a_model_predicts_into_a_folder_what_it_predicts_in_memory(
     bags: BagDataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
-    monkeypatch.setattr(storage, "PART_ROWS", 50)
+    monkeypatch.setattr(part_writer, "PART_ROWS", 50)
     model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
     written, collected = model.stream(bags).save(tmp_path / "p"), model.predict(bags)
     assert written.instances is not None and collected.instances is not None
@@ -500,7 +501,7 @@ def relisted(path: Path, table: pa.Table) -> None:
     """Put a table in the place of the only part, and list it as if miue had written it."""
     (file,) = (path / "instances").iterdir()
     parquet.write_table(table, file)
-    digest = storage._sha256(file)
+    digest = file_sha256(file)
     edited(path, lambda c: c["parts"][0].update(bytes=file.stat().st_size, sha256=digest))
 
 

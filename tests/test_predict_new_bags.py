@@ -174,8 +174,8 @@ def test_cross_validation_takes_the_folds_of_the_label_table(place: Path, tmp_pa
             row[f"fold_{fold}"] = part
     write(tmp_path / "folds.csv", rows)
     command = ["cross-validate", place / "features", "--labels", tmp_path / "folds.csv", *QUICK]
-    assert "3 folds × 1 seeds" in run(*command, "--out", tmp_path / "cv")
-    assert "2 folds × 1 seeds" in run(*command, "--out", tmp_path / "drawn", "--folds", "2")
+    assert "3 folds × 1 seed" in run(*command, "--out", tmp_path / "cv")
+    assert "2 folds × 1 seed" in run(*command, "--out", tmp_path / "drawn", "--folds", "2")
     both = ["--splits", tmp_path / "folds.csv", "--folds", "2", "--out", tmp_path / "no"]
     assert "--folds: expected a number of folds to draw, or --splits" in run(*command, *both, code=1)
 

@@ -15,6 +15,7 @@ import miue
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.distributions import Categorical
 from miue.io.loaded import LoadedBags
@@ -43,6 +44,9 @@ def results() -> dict[str, PrintsAsTable]:
         "predictions": predictions,
         "table of bags": predictions.bags,
         "table of instances": predictions.instances,
+        "calibration": miue.calibrate(
+            predictions, deferral=miue.DeferralGoal(0.5, 0.5), false_alarms=None, allow_training_bags=True
+        ),
         "cross-validation": SUMMARIES,
         "comparison": Comparison([Compared("<a>", by_key, {}, True), Compared("b", by_key, difference, True)]),
     }
@@ -55,6 +59,7 @@ NAMES = (
     "predictions",
     "table of bags",
     "table of instances",
+    "calibration",
     "cross-validation",
     "comparison",
 )
@@ -87,8 +92,19 @@ def test_prints_say_what_there_is(results: dict[str, PrintsAsTable]) -> None:
     assert "attention" in repr(model) and "hidden=7" in repr(model) and "weights" in repr(model)
     assert "40 bags, 2 classes, dirichlet" in repr(results["table of bags"])
     assert repr(results["predictions"]).splitlines()[2].split()[:3] == ["bags", "40", "40"]
+    calibration = str(results["calibration"])
+    assert calibration.splitlines()[0].split() == ["part", "fitted", "promise"]
+    assert "error among the accepted ≤ 0.5 at confidence 0.5" in calibration and "From 40 bags." in calibration
     assert "91.23 ± 1.00" in repr(SUMMARIES) and "2 more metrics: to_frame()" in repr(SUMMARIES)
     assert "91.2 ± 1.0 (-1.2, p 0.50)" in repr(results["comparison"])
+
+
+def test_one_item_is_counted_in_the_singular(results: dict[str, PrintsAsTable]) -> None:
+    table = results["table of bags"]
+    assert isinstance(table, PredictionTable)
+    assert "1 bag, 2 classes, dirichlet" in repr(table.subset(np.arange(1)))
+    assert (plural(1, "patch"), plural(1000, "patch")) == ("1 patch", "1,000 patches")
+    assert (plural(1, "epoch"), plural(20, "epoch")) == ("1 epoch", "20 epochs")
 
 
 def test_nothing_prints_as_a_table_without_rows(results: dict[str, PrintsAsTable]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -289,6 +290,21 @@ def test_the_command_reads_folders_and_tables_of_other_tools(tmp_path: Path) -> 
     assert shown.data["bags"]["id"] == ["007", "008"]
     assert unpacked(shown.data["instances"]["position"]).tolist() == [0, 1, 0]
     assert "its model, seed and version are unknown" in shown.text
+
+
+def test_the_command_prints_the_numbers_of_the_verdict_as_json(tmp_path: Path) -> None:
+    predictions = made_predictions(30)
+    predictions.save(tmp_path / "pred")
+    out = tmp_path / "r.html"
+    command = ["report", str(tmp_path / "pred"), "--out", str(out), "--resamples", "20", "--quiet", "--json"]
+    printed = json.loads(CliRunner().invoke(app, command).stdout)
+    assert (printed["out"], printed["bytes"]) == (str(out), out.stat().st_size)
+    [verdict] = printed["verdicts"]
+    accuracy = verdict["metrics"]["accuracy"]
+    assert accuracy["value"] == evaluate(predictions).bags.metrics["accuracy"].value
+    assert accuracy["low"] <= accuracy["value"] <= accuracy["high"]
+    assert f"Accuracy {100 * accuracy['value']:.1f}" in verdict["sentences"][0]
+    assert " ".join(verdict["sentences"][0].split()) in Page(out.read_text("utf-8")).text
 
 
 def test_folders_and_tables_of_other_tools_are_compared_in_one_report(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.checks.vanishing import Slope, _slope, check_vanishing, nested_subsets
+from miue.checks.slope import Slope, fit_slope
+from miue.checks.vanishing import check_vanishing, nested_subsets
 from miue.cli import app
 from miue.common.errors import DataError
 from miue.common.tables import read_rows
@@ -47,7 +48,7 @@ def test_a_slope_is_that_of_least_squares_with_an_interval_over_patients() -> No
     random = np.random.default_rng(1)
     sizes, owners = np.log2([50, 100, 200, 400]), np.repeat(np.arange(30), 3).astype(str)
     values = 0.5 - 0.03 * sizes[:, None] + random.normal(0, 0.05, 30)[owners.astype(int)] * sizes[:, None]
-    found = _slope("mutual_information", values, sizes, owners, 4000, 0)
+    found = fit_slope("mutual_information", values, sizes, owners, 4000, 0)
     fitted = LinearRegression().fit(sizes[:, None], values.mean(1))
     assert found.slope == pytest.approx(fitted.coef_[0])
     of_patients = values.reshape(4, 30, 3).mean(2)

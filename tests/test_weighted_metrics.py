@@ -134,4 +134,4 @@ def test_an_undefined_metric_says_why_and_has_no_value_for_any_weights() -> None
     assert np.isnan(one_class(np.ones((3, 2), np.int64))).all()
     assert auroc(np.zeros(2), np.zeros(2, bool)).plain == Metric(None, "no positive item among 2")
     impossible = negative_log_likelihood(np.array([[1.0, 0.0], [0.5, 0.5]]), np.array([1, 0]))
-    assert impossible.plain == Metric(None, "1 labels have probability zero")
+    assert impossible.plain == Metric(None, "probability zero for 1 label")

@@ -19,6 +19,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords
 from miue.common.errors import DataError, lacking, one_of_two, unknown_name
+from miue.common.plural import plural
 
 
 def fields_of_arrays(
@@ -245,7 +246,9 @@ def _read_coords(values: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) ->
         raise DataError(
             item="the coords",
             wanted="an array (n, 2) for each bag, x and y of its instances",
-            got=f"{len(arrays)} arrays for {len(sizes)} bags" if wrong is None else f"shape {wrong.shape}",
+            got=f"{plural(len(arrays), 'array')} for {plural(len(sizes), 'bag')}"
+            if wrong is None
+            else f"shape {wrong.shape}",
             fix="pass one position for each instance",
         )
     x, y = np.concatenate(arrays).astype(np.float64).T

@@ -17,6 +17,7 @@ from miue.bags.coords import LARGEST_COORD, Coords
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.common.plural import plural
 
 UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown")
 TRUE, FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
@@ -144,7 +145,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
         raise DataError(
             item=f"label {left_out!r} of {source!r}",
             wanted=f"one of the classes given: {', '.join(order)}",
-            got=f"{texts.count(left_out)} bags of this class",
+            got=f"{plural(texts.count(left_out), 'bag')} of this class",
             fix="name it as one of these, add it to --classes, or take these bags out of the table",
         )
     names = tuple(order or sorted_names)
@@ -154,7 +155,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
         raise DataError(
             item=f"the classes of {source!r}",
             wanted="names that differ in more than case",
-            got=" and ".join(f"{name!r} ({texts.count(name)} bags)" for name in alike),
+            got=" and ".join(f"{name!r} ({plural(texts.count(name), 'bag')})" for name in alike),
             fix="write the class in one way, or name both with --classes",
         )
     if len(names) < 2:

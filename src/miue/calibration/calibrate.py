@@ -21,6 +21,7 @@ from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_sets
 from miue.calibration.scaling import fit_scaling
 from miue.common.errors import ConfigError, unknown_name
+from miue.common.plural import plural
 from miue.predictions.decisions import RESERVED
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
@@ -182,7 +183,7 @@ def _fitted(
         false_alarms=alarms,
         usual=usual_values(table),
         made_from=made_from,
-        scaling_left_out=f"{impossible} labels have probability 0, which no temperature mends"
+        scaling_left_out=f"probability 0 for {plural(impossible, 'label')}, which no temperature mends"
         if impossible
         else "",
         weights_sha256=predictions.provenance.weights_sha256,
@@ -205,7 +206,8 @@ def _deferral(
     count, needed = int(inside.sum()), needed_for_deferral(goal)
     if alarms is not None and count < needed:
         at = int((uncertainties[alarms.score] == alarms.threshold).sum())
-        why = f"{count} bags are below the out-of-distribution threshold, where {needed} are needed; {at} equal it"
+        below = f"{plural(count, 'bag')} below the out-of-distribution threshold"
+        why = f"{below}, where {needed} are needed; {at} equal it"
         return refuse_all(goal, count, why)
     correct = table.predicted == table.labels.values
     return fit_deferral(uncertainties[goal.measure][inside], correct[inside], goal, seed)

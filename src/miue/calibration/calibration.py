@@ -9,12 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.deferral import Deferral
+from miue.calibration.describe import rules_table
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.instance_flags import InstanceFlags
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.errors import ModelError, StorageError, first_problem
 from miue.common.files import check_format, read_json, write_json
+from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.predictions.provenance import Provenance
 
 FORMAT = "miue-calibration"
@@ -48,7 +50,7 @@ class CalibrationBags(BaseModel):
     caveat: str = ""
 
 
-class Calibration(BaseModel):
+class Calibration(PrintsAsTable, BaseModel):
     """Scaling, deferral, prediction sets, out-of-distribution threshold, flags; a part that is None was left out.
 
     Attributes:
@@ -79,6 +81,10 @@ class Calibration(BaseModel):
     covariate_shift: CovariateShift | None = None
     scaling_left_out: str = ""
     weights_sha256: str | None = None
+
+    def tables(self) -> tuple[ResultTable]:
+        """Return what was fitted, and what it promises."""
+        return (rules_table(self),)
 
     def check_weights(self, weights_sha256: str | None) -> None:
         """Raise where the calibration was made from predictions of other weights than these.

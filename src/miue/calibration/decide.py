@@ -14,7 +14,7 @@ from miue.calibration.deferral import Deferral
 from miue.common.errors import DataError
 from miue.predictions.decisions import DEFERRED, OUT_OF_DISTRIBUTION, Decisions
 from miue.predictions.folder import Predictions
-from miue.predictions.parts import StoredInstances
+from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.table import PredictionTable
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import sqrt
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, Int64
-from scipy.stats import norm, rankdata
 
 from miue.checks.mil_bags import MIL_TESTS, MILTest
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.progress import bar
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.seeds import derive_seed
+from miue.evaluation.auc import LEVEL, Auc
 from miue.model.model import Model
 from miue.model.options import Option
 from miue.model.part import PartLike, find_part
@@ -24,60 +22,11 @@ from miue.training.fit import Run
 from miue.training.train import train_recipe
 
 SETTINGS = {"max_epochs": 30, "learning_rate": 1e-3, "bags_per_update": 8, "lr_patience": 5, "stop_patience": 10}
-LEVEL = 0.95
 TRAIN, VALIDATION, TEST, SHIFTED = range(4)
 NOTE = (
     f"AUC of bags with a {LEVEL:.0%} interval over test bags (DeLong); of several seeds the mean and the widest "
     "ends. A test passes where the interval of shifted bags is above 0.5 and fails where it is below."
 )
-
-
-@dataclass(frozen=True)
-class Auc:
-    """An area under the ROC curve, with an interval over test bags.
-
-    Attributes:
-        value: chance that a positive bag scores higher than a negative one; ties count half.
-        low: lower end.
-        high: upper end.
-    """
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, scores: Float64[np.ndarray, "B"], labels: Int64[np.ndarray, "B"]) -> Auc:
-        """Return the AUC of scores and its interval, cut to [0, 1].
-
-        Reference: DeLong et al. 1988, for one curve.
-
-        Args:
-            scores: higher for positive bags.
-            labels: 1 of positive bags, 0 of negative ones; at least two of each.
-
-        >>> Auc.of(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 0, 1, 1]))
-        Auc(value=1.0, low=1.0, high=1.0)
-        """
-        ranks = rankdata(scores)
-        parts = []
-        for label in (1, 0):
-            of_class = labels == label
-            others = len(labels) - of_class.sum()
-            below = (ranks[of_class] - rankdata(scores[of_class])) / others
-            parts.append(below if label else 1 - below)
-        value = float(parts[0].mean())
-        margin = float(norm.ppf((1 + LEVEL) / 2) * sqrt(sum(part.var(ddof=1) / len(part) for part in parts)))
-        return cls(value, max(0.0, value - margin), min(1.0, value + margin))
-
-    @classmethod
-    def over_seeds(cls, values: Sequence[Auc]) -> Auc:
-        """Return the mean of several, with the widest ends."""
-        mean = float(np.mean([one.value for one in values]))
-        return cls(mean, min(one.low for one in values), max(one.high for one in values))
-
-    def __str__(self) -> str:
-        return f"{self.value:.3f} [{self.low:.3f}, {self.high:.3f}]"
 
 
 @dataclass(frozen=True)
@@ -194,6 +143,25 @@ def check_mil(
     Raises:
         ConfigError: a name, option, setting, or number of bags that cannot be, or no seed.
     """
+    _check_arguments(tests, train_bags, test_bags, seeds)
+    recipe = Recipe(network, method, encoder, options or {}, (), {**SETTINGS, **(settings or {})})
+    run = Run(None, progress=False, accelerator=device)
+    results = []
+    with bar("trainings", shown=progress) as shown:
+        task = shown.add_task("Checking", total=len(tests) * len(seeds))
+        for test in (MIL_TESTS[name] for name in tests):
+            pairs = []
+            for seed in seeds:
+                model = _train(recipe, test, train_bags, seed, run)
+                pairs.append(_test(model, test, test_bags, seed))
+                shown.advance(task)
+            as_trained, shifted = (Auc.over_seeds(values) for values in zip(*pairs, strict=True))
+            results.append(MILTestResult(test.name, test.shift, as_trained, shifted))
+    names = [find_part(kind, part).name for kind, part in (("network", network), ("method", method))]
+    return MILCheck(names[0], names[1], train_bags, tuple(seeds), tuple(results))
+
+
+def _check_arguments(tests: Sequence[str], train_bags: int, test_bags: int, seeds: Sequence[int]) -> None:
     for name in tests:
         if name not in MIL_TESTS:
             raise unknown_name("test of the MIL assumption", name, MIL_TESTS)
@@ -205,23 +173,13 @@ def check_mil(
     ):
         if number < least:
             raise out_of_range(item, f"at least {least}", number)
-    recipe = Recipe(network, method, encoder, options or {}, (), {**SETTINGS, **(settings or {})})
-    run = Run(None, progress=False, accelerator=device)
-    results = []
-    with bar("trainings", shown=progress) as shown:
-        task = shown.add_task("Checking", total=len(tests) * len(seeds))
-        for test in (MIL_TESTS[name] for name in tests):
-            pairs = []
-            for seed in seeds:
-                bags = test.bags(train_bags, seed=derive_seed(seed, TRAIN))
-                held_out = test.bags(max(4, train_bags // 4), seed=derive_seed(seed, VALIDATION))
-                model = train_recipe(recipe.with_seed(seed), bags, run, validation=held_out)
-                pairs.append(_test(model, test, test_bags, seed))
-                shown.advance(task)
-            as_trained, shifted = (Auc.over_seeds(values) for values in zip(*pairs, strict=True))
-            results.append(MILTestResult(test.name, test.shift, as_trained, shifted))
-    names = [find_part(kind, part).name for kind, part in (("network", network), ("method", method))]
-    return MILCheck(names[0], names[1], train_bags, tuple(seeds), tuple(results))
+
+
+def _train(recipe: Recipe, test: MILTest, count: int, seed: int, run: Run) -> Model:
+    """Return a model of bags in which the easy rule is right."""
+    bags = test.bags(count, seed=derive_seed(seed, TRAIN))
+    held_out = test.bags(max(4, count // 4), seed=derive_seed(seed, VALIDATION))
+    return train_recipe(recipe.with_seed(seed), bags, run, validation=held_out)
 
 
 def _test(model: Model, test: MILTest, count: int, seed: int) -> tuple[Auc, Auc]:

@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import group_by_patient
+from miue.checks.slope import Slope, fit_slope
 from miue.common.errors import DataError, lacking
 from miue.common.files import make_folder
 from miue.common.result_table import PrintsAsTable, ResultTable
@@ -18,7 +19,7 @@ from miue.common.tables import write_rows
 from miue.distributions.measures import MEASURES
 from miue.io.splits.splits import Splits
 from miue.model.config import Component
-from miue.model.model import SavedConfig, read_config
+from miue.model.folder import SavedConfig, read_config
 from miue.model.recipe import Recipe
 from miue.model.training_bags import PartsOfRun, parts_of_run
 from miue.predictions.folder import read_predictions
@@ -28,45 +29,6 @@ from miue.tasks import LOCAL, Executor
 SHARES = (1 / 8, 1 / 4, 1 / 2, 1.0)
 EPOCHS = ("max_epochs", "stop_patience", "lr_patience")
 FILE = "vanishing.csv"
-KINDS = {"total": "total", "data": "aleatoric", "model": "epistemic"}
-
-
-@dataclass(frozen=True)
-class Slope:
-    """How one uncertainty measure of the same bags changes with the number of training bags.
-
-    Attributes:
-        measure: its name.
-        kind: "total", "aleatoric" or "epistemic".
-        means: over bags and seeds, at each number of training bags.
-        slope: change of the mean per doubling of the training bags, by least squares over log2 of their number.
-        low: lower end of its 95 % interval over bags; training is not drawn again.
-        high: upper end.
-    """
-
-    measure: str
-    kind: str
-    means: tuple[float, ...]
-    slope: float
-    low: float
-    high: float
-
-    @property
-    def verdict(self) -> str:
-        """Whether it falls, with the whole interval below zero; hardly if more than half is left even so."""
-        if self.high >= 0:
-            return "does not fall"
-        return "hardly falls" if 0 < self.means[0] < 2 * self.means[-1] else "falls"
-
-    def sentence(self, sizes: Sequence[int]) -> str:
-        """Return what was measured in one sentence."""
-        first, last = self.means[0], self.means[-1]
-        remains = f", {last / first:.0%} of it" if 0 < last < first else ""
-        return (
-            f"{self.measure} ({self.kind}) {self.verdict} with data: {first:.4g} with {sizes[0]} training bags, "
-            f"{last:.4g} with {sizes[-1]}{remains}; {self.slope:+.3g} per doubling "
-            f"(95 % interval {self.low:+.3g} to {self.high:+.3g})."
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,6 +64,16 @@ class Vanishing(PrintsAsTable):
             *(one.sentence(self.sizes) for one in self.slopes),
         )
         return (ResultTable(heading, tuple(rows), notes),)
+
+    def save_table(self, path: Path) -> None:
+        """Write a row for each measure.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        heading = ("measure", "kind", *(f"mean_{size}" for size in self.sizes), "slope", "low", "high", "verdict")
+        rows = [(s.measure, s.kind, *s.means, s.slope, s.low, s.high, s.verdict) for s in self.slopes]
+        write_rows(path, heading, rows)
 
     def to_json(self) -> dict[str, object]:
         """Return all numbers as JSON values."""
@@ -152,43 +124,48 @@ def check_vanishing(
     saved = read_config(run)
     parts = parts_of_run(run, bags)
     train, validation, test = _rows_of_parts(saved, parts, bags)
-    subsets = nested_subsets(
-        bags.labels.values[train], group_by_patient(parts.patients)[train], SHARES, saved.training.seed
-    )
+    subsets = _training_subsets(bags.labels.values[train], group_by_patient(parts.patients)[train], saved)
     sizes = tuple(int(subset.sum()) for subset in subsets)
-    if (
-        len(set(sizes)) < len(SHARES)
-        or min(np.unique(bags.labels.values[train][subsets[0]], return_counts=True)[1]) < 2
-    ):
+    names, chosen = np.array(bags.ids, object), tuple(seeds) or (saved.training.seed,)
+    others = {**dict.fromkeys(names[validation], "validation"), **dict.fromkeys(names[test], "test")}
+    recipe = _recipe(saved, trust=trust)
+    make_folder(out)
+    values = []
+    for subset, size in zip(subsets, sizes, strict=True):
+        splits = Splits("the run", ({**others, **dict.fromkeys(names[train][subset], "train")},))
+        folder = out / f"refit_{size}"
+        scaled = _scale_epochs(recipe, sizes[-1] / size)
+        cross_validate(bags, splits, chosen, folder, scaled, executor=executor, device=device, progress=progress)
+        values.append(_uncertainties(folder, chosen))
+    owners = group_by_patient(bags.patients if bags.patients is not None else [""] * len(bags))[test]
+    slopes = []
+    for name in values[0]:
+        of_sizes = np.stack([one[name] for one in values])
+        slopes.append(fit_slope(name, of_sizes, np.log2(sizes), owners, resamples, saved.training.seed))
+    made = Vanishing(sizes, len(test), tuple(slopes))
+    made.save_table(out / FILE)
+    return made
+
+
+def _training_subsets(
+    labels: Int64[np.ndarray, "t"], patients: Shaped[np.ndarray, "t"], saved: SavedConfig
+) -> list[Bool[np.ndarray, "t"]]:
+    """Return for each of ``SHARES`` which training bags belong to it.
+
+    Raises:
+        DataError: too few bags to halve three times.
+    """
+    subsets = nested_subsets(labels, patients, SHARES, saved.training.seed)
+    sizes = [int(subset.sum()) for subset in subsets]
+    fewest = min(np.unique(labels[subsets[0]], return_counts=True)[1])
+    if len(set(sizes)) < len(SHARES) or fewest < 2:
         raise DataError(
             item="training bags of the run",
             wanted="so many that an eighth of them holds 2 of each class",
             got=f"{', '.join(map(str, sizes))} bags in the parts n/8, n/4, n/2 and n",
             fix="train on more bags first",
         )
-    others = dict.fromkeys(np.array(bags.ids, object)[validation], "validation")
-    others |= dict.fromkeys(np.array(bags.ids, object)[test], "test")
-    names = np.array(bags.ids, object)[train]
-    chosen, values = tuple(seeds) or (saved.training.seed,), []
-    recipe = _recipe(saved, trust=trust)
-    make_folder(out)
-    for subset, size in zip(subsets, sizes, strict=True):
-        splits = Splits("the run", ({**others, **dict.fromkeys(names[subset], "train")},))
-        folder = out / f"refit_{size}"
-        scaled = _scale_epochs(recipe, sizes[-1] / size)
-        cross_validate(bags, splits, chosen, folder, scaled, executor=executor, device=device, progress=progress)
-        values.append(_uncertainties(folder, chosen))
-    owners = group_by_patient(bags.patients if bags.patients is not None else [""] * len(bags))[test]
-    slopes = tuple(
-        _slope(
-            name, np.stack([one[name] for one in values]), np.log2(sizes), owners, resamples, saved.training.seed
-        )
-        for name in values[0]
-    )
-    rows = [(s.measure, s.kind, *s.means, s.slope, s.low, s.high, s.verdict) for s in slopes]
-    heading = ("measure", "kind", *(f"mean_{size}" for size in sizes), "slope", "low", "high", "verdict")
-    write_rows(out / FILE, heading, rows)
-    return Vanishing(sizes, len(test), slopes)
+    return subsets
 
 
 def nested_subsets(
@@ -272,22 +249,3 @@ def _uncertainties(folder: Path, seeds: Sequence[int]) -> dict[str, Float64[np.n
         read_predictions(folder / "fold_0" / f"seed_{seed}" / "predictions").bags.uncertainties() for seed in seeds
     ]
     return {name: np.mean([one[name] for one in measured], axis=0) for name in measured[0] if name in MEASURES}
-
-
-def _slope(
-    name: str,
-    values: Float64[np.ndarray, "sizes bags"],
-    doublings: Float64[np.ndarray, "sizes"],
-    owners: Shaped[np.ndarray, "bags"],
-    resamples: int,
-    seed: int,
-) -> Slope:
-    """Return the slope of the mean of one measure, which is the mean of the bags' own slopes."""
-    centered = doublings - doublings.mean()
-    of_bags = centered @ values / (centered @ centered)
-    _, of_owner = np.unique(owners.astype(str), return_inverse=True)
-    sums, counts = np.bincount(of_owner, of_bags), np.bincount(of_owner)
-    drawn = np.random.default_rng(seed).integers(len(sums), size=(resamples, len(sums)))
-    low, high = np.quantile(sums[drawn].sum(1) / counts[drawn].sum(1), [0.025, 0.975])
-    means = tuple(float(mean) for mean in values.mean(1))
-    return Slope(name, KINDS[MEASURES[name].kind], means, float(of_bags.mean()), float(low), float(high))

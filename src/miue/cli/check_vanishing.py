@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
     OUTPUT,
@@ -23,11 +24,11 @@ from miue.cli.options import (
     parse_seeds,
     separate,
 )
-from miue.cli.sources import Bags, Source, check_order, open_bags, say_left_out, takes_bags
+from miue.cli.sources import Bags, Source, check_order, open_bags, say_left_out
 from miue.common.terminal import say, say_json, show_table
 
 
-@takes_bags
+@takes_options
 def check_vanishing(
     run: Run,
     bags: Bags,
@@ -67,7 +68,7 @@ def check_vanishing(
     Example: miue check vanishing run store --out vanishing --jobs 2
     """
     from miue.checks.vanishing import check_vanishing as check
-    from miue.model.model import read_config
+    from miue.model.folder import read_config
 
     check_order(run, bags)
     where = make_executor(executor, jobs, address)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from miue.cli.interrupt import kept_on_interrupt, kept_runs
+from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
     OUTPUT,
@@ -31,15 +32,16 @@ from miue.cli.options import (
     separate,
     validation_share,
 )
-from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
+from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.errors import ConfigError
+from miue.common.plural import plural
 from miue.common.terminal import say, say_json, show_table
 
 if TYPE_CHECKING:
     from miue.io.splits.splits import Splits
 
 
-@takes_bags(without=("fold",))
+@takes_options(without=("fold",))
 def cross_validate(
     bags: Bags,
     out: Annotated[
@@ -128,7 +130,7 @@ def cross_validate(
             {"folds": len(splits), "seeds": numbers, "summary": [asdict(one) for one in found], "out": str(out)}
         )
         return
-    show_table(found.as_table().as_rich(f"{len(splits)} folds × {len(numbers)} seeds"))
+    show_table(found.as_table().as_rich(f"{plural(len(splits), 'fold')} × {plural(len(numbers), 'seed')}"))
     say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
 
 

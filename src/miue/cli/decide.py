@@ -10,6 +10,7 @@ import typer
 from miue.cli.given_predictions import read_given
 from miue.cli.options import AsJson, ClassNames, GivenPredictions, Instances, Out, Overwrite
 from miue.cli.shift_warning import warn_of_shift
+from miue.common.plural import plural
 from miue.common.terminal import say, say_json
 
 
@@ -52,7 +53,7 @@ def decide(
         say_json({**counts, "dataset_shift": decided.provenance.to_json().get("dataset_shift"), "out": str(out)})
     else:
         say(
-            f"{counts['bags']:,} bags: {counts['accepted']:,} accepted, {counts['deferred']:,} deferred, "
+            f"{plural(counts['bags'], 'bag')}: {counts['accepted']:,} accepted, {counts['deferred']:,} deferred, "
             f"{counts['out_of_distribution']:,} called out of distribution. Written to {out}"
         )
     warn_of_shift(decided)

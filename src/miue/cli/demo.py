@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from miue.cli.options import Out, Overwrite, Quiet
-from miue.common.terminal import TextTable, say, show_table
+from miue.cli.options import AsJson, Out, Overwrite, Quiet
+from miue.common.terminal import TextTable, say, say_json, show_table
 
 NEXT = """Next, with your own data (a folder of CLAM, TRIDENT or STAMP features and a table of labels):
   miue inspect features --labels labels.csv
@@ -13,7 +13,9 @@ NEXT = """Next, with your own data (a folder of CLAM, TRIDENT or STAMP features 
   miue train features --labels labels.csv --out run"""
 
 
-def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = False) -> None:
+def demo(
+    out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = False, as_json: AsJson = False
+) -> None:
     """Run the whole way on handwritten digits, offline.
 
     Trains softmax and MIREL on bags of digits and compares them. Writes a folder with the bag store, both models
@@ -22,6 +24,10 @@ def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = F
     from miue.cli.demo_run import run_demo
 
     result = run_demo(out, overwrite=overwrite, progress=not quiet)
+    report, worklist = out / "report.html", out / "worklist.csv"
+    if as_json:
+        say_json({**result.to_json(), "report": str(report), "worklist": str(worklist), "out": str(out)})
+        return
     table = TextTable("in %", "softmax", "MIREL", "why they differ", title="Bags of digits, positive with a 9")
     for row in result.rows():
         table.add_row(*row)
@@ -29,6 +35,6 @@ def demo(out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = F
     say("One training each, on easy images: an example, not a verdict on the methods.\n")
     for case in result.cases:
         say(f"{case}.\n")
-    say(f"Open {out / 'report.html'} in a browser. {out / 'worklist.csv'} lists the bags to look at first.")
+    say(f"Open {report} in a browser. {worklist} lists the bags to look at first.")
     say("Models, predictions, evaluations and figures are in the same folder.\n")
     say(NEXT)

@@ -53,13 +53,26 @@ class DemoResult:
 
     def rows(self) -> list[tuple[str, ...]]:
         """Return what is compared, the value of each method in %, and why they differ."""
-        rows = [
-            (name, *(_percent(metric.value) for metric in metrics), reason)
-            for name, reason, metrics in _compare(list(self.evaluations.values()))
+        return [(name, *map(_percent, values), reason) for name, reason, values in self._compared()]
+
+    def to_json(self) -> dict[str, object]:
+        """Return what is compared, with the share of each method, and the cases, as JSON values."""
+        compared = [
+            {"what": name, **dict(zip(self.evaluations, values, strict=True)), "reason": reason}
+            for name, reason, values in self._compared()
         ]
+        return {"compared": compared, "cases": self.cases}
+
+    def _compared(self) -> list[tuple[str, str, list[float | None]]]:
         least = f"the {DEFERRED:.0%} with the highest entropy go to a person; compare with 100 − accuracy"
-        shares = (_percent(share) for share in self.errors_accepted.values())
-        return [*rows, ("bags: errors among those accepted", *shares, least)]
+        accepted: list[float | None] = [*self.errors_accepted.values()]
+        return [
+            *(
+                (name, reason, [metric.value for metric in metrics])
+                for name, reason, metrics in _compare(list(self.evaluations.values()))
+            ),
+            ("bags: errors among those accepted", least, accepted),
+        ]
 
 
 def run_demo(out: Path, *, overwrite: bool = False, progress: bool = True) -> DemoResult:

@@ -10,6 +10,7 @@ import typer
 
 from miue.cli.help import Command, Commands
 from miue.cli.options import OUTPUT, AsJson, Overwrite, Quiet, SkipBad
+from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
 export_app = typer.Typer(
@@ -100,8 +101,8 @@ def export_geojson(
         slides=slides,
         bounds=parse_bounds(bounds),
     )
-    kind = "regions" if merge else "patches"
-    _say_written(written, f"{written.objects:,} {kind} of {written.slides:,} slides", out, as_json)
+    objects = plural(written.objects, "region" if merge else "patch")
+    _say_written(written, f"{objects} of {plural(written.slides, 'slide')}", out, as_json)
 
 
 @export_app.command("heatmap", cls=Command)
@@ -176,7 +177,7 @@ def export_arrays(
         overwrite=overwrite,
         progress=not quiet,
     )
-    _say_written(written, f"{written.objects:,} patches of {written.slides:,} slides", out, as_json)
+    _say_written(written, f"{plural(written.objects, 'patch')} of {plural(written.slides, 'slide')}", out, as_json)
 
 
 def _export(given: Path, out: Path, kind: str, *, overwrite: bool, **options: Any) -> Any:
@@ -236,7 +237,7 @@ def export_beside(
         options: dict[str, Any] = {} if kind == "arrays" else {"slides": slides}
         written = export(predictions, folder / kind, kind, skip_bad=skip_bad, progress=progress, **options)
         say_left_out(written.left_out)
-        say(f"{kind} of {written.slides:,} slides written to {folder / kind}", err=to_stderr)
+        say(f"{kind} of {plural(written.slides, 'slide')} written to {folder / kind}", err=to_stderr)
 
 
 def say_left_out(reasons: Sequence[str]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from miue.common.errors import DataError
+from miue.common.plural import plural
 
 if TYPE_CHECKING:
     from miue.bags.dataset import BagDataset
@@ -37,7 +38,7 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
         raise DataError(
             item=f"split {name!r}",
             wanted="bags that took no part in training",
-            got=f"{seen or len(chosen)} bags that the model was trained on, or others of their patients",
+            got=f"{plural(seen or len(chosen), 'bag')} that the model was trained on, or others of their patients",
             fix="keep patients for calibration in a part of their own, and pass --part",
         )
     validated = mark == marks.get("validation_bags") or held_out & set(chosen.ids)

@@ -18,7 +18,7 @@ from miue.io.tables.long_table import is_long_table
 from miue.model.config import Component
 
 if TYPE_CHECKING:
-    from miue.model.model import RunConfig
+    from miue.model.folder import RunConfig
 
 
 def describe(
@@ -189,7 +189,7 @@ def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
 
 def _count_parameters(path: Path, saved: RunConfig) -> int | str:
     """Return the numbers that training set, or why they are not counted: code of others is not run for that."""
-    from miue.model.model import read_shapes
+    from miue.model.folder import read_shapes
 
     parts = (saved.model.encoder, saved.model.network, saved.model.method)
     if foreign := [part.import_path for part in parts if part.import_path]:
@@ -198,7 +198,7 @@ def _count_parameters(path: Path, saved: RunConfig) -> int | str:
 
 
 def _describe_run(path: Path) -> dict[str, Any]:
-    from miue.model.model import RunConfig, SavedConfig, check_config, read_config
+    from miue.model.folder import RunConfig, SavedConfig, check_config, read_config
 
     finished = (path / "config.json").exists()
     if finished:

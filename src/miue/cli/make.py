@@ -12,6 +12,7 @@ import typer
 from miue.cli.options import MANY, AsJson, Out, Overwrite, separate
 from miue.cli.outputs import locks_out
 from miue.common.errors import ConfigError, unknown_name
+from miue.common.plural import plural
 from miue.common.terminal import show_result
 
 SOURCES = ("digits-bags", "mnist-bags", "cifar10-bags", "gaussian-bags", "musk1-bags", "musk2-bags")
@@ -63,7 +64,11 @@ def data_make(
     command = shlex.join(["miue", *sys.argv[1:]])
     write_store(out, bags, made_by={"command": command, "name": name}, overwrite=overwrite)
     facts = {"bags": len(bags), "instances": len(bags.positions), "out": str(out)}
-    show_result(facts, f"{len(bags):,} bags with {len(bags.positions):,} instances written to {out}", as_json)
+    show_result(
+        facts,
+        f"{plural(len(bags), 'bag')} with {plural(len(bags.positions), 'instance')} written to {out}",
+        as_json,
+    )
 
 
 def _make_bags(name: str, source: Path | None, ood: list[str], ratio: float, split: list[str] | None) -> Any:

@@ -10,6 +10,7 @@ import typer
 from miue.cli.options import OUTPUT, AsJson, Out, Overwrite, Quiet
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
+from miue.common.plural import plural
 from miue.common.terminal import show_result
 
 
@@ -45,7 +46,8 @@ def merge(
     instances = 0 if predictions.instances is None else len(predictions.instances)
     facts = {"shards": len(shards), "bags": len(predictions.bags), "instances": instances, "out": str(out)}
     sentence = (
-        f"{len(shards):,} shards with {len(predictions.bags):,} bags and {instances:,} instances merged: {out}"
+        f"{plural(len(shards), 'shard')} with {plural(len(predictions.bags), 'bag')} and "
+        f"{plural(instances, 'instance')} merged: {out}"
     )
     show_result(facts, sentence, as_json)
     warn_of_shift(predictions)

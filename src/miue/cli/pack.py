@@ -11,12 +11,14 @@ from typing import Annotated
 import typer
 
 from miue.cli.interrupt import kept_bags, kept_on_interrupt
+from miue.cli.option_groups import takes_options
 from miue.cli.options import OUTPUT, AsJson, Overwrite, Quiet
-from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
+from miue.cli.sources import Bags, Source, open_bags, say_left_out
+from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
 
-@takes_bags
+@takes_options
 def data_pack(
     bags: Bags,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Store to write.", rich_help_panel=OUTPUT)],
@@ -57,7 +59,9 @@ def data_pack(
     listed = f"; {missing:,} left out, listed in {out / 'left_out.csv'}" if missing else ""
     already = f" ({packed.resumed:,} by an earlier run)" if packed.resumed else ""
     facts = {"bags": packed.bags, "instances": packed.instances, "left_out": missing, "out": str(out)}
-    sentence = f"{packed.bags:,} bags{already} with {packed.instances:,} instances packed: {out}{listed}"
+    sentence = (
+        f"{plural(packed.bags, 'bag')}{already} with {plural(packed.instances, 'instance')} packed: {out}{listed}"
+    )
     show_result(facts, sentence, as_json)
     if opened.note:
         bad = {one.bag for one in failed}
@@ -65,7 +69,7 @@ def data_pack(
         say(replace(opened, bags=kept).note, err=as_json)
 
 
-@takes_bags(without=("splits", "fold"))
+@takes_options(without=("splits", "fold"))
 def data_split(
     bags: Bags,
     out: Annotated[
@@ -110,9 +114,7 @@ def data_split(
     assigned = drawn.assign(data)
     parts = ("train", "validation", *(["calibration"] if calibration else []), "test")
     counts = ", ".join(f"{name} {assigned.splits.count(name):,}" for name in parts)
-    patients = f" of {len(set(data.patients)):,} patients" if data.patients else ""
+    patients = f" of {plural(len(set(data.patients)), 'patient')}" if data.patients else ""
     facts = {"folds": len(drawn), "bags": len(data), "first_fold": {n: assigned.splits.count(n) for n in parts}}
-    sentence = (
-        f"{len(drawn)} fold{'s' if len(drawn) > 1 else ''} of {len(data):,} bags{patients}: {out} ({counts})"
-    )
+    sentence = f"{plural(len(drawn), 'fold')} of {plural(len(data), 'bag')}{patients}: {out} ({counts})"
     show_result({**facts, "out": str(out)}, sentence, as_json)

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from miue.cli.options import OUTPUT, AsJson, Quiet
+from miue.common.plural import plural
 from miue.common.terminal import show_result
 
 UNANNOTATED = ("refuse", "negative", "skip")
@@ -78,10 +79,10 @@ def data_patch_labels(
     files, without = files_of(features, annotations, skip=unannotated == "skip")
     counts = Counter[str]()
     write_patch_labels(out, labelled(files, how, counts, quiet))
-    left_out = f"; {without:,} slides without annotation: {unannotated}" if without else ""
-    tumour = f"{counts['tumour']:,} of {counts['patches']:,} patches"
+    left_out = f"; {plural(without, 'slide')} without annotation: {unannotated}" if without else ""
+    tumour = f"{counts['tumour']:,} of {plural(counts['patches'], 'patch')}"
     facts = {"slides": len(files), **counts, "without_annotation": without, "out": str(out)}
-    show_result(facts, f"{tumour} of {len(files):,} slides are tumour{left_out}: {out}", as_json)
+    show_result(facts, f"{tumour} of {plural(len(files), 'slide')} are tumour{left_out}: {out}", as_json)
 
 
 def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Path], int]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.export import export_beside
+from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
     OUTPUT,
@@ -26,12 +27,13 @@ from miue.cli.options import (
 )
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
-from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out, takes_bags
+from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out
 from miue.common.errors import ConfigError, one_of_two
+from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
 
-@takes_bags
+@takes_options
 @locks_out
 def predict(
     run: Run,
@@ -154,7 +156,11 @@ def predict(
         say(f"left out: {reason}", err=True)
     instances = 0 if predictions.instances is None else len(predictions.instances)
     facts = {"bags": len(predictions.bags), "instances": instances, "left_out": failed, "out": str(out)}
-    show_result(facts, f"{len(predictions.bags):,} bags with {instances:,} instances predicted: {out}", as_json)
+    show_result(
+        facts,
+        f"{plural(len(predictions.bags), 'bag')} with {plural(instances, 'instance')} predicted: {out}",
+        as_json,
+    )
     warn_of_shift(predictions)
     export_beside(
         predictions, out, export or [], slides, skip_bad=source.skip_bad, progress=not quiet, to_stderr=as_json
@@ -178,9 +184,10 @@ def _bags_to_predict(bags: Any, part: str | None, run: Path) -> Any:
         raise ConfigError(
             item="the bags to predict" if part is None else f"part {part!r}",
             wanted="bags of patients that the model did not learn from",
-            got=f"{len(chosen):,} bags, {share} of which it was trained or validated on, or on their patients",
+            got=f"{plural(len(chosen), 'bag')}, {share} of which it was trained or validated on, or on their "
+            "patients",
             fix="pass --part all to predict all bags all the same; rename bags that are others",
         )
     if learned:
-        say(f"left out: {learned:,} bags that the model learned from, or from their patients", err=True)
+        say(f"left out: {plural(learned, 'bag')} that the model learned from, or from their patients", err=True)
     return chosen.subset(unseen) if learned else chosen

@@ -10,47 +10,61 @@ import typer
 from rich.console import Console
 
 from miue.cli.given_predictions import read_given
-from miue.cli.options import ClassNames, Instances
+from miue.cli.options import OUTPUT, RUNNING, AsJson, ClassNames, Instances, Quiet
 from miue.cli.sources import say_left_out
 from miue.common.errors import ConfigError
-from miue.common.terminal import say
+from miue.common.terminal import say, show_result
 
 
 def report(
     predictions: Annotated[
         list[Path],
         typer.Argument(
-            metavar="PREDICTIONS...",
+            metavar="PREDICTIONS",
             help="One or more folders of predictions or bag tables of any tool (CSV, Parquet).",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.", rich_help_panel=OUTPUT)] = Path(
+        "report.html"
+    ),
     instances: Instances = None,
     classes: ClassNames = None,
     name: Annotated[
         list[str] | None,
         typer.Option(
-            help="Name of a method, once for each of PREDICTIONS in order; those of one name are its seeds."
+            metavar="NAME",
+            help="Name of a method, once for each of PREDICTIONS in order; those of one name are its seeds.",
         ),
     ] = None,
     store: Annotated[
         Path | None,
         typer.Option(
+            metavar="BAGS",
             help="The bags that were predicted (store, folder of feature files, or long table), for pictures and "
-            "positions of their instances."
+            "positions of their instances.",
         ),
     ] = None,
-    title: Annotated[str, typer.Option(help="Heading of the page.")] = "Predictions and how sure they are",
+    title: Annotated[
+        str, typer.Option(metavar="TEXT", help="Heading of the page.", rich_help_panel=OUTPUT)
+    ] = "Predictions and how sure they are",
     max_mb: Annotated[
         float,
-        typer.Option(min=0.1, help="Size the file may have, in MB; fewer instances are shown until it fits."),
+        typer.Option(
+            min=0.1,
+            help="Size the file may have, in MB; fewer instances are shown until it fits.",
+            rich_help_panel=OUTPUT,
+        ),
     ] = 20.0,
     resamples: Annotated[
-        int, typer.Option(min=10, help="Bootstrap resamples of bags behind the intervals.")
+        int,
+        typer.Option(min=10, help="Bootstrap resamples of bags behind the intervals.", rich_help_panel=RUNNING),
     ] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the resamples.")] = 0,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file that --out names.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Show no progress.")] = False,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the resamples.", rich_help_panel=RUNNING)] = 0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file that --out names.", rich_help_panel=OUTPUT)
+    ] = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write an HTML report that opens offline.
 
@@ -92,9 +106,15 @@ def report(
             resampling=Resampling(resamples, seed),
             track=track,
         )
-    for note in written.notes:
-        say(f"note: {note}")
-    say(f"{out}: {written.bytes / 1e6:.1f} MB, opens in any browser without a network")
+    if not as_json:
+        for note in written.notes:
+            say(f"note: {note}")
+    facts = {"bytes": written.bytes, "notes": written.notes, "out": str(out)}
+    show_result(
+        {"verdicts": [one.to_json() for one in written.verdicts], **facts},
+        f"{out}: {written.bytes / 1e6:.1f} MB, opens in any browser without a network",
+        as_json,
+    )
 
 
 class _Bars:

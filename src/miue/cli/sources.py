@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
-from functools import partial, wraps
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from miue.cli.options import LABELS, RUNNING, ClassNames
 from miue.common.errors import ConfigError, first_few
+from miue.common.plural import plural
 from miue.common.terminal import say
 
 if TYPE_CHECKING:
@@ -65,36 +63,6 @@ class Source:
     def of_model(self, classes: tuple[str, ...]) -> Source:
         """Return the same with the classes of a model where none are named."""
         return self if self.classes else replace(self, classes=list(classes))
-
-
-def takes_bags(command: Callable[..., None] | None = None, *, without: tuple[str, ...] = ()) -> Callable[..., Any]:
-    """Give a command that has a parameter ``source`` the options of ``Source`` in its place.
-
-    Args:
-        command: the function of the command.
-        without: options that have no meaning for it.
-    """
-    if command is None:
-        return partial(takes_bags, without=without)
-    hints = get_type_hints(Source, include_extras=True)
-    options = [
-        inspect.Parameter(
-            one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name]
-        )
-        for one in fields(Source)
-        if one.name not in without
-    ]
-    own = inspect.signature(command, eval_str=True)
-
-    @wraps(command)
-    def wrapped(**values: Any) -> None:
-        source = Source(**{one.name: values.pop(one.name) for one in options})
-        command(**values, source=source)
-
-    kept = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own.parameters.values() if p.name != "source"]
-    wrapped.__signature__ = own.replace(parameters=[*kept, *options])  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in [*kept, *options]}
-    return wrapped
 
 
 def check_order(run: Path, bags: Path) -> None:
@@ -169,5 +137,5 @@ def say_left_out(opened: LoadedBags) -> None:
             say(f"left out: {one.bag}: {one.reason}", err=True)
     unlisted = [one.bag for one in opened.left_out if not one.is_bad]
     if unlisted:
-        what = f"{len(unlisted):,} files that the label table does not list"
+        what = f"{plural(len(unlisted), 'file')} that the label table does not list"
         say(f"left out: {what}: {first_few(unlisted)}", err=True)

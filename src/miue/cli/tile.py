@@ -21,6 +21,7 @@ from miue.cli.options import (
     SkipBad,
     make_executor,
 )
+from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ def for_each_slide(
 
     with (
         kept_on_interrupt(
-            lambda: f"{finished():,} slides were finished and are kept in {out}; the same command goes on"
+            lambda: f"finished and kept in {out}: {plural(finished(), 'slide')}; the same command goes on"
         ),
         locked(out),
     ):
@@ -201,7 +202,7 @@ def for_each_slide(
         say(f"left out: {reason}", err=True)
     if not patches and not kept:
         raise lacking("the slides", "at least one with tissue", "see the list above")
-    already = f", {kept:,} were there already" if kept else ""
+    already = f", {kept:,} already there" if kept else ""
     facts = {
         "slides": len(patches),
         "patches": sum(patches),
@@ -209,7 +210,9 @@ def for_each_slide(
         "left_out": list(failed.values()),
         "out": str(out),
     }
-    show_result(facts, f"{len(patches):,} slides {done} {sum(patches):,} patches{already}: {out}", as_json)
+    show_result(
+        facts, f"{plural(len(patches), 'slide')} {done} {plural(sum(patches), 'patch')}{already}: {out}", as_json
+    )
 
 
 def list_slides(paths: list[Path]) -> list[Path]:
@@ -233,12 +236,12 @@ def list_slides(paths: list[Path]) -> list[Path]:
             raise StorageError(
                 item=f"folder {str(path)!r}",
                 wanted=f"slides in it: {', '.join(SUFFIXES)}",
-                got=f"{len(dicom):,} DICOM files, of which several make one slide" if dicom else "none",
+                got=f"{plural(len(dicom), 'DICOM file')}, of which several make one slide" if dicom else "none",
                 fix="name one .dcm file of each slide" if dicom else "check the folder, or name the files",
             )
         others = [file.name for file in files if file not in found]
         if others:
-            say(f"left out: {len(others):,} files of {path} that are no slides: {first_few(others)}", err=True)
+            say(f"left out of {path}, no slides: {plural(len(others), 'file')}: {first_few(others)}", err=True)
         slides += found
     return slides
 

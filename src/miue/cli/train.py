@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from miue.cli.interrupt import kept_epochs, kept_on_interrupt, quiet_interrupt
+from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
     RUNNING,
@@ -31,8 +32,9 @@ from miue.cli.options import (
     separate,
     validation_share,
 )
-from miue.cli.sources import Bags, Source, open_bags, say_left_out, takes_bags
+from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.errors import one_of_two
+from miue.common.plural import plural
 from miue.common.terminal import TextTable, say, say_json, show_result, show_table
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 NEARLY = 1  # epochs from the last one, at which a best epoch shows that training was not over
 
 
-@takes_bags
+@takes_options
 def train(
     bags: Bags,
     out: Out,
@@ -160,7 +162,7 @@ def train(
     best = record.best_epoch if isinstance(record.best_epoch, int) else list(record.best_epoch)
     of = "validation" if record.validation_bags else "training"
     sentence = (
-        f"Trained for {record.epochs} epochs; best epoch {best} "
+        f"Trained for {plural(record.epochs, 'epoch')}; best epoch {best} "
         f"({of} NLL + error {record.criterion:.4f}). Model: {out}"
     )
     show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)

@@ -10,6 +10,7 @@ import typer
 from miue.cli.given_predictions import read_given
 from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances
 from miue.cli.shift_warning import warn_of_shift
+from miue.common.plural import plural
 from miue.common.terminal import TextTable, say, say_json, show_table
 
 LIMITS = "Limits"
@@ -92,7 +93,7 @@ def worklist(
         for reason, why in made.not_judged.items():
             say(f"not judged, {reason}: {why}")
         say(f"order: {made.order}")
-        say(f"{first:,} of {len(made.rows):,} slides to be reviewed first: {out}")
+        say(f"{first:,} of {plural(len(made.rows), 'slide')} to be reviewed first: {out}")
     if made.warning:
         say(f"Warning: {made.warning}.", err=True)
     warn_of_shift(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -130,6 +131,16 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise StorageError(item=item, wanted="a JSON object", got=type(content).__name__, fix=fix)
     return content
+
+
+def file_sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's content, which is read piece by piece.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def check_format(content: dict[str, Any], *, item: str, format_name: str, version: int, fix: str) -> None:

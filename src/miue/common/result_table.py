@@ -25,19 +25,21 @@ class ResultTable:
         heading: of each column; the first is that of the names of the rows.
         rows: name and cells of each.
         notes: what to know of it, with the reason of each "—" by its number.
+        is_prose: whether the cells are words, which begin at the left.
     """
 
     heading: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    is_prose: bool = False
 
     def as_rich(self, title: str = "") -> TextTable:
         """Return it as a table for a terminal, which reads no text of it as markup."""
         from miue.common.terminal import TextTable
 
         table = TextTable(title=title or None, caption="\n".join(self.notes))
-        for column, name in enumerate(self.heading):
-            table.add_column(name, justify="right" if column else "left")
+        for name, is_number in zip(self.heading, self._are_numbers, strict=True):
+            table.add_column(name, justify="right" if is_number else "left")
         for row in self.rows:
             table.add_row(*row)
         return table
@@ -47,20 +49,25 @@ class ResultTable:
         widths = [max(map(len, column)) for column in zip(self.heading, *self.rows, strict=True)]
         lines = [
             "  ".join(
-                cell.rjust(width) if column else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
+                cell.rjust(width) if is_number else cell.ljust(width)
+                for cell, width, is_number in zip(row, widths, self._are_numbers, strict=True)
+            ).rstrip()
             for row in (self.heading, *self.rows)
         ]
         notes = [line for note in self.notes for line in wrap(note, max(NARROWEST, len(lines[0])))]
         return visible("\n".join([lines[0], "─" * len(lines[0]), *lines[1:], *notes]), keep="\n")
 
+    @property
+    def _are_numbers(self) -> list[bool]:
+        return [column > 0 and not self.is_prose for column in range(len(self.heading))]
+
     def as_html(self) -> str:
         """Return it as an HTML table; every text is escaped."""
         heading = "".join(f"<th>{escape(name)}</th>" for name in self.heading)
+        side = "left" if self.is_prose else "right"
         rows = "".join(
             f"<tr><th style='text-align:left'>{escape(name)}</th>"
-            + "".join(f"<td style='text-align:right'>{escape(cell)}</td>" for cell in cells)
+            + "".join(f"<td style='text-align:{side}'>{escape(cell)}</td>" for cell in cells)
             + "</tr>"
             for name, *cells in self.rows
         )
@@ -77,6 +84,9 @@ class PrintsAsTable:
 
     def __repr__(self) -> str:
         return "\n\n".join(table.as_text() for table in self.tables())
+
+    def __str__(self) -> str:
+        return repr(self)
 
     def _repr_html_(self) -> str:
         return "".join(table.as_html() for table in self.tables())

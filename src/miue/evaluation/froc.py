@@ -16,7 +16,8 @@ RATES = tuple(Fraction(2) ** power for power in range(-2, 4))
 """False positives per negative bag: 1/4, 1/2, 1, 2, 4, 8."""
 
 TITLES = {"froc": "FROC score, mean of the six"} | {
-    f"sensitivity_at_{float(rate):g}": f"Sensitivity at {rate} false positives per negative bag" for rate in RATES
+    f"sensitivity_at_{float(rate):g}": f"Sensitivity at {rate} false positive{'s' * (rate != 1)} per negative bag"
+    for rate in RATES
 }
 NO_INSTANCE_LABEL = "no labelled positive instance: give labels of instances with --instance-labels TABLE"
 NO_NEGATIVE_BAG = "no labelled bag of the negative class, so that no false positives can be counted"

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
+from miue.common.plural import plural
+
 ECE_BINS = 15
 NO_LABEL = (
     "no labelled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
@@ -219,7 +221,7 @@ def negative_log_likelihood(judged: Judged, owners: Owners | None = None) -> Wei
     owners = owners or Owners.one(len(judged))
     impossible = int((judged.of_label <= 0).sum())
     if impossible:
-        return WeightedMetric.undefined(f"{impossible} labels have probability zero", owners)
+        return WeightedMetric.undefined(f"probability zero for {plural(impossible, 'label')}", owners)
     return _mean(-np.log(judged.of_label), owners)
 
 

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from miue.common.errors import ConfigError, ModelError, first_problem
 from miue.common.escapes import escape_markdown
 from miue.common.files import atomic_file, read_json, refuse_existing
+from miue.common.plural import plural
 from miue.distributions.measures import MEASURES
 from miue.model.model import Model
 from miue.predictions.provenance import Provenance
@@ -190,7 +191,7 @@ def _no_evaluation(got: str) -> ConfigError:
 
 def _instance(shape: tuple[int, ...]) -> str:
     if len(shape) == 1:
-        return f"a vector of {shape[0]} features"
+        return f"a vector of {plural(shape[0], 'feature')}"
     return f"an image, {' × '.join(map(str, shape))} (height, width, channels)"
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.io.splits.splits import Splits
 
@@ -48,7 +49,7 @@ class LoadedBags(PrintsAsTable):
 
     def tables(self) -> Iterator[ResultTable]:
         """Return the bags of each split, and what was said of them."""
-        left_out = f"{len(self.left_out):,} bags left out (left_out says why)" if self.left_out else ""
+        left_out = f"{plural(len(self.left_out), 'bag')} left out (left_out says why)" if self.left_out else ""
         notes = (self.labels, self.drawn, *self.notes, left_out)
         for table in self.bags.tables():
             yield replace(table, notes=(*table.notes, *filter(None, notes)))

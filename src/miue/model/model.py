@@ -7,33 +7,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch import Tensor
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.common.errors import (
-    ConfigError,
-    ModelError,
-    StorageError,
-    first_few,
-    folder_kind,
-    not_readable,
-)
-from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.errors import ConfigError, ModelError, first_few
+from miue.common.files import atomic_folder, write_json
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
-from miue.model.config import DataContract, ModelConfig, build_method, check_saveable, weight_shapes
+from miue.model.config import DataContract, ModelConfig, check_saveable
 from miue.model.feature_scores import DistanceScores, check_saveable_distances
-from miue.model.part import find_part, saved_part
+from miue.model.folder import FORMAT, VERSION, read_config, read_distances, read_method, saved_name
 from miue.model.predict import OnBad, predict
 from miue.model.training_bags import TrainingBags
 from miue.predictions.folder import Predictions
@@ -46,9 +37,6 @@ from miue.tasks import Shard
 
 if TYPE_CHECKING:
     from miue.evaluation import Evaluation
-
-FORMAT = "miue-model"
-VERSION = 1
 
 
 @dataclass(frozen=True, repr=False)
@@ -284,7 +272,7 @@ class Model(PrintsAsTable):
             "model": self.config.model_dump(mode="json"),
             "contract": self.contract.model_dump(mode="json"),
             "training": self.training.model_dump(mode="json"),
-            "distances": [_saved_name(distance) for distance in self.distances.values()],
+            "distances": [saved_name(distance) for distance in self.distances.values()],
         }
         if self.calibration is not None:
             self.calibration.save(folder / CALIBRATION)
@@ -309,144 +297,19 @@ class Model(PrintsAsTable):
         """
         folder = Path(path)
         saved = read_config(folder)
-        config, contract = saved.model, saved.contract
-        try:
-            read_shapes(folder, saved, trust=trust)
-            method = build_method(config, contract, seed=0, trust=trust)
-            method.load_state_dict(load_file(folder / "model.safetensors"))
-            with (folder / "model.safetensors").open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").hexdigest()
-        except (OSError, SafetensorError, RuntimeError) as error:
-            raise _other_weights(folder / "model.safetensors", str(error).split("\n")[0]) from error
-        distances = _read_distances(folder, saved.distances, trust=trust)
-        calibration = Calibration.load(folder) if (folder / CALIBRATION).exists() else None
+        method, digest = read_method(folder, saved, trust=trust)
         quantiles = folder / VALIDATION
         return cls(
-            method.eval(),
-            config,
-            contract,
+            method,
+            saved.model,
+            saved.contract,
             saved.training,
-            distances,
-            calibration,
+            read_distances(folder, saved.distances, trust=trust),
+            Calibration.load(folder) if (folder / CALIBRATION).exists() else None,
             ValidationQuantiles.load(quantiles) if quantiles.exists() else None,
             digest,
             TrainingBags.load(folder),
         )
-
-
-class RunConfig(BaseModel):
-    """What run.json says of a model whose training may not have ended."""
-
-    model_config = ConfigDict(frozen=True)
-
-    model: ModelConfig
-    contract: DataContract
-    distances: tuple[str, ...] = ()
-
-
-class SavedConfig(RunConfig):
-    """What config.json says of a model."""
-
-    training: TrainingRecord
-
-
-Config = TypeVar("Config", bound=RunConfig)
-
-
-def read_config(folder: Path) -> SavedConfig:
-    """Return what config.json in the folder of a model says.
-
-    Raises:
-        StorageError: none there, a damaged one, or a newer format.
-    """
-    path = folder / "config.json"
-    if not path.exists():
-        unfinished = (folder / "checkpoints").is_dir()
-        raise StorageError(
-            item=f"{str(folder)!r}",
-            wanted="a trained model (a folder with config.json and model.safetensors)",
-            got="a training that has not ended"
-            if unfinished
-            else folder_kind(folder)
-            if folder.is_dir()
-            else "no such folder",
-            fix="continue it with 'miue train … --resume'" if unfinished else "train one with 'miue train'",
-        )
-    content = read_json(path, what="model config")
-    check_format(content, item=f"model {str(folder)!r}", format_name=FORMAT, version=VERSION, fix="update miue")
-    return check_config(SavedConfig, content, f"model config {str(path)!r}", "train the model again")
-
-
-def check_config(kind: type[Config], content: Mapping[str, Any], item: str, fix: str) -> Config:
-    """Return what a config says, after every part of it was checked.
-
-    Args:
-        kind: of the config.
-        content: of config.json or run.json.
-        item: names it in the error.
-        fix: what to do where it is damaged.
-
-    Raises:
-        StorageError: a part is missing or of another kind.
-    """
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        raise not_readable(item, "the parts that miue writes", error, fix) from error
-
-
-def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every weight in model.safetensors, before memory is taken for what a config claims.
-
-    Raises:
-        ModelError: a damaged file, or weights of other shapes than the config describes; a part that is not of
-            miue, without trust or not installed.
-    """
-    path, wanted = folder / "model.safetensors", weight_shapes(saved.model, saved.contract, trust=trust)
-    try:
-        with safe_open(path, "pt") as file:
-            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError) as error:
-        raise _other_weights(path, str(error).split("\n")[0]) from error
-    for name in sorted(wanted.keys() | shapes.keys()):
-        if wanted.get(name) != shapes.get(name):
-            raise _other_weights(path, f"{name} of shape {shapes.get(name)} instead of {wanted.get(name)}")
-    return shapes
-
-
-def _other_weights(path: Path, got: str) -> ModelError:
-    return ModelError(
-        item=f"weights {str(path)!r}",
-        wanted="the weights that config.json describes",
-        got=got,
-        fix="save the model again",
-    )
-
-
-def _read_distances(folder: Path, names: Sequence[str], *, trust: bool) -> dict[str, FeatureDistance]:
-    if not names:
-        return {}
-    path = folder / "distances.safetensors"
-    try:
-        state = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise not_readable(
-            f"distances {str(path)!r}", "the distances that config.json names", error, "save the model again"
-        ) from error
-    loaded = {}
-    for name in names:
-        part = saved_part("distance", name, name if ":" in name else "", "", trust=trust)
-        kind: type[FeatureDistance] = part.make
-        prefix = f"{kind.name}."
-        parts = {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
-        loaded[kind.name] = kind.from_state(parts)
-    return loaded
-
-
-def _saved_name(distance: FeatureDistance) -> str:
-    """Return the name of a distance of miue, the import path of another."""
-    part = find_part("distance", type(distance))
-    return part.import_path or part.name
 
 
 def _shape(shape: Sequence[int]) -> str:

@@ -8,7 +8,6 @@ is a sandbox: load only what you trust.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import warnings
 import zipfile
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from miue.common.devices import torch_device
 from miue.common.errors import ModelError, not_readable, unknown_name
+from miue.common.files import file_sha256
 from miue.pathology.color_texture import NAME, colour_texture
 
 EXPORTED = ".pt2"
@@ -79,7 +79,7 @@ def network_encoder(
         raise unknown_name("normalisation", normalisation, NORMALISATIONS)
     target = torch_device(device)
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = file_sha256(path)
     except OSError as error:
         raise not_readable(f"encoder {str(path)!r}", "a readable file", error, "check the path") from error
     network = _exported(path, target) if path.suffix == EXPORTED else _scripted(path, target)

@@ -4,7 +4,7 @@ bags.csv              bag_id, label, is_ood, ood_set, alpha_0 … (or p_0 …), 
                       patient and patch_size where known, training_part of bags that the model was trained or
                       validated on (or others of their patients), and where a calibration was applied
                       decision, reason, prediction_set, calibrated_…; flagged (of instances)
-instances/            parts of the instances as Parquet files, see predictions/parts.py; or, in the format csv,
+instances/            parts of the instances as Parquet files, see parts.py; or, in the format csv,
 instances.csv[.gz]    the same columns as bags.csv with bag_id, instance
 patients.csv          one row per patient, where any has several bags; made of bags.csv and not read back
 predictions.json      what made them, and the list of the parts; not needed to read tables of CSV
@@ -25,13 +25,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from miue.common.errors import DataError, lacking, not_a_folder, not_readable, unknown_name
 from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_table
 from miue.distributions.measures import MEASURES
-from miue.predictions.parts import FIX, FOLDER, Part, PartWriter, StoredInstances, check_folder
+from miue.predictions.part_writer import PartWriter
+from miue.predictions.parts import FIX, FOLDER, Part, check_folder
 from miue.predictions.patients import by_patient
 from miue.predictions.provenance import UNKNOWN, Provenance
 from miue.predictions.read_table import read_table
+from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 FORMAT = "miue-predictions"
@@ -249,7 +252,7 @@ def _with_instances(predictions: Predictions, instances: PredictionTable, name: 
         raise DataError(
             item=f"table {name!r}, bag {unlisted[0]!r}",
             wanted="a bag that the table of bags lists",
-            got=f"{len(unlisted)} bags that it does not",
+            got=f"{plural(len(unlisted), 'bag')} that it does not",
             fix="add these bags, or drop their instances",
         )
     return replace(predictions, instances=instances)

@@ -14,6 +14,7 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
 from miue.common.errors import DataError, missing_column
+from miue.common.plural import plural
 from miue.common.tables import read_columns
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, applicable_measures
@@ -216,7 +217,7 @@ def read_numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarr
             item=f"table {name!r}, line {bad[0] + 2}, column {column!r}",
             wanted="a finite number",
             got="none" if np.isnan(numbers[bad[0]]) else str(numbers[bad[0]]),
-            fix=f"fill or drop the {len(bad)} rows without one",
+            fix=f"fill or drop {plural(len(bad), 'row')} without one",
         )
     return numbers
 

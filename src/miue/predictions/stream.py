@@ -8,8 +8,10 @@ from pathlib import Path
 
 from miue.common.files import atomic_folder
 from miue.predictions.folder import Predictions, check_table_format
-from miue.predictions.parts import FOLDER, PartWriter, StoredInstances
+from miue.predictions.part_writer import PartWriter
+from miue.predictions.parts import FOLDER
 from miue.predictions.provenance import Provenance
+from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.table import PredictionTable
 
 

@@ -15,6 +15,7 @@ from miue.bags.coords import Coords
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, applicable_measures
@@ -242,8 +243,8 @@ class PredictionTable(PrintsAsTable):
         if first.flagged is not None:
             columns["flagged"] = first.flagged.astype(str).tolist()
         kind = type(first.distribution).__name__.lower()
-        items = "bags" if first.instance is None else "instances"
-        note = f"{len(self):,} {items}, {first.distribution.num_classes} classes, {kind}; all columns: to_frame()"
+        items = plural(len(self), "bag" if first.instance is None else "instance")
+        note = f"{items}, {first.distribution.num_classes} classes, {kind}; all columns: to_frame()"
         yield ResultTable(tuple(columns), tuple(zip(*columns.values(), strict=True)), (note,))
 
 

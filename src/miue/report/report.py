@@ -23,7 +23,7 @@ from miue.report.instances_table import instances_table
 from miue.report.levels import LEVELS, Level, Resampling, Track, evaluate_levels
 from miue.report.pairs import compare_methods
 from miue.report.runs import Comparison, compare, named_runs
-from miue.report.verdict import judge_run, shared_sentences
+from miue.report.verdict import Verdict, judge_run, shared_sentences
 
 TITLE = "Predictions and how sure they are"
 ONE_THOUSAND = Resampling()
@@ -36,10 +36,12 @@ class ReportFile:
     Attributes:
         bytes: size of the file.
         notes: what is missing or was left out, as the report says it.
+        verdicts: what each of the predictions comes to.
     """
 
     bytes: int
     notes: tuple[str, ...]
+    verdicts: tuple[Verdict, ...]
 
 
 def no_track(what: str, total: int) -> Callable[[int], None]:
@@ -83,6 +85,7 @@ def write_report(
     levels = evaluate_levels(comparison.shared, resampling, track)
     outcomes = evaluate_outcomes(comparison.shared)
     cases = [find_cases(run) for run in comparison.runs]
+    answer = _answer(comparison, levels, outcomes)
     page = {
         "title": title,
         "notes": comparison.notes,
@@ -91,13 +94,13 @@ def write_report(
         "cases": cases,
         "decisions": decisions_table(comparison.shared, outcomes),
         "overview": overview(comparison, inside.instances if inside else None),
-        **_answer(comparison, levels, outcomes),
+        **answer,
         **_provenance(comparison),
     }
     html, notes = fitted_page(page, page_content(comparison, levels, cases), inside, max_mb=max_mb, track=track)
     with atomic_file(Path(out)) as temporary:
         temporary.write_bytes(html)
-    return ReportFile(len(html), notes)
+    return ReportFile(len(html), notes, tuple(answer["verdicts"]))
 
 
 def _answer(

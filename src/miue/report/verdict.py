@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -13,8 +14,9 @@ from miue.evaluation.bootstrap import Interval
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Items, detection_score
 from miue.evaluation.evaluation import LevelEvaluation
-from miue.evaluation.metrics import mean_confidence
+from miue.evaluation.metrics import Metric, mean_confidence
 from miue.predictions.table import PredictionTable
+from miue.report.metrics_table import metric_values
 from miue.report.runs import Run
 from miue.report.summaries import is_distance
 
@@ -34,10 +36,23 @@ class Verdict:
     Attributes:
         title: of the run.
         sentences: in the order in which they should be read.
+        metrics: of the bags, by the names of ``bootstrap_intervals``.
+        intervals: of them.
+        decisions: the metrics of the decisions; empty without any.
     """
 
     title: str
     sentences: list[str]
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    intervals: Mapping[str, Interval] = field(default_factory=dict)
+    decisions: Mapping[str, Metric] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return sentences and numbers as JSON values; an undefined metric is null with its reason."""
+        ends = {name: {"low": one.low, "high": one.high} for name, one in self.intervals.items()}
+        metrics = {name: {**asdict(one), **ends.get(name, {})} for name, one in self.metrics.items()}
+        decisions = {name: asdict(one) for name, one in self.decisions.items()}
+        return {"title": self.title, "sentences": self.sentences, "metrics": metrics, "decisions": decisions}
 
 
 def shared_sentences(verdicts: Sequence[Verdict]) -> list[str]:
@@ -61,9 +76,12 @@ def judge_run(
     table = run.predictions.bags
     if not level.labelled:
         first = _predicted(table, run.predictions.provenance.classes)
-        return Verdict(run.title, [first, *_detection(table, level, intervals), *_calibration(run), NO_LABELS])
-    sentences = [*_accuracy(table, level, intervals), *_detection(table, level, intervals), *_calibration(run)]
-    return Verdict(run.title, [*sentences, *_decisions(table, outcome)])
+        sentences = [first, *_detection(table, level, intervals), *_calibration(run), NO_LABELS]
+    else:
+        sentences = [*_accuracy(table, level, intervals), *_detection(table, level, intervals)]
+        sentences += [*_calibration(run), *_decisions(table, outcome)]
+    metrics = metric_values(level, detection_score(table), {})
+    return Verdict(run.title, sentences, metrics, intervals, outcome.metrics if outcome else {})
 
 
 def _percent(value: float, interval: Interval | None) -> str:

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.common.errors import DataError, lacking
+from miue.common.plural import plural
 from miue.scores.base import FeatureDistance
 
 
@@ -108,7 +109,7 @@ def shrunk_factor(centered: Float[Tensor, "M D"]) -> Float[Tensor, "D D"]:
         raise DataError(
             item="training features",
             wanted=f"variance in all {len(covariance)} directions",
-            got=f"{len(centered)} instances with variance in {rank}",
+            got=f"{plural(len(centered), 'instance')} with variance in {rank}",
             fix="fit the distance on more instances, or use 'knn'",
         )
     return torch.linalg.cholesky(covariance)

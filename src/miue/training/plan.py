@@ -13,6 +13,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.drawing import group_by_patient, hold_out
 from miue.bags.fingerprint import fingerprint
 from miue.common.errors import DataError
+from miue.common.plural import plural
 from miue.io.splits.splits import Splits, check_patients
 from miue.model.config import DataContract, ModelConfig, TrainingConfig, check_saveable
 from miue.model.feature_scores import check_saveable_distances, find_distance, part_of_distance
@@ -50,8 +51,9 @@ class Plan:
         config, bags, instances = self.training_config, len(self.train), int(self.train.sizes.sum())
         each = f"{networks} networks, each " if networks > 1 else ""
         return (
-            f"{bags:,} bags, {instances:,} instances: {each}at most {config.max_epochs} epochs "
-            f"({max(1, bags // config.bags_per_update):,} updates each), "
+            f"{plural(bags, 'bag')}, {plural(instances, 'instance')}: {each}at most "
+            f"{plural(config.max_epochs, 'epoch')} "
+            f"({plural(max(1, bags // config.bags_per_update), 'update')} each), "
             f"fewer if {config.stop_patience} bring no improvement"
         )
 
@@ -159,7 +161,7 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
     classes = sorted(set(bags.labels.values.tolist()))
     if len(classes) < classes_wanted:
         raise DataError(
-            item=f"the {what} set of {len(bags)} bags",
+            item=f"the {what} set of {plural(len(bags), 'bag')}",
             wanted=f"bags of at least {classes_wanted} classes",
             got=f"class {classes} only",
             fix="add bags of another class, or check the label column",

@@ -9,7 +9,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
 from miue.common.files import refuse_existing
 from miue.common.locks import locked
-from miue.model.model import read_config
+from miue.model.folder import read_config
 from miue.model.recipe import Recipe
 from miue.predictions.provenance import TrainingRecord
 from miue.tasks import Task, run_tasks

@@ -12,6 +12,7 @@ from jaxtyping import Int64
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, first_few
+from miue.common.plural import plural
 from miue.common.progress import tracked
 from miue.io.folders.discovery import BagFiles
 from miue.io.folders.file_instances import FileInstances
@@ -141,7 +142,7 @@ def _alike(contents: list[Contents], left_out: list[LeftOut]) -> list[Contents]:
     most_common, count = kinds.most_common(1)[0]
     alike = [(file.instance_shape, file.extractor) == most_common for file in contents]
     most = contents[alike.index(True)]
-    wanted = f"features of shape {_features(most)} as in {count} files"
+    wanted = f"features of shape {_features(most)} as in {plural(count, 'file')}"
     return _kept(contents, alike, wanted, _features, "extract all features with one encoder", left_out)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from miue.bags.names import find_rows, named_twice, strip_endings
 from miue.bags.table_columns import class_names, known_text, read_splits_column
 from miue.common.errors import DataError, missing_column, repeated, unknown_name
+from miue.common.plural import plural
 from miue.common.tables import read_text_columns
 from miue.io.tables.columns import PATIENT_COLUMNS, find_column, lower_case, numbers_rows
 
@@ -159,7 +160,7 @@ def _joined(
         raise DataError(
             item=f"patient {without[0]!r} of {str(path)!r}",
             wanted=f"a slide in {str(slide_table)!r}",
-            got=f"none, for {len(without)} patients",
+            got=f"none, for {plural(len(without), 'patient')}",
             fix="add their slides, or take them out of the table",
         )
     joined = {name: [values[row] for _, row in kept] for name, values in columns.items()}

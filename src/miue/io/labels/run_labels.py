@@ -11,6 +11,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.names import strip_endings
 from miue.common.errors import missing_column
+from miue.common.plural import plural
 from miue.common.tables import read_text_columns
 from miue.io.labels.join import counts_of_classes
 
@@ -46,7 +47,7 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     ):
         filled = tuple(patient or name for patient, name in zip(patients, bags.ids, strict=True))
         labelled = replace(labelled, patients=filled)
-    others = "" if count == len(bags) else f", none for {len(bags) - count:,} bags that it does not list"
+    others = "" if count == len(bags) else f", none for {plural(len(bags) - count, 'bag')} that it does not list"
     text = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labelled)}{others})"
     return labelled, f"{text}; pass --labels TABLE for others"
 

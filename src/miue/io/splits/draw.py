@@ -9,6 +9,7 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import draw_folds, hold_out
 from miue.common.errors import DataError, lacking
+from miue.common.plural import plural
 from miue.common.seeds import derive_seed
 from miue.io.splits.splits import Splits
 
@@ -48,7 +49,7 @@ def make_folds(
         names["train"] = labelled[rest]
         fold = {bags.ids[bag]: split for split, chosen in names.items() for bag in chosen}
         folds.append(fold | _ood_bags(bags, fold))
-    return Splits(f"{count} folds made with seed {seed}", tuple(folds))
+    return Splits(f"{plural(count, 'fold')} made with seed {seed}", tuple(folds))
 
 
 def make_split(

@@ -16,6 +16,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from miue.common.files import atomic_file
+from miue.common.plural import plural
 from miue.distributions import Categorical
 from miue.distributions.measures import MEASURES
 from miue.pathology.export.patches import Patches
@@ -172,9 +173,9 @@ def heatmap_figure(
         axis.set_facecolor("#f2f2f2")
         axis.set_xticks([])
         axis.set_yticks([])
-    caption = f"{len(patches):,} patches of {patches.size} level-0 pixels ({patches.size_from})"
+    caption = f"{plural(len(patches), 'patch')} of {patches.size} level-0 pixels ({patches.size_from})"
     if patches.flagged is not None:
-        outlined = f"{int(patches.flagged.sum()):,} patches outlined: {flags}"
+        outlined = f"{plural(int(patches.flagged.sum()), 'patch')} outlined: {flags}"
         caption += "\n" + fill(outlined, LETTERS * panels)
     figure.suptitle(
         f"{patches.slide}   ·   {caption}", x=0.01, ha="left", fontsize=11, color=INK, parse_math=False

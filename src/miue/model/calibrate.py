@@ -1,0 +1,63 @@
+"""From a trained model and labelled bags that were held out to a calibration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from miue.bags.dataset import BagDataset
+from miue.calibration import Calibration, CalibrationBags, Goals, calibrate, check_bags, check_names
+from miue.predictions.folder import Predictions
+
+if TYPE_CHECKING:
+    from miue.model.model import Model
+
+
+def calibrate_model(
+    model: Model,
+    bags: BagDataset,
+    goals: Goals = Goals(),  # noqa: B008  (frozen)
+    *,
+    like: Predictions | None = None,
+    estimator: str | None = None,
+    bags_of_patient: str = "one",
+    seed: int = 0,
+    made_from: CalibrationBags = CalibrationBags(),  # noqa: B008
+    progress: bool = False,
+    device: str = "auto",
+) -> Calibration:
+    """Return a calibration, after a check, before all bags are predicted, that these bags are enough for it.
+
+    Args:
+        model: decisions of an older calibration are not applied.
+        bags: labelled, in distribution, and not trained on.
+        goals: what is asked.
+        like: predictions of new bags of another mix, as for ``miue.calibrate``; None for bags like ``bags``.
+        estimator: what instances are predicted from, as for ``Model.predict``.
+        bags_of_patient: "one", drawn at random, counts where patients are known; or "all".
+        seed: of these draws.
+        made_from: which bags these are.
+        progress: show a bar with the time left.
+        device: "auto", "cpu", "gpu".
+
+    Raises:
+        ConfigError: nothing to calibrate, or an uncertainty that the model does not have.
+        DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
+        ModelError: instances of another shape than the model was trained on; ``like`` of other weights.
+    """
+    model = replace(model, calibration=None)
+    names = model.contract.class_names
+    checked = goals if like is None else goals.keep_weighted()[0]
+    of_bags = (bags.ids, bags.labels, bags.is_ood, bags.patients)
+    check_bags(*of_bags, checked, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
+    first = model.predict(bags.subset([0]), estimator=estimator, device=device)
+    check_names(first.bags, checked, first.instances)
+    return calibrate(
+        model.predict(bags, estimator=estimator, progress=progress, device=device),
+        **vars(goals),
+        like=like,
+        class_names=names,
+        bags_of_patient=bags_of_patient,
+        seed=seed,
+        made_from=made_from,
+    )

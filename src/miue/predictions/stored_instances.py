@@ -1,0 +1,255 @@
+"""Instances in the parts of a folder, of which no more is read than what is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from jaxtyping import Float64
+
+from miue.bags.labels import Labels
+from miue.bags.ood_flags import OodFlags
+from miue.bags.rows import GroupedRows
+from miue.bags.table_columns import check_classes, read_coords, with_named_sets
+from miue.common.errors import missing_column
+from miue.common.tables import read_parquet_rows, reading_table
+from miue.distributions import PredictiveDistribution
+from miue.distributions.measures import MEASURES
+from miue.predictions.parts import FIX, Part, check_part
+from miue.predictions.read_table import read_distribution, read_flagged, read_numbers, read_scores
+from miue.predictions.table import SCORE_PREFIX, PredictionTable, parameter_columns
+
+LOGICAL = ("is_ood", "ood_set", "flagged")
+KNOWN = ("label", *LOGICAL)
+
+
+class Span(NamedTuple):
+    """The rows of a bag in its part, from ``start`` on."""
+
+    part: Part
+    start: int
+    bag: str
+
+    @property
+    def end(self) -> int:
+        """One more than the last row."""
+        return self.start + self.part.bags[self.bag]
+
+
+class StoredInstances(PredictionTable):
+    """Instances in the parts of a folder, of which ``parts``, ``by_bag`` and ``of_bags`` read what they need.
+
+    It is a table like any other: an attribute of all instances, such as ``probabilities``, reads all parts.
+
+    Args:
+        folder: where the parts are.
+        parts: as predictions.json lists them.
+        spans: the rows of the bags to read, in their order; of all if None.
+        flag: adds flags to the instances that are read; None to leave them as they are.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        parts: Sequence[Part],
+        spans: Sequence[Span] | None = None,
+        flag: Callable[[PredictionTable], PredictionTable] | None = None,
+    ) -> None:
+        fields = {"_folder": folder, "_listed": tuple(parts), "_checked": set(), "_flag": flag}
+        fields["_spans"] = (
+            tuple(span for part in parts for span in _spans(part)) if spans is None else tuple(spans)
+        )
+        for name, value in fields.items():  # of a frozen dataclass
+            object.__setattr__(self, name, value)
+
+    def __len__(self) -> int:
+        return sum(span.end - span.start for span in self._spans)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what is known of all instances, for which all parts are read."""
+        if name in PredictionTable.__dataclass_fields__:
+            return getattr(self._whole, name)
+        raise AttributeError(name)
+
+    instance = property(lambda self: self._whole.instance)
+    coords = property(lambda self: self._whole.coords)
+    flagged = property(lambda self: self._whole.flagged)
+
+    @cached_property
+    def _whole(self) -> PredictionTable:
+        return PredictionTable.concatenate(list(self.parts()))
+
+    @cached_property
+    def head(self) -> PredictionTable:
+        """The instances of the first bag."""
+        return self._read(self._spans[:1])
+
+    @property
+    def uncertainty_names(self) -> list[str]:
+        """Names of the measures and extra scores."""
+        return self.head.uncertainty_names
+
+    def uncertainty(self, name: str) -> Float64[np.ndarray, "n"]:
+        """Return one measure or extra score, higher where less certain."""
+        values, row = np.empty(len(self)), 0
+        for part in self._uncertainties(name):
+            values[row : row + len(part)] = part
+            row += len(part)
+        return values
+
+    def _uncertainties(self, name: str) -> Iterator[Float64[np.ndarray, "part"]]:
+        if name not in self.head.scores:
+            yield from (MEASURES[name].of(one).numpy() for one in self.distributions())
+            return
+        column = name if name in MEASURES else SCORE_PREFIX + name
+        for path, read in self._columns([column]):
+            yield read_numbers(read[column], column, str(path))
+
+    def distributions(self) -> Iterator[PredictiveDistribution]:
+        """Yield the distributions of the instances in order, a file at a time."""
+        for path, read in self._columns(parameter_columns(self.head.distribution)):
+            yield read_distribution(read, str(path))
+
+    def parts(self) -> Iterator[PredictionTable]:
+        """Yield the instances in order, a file at a time."""
+        for _, spans in groupby(self._spans, key=lambda span: span.part.file):
+            yield self._read(list(spans))
+
+    def known_parts(self) -> Iterator[PredictionTable]:
+        """Yield the instances in order, a file at a time, without positions and scores."""
+        names = {*KNOWN, *parameter_columns(self.head.distribution)}
+        if self._flag is not None:  # which may compare any score
+            yield from self.parts()
+            return
+        for _, spans in groupby(self._spans, key=lambda span: span.part.file):
+            yield self._read(list(spans), names.__contains__)
+
+    def by_bag(self) -> Iterator[tuple[str, PredictionTable]]:
+        """Yield the id and the instances of each bag, a file at a time."""
+        for _, group in groupby(self._spans, key=lambda span: span.part.file):
+            spans = list(group)
+            table, end = self._read(spans), 0
+            for span in spans:
+                start, end = end, end + span.end - span.start
+                yield span.bag, table.subset(np.arange(start, end))
+
+    def bag_sizes(self) -> dict[str, int]:
+        """Return the number of instances of each bag."""
+        return {span.bag: span.end - span.start for span in self._spans}
+
+    def rows_of_bags(self) -> GroupedRows:
+        """Return the bags in order, and the bag of each instance; nothing is read."""
+        sizes = self.bag_sizes()
+        return GroupedRows(tuple(sizes), np.repeat(np.arange(len(sizes)), list(sizes.values())))
+
+    def of_bags(self, names: Collection[str]) -> StoredInstances:
+        """Return the instances of some bags; nothing is read."""
+        wanted = set(names)
+        return self._of_spans([span for span in self._spans if span.bag in wanted])
+
+    def in_order(self, names: Sequence[str]) -> StoredInstances:
+        """Return the instances bag after bag, the bags in the order of ``names``; nothing is read."""
+        place = {name: number for number, name in enumerate(names)}
+        return self._of_spans(sorted(self._spans, key=lambda span: place[span.bag]))
+
+    def flagged_by(self, flag: Callable[[PredictionTable], PredictionTable]) -> StoredInstances:
+        """Return the instances with flags, which are computed as parts are read."""
+        return StoredInstances(self._folder, self._listed, self._spans, flag)
+
+    def _of_spans(self, spans: Sequence[Span]) -> StoredInstances:
+        return StoredInstances(self._folder, self._listed, spans, self._flag)
+
+    def _columns(self, names: Collection[str]) -> Iterator[tuple[Path, dict[str, np.ndarray]]]:
+        """Yield the numbers of some columns, a file at a time."""
+        for _, group in groupby(self._spans, key=lambda span: span.part.file):
+            path, read = self._rows(list(group), names.__contains__)
+            missing = [name for name in names if name not in read.column_names]
+            if missing:
+                raise missing_column(f"part {str(path)!r}", f"a column {missing[0]!r}", read.column_names, FIX)
+            with reading_table(path, FIX):
+                yield path, {name: _array(read.column(name)) for name in names}
+
+    def _read(
+        self, spans: Sequence[Span], wanted: Callable[[str], bool] = lambda name: name != "bag_id"
+    ) -> PredictionTable:
+        """Return the rows of some bags of one part, as predictions of the wanted columns."""
+        path, read = self._rows(spans, wanted)
+        with reading_table(path, FIX):
+            ids = np.repeat(np.array([span.bag for span in spans], object), [s.end - s.start for s in spans])
+            table = _to_table(read, str(path), ids)
+        return table if self._flag is None else self._flag(table)
+
+    def _rows(self, spans: Sequence[Span], wanted: Callable[[str], bool]) -> tuple[Path, Any]:
+        """Return the file of some bags of one part, and the wanted columns of their rows.
+
+        Raises:
+            StorageError: a part that is missing, damaged or another one.
+        """
+        part, path = spans[0].part, self._folder / spans[0].part.file
+        if part.file not in self._checked:
+            check_part(path, part, self._listed)
+            self._checked.add(part.file)
+        first, last = min(span.start for span in spans), max(span.end for span in spans)
+        read = read_parquet_rows(path, first, last, wanted)
+        chosen = np.concatenate([np.arange(span.start, span.end) - first for span in spans])
+        return path, read if np.array_equal(chosen, np.arange(last - first)) else read.take(
+            pa.array(chosen)
+        ).combine_chunks()
+
+
+def _spans(part: Part) -> Iterator[Span]:
+    start = 0
+    for bag, rows in part.bags.items():
+        yield Span(part, start, bag)
+        start += rows
+
+
+def _to_table(read: Any, name: str, bag_ids: np.ndarray) -> PredictionTable:
+    """Return the rows of a part as predictions."""
+    columns = {column: _array(read.column(column)) for column in read.column_names if column not in LOGICAL}
+    distribution = read_distribution(columns, name)
+    count = len(bag_ids)
+    labels, flags, sets = Labels.unknown(count), OodFlags.unknown(count), np.full(count, "", object)
+    if "label" in columns:
+        known = ~np.isnan(columns["label"])
+        labels = Labels(np.where(known, columns["label"], 0).astype(np.int64), known)
+        check_classes(labels, f"table {name!r}", distribution.num_classes)
+    if "is_ood" in read.column_names:
+        cells = read.column("is_ood").cast(pa.bool_())
+        flags = OodFlags(cells.fill_null(False).to_numpy(), cells.is_valid().to_numpy())
+    if "ood_set" in read.column_names:
+        sets = _texts(read.column("ood_set"))
+    if "ood_set" in read.column_names or flags.out_of_distribution.any():
+        flags, sets = with_named_sets(flags, sets, name)
+    numbers = (
+        read_numbers(columns["instance"], "instance", name).astype(np.int64) if "instance" in columns else None
+    )
+    return PredictionTable(
+        distribution=distribution,
+        bag_ids=bag_ids,
+        labels=labels,
+        is_ood=flags,
+        ood_sets=sets,
+        instance=numbers,
+        scores=read_scores(columns, name, distribution),
+        coords=read_coords(columns["x"], columns["y"], name) if {"x", "y"} <= set(columns) else None,
+        flagged=read_flagged(read.column("flagged").to_numpy(), name) if "flagged" in read.column_names else None,
+    )
+
+
+def _array(column: Any) -> np.ndarray:
+    """Return numbers, NaN where a cell is empty."""
+    numbers: np.ndarray = column.cast(pa.float64(), safe=False).to_numpy()
+    return numbers
+
+
+def _texts(column: Any) -> np.ndarray:
+    """Return texts, of which there are few different ones, "" where a cell is empty."""
+    encoded = column.cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
+    texts: np.ndarray = np.array(encoded.dictionary.to_pylist(), object)[encoded.indices.to_numpy()]
+    return texts

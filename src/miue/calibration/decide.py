@@ -63,10 +63,13 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
         prediction_sets=None if sets is None else sets.of(table.probabilities),
         calibrated=None if scaling is None else scaling.apply(table.distribution),
     )
+    weighted = calibration.covariate_shift is not None
     provenance = predictions.provenance.model_copy(
         update={
             "calibration": calibration.model_dump(mode="json", exclude={"usual"}),
-            "dataset_shift": find_shift(table, calibration.usual) if calibration.usual else None,
+            "dataset_shift": find_shift(table, calibration.usual, weighted=weighted)
+            if calibration.usual
+            else None,
         }
     )
     return Predictions(replace(table, decisions=decisions), _flagged(predictions, calibration), provenance)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+from made_predictions import made_predictions, on_a_slide, unlabelled
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.calibration import InstanceGoal, calibrate, decide
 from miue.distributions import Categorical
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
@@ -51,6 +53,16 @@ def scored_bags(
         table(of_bag, ids, Labels(np.array(labels, np.int64), np.ones(len(labels), bool)), None),
         table(p, np.repeat(ids, sizes), of_instances, within),
     )
+
+
+def flagged_slides(bags: int = 30, per_bag: int = 8) -> Predictions:
+    """Decided predictions of slides, of which some patches are flagged."""
+    given = on_a_slide(made_predictions(bags, per_bag))
+    inside = np.flatnonzero(given.bags.judged & (given.bags.labels.values == 0))
+    bare = replace(given, bags=given.bags.subset(inside), instances=unlabelled(given).instances)
+    goal = InstanceGoal("no-false-flag", 0.4)
+    made = calibrate(bare, instances=goal, scaling=False, deferral=None, prediction_sets=None, false_alarms=None)
+    return decide(given, made)
 
 
 @dataclass(frozen=True)

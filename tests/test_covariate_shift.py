@@ -345,6 +345,12 @@ def test_the_command_prints_and_stores_effective_sample_size_and_clip(tmp_path: 
     assert json.JSONDecoder().raw_decode(said)[0]["covariate_shift"] == shift
     decided = run("decide", new, "--calibration", out, "--out", tmp_path / "decided")
     assert decided.startswith("200 bags: ")
+    elsewhere = write_csv(tmp_path / "elsewhere.csv", mixed_bags(200, -3, random), labelled=False)
+    warned = run("decide", elsewhere, "--calibration", out, "--out", tmp_path / "warned")
+    said = "the 200 new bags are not like the 200 bags that the calibration was weighted for: hardness is lower"
+    assert f"Warning: {said}" in warned
+    assert "--like PREDICTIONS" in warned
+    assert "calibration bags" not in warned
     far = write_csv(tmp_path / "far.csv", mixed_bags(200, 30, random), labelled=False)
     assert "overlap with the calibration" in fail("calibrate", held, "--like", far, "--out", tmp_path / "far.json")
     assert "leave out --instances" in fail(

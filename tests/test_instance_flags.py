@@ -12,8 +12,8 @@ from typing import get_type_hints
 import h5py
 import numpy as np
 import pytest
-from made_flags import FlagWorld, mean_loss, scored_bags
-from made_predictions import made_predictions, on_a_slide
+from made_flags import FlagWorld, flagged_slides, mean_loss, scored_bags
+from made_predictions import made_predictions
 
 from miue.calibration import GUARANTEES, Calibration, InstanceGoal, calibrate, decide
 from miue.calibration.instance_flags import InstanceFlags, instance_scores
@@ -272,11 +272,7 @@ def test_instances_of_another_estimator_are_not_flagged() -> None:
 
 @pytest.fixture(scope="module")
 def on_slides() -> Predictions:
-    """Decided predictions of slides, of which some patches are flagged."""
-    given = on_a_slide(made_predictions(30, 8))
-    inside = np.flatnonzero(given.bags.judged & (given.bags.labels.values == 0))
-    bare = replace(given, bags=given.bags.subset(inside), instances=_unlabelled(given))
-    return decide(given, calibrate(bare, instances=InstanceGoal("no-false-flag", 0.4), **NO_OTHER))  # type: ignore[arg-type]
+    return flagged_slides()
 
 
 def test_exports_show_flags_with_their_promise(on_slides: Predictions, tmp_path: Path) -> None:

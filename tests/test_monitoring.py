@@ -34,7 +34,7 @@ def calibrated(**values: np.ndarray) -> Calibration:
 def batch(name: str, patients: tuple[str, ...] | None = None, **values: np.ndarray) -> Batch:
     count = len(next(iter(values.values())))
     ids = tuple(f"{name}-{row}" for row in range(count))
-    return Batch(name, ids, patients or ("",) * count, values)
+    return Batch(name, ids, patients or ("",) * count, values, np.zeros(count, np.int64))
 
 
 def test_a_p_value_counts_what_is_larger_and_a_share_of_what_is_equal() -> None:
@@ -160,7 +160,7 @@ def test_what_does_not_fit_a_monitor_is_refused_and_changes_nothing(tmp_path: Pa
     (tmp_path / "other" / "thesis.txt").write_text("important")
     with pytest.raises(StorageError, match="empty folder"):
         add_batches(tmp_path / "other", calibration, [first], ("a",), chance=0.01)
-    (folder / BAGS).write_text("batch,bag_id,patient\n1,b,\n")
+    (folder / BAGS).write_text("batch,bag_id,patient,predicted\n1,b,,0\n")
     with pytest.raises(StorageError, match="column 'a'"):
         add_batches(folder, calibration, [], ("a",), chance=0.01)
 
@@ -176,12 +176,13 @@ def test_wrong_input_is_named() -> None:
     with pytest.raises(DataError, match="at least one bag"):
         monitor(calibration, [])
     table = bags_with({"a": np.array([1.0, np.nan, 2.0])}).bags
+    calibration = calibrated(a=np.arange(20.0), knn_mean=np.arange(20.0))
     with pytest.raises(DataError, match="a number as a"):
-        Batch.of("today", table, ("a",))
+        Batch.of("today", table, calibration, ("a",))
     with pytest.raises(DataError, match="which is watched"):
-        Batch.of("today", table, ("knn_mean",))
-    infinite = Batch.of("today", bags_with({"a": np.array([1.0, np.inf])}).bags, ("a",))
-    assert np.isfinite(monitor(calibration, [infinite]).log10_evidence).all()
+        Batch.of("today", table, calibration, ("knn_mean",))
+    infinite = Batch.of("today", bags_with({"a": np.array([1.0, np.inf])}).bags, calibration, ("a",))
+    assert np.isfinite(monitor(calibration, [infinite], scores=["a"]).log10_evidence).all()
 
 
 def course_of(name: str, shift: float) -> Course:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from accessibility import grave_violations
+from made_flags import flagged_slides
 from made_predictions import (
     NASTY,
     chromium,
@@ -22,6 +23,7 @@ from made_predictions import (
     unlabelled,
     without_evidence,
 )
+from made_reports import store_of
 
 from miue.bags.coords import Coords
 from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide
@@ -349,7 +351,7 @@ def test_it_fits_wide_and_narrow_and_text_stands_out(browser: Any, report: Path,
         for paper in ("card", "page"):
             assert contrast(shown, ink, paper) >= 4.5, (ink, paper)
     for paper in ("card", "page"):
-        for ink in ("edge", "in", "class-0", "unknown", "ood-1", "ood-2", "run-1", "run-2", "note-line"):
+        for ink in ("edge", "in", "class-0", "unknown", "ood-1", "ood-2", "run-1", "run-2", "note-line", "flag"):
             assert contrast(shown, ink, paper) >= 3, (ink, paper)
     shown.context.close()
 
@@ -382,8 +384,8 @@ def several(number: int) -> list[Predictions]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     "given",
-    [[decided()], several(2), several(3), [on_a_slide(unlabelled(made_predictions()))]],
-    ids=["decisions", "two methods", "three methods", "unlabelled slides"],
+    [[decided()], several(2), several(3), [on_a_slide(unlabelled(made_predictions()))], [flagged_slides()]],
+    ids=["decisions", "two methods", "three methods", "unlabelled slides", "flags"],
 )
 def test_no_rule_of_accessibility_is_broken_seriously(
     browser: Any, tmp_path: Path, given: list[Predictions], scheme: str
@@ -587,3 +589,54 @@ def test_two_thousand_bags_of_two_hundred_thousand_instances_load_within_two_sec
         times.append(shown.page.evaluate("performance.now()") / 1000)
         shown.context.close()
     assert min(times) < 2, times
+
+
+@pytest.mark.parametrize("on_slide", [True, False], ids=["on a slide", "bars"])
+def test_flagged_instances_are_marked_counted_and_filtered_with_their_promise(
+    browser: Any, tmp_path: Path, on_slide: bool
+) -> None:
+    given = flagged_slides()
+    assert given.instances is not None and given.instances.flagged is not None
+    if not on_slide:
+        given = replace(given, instances=replace(given.instances, coords=None))
+    assert given.instances is not None and given.instances.flagged is not None
+    flags = given.instances.flagged.reshape(30, 8)
+    bag = int(flags.sum(1).argmax())
+    plain = made_predictions(30, 8, seed=1)
+    store = store_of(given, tmp_path, (9, 9, 1), per_bag=8)
+    found = [("flags", given), ("plain", on_a_slide(plain) if on_slide else plain)]
+    write_report(tmp_path / "r.html", found, names=["with", "without"], store=store, resampling=Resampling(20))
+    shown = Opened(browser, tmp_path / "r.html")
+    page = shown.page
+    page.select_option("#bags-filter", "flags")
+    assert shown.text("#bags-count") == f"{int(flags.any(1).sum())} of 30 bags"
+    page.evaluate("hash => { location.hash = hash }", f"#bag=bag%20{bag:04d}")
+    page.wait_for_selector("#bag-plot svg.main-svg")
+    count = int(flags[bag].sum())
+    said = shown.text("#bag-flags")
+    assert said.startswith(f"{count} of 8 instances {'is' if count == 1 else 'are'} flagged where probability ≥ ")
+    assert said.endswith("promised: on a new negative bag, any instance is flagged with chance at most 0.4.")
+    assert page.locator("#bag .strip li.flagged").count() == count
+    assert "with a frame are flagged" in shown.text("#bag-caption")
+    page.evaluate("document.querySelectorAll('#bag details').forEach((one) => { one.open = true; })")
+    rows = page.locator("#bag-instances tbody tr")
+    assert (rows.count(), page.locator("#bag-instances td.flag").count()) == (8, count)
+    page.select_option("#bag-shown", "flagged")
+    wanted = [str(position + 1) for position in np.flatnonzero(flags[bag])]
+    assert sorted(page.locator("#bag-instances tbody th").all_inner_texts()) == sorted(wanted)
+    assert page.locator("#bag .strip li:visible").count() == count
+    page.select_option("#bag-shown", "others")
+    assert (rows.count(), page.locator("#bag .strip li.flagged").count()) == (8 - count, 0)
+    page.select_option("#bag-run", "1")
+    assert "not flagged by without" in shown.text("#bag-flags")
+    assert rows.count() == 8
+    unflagged = int(np.flatnonzero(~flags.any(1))[0])
+    page.select_option("#bags-filter", "all")
+    page.evaluate("hash => { location.hash = hash }", f"#bag=bag%20{unflagged:04d}")
+    page.select_option("#bag-run", "0")
+    page.select_option("#bag-shown", "flagged")
+    assert page.is_visible("#bag-none") and not page.is_visible("#bag-plot")
+    page.select_option("#bag-shown", "all")
+    assert page.is_visible("#bag-plot") and not page.is_visible("#bag-none")
+    assert shown.complaints == []
+    shown.context.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from made_files import slides
+from made_flags import flagged_slides
 from made_predictions import made_predictions, on_a_slide
 from made_reports import Page, reported, store_of, unpacked
 from typer.testing import CliRunner
@@ -140,3 +141,30 @@ def test_the_place_of_an_instance_is_told_by_the_first_predictions_that_know_it(
     assert instances is not None and instances.coords is not None
     assert instances.coords.known.tolist() == [True] * 4 + [False] * 2  # the third bag is foreign
     assert instances.coords.values[:4].tolist() == [[7, 7], [256, 0], [0, 0], [7, 7]]
+
+
+def test_flags_of_each_run_are_kept_with_their_promise_and_counted_in_all(tmp_path: Path) -> None:
+    flagged, plain = flagged_slides(40, 400), on_a_slide(made_predictions(40, 400, seed=1))
+    assert flagged.instances is not None and flagged.instances.flagged is not None
+    of_bags = flagged.instances.flagged.reshape(40, 400).sum(1)
+    whole, _ = reported(tmp_path, flagged, plain, names=["with", "without"])
+    data = whole.data["instances"]
+    assert data["promises"][0].startswith("flagged where probability ≥ ")
+    assert data["promises"][0].endswith(
+        "promised: on a new negative bag, any instance is flagged with chance at most 0.4"
+    )
+    assert data["promises"][1] == "" and data["runs"][1]["flagged"] is None
+    assert unpacked(data["runs"][0]["flagged"]).tolist() == flagged.instances.flagged.astype(int).tolist()
+    shown, written = reported(tmp_path, flagged, max_mb=0.25)
+    assert any("instances of each bag are listed" in note for note in written.notes)
+    data = shown.data["instances"]
+    assert unpacked(data["runs"][0]["flags"]).tolist() == of_bags.tolist()  # also of those that are not listed
+    kept = np.split(unpacked(data["runs"][0]["flagged"]), unpacked(data["starts"])[1:-1])
+    assert [part.sum() for part in kept] == np.minimum(of_bags, data["cap"]).tolist()  # flagged ones come first
+
+
+def test_predictions_without_flags_show_none(tmp_path: Path) -> None:
+    shown, _ = reported(tmp_path, on_a_slide(made_predictions()))
+    (run,) = shown.data["instances"]["runs"]
+    assert run["flagged"] is None and run["flags"] is None
+    assert shown.data["instances"]["promises"] == [""]

@@ -19,11 +19,14 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.errors import DataError
 from miue.datasets.digits import digits_bags
+from miue.model.feature_scores import DistanceScores
 from miue.scores import (
     ClassDensity,
     Combined,
     Energy,
     ImageStatistics,
+    InstanceViews,
+    NearestNeighbors,
     Typicality,
     VirtualLogit,
     bag_distances,
@@ -204,3 +207,31 @@ def test_features_without_images_are_combined_from_typicality_and_refused_statis
     assert np.isfinite(model.predict(bags).bags.scores["combined_mean"]).all()
     with pytest.raises(DataError, match="'statistics': expected images of bytes, or features with the statistics"):
         miue.train(bags, distances=("statistics",), settings=SETTINGS, progress=False, device="cpu")
+
+
+def test_neighbors_are_searched_once_for_typicality_and_knn_with_the_digits_of_two_searches(
+    bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = miue.train(bags, distances=("combined",), settings=SETTINGS, progress=False, device="cpu")
+    features = torch.randn(1100, model.distances["knn"].width, generator=torch.Generator().manual_seed(5))
+    views = InstanceViews(features, None, lambda: torch.zeros(1100, 2))
+    apart = {name: model.distances[name].score(features) for name in ("knn", "typicality")}
+    searches: list[tuple[int, ...]] = []
+    search = NearestNeighbors.search
+
+    def counted(self: NearestNeighbors, rows: torch.Tensor, counts: tuple[int, ...]) -> list[torch.Tensor]:
+        searches.append(tuple(counts))
+        return search(self, rows, counts)
+
+    monkeypatch.setattr(NearestNeighbors, "search", counted)
+    scores = DistanceScores(model.distances).of_instances(views)
+    assert len(searches) == 3  # chunks of 512 instances
+    assert list(scores) == ["knn", "typicality", "combined"]
+    for name, values in apart.items():
+        torch.testing.assert_close(scores[name], values, rtol=1e-14, atol=0)
+    other = Typicality.fit(features, None, generator=torch.Generator().manual_seed(6))
+    searches.clear()
+    mixed = DistanceScores({"knn": model.distances["knn"], "typicality": other}).of_instances(views)
+    assert len(searches) == 6  # fitted to other instances: each searches for itself
+    assert torch.equal(mixed["typicality"], other.score(features))
+    assert torch.equal(mixed["knn"], apart["knn"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from miue.calibration.calibrate import calibrate, check_names
 from miue.calibration.calibration import Calibration, CalibrationBags, applied_calibration, describe_flags
+from miue.calibration.class_mix import ClassMix, MixEstimate, estimate_mix
 from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.dataset_shift import find_shift
 from miue.calibration.decide import decide
@@ -19,6 +20,7 @@ __all__ = [
     "SET_SCORES",
     "Calibration",
     "CalibrationBags",
+    "ClassMix",
     "CovariateShift",
     "DatasetShift",
     "DeferralGoal",
@@ -26,6 +28,7 @@ __all__ = [
     "Goals",
     "InstanceFlags",
     "InstanceGoal",
+    "MixEstimate",
     "PredictionSetGoal",
     "applied_calibration",
     "calibrate",
@@ -33,5 +36,6 @@ __all__ = [
     "check_names",
     "decide",
     "describe_flags",
+    "estimate_mix",
     "find_shift",
 ]

@@ -8,7 +8,9 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float64
 
+from miue.bags.labels import Labels
 from miue.calibration.calibration import Calibration, CalibrationBags
+from miue.calibration.class_mix import fit_class_mix
 from miue.calibration.compared import compared_uncertainties
 from miue.calibration.covariate_shift import weigh_bags
 from miue.calibration.dataset_shift import usual_values
@@ -106,7 +108,9 @@ def calibrate(
         shift = shift.model_copy(update={"rules_left_out": rules_left_out})
         bags = bags.model_copy(update={"caveat": "; ".join(filter(None, (bags.caveat, str(shift))))})
         fitted = _fitted(held, names, goals, bags, seed, weights, shift.largest)
-        return fitted.model_copy(update={"covariate_shift": shift, "usual": usual_values(new)})
+        new = replace(new, labels=Labels.unknown(len(new)))
+        mix = fit_class_mix(new, names)
+        return fitted.model_copy(update={"covariate_shift": shift, "usual": usual_values(new), "class_mix": mix})
     fitted = _fitted(held, names, goals, bags, seed)
     if instances is None:
         return fitted
@@ -182,6 +186,7 @@ def _fitted(
         else fit_prediction_sets(table.probabilities, labels, goals.prediction_sets, weights, own),
         false_alarms=alarms,
         usual=usual_values(table),
+        class_mix=fit_class_mix(table, names),
         made_from=made_from,
         scaling_left_out=f"probability 0 for {plural(impossible, 'label')}, which no temperature mends"
         if impossible

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from miue.calibration.class_mix import ClassMix
 from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.deferral import Deferral
 from miue.calibration.describe import rules_table
@@ -20,7 +21,7 @@ from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.predictions.provenance import Provenance
 
 FORMAT = "miue-calibration"
-VERSION = 5
+VERSION = 6
 FILE = "calibration.json"
 
 
@@ -62,6 +63,7 @@ class Calibration(PrintsAsTable, BaseModel):
         instances: which instances are flagged.
         usual: sorted values of each uncertainty of the bags that it is for, to compare new ones with: those it was
             made from, or with ``covariate_shift`` the new ones.
+        class_mix: classes of these bags, to compare the mix of new ones with.
         made_from: which bags it was made from.
         covariate_shift: for which new bags it was weighted; None where it is for bags like those it was made from.
         scaling_left_out: why no temperature was fitted although one was asked for, "" where one was.
@@ -77,6 +79,7 @@ class Calibration(PrintsAsTable, BaseModel):
     false_alarms: FalseAlarms | None = None
     instances: InstanceFlags | None = None
     usual: dict[str, tuple[float, ...]] = Field(default_factory=dict)
+    class_mix: ClassMix | None = None
     made_from: CalibrationBags = CalibrationBags()
     covariate_shift: CovariateShift | None = None
     scaling_left_out: str = ""

@@ -19,7 +19,7 @@ def compared_uncertainties(table: PredictionTable) -> Mapping[str, Float64[np.nd
     return {name: round_scores(values) for name, values in table.uncertainties().items()}
 
 
-def round_scores(values: np.ndarray) -> Float64[np.ndarray, "n"]:
+def round_scores(values: np.ndarray) -> Float64[np.ndarray, "*n"]:
     """Return scores rounded to float32; one beyond its range is infinite."""
     with np.errstate(over="ignore"):
         return np.asarray(values, np.float64).astype(np.float32).astype(np.float64)

@@ -24,7 +24,9 @@ def usual_values(table: PredictionTable) -> dict[str, tuple[float, ...]]:
     return {name: tuple(np.sort(values).tolist()) for name, values in _finite(table).items()}
 
 
-def find_shift(table: PredictionTable, usual: Mapping[str, Sequence[float]]) -> DatasetShift:
+def find_shift(
+    table: PredictionTable, usual: Mapping[str, Sequence[float]], *, weighted: bool = False
+) -> DatasetShift:
     """Compare bags, but for those known to be out of distribution, with the calibration bags.
 
     Each uncertainty is compared by the two-sample Kolmogorov–Smirnov test, which takes values that are too low as
@@ -36,6 +38,7 @@ def find_shift(table: PredictionTable, usual: Mapping[str, Sequence[float]]) -> 
     Args:
         table: of bags.
         usual: sorted values of the calibration bags, by uncertainty.
+        weighted: these are values of the bags that the calibration was weighted for.
     """
     from scipy.stats import ks_2samp
 
@@ -51,7 +54,7 @@ def find_shift(table: PredictionTable, usual: Mapping[str, Sequence[float]]) -> 
         chance = min(1.0, float(result.pvalue) * len(shared))
         if chance <= CHANCE:
             differing["lower" if result.statistic_sign > 0 else "higher"][name] = chance
-    return DatasetShift(bags=len(compared), calibrated=calibrated, **differing)
+    return DatasetShift(bags=len(compared), calibrated=calibrated, weighted=weighted, **differing)
 
 
 def _finite(table: PredictionTable) -> dict[str, np.ndarray]:

@@ -34,7 +34,7 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     """
     calibration.check_weights(predictions.provenance.weights_sha256)
     table = predictions.bags
-    names = np.array(_class_names(predictions, calibration), object)
+    names = np.array(match_classes(predictions, calibration), object)
     decision = names[table.predicted]
     reason = np.array([f"{names[c]} is the most probable class" for c in table.predicted], object)
     if calibration.deferral is not None:
@@ -63,10 +63,13 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
         prediction_sets=None if sets is None else sets.of(table.probabilities),
         calibrated=None if scaling is None else scaling.apply(table.distribution),
     )
+    weighted = calibration.covariate_shift is not None
     provenance = predictions.provenance.model_copy(
         update={
-            "calibration": calibration.model_dump(mode="json", exclude={"usual"}),
-            "dataset_shift": find_shift(table, calibration.usual) if calibration.usual else None,
+            "calibration": calibration.model_dump(mode="json", exclude={"usual", "class_mix"}),
+            "dataset_shift": find_shift(table, calibration.usual, weighted=weighted)
+            if calibration.usual
+            else None,
         }
     )
     return Predictions(replace(table, decisions=decisions), _flagged(predictions, calibration), provenance)
@@ -101,7 +104,7 @@ def _deferred(table: PredictionTable, rule: Deferral) -> tuple[Bool[np.ndarray, 
     return deferred, np.array(reasons, object)
 
 
-def _class_names(predictions: Predictions, calibration: Calibration) -> tuple[str, ...]:
+def match_classes(predictions: Predictions, calibration: Calibration) -> tuple[str, ...]:
     """Return the names that the calibration or the predictions know; "0", "1", … are the names of neither."""
     calibrated, count = calibration.class_names, predictions.bags.distribution.num_classes
     classes = predictions.provenance.classes or calibrated

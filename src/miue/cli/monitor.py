@@ -24,7 +24,8 @@ def monitor(
     ],
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the monitor; what it has is kept.")],
     score: Annotated[
-        list[str] | None, typer.Option(help="Watch only this uncertainty; may be repeated.", metavar="NAME")
+        list[str] | None,
+        typer.Option(help="Watch only this uncertainty, or class_mix; may be repeated.", metavar="NAME"),
     ] = None,
     false_alarms: Annotated[
         float, typer.Option(help="Chance of an alarm ever, as long as nothing changes.", metavar="SHARE")
@@ -35,15 +36,17 @@ def monitor(
     """Watch whether new bags are still like the calibration's.
 
     Call it with each new batch of predictions: a day, a folder, a shard. Each uncertainty is compared bag by bag
-    with those of the calibration and of all batches before, in both directions. Labels are not read. The chance of
-    a false alarm holds for all batches together, however often they are looked at.
+    with those of the calibration and of all batches before, in both directions, and so is the class mix, which is
+    estimated from the predicted classes. Labels are not read. The chance of a false alarm holds for all batches
+    together, however often they are looked at.
 
     Writes bags.csv, course.csv and monitor.html. A batch that is there already is skipped.
 
     Example: miue monitor run predictions-monday predictions-tuesday --out monitor
     """
     from miue.calibration import Calibration
-    from miue.monitoring.course import Batch, watched_scores
+    from miue.calibration.decide import match_classes
+    from miue.monitoring.batch import Batch, watched_scores
     from miue.monitoring.folder import PAGE, add_batches
 
     calibrated = Calibration.load(calibration)
@@ -52,10 +55,12 @@ def monitor(
     for path in predictions:
         table = read_given(path, None, classes)
         calibrated.check_weights(table.provenance.weights_sha256)
-        batches.append(Batch.of(path.name, table.bags, scores))
+        match_classes(table, calibrated)
+        batches.append(Batch.of(path.name, table.bags, calibrated, scores))
     course = add_batches(out, calibrated, batches, scores, chance=false_alarms)
     if as_json:
-        score_now, evidence = course.highest()
+        column = course.strongest()
+        evidence = float(course.log10_evidence[:, column].max())
         say_json(
             {
                 "alarm": bool(course.alarms),
@@ -64,8 +69,9 @@ def monitor(
                 "bags": len(course.counted),
                 "counted": len(course.ids),
                 "batches": len(course.batches),
-                "strongest": {"score": score_now, "log10_evidence": evidence},
-                "log10_limit": course.log10_limit,
+                "strongest": {"score": course.scores[column], "log10_evidence": evidence},
+                "log10_limits": dict(zip(course.scores, course.log10_limits, strict=True)),
+                "class_mix": course.mix_to_json(),
                 "page": str(out / PAGE),
             }
         )

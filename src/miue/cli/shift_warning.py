@@ -9,14 +9,15 @@ from miue.common.terminal import say
 if TYPE_CHECKING:
     from miue.predictions.folder import Predictions
 
-MEANING = (
-    "What the calibration promises, it promises for bags like its own: look at scanner, stain, focus, features "
-    "and the mix of cases, and calibrate again where these have changed."
-)
+ADVICE = {
+    False: "look at scanner, stain, focus, features and the mix of cases, and calibrate again where these have "
+    "changed",
+    True: "weight the calibration for these bags: miue calibrate RUN STORE --like PREDICTIONS",
+}
 
 
 def warn_of_shift(predictions: Predictions) -> None:
     """Warn, on the standard error, where the decided bags together differ from the calibration bags."""
     shift = predictions.provenance.dataset_shift
     if shift:
-        say(f"Warning: {shift}. {MEANING}", err=True)
+        say(f"Warning: {shift}. {shift.meaning}: {ADVICE[shift.weighted]}.", err=True)

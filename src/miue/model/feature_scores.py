@@ -155,6 +155,10 @@ class DistanceScores:
 
     def __init__(self, distances: Mapping[str, FeatureDistance]) -> None:
         self.distances = distances
+        neighbors, typicality = (distances.get(kind.name) for kind in (NearestNeighbors, Typicality))
+        self._by_one_search: tuple[NearestNeighbors, Typicality] | None = None
+        if isinstance(neighbors, NearestNeighbors) and isinstance(typicality, Typicality):
+            self._by_one_search = (neighbors, typicality) if typicality.points_are_first_of(neighbors) else None
 
     @property
     def reads_statistics(self) -> bool:
@@ -171,9 +175,16 @@ class DistanceScores:
 
     def of_instances(self, views: InstanceViews) -> dict[str, Float[Tensor, "N"]]:
         """Return each distance of each instance."""
+        searched: dict[str, Tensor] = {}
+        if self._by_one_search is not None:
+            neighbors, typicality = self._by_one_search
+            both = typicality.score_with(neighbors, views.features)
+            searched = dict(zip((neighbors.name, typicality.name), both, strict=True))
         scores: dict[str, Tensor] = {}
         for name, distance in self.distances.items():
-            if not isinstance(distance, Combined):
+            if name in searched:
+                scores[name] = searched[name]
+            elif not isinstance(distance, Combined):
                 scores[name] = distance.score(views.read(distance.reads))
         if isinstance(combined := self.distances.get(Combined.name), Combined):
             scores[Combined.name] = combined.score(combined_parts(scores))

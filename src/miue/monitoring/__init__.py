@@ -1,5 +1,6 @@
 """Watching a deployed model: are new bags still like those of its calibration?"""
 
-from miue.monitoring.course import Batch, Course, monitor
+from miue.monitoring.batch import Batch
+from miue.monitoring.course import Course, monitor
 
 __all__ = ["Batch", "Course", "monitor"]

@@ -2,67 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from miue.calibration.calibration import Calibration
-from miue.calibration.compared import compared_uncertainties
-from miue.common.errors import ConfigError, DataError, lacking, out_of_range, unknown_name
+from miue.calibration.class_mix import CLASS_MIX, MixEstimate, estimate_mix
+from miue.common.errors import DataError, lacking, out_of_range
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.seeds import derive_seed
-from miue.monitoring.martingale import log_martingale, online_p_values
-from miue.predictions.table import PredictionTable
+from miue.monitoring.batch import Batch, reference_values, watched_scores
+from miue.monitoring.martingale import log_martingale, online_p_values, power_bets, step_bets
+from miue.predictions.provenance import WEIGHTED_FOR
 
 CHANCE = 0.01
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Bags that came together, in their order.
-
-    Attributes:
-        name: such as a day, a folder or a shard.
-        ids: of the bags.
-        patients: of the bags, "" where unknown.
-        values: uncertainties of the bags by name.
-    """
-
-    name: str
-    ids: tuple[str, ...]
-    patients: tuple[str, ...]
-    values: dict[str, Float64[np.ndarray, "n"]]
-
-    @classmethod
-    def of(cls, name: str, table: PredictionTable, scores: Collection[str]) -> Batch:
-        """Return the bags of a table of predictions with the uncertainties that are watched.
-
-        Raises:
-            DataError: an uncertainty that the table does not have, or that is not a number.
-        """
-        values = compared_uncertainties(table)
-        ids = tuple(map(str, table.bag_ids))
-        for score in scores:
-            if score not in values:
-                raise DataError(
-                    item=f"the predictions {name!r}",
-                    wanted=f"the uncertainty {score!r}, which is watched",
-                    got=", ".join(values),
-                    fix="predict with the calibrated model, or name the uncertainties to watch with --score",
-                )
-            unknown = np.flatnonzero(np.isnan(values[score]))
-            if len(unknown):
-                raise DataError(
-                    item=f"bag {ids[unknown[0]]!r} of {name!r}",
-                    wanted=f"a number as {score}",
-                    got="nan",
-                    fix="predict this bag again, or leave it out",
-                )
-        patients = ("",) * len(ids) if table.patients is None else tuple(p or "" for p in table.patients)
-        return cls(name, ids, patients, {score: values[score] for score in scores})
+MIX_SHARE = 0.5
+"""Of the chance of a false alarm, for the class mix; the uncertainties share the rest."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,85 +29,152 @@ class Course(PrintsAsTable):
     """Evidence against "these bags are like those of the calibration", after each bag.
 
     Attributes:
-        scores: the uncertainties that are watched.
+        scores: what is watched: uncertainties, and the class mix.
         chance: of an alarm ever, as long as nothing changes.
+        log10_limits: evidence of each of them that is an alarm: log10 of 1 / its share of the chance.
         calibrated: calibration bags that new ones are compared with.
+        reference: what these are, in words.
+        classes: their names.
+        usual_mix: share of each class among the calibration bags; empty where their labels are not known.
+        mix_unknown: why the class mix of new bags is not estimated, "" where it is.
         batches: of the bags, in their order.
         counted: whether each bag of all batches is counted; of a patient, only the first bag is.
         batch_of: position of the batch of each counted bag.
+        mix: of the counted bags of each batch; None without such bags, or where ``mix_unknown``.
         ids: of the counted bags.
         log10_evidence: of each score after each counted bag.
     """
 
     scores: tuple[str, ...]
     chance: float
+    log10_limits: tuple[float, ...]
     calibrated: int
+    reference: str
+    classes: tuple[str, ...]
+    usual_mix: tuple[float, ...]
+    mix_unknown: str
     batches: tuple[Batch, ...]
     counted: Bool[np.ndarray, "all"]
     batch_of: Int64[np.ndarray, "n"]
+    mix: tuple[MixEstimate | None, ...]
     ids: tuple[str, ...]
     log10_evidence: Float64[np.ndarray, "n K"]
 
-    @property
-    def log10_limit(self) -> float:
-        """Evidence of one score that is an alarm: log10 of the number of scores over the chance."""
-        return float(np.log10(len(self.scores) / self.chance))
+    @cached_property
+    def above(self) -> Bool[np.ndarray, "n K"]:
+        """Whether the evidence of each score is an alarm after each counted bag."""
+        return self.log10_evidence >= np.array(self.log10_limits)
 
     @cached_property
     def alarms(self) -> dict[str, str]:
         """The bag at which each score gave its first alarm; none of one that gave none."""
-        above = self.log10_evidence >= self.log10_limit
         return {
-            score: self.ids[int(above[:, column].argmax())]
+            score: self.ids[int(self.above[:, column].argmax())]
             for column, score in enumerate(self.scores)
-            if above[:, column].any()
+            if self.above[:, column].any()
         }
 
     @property
     def alarm_batch(self) -> str | None:
         """The batch of the first alarm of all; None without one."""
-        rows = np.flatnonzero((self.log10_evidence >= self.log10_limit).any(1))
+        rows = np.flatnonzero(self.above.any(1))
         return self.batches[int(self.batch_of[rows[0]])].name if len(rows) else None
 
-    def highest(self) -> tuple[str, float]:
-        """Return the score with the most evidence at any time, and its base-10 logarithm."""
-        column = int(self.log10_evidence.max(0).argmax())
-        return self.scores[column], float(self.log10_evidence[:, column].max())
+    @property
+    def only_mix(self) -> bool:
+        """Whether there is an alarm, and none but of the class mix."""
+        return bool(self.alarms) and all(is_mix(score) for score in self.alarms)
+
+    def strongest(self) -> int:
+        """Return the position of the score that came nearest to its limit, or exceeded it most."""
+        return int((self.log10_evidence - np.array(self.log10_limits)).max(0).argmax())
+
+    @property
+    def _shown(self) -> tuple[int, ...]:
+        """Classes whose shares are shown: of two the second, of more all."""
+        return (1,) if len(self.classes) == 2 else tuple(range(len(self.classes)))
+
+    def describe_mix(self) -> str:
+        """Return the estimated class mix of the last batch as a sentence."""
+        if self.mix_unknown:
+            return f"The class mix is not estimated: {self.mix_unknown}."
+        estimate = self.mix[-1]
+        if estimate is None:
+            return f"The class mix of {self.batches[-1].name} is not estimated: it has no bag that counts."
+        shares = "; ".join(
+            f"{self.classes[label]} {estimate.percent(label)}, in the calibration {100 * usual:.0f} %"
+            for label, usual in enumerate(self.usual_mix)
+            if label in self._shown
+        )
+        return (
+            f"Estimated class mix of {self.batches[-1].name} ({estimate.bags:,} bags, with 95 % intervals): "
+            f"{shares}. This assumes that bags of one class look as they did in the calibration."
+        )
+
+    def mix_to_json(self) -> dict[str, Any]:
+        """Return the share of each class of the calibration and of each batch, or why there is none."""
+        if self.mix_unknown:
+            return {"unknown": self.mix_unknown}
+        return {
+            "calibration": dict(zip(self.classes, self.usual_mix, strict=True)),
+            "batches": {
+                batch.name: None
+                if mix is None
+                else {
+                    name: {"share": share, "low": low, "high": high}
+                    for name, share, low, high in zip(self.classes, mix.shares, mix.low, mix.high, strict=True)
+                }
+                for batch, mix in zip(self.batches, self.mix, strict=True)
+            },
+        }
 
     def __str__(self) -> str:
         """Return the state as a sentence."""
         batches = "1 batch" if len(self.batches) == 1 else f"{len(self.batches):,} batches"
         bags = f"{len(self.ids):,} bags in {batches}"
-        compared = f"compared with {self.calibrated:,} calibration bags"
+        compared = f"compared with {self.calibrated:,} {self.reference}"
         if self.alarm_batch is not None:
             return f"Alarm since {self.alarm_batch}: {bags}, {compared}. They differ in {', '.join(self.alarms)}."
-        score, evidence = self.highest()
-        strongest = f"The strongest evidence was 10^{evidence:.1f} ({score})"
-        return f"No alarm: {bags}, {compared}. {strongest}; 10^{self.log10_limit:.1f} would be an alarm."
+        column = self.strongest()
+        evidence = f"10^{self.log10_evidence[:, column].max():.1f} ({self.scores[column]})"
+        limit = f"10^{self.log10_limits[column]:.1f} would be an alarm"
+        return f"No alarm: {bags}, {compared}. The strongest evidence was {evidence}; {limit}."
 
     def tables(self) -> list[ResultTable]:
-        """Return a row for each batch: its bags, the strongest evidence at its end, and its alarms."""
+        """Return a row for each batch: its bags, class mix, the strongest evidence at its end, and its alarms."""
+        labels = () if self.mix_unknown else self._shown
         rows = []
         for position, batch in enumerate(self.batches):
             of_batch = np.flatnonzero(self.batch_of == position)
             last = self.log10_evidence[of_batch[-1]] if len(of_batch) else None
+            column = 0 if last is None else int((last - np.array(self.log10_limits)).argmax())
             raised = [score for score, bag in self.alarms.items() if bag in {self.ids[row] for row in of_batch}]
+            mix = self.mix[position]
             rows.append(
                 (
                     batch.name,
                     f"{len(batch.ids):,}",
                     f"{len(of_batch):,}",
-                    "—" if last is None else f"10^{last.max():.1f}",
-                    "—" if last is None else self.scores[int(last.argmax())],
+                    *("—" if mix is None else mix.percent(label) for label in labels),
+                    "—" if last is None else f"10^{last[column]:.1f}",
+                    "—" if last is None else self.scores[column],
                     ", ".join(raised) or "—",
                 )
             )
         note = (
-            f"Evidence against the bags being like the {self.calibrated:,} calibration bags; an alarm at "
-            f"10^{self.log10_limit:.1f}. As long as nothing changes, the chance of an alarm ever is at most "
+            f"Evidence against the bags being like the {self.calibrated:,} {self.reference}; an alarm at "
+            f"{self.describe_limits()}. As long as nothing changes, the chance of an alarm ever is at most "
             f"{self.chance:g}."
         )
-        return [ResultTable(("batch", "bags", "counted", "evidence", "of", "first alarm"), tuple(rows), (note,))]
+        shares = (f"share of {self.classes[label]}" for label in labels)
+        heading = ("batch", "bags", "counted", *shares, "evidence", "of", "first alarm")
+        return [ResultTable(heading, tuple(rows), (note, self.describe_mix()))]
+
+    def describe_limits(self) -> str:
+        """Return the evidence that is an alarm, in words."""
+        limits = {is_mix(score): limit for score, limit in zip(self.scores, self.log10_limits, strict=True)}
+        words = [f"10^{limit:.1f}{' of the class mix' if mix else ''}" for mix, limit in sorted(limits.items())]
+        return " or ".join(words)
 
 
 def monitor(
@@ -161,17 +187,18 @@ def monitor(
 ) -> Course:
     """Return the evidence, after each bag, that bags are no longer like those of the calibration.
 
-    Each uncertainty has a conformal martingale of its own, which bets on values that are too high as well as on
-    those that are too low. An alarm is raised where one reaches K / chance, K being the number of uncertainties:
-    the chance that this ever happens without a change is at most ``chance`` (Ville's inequality, and Bonferroni's
-    over uncertainties), however often one looks. Labels are not read.
+    Each uncertainty, and the probability of the class (of each, if there are more than two), has a conformal
+    martingale of its own, which bets on changes in either direction. An alarm is raised where one reaches 1 over
+    its share of ``chance``, half of which is the class mix's: the chance that this ever happens without a change
+    is at most ``chance`` (Ville's inequality, and Bonferroni's over martingales), however often one looks. Labels
+    are not read.
 
     Of each patient only the first bag counts, as bags of one patient are alike.
 
     Args:
-        calibration: keeps the uncertainties of its bags.
-        batches: in the order in which they came, of uncertainties that the calibration has.
-        scores: the uncertainties to watch; all that the calibration has by default.
+        calibration: keeps the uncertainties and the classes of its bags.
+        batches: in the order in which they came, of scores that the calibration has.
+        scores: the uncertainties to watch, and "class_mix"; all that the calibration has by default.
         chance: of an alarm ever, as long as nothing changes, in (0, 1).
         seed: of the draws that break ties.
 
@@ -198,34 +225,50 @@ def monitor(
     for column, score in enumerate(watched):
         values = np.concatenate([batch.values[score] for batch in batches])[counted]
         random = np.random.default_rng(derive_seed(seed, column))
-        p_values = online_p_values(calibration.usual[score], values.tolist(), random)
-        evidence[:, column] = log_martingale(p_values) / np.log(10)
+        p_values = online_p_values(reference_values(calibration, score), values.tolist(), random)
+        bets = step_bets if is_mix(score) else power_bets
+        evidence[:, column] = log_martingale(p_values, bets) / np.log(10)
+    mix = calibration.class_mix
+    unknown = "the calibration keeps no classes of its bags" if mix is None else mix.unknown_because
     return Course(
         scores=watched,
         chance=chance,
-        calibrated=len(calibration.usual[watched[0]]),
+        log10_limits=_limits(watched, chance),
+        calibrated=len(reference_values(calibration, watched[0])),
+        reference=WEIGHTED_FOR if calibration.covariate_shift is not None else "calibration bags",
+        classes=calibration.class_names,
+        usual_mix=() if mix is None else mix.shares,
+        mix_unknown=unknown,
         batches=tuple(batches),
         counted=counted,
         batch_of=batch_of,
+        mix=_estimate_mixes(calibration, batches, counted) if not unknown else (None,) * len(batches),
         ids=tuple(name for name, is_counted in zip(ids, counted, strict=True) if is_counted),
         log10_evidence=evidence,
     )
 
 
-def watched_scores(calibration: Calibration, scores: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the uncertainties to watch: those named, or all of which the calibration keeps values.
+def is_mix(score: str) -> bool:
+    """Return whether what is watched is the class mix, or that of one class."""
+    return score.startswith(CLASS_MIX)
 
-    Raises:
-        ConfigError: one that the calibration does not have, or a calibration without values.
-    """
-    if not calibration.usual:
-        raise ConfigError(
-            item="the calibration",
-            wanted="the uncertainties of its bags",
-            got="none",
-            fix="calibrate again: miue calibrate RUN STORE",
-        )
-    for score in scores or ():
-        if score not in calibration.usual:
-            raise unknown_name("uncertainty", score, calibration.usual)
-    return tuple(scores or calibration.usual)
+
+def _limits(scores: Sequence[str], chance: float) -> tuple[float, ...]:
+    """Return the limits, between the class mix and the uncertainties by `MIX_SHARE`, and evenly among each."""
+    of_mix = [is_mix(score) for score in scores]
+    counts = {kind: of_mix.count(kind) for kind in (True, False)}
+    shares = {True: MIX_SHARE, False: 1 - MIX_SHARE} if all(counts.values()) else {True: 1.0, False: 1.0}
+    return tuple(float(np.log10(counts[kind] / (shares[kind] * chance))) for kind in of_mix)
+
+
+def _estimate_mixes(
+    calibration: Calibration, batches: Sequence[Batch], counted: Bool[np.ndarray, "all"]
+) -> tuple[MixEstimate | None, ...]:
+    """Return the class mix of the counted bags of each batch."""
+    assert calibration.class_mix is not None
+    ends = np.cumsum([len(batch.ids) for batch in batches])
+    estimates: list[MixEstimate | None] = []
+    for batch, of_batch in zip(batches, np.split(counted, ends[:-1]), strict=True):
+        predicted = batch.predicted[of_batch]
+        estimates.append(estimate_mix(calibration.class_mix.confusion, predicted) if len(predicted) else None)
+    return tuple(estimates)

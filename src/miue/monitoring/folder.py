@@ -13,13 +13,15 @@ from miue.calibration.calibration import Calibration
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import atomic_file, check_format, read_json, write_json
 from miue.common.tables import read_columns, write_table
-from miue.monitoring.course import Batch, Course, monitor
+from miue.monitoring.batch import Batch
+from miue.monitoring.course import Course, monitor
 from miue.monitoring.page import render_page
 
 FORMAT = "miue-monitor"
-VERSION = 1
+VERSION = 2
 BAGS, COURSE, PAGE, STATE = "bags.csv", "course.csv", "monitor.html", "monitor.json"
-OWN_COLUMNS = ("batch", "bag_id", "patient")
+TEXT_COLUMNS = ("batch", "bag_id", "patient")
+OWN_COLUMNS = (*TEXT_COLUMNS, "predicted")
 
 
 def add_batches(
@@ -34,7 +36,7 @@ def add_batches(
         folder: of the monitor.
         calibration: of the deployed model; the same each time.
         new: batches in the order in which they came, after those that are there.
-        scores: the uncertainties that are watched; the same each time.
+        scores: what is watched; the same each time.
         chance: of a false alarm ever; the same each time.
 
     Raises:
@@ -66,9 +68,9 @@ def add_batches(
 
 def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], chance: float) -> None:
     """Raise unless the monitor began with these; begin it where there is none."""
-    usual = json.dumps(calibration.usual, sort_keys=True).encode()
+    kept = calibration.model_dump(mode="json", include={"usual", "class_mix"})
     state = {
-        "calibration_sha256": hashlib.sha256(usual).hexdigest(),
+        "calibration_sha256": hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest(),
         "scores": list(scores),
         "chance": chance,
     }
@@ -99,7 +101,7 @@ def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], 
 def _read_bags(path: Path, scores: Sequence[str]) -> list[Batch]:
     if not path.exists():
         return []
-    columns = read_columns(path, text=OWN_COLUMNS)
+    columns = read_columns(path, text=TEXT_COLUMNS)
     if missing := [name for name in (*OWN_COLUMNS, *scores) if name not in columns]:
         raise StorageError(
             item=f"monitor {str(path)!r}",
@@ -113,9 +115,9 @@ def _read_bags(path: Path, scores: Sequence[str]) -> list[Batch]:
     for rows in np.split(np.arange(len(names)), starts[1:]):
         patients = ("" if p is None else str(p) for p in columns["patient"][rows])
         values = {score: columns[score][rows].astype(np.float64) for score in scores}
-        batches.append(
-            Batch(str(names[rows[0]]), tuple(map(str, columns["bag_id"][rows])), tuple(patients), values)
-        )
+        ids = tuple(map(str, columns["bag_id"][rows]))
+        predicted = columns["predicted"][rows].astype(np.int64)
+        batches.append(Batch(str(names[rows[0]]), ids, tuple(patients), values, predicted))
     return batches
 
 
@@ -124,6 +126,7 @@ def _write_bags(path: Path, batches: Sequence[Batch], scores: Sequence[str]) -> 
         "batch": [batch.name for batch in batches for _ in batch.ids],
         "bag_id": [name for batch in batches for name in batch.ids],
         "patient": [patient for batch in batches for patient in batch.patients],
+        "predicted": np.concatenate([batch.predicted for batch in batches]),
     }
     values = {score: np.concatenate([batch.values[score] for batch in batches]) for score in scores}
     write_table(path, {**columns, **values})

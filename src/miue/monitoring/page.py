@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.monitoring.course import Course
+from miue.monitoring.course import Course, is_mix
 
 WIDTH, HEIGHT, LEFT, BOTTOM = 960, 320, 46, 28  # of the figure, in pixels
 POINTS = 1500  # of a line at most
@@ -59,7 +59,7 @@ def render_page(course: Course) -> bytes:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    top = max(course.log10_limit + 0.5, float(course.log10_evidence.max()) + 0.3)
+    top = max(max(course.log10_limits) + 0.5, float(course.log10_evidence.max()) + 0.3)
     frame = Frame(len(course.ids), top)
     ends = np.searchsorted(course.batch_of, np.arange(len(course.batches)), side="right")
     step = max(1, int(np.ceil((top - LOWEST) / 8)))
@@ -67,7 +67,7 @@ def render_page(course: Course) -> bytes:
         course=course,
         table=course.tables()[0],
         lines=[_line(course, column, frame) for column in range(len(course.scores))],
-        limit=frame.y(course.log10_limit),
+        limits=_limits(course, frame),
         ends=[frame.x(end) for end in ends[:-1].tolist()],
         ticks=[(frame.y(float(power)), power) for power in range(int(LOWEST), int(top) + 1, step)],
         width=WIDTH,
@@ -77,6 +77,18 @@ def render_page(course: Course) -> bytes:
         left_out=int((~course.counted).sum()),
     )
     return text.encode("utf-8", "replace")
+
+
+def _limits(course: Course, frame: Frame) -> list[tuple[float, str]]:
+    """Return where each different limit is drawn, and its name."""
+    names: dict[float, list[str]] = {}
+    for score, limit in zip(course.scores, course.log10_limits, strict=True):
+        names.setdefault(frame.y(limit), []).append(score)
+    mixed = len(names) > 1
+    return [
+        (y, f"alarm of {'the class mix' if is_mix(of[0]) else 'the uncertainties'}" if mixed else "alarm")
+        for y, of in names.items()
+    ]
 
 
 def _line(course: Course, column: int, frame: Frame) -> Line:

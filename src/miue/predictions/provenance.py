@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from miue.predictions.validation_quantiles import ValidationQuantiles
 
 Option = bool | int | float | str | None
+WEIGHTED_FOR = "bags that the calibration was weighted for"
 SHOWN = 3  # uncertainties in the message of a shift, the clearest first
 
 
@@ -47,6 +48,7 @@ class DatasetShift(BaseModel):
         higher: uncertainties that are higher than usual, with the chance of so large a difference among bags of
             one kind, times the number of uncertainties; those of ``calibration.dataset_shift.CHANCE`` or less.
         lower: likewise, that are lower.
+        weighted: whether they were compared with the bags that the calibration was weighted for.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -55,16 +57,29 @@ class DatasetShift(BaseModel):
     calibrated: int
     higher: dict[str, float]
     lower: dict[str, float]
+    weighted: bool = False
 
     def __bool__(self) -> bool:
         return bool(self.higher or self.lower)
+
+    @property
+    def reference(self) -> str:
+        """Which bags the new ones were compared with."""
+        return WEIGHTED_FOR if self.weighted else "calibration bags"
+
+    @property
+    def meaning(self) -> str:
+        """What a difference means for the guarantees."""
+        if self.weighted:
+            return "The weighted calibration promises for those bags, not for these"
+        return "What the calibration promises, it promises for bags like its own"
 
     def __str__(self) -> str:
         sides = (("higher", self.higher), ("lower", self.lower))
         differing = sorted((chance, name, side) for side, names in sides for name, chance in names.items())
         parts = [f"{name} is {side} (p = {chance:.1g})" for chance, name, side in differing[:SHOWN]]
         parts += [f"{len(differing) - SHOWN} more differ"] if differing[SHOWN:] else []
-        count = f"the {self.bags:,} new bags are not like the {self.calibrated:,} calibration bags"
+        count = f"the {self.bags:,} new bags are not like the {self.calibrated:,} {self.reference}"
         return f"{count}: {', '.join(parts)}" if parts else f"no sign that {count}"
 
 

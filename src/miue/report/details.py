@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64
 
 from miue.bags.coords import Coords
+from miue.calibration import describe_flags
 from miue.common.errors import DataError
 from miue.evaluation.evaluate import detection_score
 from miue.pathology.export.ranges import highest_value
@@ -25,12 +26,14 @@ class Instances:
     Attributes:
         bag: row of each instance's bag.
         position: position of each instance in its bag.
-        place: of each instance in its bag, the most uncertain and the most probable first.
+        place: of each instance in its bag, flagged ones first, then the most uncertain and the most probable.
         label: class of each instance, −1 where no run knows it.
         is_out: whether a run knows that it is out of distribution.
         probability: for each run the probability of the class in question: of class 1 of two, else of the
             bag's predicted class; NaN where lacking, None without instances.
         uncertainty: for each run its score of OOD instances; NaN where lacking, None without instances.
+        flagged: for each run whether an instance is flagged; None where its instances were not calibrated.
+        flags: for each run how many instances of each bag are flagged; None likewise.
         coords: position of each instance in its slide, None where no run has any.
         totals: of each bag, how many instances there are in all.
         highest: of each bag, the highest position of an instance; −1 without any.
@@ -43,6 +46,8 @@ class Instances:
     is_out: Bool[np.ndarray, "N"]
     probability: tuple[Float64[np.ndarray, "N"] | None, ...]
     uncertainty: tuple[Float64[np.ndarray, "N"] | None, ...]
+    flagged: tuple[Bool[np.ndarray, "N"] | None, ...]
+    flags: tuple[Int64[np.ndarray, "B"] | None, ...]
     coords: Coords | None
     totals: Int64[np.ndarray, "B"]
     highest: Int64[np.ndarray, "B"]
@@ -59,6 +64,7 @@ class Instances:
             is_out=self.is_out[kept],
             probability=tuple(None if one is None else one[kept] for one in self.probability),
             uncertainty=tuple(None if one is None else one[kept] for one in self.uncertainty),
+            flagged=tuple(None if one is None else one[kept] for one in self.flagged),
             coords=None if self.coords is None else self.coords[kept],
         )
 
@@ -66,9 +72,9 @@ class Instances:
     def concatenate(cls, parts: Sequence[Instances]) -> Instances:
         """Return the instances of all parts, which are of different bags."""
 
-        def chain(columns: Iterable[Sequence[Float64[np.ndarray, "_"] | None]]) -> tuple[Any, ...]:
-            by_run = zip(*columns, strict=True)
-            return tuple(None if of_run[0] is None else np.concatenate(of_run) for of_run in by_run)
+        def chain(columns: Iterable[Sequence[np.ndarray | None]], join: Any = np.concatenate) -> tuple[Any, ...]:
+            by_run = [list(of_run) for of_run in zip(*columns, strict=True)]
+            return tuple(None if any(one is None for one in of_run) else join(of_run) for of_run in by_run)
 
         coords = [part.coords for part in parts]
         filled = [Coords.unknown(len(p.bag)) if c is None else c for p, c in zip(parts, coords, strict=True)]
@@ -77,6 +83,8 @@ class Instances:
             **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names},
             probability=chain(part.probability for part in parts),
             uncertainty=chain(part.uncertainty for part in parts),
+            flagged=chain(part.flagged for part in parts),
+            flags=chain((part.flags for part in parts), lambda counts: np.sum(counts, axis=0)),
             coords=None if all(one is None for one in coords) else Coords.concatenate(filled),
             totals=np.sum([part.totals for part in parts], axis=0),
             highest=np.max([part.highest for part in parts], axis=0),
@@ -124,20 +132,23 @@ def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"]) -> Insta
     bag, position = union >> 32, union & 0xFFFFFFFF
     probability: list[np.ndarray | None] = []
     uncertainty: list[np.ndarray | None] = []
+    flagged: list[np.ndarray | None] = []
     labels, is_out = np.full(len(union), -1, np.int64), np.zeros(len(union), bool)
     for run, table, row, bag_rows in zip(comparison.runs, tables, rows, comparison.rows, strict=True):
         if table is None or row is None:
-            probability.append(None)
-            uncertainty.append(None)
+            for column in (probability, uncertainty, flagged):
+                column.append(None)
             continue
         there = row >= 0
         if not len(table):
             probability.append(np.full(len(union), np.nan))
             uncertainty.append(np.full(len(union), np.nan))
+            flagged.append(np.zeros(len(union), bool) if describe_flags(run.predictions.provenance) else None)
             continue
         of_class = run.predictions.bags.predicted[bag_rows[bag]] if len(comparison.class_names) > 2 else 1
         probability.append(np.where(there, table.probabilities[row, of_class], np.nan))
         uncertainty.append(np.where(there, table.uncertainty(detection_score(table))[row], np.nan))
+        flagged.append(None if table.flagged is None else there & table.flagged[row])
         known = there & table.labels.known[row] & (labels < 0)
         labels[known] = table.labels.values[row[known]]
         is_out |= there & table.is_ood.out_of_distribution[row]
@@ -146,11 +157,13 @@ def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"]) -> Insta
     return Instances(
         bag,
         position,
-        _order_to_show(bag, uncertainty, probability),
+        _order_to_show(bag, uncertainty, probability, flagged),
         labels,
         is_out,
         tuple(probability),
         tuple(uncertainty),
+        tuple(flagged),
+        tuple(None if one is None else np.bincount(bag[one], minlength=count) for one in flagged),
         _coords(tables, rows, len(union)),
         np.bincount(bag, minlength=count),
         highest,
@@ -214,13 +227,16 @@ def _order_to_show(
     bag: Int64[np.ndarray, "N"],
     uncertainty: Sequence[Float64[np.ndarray, "N"] | None],
     probability: Sequence[Float64[np.ndarray, "N"] | None],
+    flagged: Sequence[Bool[np.ndarray, "N"] | None],
 ) -> Int64[np.ndarray, "N"]:
     """Return the place of each instance in its bag when the most uncertain and the most probable come first.
 
-    The first run that has the instance decides; the two orders take turns.
+    The first run that has the instance decides; the two orders take turns. What a run flags comes before the rest.
     """
     ranks = [_rank_in_bag(bag, -_first_known(values)) for values in (uncertainty, probability)]
-    return _rank_in_bag(bag, np.minimum(2 * ranks[0], 2 * ranks[1] + 1).astype(np.float64))
+    order = np.minimum(2 * ranks[0], 2 * ranks[1] + 1).astype(np.float64)
+    any_flag = np.any([np.zeros(len(bag), bool), *(one for one in flagged if one is not None)], axis=0)
+    return _rank_in_bag(bag, np.where(any_flag, order - 2 * len(bag) - 1, order))
 
 
 def _first_known(columns: Sequence[Float64[np.ndarray, "N"] | None]) -> Float64[np.ndarray, "N"]:
@@ -240,11 +256,13 @@ def _rank_in_bag(bag: Int64[np.ndarray, "N"], values: Float64[np.ndarray, "N"]) 
 
 
 def describe_scores(comparison: Comparison) -> dict[str, Any]:
-    """Return of each run the score of out-of-distribution instances, and where its color scale ends."""
+    """Return of each run the score of out-of-distribution instances, where its color scale ends, and by which rule
+    instances were flagged with what promise, "" where they were not."""
     tables = [run.predictions.instances for run in comparison.runs]
     return {
         "measures": [None if table is None else detection_score(table) for table in tables],
         "highest": [None if table is None else highest_value(table, detection_score(table)) for table in tables],
+        "promises": [describe_flags(run.predictions.provenance) for run in comparison.runs],
     }
 
 
@@ -268,7 +286,14 @@ def instance_details(instances: Instances, cap: int) -> dict[str, Any]:
         "x": None if coords is None else packed(coords.values[:, 0], "i4"),
         "y": None if coords is None else packed(coords.values[:, 1], "i4"),
         "runs": [
-            None if p is None or u is None else {"probability": packed(p, "f4"), "uncertainty": packed(u, "f4")}
-            for p, u in zip(shown.probability, shown.uncertainty, strict=True)
+            None
+            if p is None or u is None
+            else {
+                "probability": packed(p, "f4"),
+                "uncertainty": packed(u, "f4"),
+                "flagged": None if f is None else packed(f, "u1"),
+                "flags": None if n is None else packed(n, "i4"),
+            }
+            for p, u, f, n in zip(shown.probability, shown.uncertainty, shown.flagged, shown.flags, strict=True)
         ],
     }

@@ -21,7 +21,7 @@ def notes_on_content(runs: Sequence[tuple[str, Predictions]]) -> list[str]:
     for title, predictions in runs:
         shift = predictions.provenance.dataset_shift
         if shift:
-            notes.append(f"{title}: {shift}. What its calibration promises, it promises for bags like its own.")
+            notes.append(f"{title}: {shift}. {shift.meaning}.")
         table = predictions.instances
         if table is None:
             notes.append(f"{title} has no predictions of instances.")

@@ -93,6 +93,19 @@ class FeatureDistance(nn.Module, ABC):
         Raises:
             DataError: the features are not finite, or their width differs from that of the training features.
         """
+        self.check_width(features)
+        device = self.get_buffer(self.state_names[0]).device
+        scores = features.new_empty(len(features), dtype=torch.float64)
+        for start, rows in finite_chunks(features, "features to score"):
+            scores[start : start + len(rows)] = self._distances(rows.to(device))
+        return scores
+
+    def check_width(self, features: Float[Tensor, "N D"]) -> None:
+        """Raise unless the features are as wide as the training features.
+
+        Raises:
+            DataError: they are not.
+        """
         if features.shape[1] != self.width:
             raise DataError(
                 item="features to score",
@@ -100,11 +113,6 @@ class FeatureDistance(nn.Module, ABC):
                 got=str(features.shape[1]),
                 fix="encode them with the encoder the distance was fitted with",
             )
-        device = self.get_buffer(self.state_names[0]).device
-        scores = features.new_empty(len(features), dtype=torch.float64)
-        for start, rows in finite_chunks(features, "features to score"):
-            scores[start : start + len(rows)] = self._distances(rows.to(device))
-        return scores
 
     @property
     def width(self) -> int:

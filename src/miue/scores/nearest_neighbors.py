@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -54,40 +55,34 @@ class NearestNeighbors(FeatureDistance):
         return {"mean": mean, "components": components, "points": (drawn - mean) @ components}
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
+        return self.search(rows, (len(self.points),))[0]
+
+    def search(self, rows: Float[Tensor, "n D"], counts: Sequence[int]) -> list[Float[Tensor, "n"]]:
+        """Return the mean distance to the nearest among the first points, for each count of these, in one search.
+
+        Args:
+            rows: float64 features on the device of the points.
+            counts: of points, each at least 1 and at most all.
+        """
         projected = (rows - self.mean) @ self.components
         weights = self._weights.to(projected.device)
         memory = weights.new_empty(
             ROWS, weights.shape[1]
         )  # used again, since new pages cost more than the product
-        blocks = torch.nn.functional.pad(projected.float(), (0, 1), value=1.0).split(ROWS)
-        closeness = (torch.mm(block, weights, out=memory[: len(block)]) for block in blocks)
-        candidates = torch.cat([self._candidates(block) for block in closeness])
-        # Exact distances by difference, so that an instance equal to a stored one has distance zero.
+        candidates: list[list[Tensor]] = [[] for _ in counts]
+        for block in torch.nn.functional.pad(projected.float(), (0, 1), value=1.0).split(ROWS):
+            closeness = torch.mm(block, weights, out=memory[: len(block)])
+            for chosen, count in zip(candidates, counts, strict=True):
+                chosen.append(_candidates(closeness if count == len(self.points) else closeness[:, :count], count))
+        return [self._mean_distance(projected, torch.cat(chosen)) for chosen in candidates]
+
+    def _mean_distance(
+        self, projected: Float[Tensor, "n K"], candidates: Int64[Tensor, "n P"]
+    ) -> Float[Tensor, "n"]:
+        """Return exact distances by difference, so that an instance equal to a stored one has distance zero."""
         gaps = torch.linalg.vector_norm(projected.unsqueeze(1) - self.points[candidates], dim=2)
-        nearest = gaps.topk(min(NEIGHBORS, len(self.points)), largest=False, sorted=False).values
+        nearest = gaps.topk(min(NEIGHBORS, candidates.shape[1]), largest=False, sorted=False).values
         return nearest.mean(1)
-
-    def _candidates(self, closeness: Float[Tensor, "n W"]) -> Int64[Tensor, "n P"]:
-        """Return the points that may be nearest, ``SPARE`` more than needed.
-
-        The smallest of many values are among the groups with the smallest minima: groups of ``GROUP``, groups of
-        these and so on are searched, from the largest down.
-
-        Args:
-            closeness: ‖p‖² − 2 z·p, which is ‖z − p‖² without a term that is the same for all points p.
-        """
-        levels = [closeness]
-        wanted = min(NEIGHBORS + SPARE, len(self.points))
-        while levels[-1].shape[1] % GROUP == 0 and levels[-1].shape[1] > GROUP * wanted:
-            levels.append(levels[-1].unflatten(1, (GROUP, -1)).amin(1))
-        chosen = levels[-1].topk(wanted, largest=False, sorted=False).indices
-        for level in reversed(levels[:-1]):
-            groups = level.shape[1] // GROUP
-            firsts = groups * torch.arange(GROUP, device=chosen.device)[:, None]
-            members = (chosen.unsqueeze(1) + firsts).flatten(1)
-            nearest = level.gather(1, members).topk(wanted, largest=False, sorted=False).indices
-            chosen = members.gather(1, nearest)
-        return chosen
 
     @cached_property
     def _weights(self) -> Float[Tensor, "W P"]:
@@ -97,3 +92,27 @@ class NearestNeighbors(FeatureDistance):
         missing = weights.new_zeros(len(weights), -len(points) % GROUP**2)
         missing[-1] = torch.inf
         return torch.cat([weights, missing], 1)
+
+
+def _candidates(closeness: Float[Tensor, "n W"], points: int) -> Int64[Tensor, "n P"]:
+    """Return the points that may be nearest, ``SPARE`` more than needed.
+
+    The smallest of many values are among the groups with the smallest minima: groups of ``GROUP``, groups of
+    these and so on are searched, from the largest down.
+
+    Args:
+        closeness: ‖p‖² − 2 z·p, which is ‖z − p‖² without a term that is the same for all points p.
+        points: how many columns are of points.
+    """
+    levels = [closeness]
+    wanted = min(NEIGHBORS + SPARE, points)
+    while levels[-1].shape[1] % GROUP == 0 and levels[-1].shape[1] > GROUP * wanted:
+        levels.append(levels[-1].unflatten(1, (GROUP, -1)).amin(1))
+    chosen = levels[-1].topk(wanted, largest=False, sorted=False).indices
+    for level in reversed(levels[:-1]):
+        groups = level.shape[1] // GROUP
+        firsts = groups * torch.arange(GROUP, device=chosen.device)[:, None]
+        members = (chosen.unsqueeze(1) + firsts).flatten(1)
+        nearest = level.gather(1, members).topk(wanted, largest=False, sorted=False).indices
+        chosen = members.gather(1, nearest)
+    return chosen

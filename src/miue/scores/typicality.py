@@ -80,15 +80,17 @@ class Typicality(NearestNeighbors):
         center, whitening = fit_whitening(logs(values, floors))
         return {**state, "floors": floors, "center": center, "whitening": whitening}
 
-    def _values(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n 4"]:
-        """Return the four numbers of each instance, before the log."""
+    def _values(
+        self, rows: Float[Tensor, "n D"], nearest: Float[Tensor, "n"] | None = None
+    ) -> Float[Tensor, "n 4"]:
+        """Return the four numbers of each instance, before the log; the first, unless passed, by a search."""
         centered = rows - self.mean
         kept = min(COMPONENTS, rows.shape[1] // 2, self.components.shape[1])
         leading = self.components[:, self.components.shape[1] - kept :]
         inside = centered @ leading
         norm = torch.linalg.vector_norm
         parts = (
-            super()._distances(rows),
+            super()._distances(rows) if nearest is None else nearest,
             norm(centered - inside @ leading.T, dim=1),
             norm(inside / self.variances[len(self.variances) - kept :].sqrt(), dim=1),
             norm(rows, dim=1),
@@ -96,6 +98,40 @@ class Typicality(NearestNeighbors):
         return torch.stack(parts, 1)
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
-        offsets = logs(self._values(rows), self.floors) - self.center
+        return self._of_values(self._values(rows))
+
+    def _of_values(self, values: Float[Tensor, "n 4"]) -> Float[Tensor, "n"]:
+        offsets = logs(values, self.floors) - self.center
         distances: Tensor = torch.linalg.vector_norm(offsets @ self.whitening, dim=1)
         return distances
+
+    def points_are_first_of(self, neighbors: NearestNeighbors) -> bool:
+        """Return whether the stored points are the first of those of "knn", as where both were fitted together."""
+        return (
+            torch.equal(self.mean, neighbors.mean)
+            and torch.equal(self.components, neighbors.components)
+            and torch.equal(self.points, neighbors.points[: len(self.points)])
+        )
+
+    @torch.no_grad()
+    def score_with(
+        self, neighbors: NearestNeighbors, features: Float[Tensor, "N D"]
+    ) -> tuple[Float[Tensor, "N"], Float[Tensor, "N"]]:
+        """Return the scores of "knn" and of this distance, by one search.
+
+        Args:
+            neighbors: of which ``points_are_first_of`` is true.
+            features: as for ``score``.
+
+        Raises:
+            DataError: as ``score`` does.
+        """
+        self.check_width(features)
+        counts = (len(neighbors.points), len(self.points))
+        scores = features.new_empty(2, len(features), dtype=torch.float64)
+        for start, rows in finite_chunks(features, "features to score"):
+            rows = rows.to(self.mean.device)
+            of_all, of_ours = neighbors.search(rows, counts)
+            scores[0, start : start + len(rows)] = of_all
+            scores[1, start : start + len(rows)] = self._of_values(self._values(rows, of_ours))
+        return scores[0], scores[1]

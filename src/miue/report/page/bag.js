@@ -102,7 +102,7 @@ function bagInstances(bag) {
   }
   const parts = [element("h3", {}, "Instances")];
   if (to - from < total) {
-    parts.push(element("p", { class: "note" }, `${count(to - from)} of ${count(total)} instances are listed, the most uncertain and the most probable; ${count(total - to + from)} are not.`));
+    parts.push(element("p", { class: "note" }, `${count(to - from)} of ${count(total)} instances are listed, ${anyFlags(data.runs.map((_, number) => [number]).filter(([number]) => data.instances.runs[number])) ? "flagged ones, " : ""}the most uncertain and the most probable; ${count(total - to + from)} are not.`));
   }
   const runs = data.runs.map((run, number) => [number, run.title]).filter(([number]) => data.instances.runs[number]);
   const choice = element("select", { id: "bag-run", onchange: drawInstances }, ...runs.map(([number, title]) => element("option", { value: number }, title)));
@@ -114,10 +114,36 @@ function bagInstances(bag) {
     const shown = [["uncertainty", named(data.instances.measures[runs[0][0]])], ["probability", probabilityName(bag)]].map(([value, text]) => element("option", { value }, text));
     controls.append(element("label", {}, "Color ", element("select", { id: "bag-colour", onchange: drawInstances }, ...shown)));
   }
+  if (anyFlags(runs)) controls.append(element("label", {}, "Show ", element("select", { id: "bag-shown", onchange: drawInstances })));
+  if (anyFlags(runs)) parts.push(element("p", { class: "flags", id: "bag-flags", role: "status" }));
   const plot = element("div", { class: map ? "plot map" : "plot", id: "bag-plot", role: "group", "aria-labelledby": "bag-caption" });
-  parts.push(controls, element("figure", {}, plot, element("figcaption", { id: "bag-caption" })), ...bagPictures(bag));
+  parts.push(controls, element("p", { class: "missing", id: "bag-none", hidden: true }, "— no such instance is listed"), element("figure", {}, plot, element("figcaption", { id: "bag-caption" })), ...bagPictures(bag));
   parts.push(element("details", {}, element("summary", {}, "Instances as numbers"), element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Instances as numbers" }, element("table", { id: "bag-instances" }))));
   return parts;
+}
+
+function anyFlags(runs) {
+  return runs.some(([number]) => data.instances.runs[number].flagged);
+}
+
+function flagsOf(run, bag) { // how many instances of a bag are flagged, NaN where they were not calibrated
+  const packed = data.instances?.runs[run]?.flags;
+  return packed ? unpacked(packed)[bag] : NaN;
+}
+
+const SHOWN = { all: () => true, flagged: (flagged) => flagged === 1, others: (flagged) => flagged === 0 };
+
+function drawFlags(run, bag) { // how many are flagged, and what is promised of them; returns which to show
+  if (!byId("bag-flags")) return SHOWN.all;
+  const flags = flagsOf(run, bag), { total } = instancesOf(bag);
+  if (Number.isNaN(flags)) {
+    byId("bag-flags").textContent = `Instances are not flagged by ${data.runs[run].title}: no promise was calibrated.`;
+    fillSelect("bag-shown", [["all", "all instances"]], "all");
+    return SHOWN.all;
+  }
+  byId("bag-flags").textContent = `${count(flags)} of ${count(total)} instances ${flags === 1 ? "is" : "are"} ${data.instances.promises[run] || "flagged"}.`;
+  const chosen = fillSelect("bag-shown", [["all", "all instances"], ["flagged", `flagged (${count(flags)})`], ["others", `not flagged (${count(total - flags)})`]]);
+  return SHOWN[chosen] ?? SHOWN.all;
 }
 
 function onSlide(from, to) { // whether the place of every instance in its slide is known
@@ -138,8 +164,11 @@ function drawInstances() {
   if (bag < 0 || !byId("bag-plot")) return;
   const run = Number(byId("bag-run").value);
   const { from, to } = instancesOf(bag);
-  const part = (packed) => Array.from(unpacked(packed).subarray(from, to));
+  const passes = drawFlags(run, bag), packedFlags = data.instances.runs[run].flagged;
+  const flags = packedFlags ? unpacked(packedFlags).subarray(from, to) : new Uint8Array(to - from);
+  const part = (packed) => Array.from(unpacked(packed).subarray(from, to)).filter((_, place) => passes(flags[place]));
   const shown = {
+    flagged: packedFlags ? part(packedFlags) : null,
     position: part(data.instances.position),
     label: part(data.instances.label),
     isOod: part(data.instances.isOod),
@@ -147,9 +176,30 @@ function drawInstances() {
     uncertainty: part(data.instances.runs[run].uncertainty),
   };
   const names = { probability: probabilityName(bag), uncertainty: named(data.instances.measures[run]) };
-  if (onSlide(from, to)) drawMap(shown, part(data.instances.x), part(data.instances.y), names);
-  else drawBars(shown, names);
+  showPictures(bag, shown);
+  const none = shown.position.length === 0;
+  byId("bag-none").hidden = !none;
+  byId("bag-plot").parentElement.hidden = none;
+  const whole = (packed) => Array.from(unpacked(packed).subarray(from, to));
   drawInstanceTable(shown, names);
+  if (none) return;
+  if (onSlide(from, to)) drawMap(shown, part(data.instances.x), part(data.instances.y), names, [whole(data.instances.x), whole(data.instances.y)]);
+  else drawBars(shown, names);
+}
+
+function isFlagged(shown, place) {
+  return shown.flagged !== null && shown.flagged[place] === 1;
+}
+
+function showPictures(bag, shown) { // those that the filter lets pass, flagged ones marked by the chosen predictions
+  const place = new Map(shown.position.map((position, number) => [String(position), number]));
+  for (const item of document.querySelectorAll("#bag .strip li")) {
+    const number = place.get(item.dataset.position);
+    item.hidden = number === undefined;
+    const flagged = number !== undefined && isFlagged(shown, number);
+    item.classList.toggle("flagged", flagged);
+    item.querySelector(".flag").textContent = flagged ? "flagged" : "";
+  }
 }
 
 function instanceKind(shown, place) {
@@ -165,39 +215,48 @@ function instanceColour(shown, place) {
 function drawBars(shown, names) {
   const x = shown.position.map((position) => position + 1);
   const hover = shown.position.map((position, place) =>
-    `instance ${position + 1}<br>${plain(names.probability)}: ${decimal(shown.probability[place])}<br>${plain(names.uncertainty)}: ${decimal(shown.uncertainty[place])}<br>${plain(instanceKind(shown, place))}`);
-  const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { color: x.map((_, place) => instanceColour(shown, place)), pattern: { shape: x.map((_, place) => (instanceKind(shown, place) === "label unknown" ? "/" : "")), solidity: 0.45 } }, showlegend: false };
+    `instance ${position + 1}<br>${plain(names.probability)}: ${decimal(shown.probability[place])}<br>${plain(names.uncertainty)}: ${decimal(shown.uncertainty[place])}<br>${plain(instanceKind(shown, place))}${isFlagged(shown, place) ? "<br>flagged" : ""}`);
+  const edges = { color: colour("flag"), width: x.map((_, place) => (isFlagged(shown, place) ? 3 : 0)) };
+  const bars = { type: "bar", x, hovertext: hover, hoverinfo: "text", marker: { line: edges, color: x.map((_, place) => instanceColour(shown, place)), pattern: { shape: x.map((_, place) => (instanceKind(shown, place) === "label unknown" ? "/" : "")), solidity: 0.45 } }, showlegend: false };
   drawPlot("bag-plot", [{ ...bars, y: shown.probability }, { ...bars, y: shown.uncertainty, yaxis: "y2" }], {
-    xaxis: axis("instance", { anchor: "y2", nticks: Math.min(24, x.length), tickformat: "d" }),
+    xaxis: axis("instance", { anchor: "y2", nticks: Math.min(24, x.length), tickformat: "d", ...(x.length > 24 ? {} : { tickvals: x }) }),
     yaxis: axis(plain(names.probability), { domain: [0.56, 1], range: [0, 1] }),
     yaxis2: axis(plain(names.uncertainty), { domain: [0, 0.44], rangemode: "tozero" }),
     bargap: 0.25,
   });
   const kinds = [...new Set(shown.position.map((_, place) => instanceKind(shown, place)))].join(", ");
-  byId("bag-caption").textContent = `Above, how probable each instance is by itself; below, how uncertain the model is of it. An instance that is high above and low below is what the model points at. Here: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, hatched ones of unknown label, orange ones out of distribution.`;
+  byId("bag-caption").textContent = `Above, how probable each instance is by itself; below, how uncertain the model is of it. An instance that is high above and low below is what the model points at. Here: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, hatched ones of unknown label, orange ones out of distribution.${shown.flagged ? " Bars with a frame are flagged." : ""}`;
 }
 
-function drawMap(shown, x, y, names) {
+function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of all instances, whichever are shown
   const by = byId("bag-colour").value;
   const values = shown[by];
-  const nearest = Math.min(gridStep(x), gridStep(y));
+  const nearest = Math.min(gridStep(everyX), gridStep(everyY));
   const step = Number.isFinite(nearest) ? nearest : 1; // a bag of one instance has no grid
-  const wide = Math.round((Math.max(...x) - Math.min(...x)) / step) + 1, high = Math.round((Math.max(...y) - Math.min(...y)) / step) + 1;
+  const wide = Math.round((Math.max(...everyX) - Math.min(...everyX)) / step) + 1, high = Math.round((Math.max(...everyY) - Math.min(...everyY)) / step) + 1;
   const end = by === "probability" ? 1 : data.instances.highest[Number(byId("bag-run").value)]; // as exported heatmaps have it
   const look = by === "probability" ? { colorscale: "Cividis" } : { colorscale: "YlOrRd", reversescale: true };
   const scale = { ...look, zmin: 0, zmax: end, cmin: 0, cmax: end, colorbar: { title: { text: plain(names[by]), side: "right" }, thickness: 14 } };
   const square = { xaxis: axis("x, level-0 pixels", { constrain: "domain" }), yaxis: axis("y", { autorange: "reversed", scaleanchor: "x", constrain: "domain" }) };
   if (wide * high <= 250000) {
-    const left = Math.min(...x), top = Math.min(...y);
+    const left = Math.min(...everyX), top = Math.min(...everyY);
     const z = Array.from({ length: high }, () => new Array(wide).fill(null));
     values.forEach((value, place) => { z[Math.round((y[place] - top) / step)][Math.round((x[place] - left) / step)] = value; });
     const { zmin, zmax, colorscale, reversescale, colorbar } = scale;
-    drawPlot("bag-plot", [{ type: "heatmap", z, x0: left + step / 2, dx: step, y0: top + step / 2, dy: step, zmin, zmax, colorscale, reversescale, colorbar, hoverongaps: false, hovertemplate: "centre x %{x}, y %{y}: %{z:.3f}<extra></extra>" }], square);
+    drawPlot("bag-plot", [{ type: "heatmap", z, x0: left + step / 2, dx: step, y0: top + step / 2, dy: step, zmin, zmax, colorscale, reversescale, colorbar, hoverongaps: false, hovertemplate: "center x %{x}, y %{y}: %{z:.3f}<extra></extra>" }, ...frames(shown, x, y, step, 0)], square);
   } else {
     const { cmin, cmax, colorscale, reversescale, colorbar } = scale;
-    drawPlot("bag-plot", [{ mode: "markers", x, y, marker: { color: values, size: 5, symbol: "square", cmin, cmax, colorscale, reversescale, colorbar }, hovertemplate: "x %{x}, y %{y}: %{marker.color:.3f}<extra></extra>" }], square);
+    drawPlot("bag-plot", [{ mode: "markers", x, y, marker: { color: values, size: 5, symbol: "square", cmin, cmax, colorscale, reversescale, colorbar }, hovertemplate: "x %{x}, y %{y}: %{marker.color:.3f}<extra></extra>" }, ...frames(shown, x, y, step, -0.5)], square);
   }
-  byId("bag-caption").textContent = `Each square is an instance at its position in the slide; the scale of ${names[by]} is the same for every bag and in exported heatmaps. Where it is empty, no instance is listed here. Values are as predicted, not ranked or smoothed.`;
+  byId("bag-caption").textContent = `Each square is an instance at its position in the slide; the scale of ${names[by]} is the same for every bag and in exported heatmaps. Where it is empty, no instance is ${byId("bag-shown")?.value in { flagged: 0, others: 0 } ? "shown" : "listed"} here. Values are as predicted, not ranked or smoothed.${shown.flagged ? " Squares with a frame are flagged." : ""}`;
+}
+
+function frames(shown, x, y, step, start) { // a line around every flagged square, as in exported heatmaps
+  const corners = x.map((_, place) => place).filter((place) => isFlagged(shown, place));
+  if (!corners.length) return [];
+  const around = (values, offsets) => corners.flatMap((place) => [...offsets.map((offset) => values[place] + (start + offset) * step), null]);
+  const line = { color: colour("flag"), width: 2 };
+  return [{ mode: "lines", x: around(x, [0, 1, 1, 0, 0]), y: around(y, [0, 0, 1, 1, 0]), line, hoverinfo: "skip", showlegend: false }];
 }
 
 function gridStep(values) { // the smallest distance between two different coordinates, Infinity where all are one
@@ -224,18 +283,20 @@ function bagPictures(bag) {
     const { probability, uncertainty } = data.instances.runs[run];
     const shown = { label: [unpacked(data.instances.label)[at]], isOod: [unpacked(data.instances.isOod)[at]] };
     const tone = shown.isOod[0] ? "ood" : shown.label[0] > 0 ? "positive" : null;
-    return element("li", {}, picture, `${position + 1}: p ${decimal(unpacked(probability)[at])}`, element("br"), `u ${decimal(unpacked(uncertainty)[at])}`, element("br"), element("span", { class: tone }, instanceKind(shown, 0)));
+    return element("li", { "data-position": position }, picture, element("strong", { class: "flag" }), `${position + 1}: p ${decimal(unpacked(probability)[at])}`, element("br"), `u ${decimal(unpacked(uncertainty)[at])}`, element("br"), element("span", { class: tone }, instanceKind(shown, 0)));
   });
   const more = all.length - items.length;
-  const note = `Pictures of ${count(items.length)} instances${more > 0 ? `, the most uncertain and the most probable (${count(more)} more have none here)` : ""}; p is the ${probabilityName(bag)}, u the ${named(data.instances.measures[run])} by ${data.runs[run].title}.`;
+  const note = `Pictures of ${count(items.length)} instances${more > 0 ? `, ${data.instances.runs[run].flagged ? "flagged ones first, then " : ""}the most uncertain and the most probable (${count(more)} more have none here)` : ""}; p is the ${probabilityName(bag)}, u the ${named(data.instances.measures[run])} by ${data.runs[run].title}.`;
   return [element("ul", { class: "strip" }, ...items), element("p", { class: "quiet" }, note)];
 }
 
 function drawInstanceTable(shown, names) {
   const order = shown.position.map((_, place) => place).sort((a, b) => shown.uncertainty[b] - shown.uncertainty[a]);
-  const head = ["instance", "label", names.probability, names.uncertainty].map((text) => element("th", { scope: "col" }, text));
+  const head = ["instance", ...(shown.flagged ? ["flagged"] : []), "label", names.probability, names.uncertainty].map((text) => element("th", { scope: "col" }, text));
   const rows = order.slice(0, IN_TABLE).map((place) => element("tr", {},
-    element("th", { scope: "row" }, String(shown.position[place] + 1)), element("td", {}, instanceKind(shown, place)),
+    element("th", { scope: "row" }, String(shown.position[place] + 1)),
+    shown.flagged ? element("td", { class: isFlagged(shown, place) ? "flag" : null }, isFlagged(shown, place) ? "flagged" : "no") : null,
+    element("td", {}, instanceKind(shown, place)),
     element("td", {}, decimal(shown.probability[place])), element("td", {}, decimal(shown.uncertainty[place]))));
   const most = order.length > IN_TABLE ? element("caption", {}, `The ${IN_TABLE} most uncertain of ${count(order.length)}`) : null;
   byId("bag-instances").replaceChildren(...(most ? [most] : []), element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...rows));

@@ -2,6 +2,7 @@
 const ROWS = 25;
 const table = { sort: "uncertainty", falling: true, page: 0, open: -1, whole: false };
 
+const anyFlagged = (data.instances?.runs ?? []).some((run) => run?.flags);
 const COLUMNS = [
   { key: "id", text: "bag", words: true, of: (bag) => data.bags.id[bag] },
   ...(anyDecisions ? [{ key: "decision", text: "decision", words: true, of: (bag, run) => decided(run, bag, "decision") || "— none" }] : []),
@@ -12,6 +13,7 @@ const COLUMNS = [
   ...(anyStated || anyDecisions || anyLabelled ? [{ key: "outcome", text: "outcome", words: true, of: (bag, run) => outcome(bag, run) }] : []),
   ...(anyStated ? [{ key: "set", text: "known set", words: true, of: (bag) => knownSet(bag) }] : []),
   ...(data.instances ? [{ key: "size", text: "instances", of: (bag) => bagSizes[bag] }] : []),
+  ...(anyFlagged ? [{ key: "flags", text: "flagged", of: (bag, run) => flagsOf(run, bag) }] : []),
   { key: "reason", text: "reason", words: true, long: true, of: (bag, run) => decided(run, bag, "reason") || reasonFor(run, bag) },
 ];
 const FILTERS = {
@@ -26,6 +28,7 @@ const FILTERS = {
   lacking: ["lacked by some predictions", (bag) => !shared[bag]],
   sent: ["decided: deferred", (bag, run) => decided(run, bag, "decision") === "deferred"],
   flagged: ["decided: out of distribution", (bag, run) => decided(run, bag, "decision") === "out of distribution"],
+  flags: ["with flagged instances", (bag, run) => flagsOf(run, bag) > 0],
   given: ["decided: a class", (bag, run) => !["", "deferred", "out of distribution"].includes(decided(run, bag, "decision"))],
   deferred: ["deferred at the slider's coverage", (bag) => deferredNow.has(bag)],
 };
@@ -130,7 +133,7 @@ function bagRow(bag, run) {
       const open = element("button", { type: "button", class: "link", title: value, "data-bag": bag, onclick: () => openBag(bag) }, value);
       return element("th", { scope: "row", class: "text" }, open);
     }
-    const text = column.words ? value : column.key === "size" ? (Number.isNaN(value) ? "—" : count(value)) : decimal(value);
+    const text = column.words ? value : ["size", "flags"].includes(column.key) ? (Number.isNaN(value) ? "—" : count(value)) : decimal(value);
     const tone = column.key === "outcome" && value in TONES ? " " + TONES[value] : "";
     return element("td", { class: column.words ? (column.long ? "text long" : "text" + tone) : null, title: column.words ? value : null }, text);
   });
@@ -175,7 +178,7 @@ function startBags() {
   const needs = {
     lacking: shared.includes(0), unflagged: anyStated && stated.includes(0),
     inside: stated.some((known, bag) => known && setName(bag) === ""), outside: data.bags.sets.some((name) => name !== ""),
-    incorrect: anyLabelled, correct: anyLabelled, unlabelled: labels.some((label) => label >= 0), sent: anyDecisions, flagged: anyDecisions, given: anyDecisions,
+    incorrect: anyLabelled, correct: anyLabelled, unlabelled: labels.some((label) => label >= 0), sent: anyDecisions, flagged: anyDecisions, given: anyDecisions, flags: anyFlagged,
   };
   const possible = Object.entries(FILTERS).filter(([key]) => needs[key] ?? true);
   fillSelect("bags-filter", possible.map(([key, [text]]) => [key, text]), "all", again);

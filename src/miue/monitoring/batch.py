@@ -1,0 +1,105 @@
+"""Bags that came together, with what is watched of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from miue.calibration.calibration import Calibration
+from miue.calibration.class_mix import CLASS_MIX, mix_values, predicted_classes
+from miue.calibration.compared import compared_uncertainties
+from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.predictions.table import PredictionTable
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Bags that came together, in their order.
+
+    Attributes:
+        name: such as a day, a folder or a shard.
+        ids: of the bags.
+        patients: of the bags, "" where unknown.
+        values: what is watched of the bags, by name: uncertainties, and probabilities for the class mix.
+        predicted: the most probable class of the bags.
+    """
+
+    name: str
+    ids: tuple[str, ...]
+    patients: tuple[str, ...]
+    values: dict[str, Float64[np.ndarray, "n"]]
+    predicted: Int64[np.ndarray, "n"]
+
+    @classmethod
+    def of(
+        cls, name: str, table: PredictionTable, calibration: Calibration, scores: Sequence[str] | None = None
+    ) -> Batch:
+        """Return the bags of a table of predictions with what is watched of them.
+
+        Args:
+            name: of the batch.
+            table: of its bags, in their order.
+            calibration: to which they will be compared.
+            scores: what to watch, as for ``monitor``.
+
+        Raises:
+            ConfigError: something to watch that the calibration does not have.
+            DataError: an uncertainty that the table does not have, or that is not a number.
+        """
+        scores = watched_scores(calibration, scores)
+        values = {**compared_uncertainties(table), **mix_values(table, calibration.class_names)}
+        ids = tuple(map(str, table.bag_ids))
+        for score in scores:
+            if score not in values:
+                raise DataError(
+                    item=f"the predictions {name!r}",
+                    wanted=f"the uncertainty {score!r}, which is watched",
+                    got=", ".join(values),
+                    fix="predict with the calibrated model, or name the uncertainties to watch with --score",
+                )
+            unknown = np.flatnonzero(np.isnan(values[score]))
+            if len(unknown):
+                raise DataError(
+                    item=f"bag {ids[unknown[0]]!r} of {name!r}",
+                    wanted=f"a number as {score}",
+                    got="nan",
+                    fix="predict this bag again, or leave it out",
+                )
+        patients = ("",) * len(ids) if table.patients is None else tuple(p or "" for p in table.patients)
+        watched = {score: values[score] for score in scores}
+        return cls(name, ids, patients, watched, predicted_classes(table))
+
+
+def watched_scores(calibration: Calibration, scores: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return what to watch: uncertainties and the class mix, all that the calibration keeps or those named.
+
+    Of more than two classes, "class_mix" is a column for each.
+
+    Raises:
+        ConfigError: something that the calibration does not have, or a calibration without values.
+    """
+    if not calibration.usual:
+        raise ConfigError(
+            item="the calibration",
+            wanted="the uncertainties of its bags",
+            got="none",
+            fix="calibrate again: miue calibrate RUN STORE",
+        )
+    mix = () if calibration.class_mix is None else tuple(calibration.class_mix.probabilities)
+    known = (*calibration.usual, *([CLASS_MIX] if mix else []))
+    for score in scores or ():
+        if score not in (*known, *mix):
+            raise unknown_name("uncertainty", score, known)
+    named = scores or known
+    return tuple(dict.fromkeys(one for score in named for one in (mix if score == CLASS_MIX else (score,))))
+
+
+def reference_values(calibration: Calibration, score: str) -> tuple[float, ...]:
+    """Return the sorted values of calibration bags that something watched is compared with."""
+    if score in calibration.usual:
+        return calibration.usual[score]
+    assert calibration.class_mix is not None
+    return calibration.class_mix.probabilities[score]

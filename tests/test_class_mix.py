@@ -1,0 +1,237 @@
+"""Another class mix raises an alarm, seldom a false one, and is estimated from the predicted classes."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from commands import fail, run
+from made_promises import predictions_of
+from scipy.integrate import quad
+from scipy.stats import binom
+
+from miue.calibration import Calibration, ClassMix, calibrate, decide, estimate_mix
+from miue.calibration.class_mix import CLASS_MIX
+from miue.distributions import Categorical
+from miue.monitoring import Batch, Course, monitor
+from miue.monitoring.martingale import CUTS, log_martingale, online_p_values, power_bets, step_bets
+from miue.monitoring.page import render_page
+from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
+
+LESS = {"scaling": False, "deferral": None, "prediction_sets": None}
+
+
+def mixed_bags(count: int, share: float, random: np.random.Generator, *, wrong: float = 0.1) -> Predictions:
+    """Bags of two classes with this share of class 1; the score depends on no class."""
+    labels = (random.random(count) < share).astype(np.int64)
+    sure = 0.55 + 0.44 * random.random(count)
+    p = np.where((random.random(count) < wrong) != (labels == 1), sure, 1 - sure)
+    of = Categorical(torch.from_numpy(np.stack([1 - p, p], 1)))
+    return predictions_of(of, labels, scores={"hardness": random.normal(size=count)})
+
+
+def watch(held: Predictions, *new: Predictions, **options: object) -> Course:
+    made = calibrate(held, class_names=("no", "yes"), **LESS)  # type: ignore[arg-type]
+    batches = [Batch.of(str(number), one.bags, made) for number, one in enumerate(new)]
+    ids = iter(range(10**6))
+    renamed = [replace(batch, ids=tuple(f"bag {next(ids)}" for _ in batch.ids)) for batch in batches]
+    return monitor(made, renamed, **options)  # type: ignore[arg-type]
+
+
+def confusion_of(made: Calibration) -> np.ndarray:
+    assert made.class_mix is not None
+    return np.array(made.class_mix.confusion)
+
+
+# The estimate
+
+
+@pytest.mark.parametrize("positives", [0, 13, 40, 88, 97, 100])
+def test_of_two_classes_the_estimate_is_that_of_rogan_and_gladen(positives: int) -> None:
+    predicted = np.repeat([0, 1], [100 - positives, positives])
+    found = estimate_mix([[43, 7], [5, 25]], predicted)
+    sensitivity, false_positives = 25 / 30, 7 / 50
+    wanted = (positives / 100 - false_positives) / (sensitivity - false_positives)
+    assert found.shares[1] == pytest.approx(min(max(wanted, 0), 1), abs=1e-12)
+    assert sum(found.shares) == pytest.approx(1)
+    assert found.bags == 100
+    assert found.low[1] <= found.shares[1] <= found.high[1]
+    assert estimate_mix([[43, 7], [5, 25]], predicted) == found
+
+
+def test_of_three_classes_the_mix_is_recovered_exactly_from_expected_counts() -> None:
+    confusion = np.array([[70, 20, 10], [5, 45, 0], [15, 30, 105]])
+    mix = np.array([0.2, 0.5, 0.3])
+    shares = (confusion / confusion.sum(1, keepdims=True)).T @ mix
+    found = estimate_mix(confusion.tolist(), np.repeat([0, 1, 2], np.round(1000 * shares).astype(int)))
+    assert found.shares == pytest.approx(mix, abs=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
+def test_the_interval_covers_the_share_as_often_as_it_says(share: float) -> None:
+    random, runs, covered = np.random.default_rng(3), 300, 0
+    for _ in range(runs):
+        held, new = mixed_bags(80, 0.5, random), mixed_bags(60, share, random)
+        made = calibrate(held, **LESS)  # type: ignore[arg-type]
+        found = estimate_mix(confusion_of(made).tolist(), new.bags.predicted)
+        covered += found.low[1] <= share <= found.high[1]
+    assert covered >= binom.ppf(0.001, runs, 0.94)
+
+
+def test_a_mix_that_cannot_be_estimated_says_why() -> None:
+    assert not ClassMix(confusion=((9, 1), (2, 8))).unknown_because
+    assert "hardly depend" in ClassMix(confusion=((5, 5), (5, 5))).unknown_because
+    assert "no bag of some class" in ClassMix(confusion=((5, 5), (0, 0))).unknown_because
+    assert "not known" in ClassMix().unknown_because
+    random = np.random.default_rng(0)
+    held, new = mixed_bags(80, 0.5, random), mixed_bags(200, 0.5, random)
+    weighted = calibrate(held, like=new)
+    course = monitor(weighted, [Batch.of("new", mixed_bags(20, 0.5, random).bags, weighted)])
+    assert course.describe_mix().startswith("The class mix is not estimated: labels of the bags")
+    assert "compared with 200 bags that the calibration was weighted for" in str(course)
+    assert course.tables()[0].heading == ("batch", "bags", "counted", "evidence", "of", "first alarm")
+    assert course.mix_to_json().keys() == {"unknown"}
+
+
+def test_a_calibration_counts_its_bags_by_class_and_keeps_it_out_of_predictions(tmp_path: Path) -> None:
+    random = np.random.default_rng(1)
+    held = mixed_bags(90, 0.4, random)
+    made = calibrate(held, class_names=("no", "yes"), **LESS)  # type: ignore[arg-type]
+    wanted = np.zeros((2, 2), int)
+    np.add.at(wanted, (held.bags.labels.values, held.bags.predicted), 1)
+    assert confusion_of(made).tolist() == wanted.tolist()
+    assert made.class_mix is not None
+    assert made.class_mix.shares == pytest.approx(np.bincount(held.bags.labels.values) / 90)
+    made.save(tmp_path / "calibration.json")
+    assert Calibration.load(tmp_path / "calibration.json") == made
+    decided = decide(held, made).provenance.calibration
+    assert decided is not None and "class_mix" not in decided
+    weighted = calibrate(held, like=mixed_bags(200, 0.5, random))
+    assert weighted.class_mix is not None
+    assert weighted.class_mix.confusion == ()
+    assert len(weighted.class_mix.probabilities[CLASS_MIX]) == 200
+
+
+# The alarm
+
+
+@pytest.mark.parametrize("column", range(2 * len(CUTS)))
+def test_every_step_bet_is_fair(column: int) -> None:
+    cut = float(CUTS[column % len(CUTS)])
+    paid = [
+        quad(lambda p: float(np.exp(step_bets(np.array([p]))[0, column])), *ends)[0]
+        for ends in ((0, cut), (cut, 1))
+    ]
+    assert sum(paid) == pytest.approx(1, abs=1e-9)
+
+
+def false_alarms(runs: int, chance: float, *, share: float, wrong: float) -> int:
+    random = np.random.default_rng(int(100 * share))
+    alarms = 0
+    for seed in range(runs):
+        held, new = (mixed_bags(count, share, random, wrong=wrong) for count in (40, 60))
+        alarms += bool(watch(held, new, chance=chance, seed=seed).alarms)
+    return alarms
+
+
+def test_alarms_without_a_change_are_as_rare_as_stated() -> None:
+    assert 0 < false_alarms(80, 0.2, share=0.5, wrong=0.1) <= binom.ppf(0.999, 80, 0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "wrong"), [(0.5, 0.0), (0.5, 0.1), (0.05, 0.05), (0.9, 0.3)])
+def test_alarms_of_four_hundred_streams_without_a_change_are_as_rare_as_stated(share: float, wrong: float) -> None:
+    assert false_alarms(400, 0.1, share=share, wrong=wrong) <= binom.ppf(0.999, 400, 0.1)
+
+
+@pytest.mark.parametrize("share", [0.2, 0.8])
+def test_another_mix_is_seen_within_eighty_bags_and_its_share_estimated(share: float) -> None:
+    random = np.random.default_rng(5)
+    seen = 0
+    for _ in range(10):
+        course = watch(mixed_bags(200, 0.5, random), mixed_bags(80, share, random), chance=0.05)
+        seen += CLASS_MIX in course.alarms
+        assert set(course.alarms) <= {CLASS_MIX}
+        assert course.mix[0] is not None
+        assert abs(course.mix[0].shares[1] - share) < 0.2
+    assert seen >= 8
+
+
+def test_step_bets_see_a_mix_that_power_bets_do_not() -> None:
+    random = np.random.default_rng(6)
+    gained = []
+    for _ in range(30):
+        held, new = (mixed_bags(200, share, random).bags.probabilities[:, 1] for share in (0.5, 0.8))
+        p_values = online_p_values(held.tolist(), new[:80].tolist(), random)
+        gained.append([log_martingale(p_values, bets)[-1] for bets in (step_bets, power_bets)])
+    step, power = np.median(gained, axis=0)
+    assert step > np.log(100) > 3 * power
+
+
+def test_half_of_the_chance_is_for_the_class_mix_and_the_rest_is_shared() -> None:
+    random = np.random.default_rng(7)
+    course = watch(mixed_bags(60, 0.5, random), mixed_bags(9, 0.5, random), chance=0.02)
+    chances = 10 ** -np.array(course.log10_limits)
+    assert chances.sum() == pytest.approx(0.02)
+    assert chances[course.scores.index(CLASS_MIX)] == pytest.approx(0.01)
+    assert chances[0] == pytest.approx(0.01 / (len(course.scores) - 1))
+    for alone in ("hardness", CLASS_MIX):
+        limits = watch(mixed_bags(60, 0.5, random), mixed_bags(9, 0.5, random), scores=[alone]).log10_limits
+        assert limits == pytest.approx((2.0,))
+
+
+def test_of_three_classes_each_is_watched_and_estimated() -> None:
+    random = np.random.default_rng(8)
+
+    def of_classes(shares: list[float], count: int) -> Predictions:
+        labels = random.choice(3, count, p=shares)
+        p = 0.2 * random.random((count, 3)) + 2 * np.eye(3)[labels]
+        return predictions_of(Categorical(torch.from_numpy(p / p.sum(1, keepdims=True))), labels)
+
+    made = calibrate(of_classes([0.4, 0.3, 0.3], 150), class_names=("a", "b", "c"), **LESS)  # type: ignore[arg-type]
+    course = monitor(
+        made, [Batch.of("new", of_classes([0.1, 0.3, 0.6], 90).bags, made, [CLASS_MIX])], scores=[CLASS_MIX]
+    )
+    assert course.scores == ("class_mix_a", "class_mix_b", "class_mix_c")
+    assert "class_mix_c" in course.alarms and "class_mix_b" not in course.alarms
+    assert course.tables()[0].heading[3:6] == ("share of a", "share of b", "share of c")
+    said = course.describe_mix()
+    assert "; b " in said and "; c " in said
+
+
+def test_the_page_and_the_table_say_the_share_and_what_an_alarm_of_the_mix_alone_means() -> None:
+    random = np.random.default_rng(9)
+    course = watch(mixed_bags(200, 0.5, random), mixed_bags(150, 0.9, random), chance=0.05)
+    assert course.mix[0] is not None
+    assert course.tables()[0].rows[0][3] == course.mix[0].percent(1)
+    page = " ".join(render_page(course).decode().split())
+    assert "Only the class mix is seen to differ" in page
+    assert f"(150 bags, with 95 % intervals): yes {course.mix[0].percent(1)}, in the calibration" in page
+    assert "alarm of the class mix" in page and "alarm of the uncertainties" in page
+    calm = " ".join(render_page(watch(mixed_bags(90, 0.5, random), mixed_bags(9, 0.5, random))).decode().split())
+    assert "Only the class mix" not in calm and "This assumes that bags of one class look" in calm
+
+
+def test_the_command_estimates_the_mix_and_refuses_classes_in_another_order(tmp_path: Path) -> None:
+    random = np.random.default_rng(10)
+    made = calibrate(mixed_bags(200, 0.5, random), class_names=("no", "yes"), **LESS)  # type: ignore[arg-type]
+    made.save(tmp_path / "calibration.json")
+    new = mixed_bags(120, 0.85, random)
+    for name, classes in (("new", ("no", "yes")), ("swapped", ("yes", "no"))):
+        replace(new, provenance=Provenance(classes=classes)).save(tmp_path / name)
+    words = ("monitor", tmp_path / "calibration.json")
+    said = json.JSONDecoder().raw_decode(run(*words, tmp_path / "new", "--out", tmp_path / "m", "--json"))[0]
+    share = said["class_mix"]["batches"]["new"]["yes"]
+    assert share["low"] <= 0.85 <= share["high"]
+    assert said["alarms"].keys() == {CLASS_MIX}
+    assert said["log10_limits"][CLASS_MIX] == pytest.approx(np.log10(2 / 0.01))
+    printed = " ".join(run(*words, tmp_path / "new", "--out", tmp_path / "m").split())
+    assert (
+        f"Estimated class mix of new (120 bags, with 95 % intervals): yes {100 * share['share']:.0f} %" in printed
+    )
+    assert "the classes that were calibrated" in fail(*words, tmp_path / "swapped", "--out", tmp_path / "n")

@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"common", "bags", "distributions", "predictions", "calibration"},
     "monitoring": {"common", "predictions", "calibration"},
     "model": {
+        "io",
         "common",
         "tasks",
         "bags",

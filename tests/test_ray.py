@@ -12,10 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from test_executors import ensemble, written
+from made_bags import separable_bags
+from test_executors import contents, ensemble, written
 
+import miue
+from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, DataError
+from miue.model.write_predictions import PredictionRequest, write_predictions, write_predictions_side_by_side
 from miue.tasks import Executor, Task, run_tasks
 
 ray = pytest.importorskip("ray", reason="ray is not installed: pip install 'miue[ray]'")
@@ -48,6 +53,15 @@ def task(out: Path, function: str, **arguments: Any) -> Task:
 def test_a_cluster_writes_the_same_bytes_as_one_process(cluster: Any, tmp_path: Path) -> None:
     assert written(tmp_path / "a" / "cv", on(cluster)) == written(tmp_path / "b" / "cv")
     assert ensemble(tmp_path / "c" / "run", on(cluster)) == ensemble(tmp_path / "d" / "run")
+
+
+def test_a_cluster_predicts_the_same_bytes_as_one_process(cluster: Any, tmp_path: Path) -> None:
+    miue.train(separable_bags(), settings={"max_epochs": 1}, out=tmp_path / "run", progress=False)
+    bags = BagDataset.from_arrays([np.ones((5000, 5), np.float32) * row for row in range(4)])
+    request = PredictionRequest(str(tmp_path / "run"), "bags", "all bags")
+    write_predictions_side_by_side(bags, request, tmp_path / "a" / "predictions", on(cluster))
+    write_predictions(miue.Model.load(tmp_path / "run"), bags, request, tmp_path / "b" / "predictions")
+    assert contents(tmp_path / "a" / "predictions") == contents(tmp_path / "b" / "predictions")
 
 
 def test_a_node_that_is_killed_loses_no_part(cluster: Any, tmp_path: Path) -> None:

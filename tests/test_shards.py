@@ -209,7 +209,7 @@ def test_shards_of_different_counts_are_refused(trained: Path, shards: list[Path
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--seed", "5"], "one of another prediction: other bags or another --seed"),
+        (["--seed", "5"], "one of another prediction: other bags, another --seed or --precision"),
         (["--estimator", "attention"], "one of another prediction: another estimator"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_shard_of_another_prediction_is_refused(
     more: list[str], said: str, trained: Path, shards: list[Path], tmp_path: Path
 ) -> None:
     predict(trained, tmp_path / "other", "--shard", "2/3", *more)
-    with pytest.raises(StorageError, match=f"other': expected a shard of the prediction of .*, got {said}"):
+    with pytest.raises(StorageError, match=f"other': expected a shard of the .*, got {said}"):
         merge_predictions([shards[0], tmp_path / "other", shards[2]], tmp_path / "out")
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,8 +13,11 @@ from miue.cli.options import (
     MANY,
     OUTPUT,
     RUNNING,
+    Address,
     AsJson,
     Device,
+    ExecutorKind,
+    Jobs,
     Out,
     Overwrite,
     Precision,
@@ -23,6 +25,7 @@ from miue.cli.options import (
     Run,
     ShardText,
     Trust,
+    make_executor,
     separate,
 )
 from miue.cli.outputs import locks_out
@@ -31,6 +34,9 @@ from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left
 from miue.common.errors import ConfigError, one_of_two
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
+
+if TYPE_CHECKING:
+    from miue.predictions.folder import Predictions
 
 
 @takes_options
@@ -86,6 +92,9 @@ def predict(
     trust: Trust = False,
     device: Device = "auto",
     precision: Precision = "float32",
+    executor: ExecutorKind = None,
+    jobs: Jobs = None,
+    address: Address = None,
     shard: ShardText = None,
     as_json: AsJson = False,
 ) -> None:
@@ -100,7 +109,9 @@ def predict(
     out if the run knows them, unless --part all, train or validation asks for them; another --part that holds
     some is refused.
 
-    With --shard, a part of the bags is predicted into --out, and miue merge makes predictions of all parts.
+    With --executor or --jobs, bags are predicted side by side, with the same result; after a kill, the same
+    command goes on. With --shard, a part of the bags is predicted into --out, and miue merge makes predictions of
+    all parts.
 
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
@@ -109,6 +120,11 @@ def predict(
     from miue.io.labels.run_labels import with_labels_of_run
     from miue.model.model import Model
     from miue.model.shards import describe_shard
+    from miue.model.write_predictions import (
+        PredictionRequest,
+        write_predictions,
+        write_predictions_side_by_side,
+    )
     from miue.pathology.export.folders import check_kinds
     from miue.predictions.folder import check_table_format
     from miue.tasks.shards import parse_shard
@@ -116,6 +132,9 @@ def predict(
     one = None if shard is None else parse_shard(shard)
     if one is not None and export:
         raise one_of_two("--shard with --export", fix="export what 'miue merge' writes")
+    where = make_executor(executor, jobs, address)
+    if one is not None and not where.is_local:
+        raise one_of_two("--shard with --executor", fix="let each job predict its shard by itself")
     refuse_existing(out, overwrite=overwrite)
     check_order(run, bags)
     check_kinds(export or [])
@@ -134,33 +153,44 @@ def predict(
     if source.labels is None and not chosen.labels.known.any():
         chosen, said = with_labels_of_run(chosen, run / "splits.csv", model.contract.class_names)
         say(said, err=True)
-    failed: list[str] = []
-    stream = model.stream(
-        chosen,
+    whole = "all bags" if len(chosen) == len(opened.bags) else "bags that the model did not learn from"
+    request = PredictionRequest(
+        run=str(run.resolve()),
+        source=str(bags),
+        split=" ".join(sorted(set(chosen.splits))).strip() or whole,
         estimator=estimator,
         seed=seed,
-        progress=not quiet,
         device=device,
         precision=precision,
-        on_bad=(lambda name, error: failed.append(f"{name}: {error}")) if source.skip_bad else None,
-        shard=one,
+        skip_bad=source.skip_bad,
+        trust=trust,
     )
-    whole = "all bags" if len(chosen) == len(opened.bags) else "bags that the model did not learn from"
-    chosen_split = " ".join(sorted(set(chosen.splits))).strip() or whole
-    provenance = stream.provenance.model_copy(update={"bags": str(bags), "split": chosen_split})
-    if one is not None:
-        described = describe_shard(one, chosen, seed, run)
-        provenance = provenance.model_copy(update={"shard": described})
-    predictions = replace(stream, provenance=provenance).save(out, overwrite=overwrite, table_format=table_format)
+    predictions: Predictions | None
+    if where.is_local:
+        described = None if one is None else describe_shard(one, chosen, seed, precision, run)
+        predictions, failed = write_predictions(
+            model,
+            chosen,
+            request,
+            out,
+            shard=described,
+            overwrite=overwrite,
+            table_format=table_format,
+            progress=not quiet,
+        )
+    else:
+        predictions, failed = write_predictions_side_by_side(
+            chosen, request, out, where, overwrite=overwrite, table_format=table_format, progress=not quiet
+        )
     for reason in failed:
         say(f"left out: {reason}", err=True)
-    instances = 0 if predictions.instances is None else len(predictions.instances)
-    facts = {"bags": len(predictions.bags), "instances": instances, "left_out": failed, "out": str(out)}
-    show_result(
-        facts,
-        f"{plural(len(predictions.bags), 'bag')} with {plural(instances, 'instance')} predicted: {out}",
-        as_json,
-    )
+    count = len(predictions.bags) if predictions else 0
+    instances = len(predictions.instances) if predictions and predictions.instances is not None else 0
+    facts = {"bags": count, "instances": instances, "left_out": failed, "out": str(out)}
+    sentence = f"{plural(count, 'bag')} with {plural(instances, 'instance')} predicted: {out}"
+    show_result(facts, sentence, as_json)
+    if predictions is None:
+        return
     warn_of_shift(predictions)
     export_beside(
         predictions, out, export or [], slides, skip_bad=source.skip_bad, progress=not quiet, to_stderr=as_json

@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from miue.bags.batches import READ_AHEAD, ordered_batches, read_ahead
+from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import torch_device
-from miue.common.errors import ConfigError, MiueError, lacking
+from miue.common.errors import ConfigError, DataError, MiueError, lacking
 from miue.common.progress import bar
 from miue.common.seeds import derive_seed
 from miue.distributions import PredictiveDistribution
@@ -49,6 +49,10 @@ class Scorer(Protocol):
 
 OnBad = Callable[[str, MiueError], None]
 """Called with the id of a bag that cannot be read, and the reason."""
+
+
+class NoReadableBag(DataError):
+    """None of the bags to predict can be read."""
 
 
 def predict(
@@ -100,7 +104,14 @@ def predict(
     finally:
         method.train(was_training).to(was_on)
     if not some:
-        raise lacking("the bags", "at least one that can be read", "see the list above")
+        raise NoReadableBag(
+            item="the bags", wanted="at least one that can be read", got="none", fix="see the list above"
+        )
+
+
+def batches_of(bags: BagDataset) -> PackedBatches:
+    """Return the batches that are predicted one after another, of whole bags; a shard is some of them."""
+    return ordered_batches(bags, BATCH_INSTANCES)
 
 
 def encode_in_chunks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
@@ -137,7 +148,7 @@ def _run(
     on_bad: OnBad | None,
     shard: Shard | None,
 ) -> Iterator[_Part]:
-    batches = ordered_batches(bags, BATCH_INSTANCES)
+    batches = batches_of(bags)
     read = partial(_read, bags, on_bad, scores is not None and scores.reads_statistics)
     if shard is not None and shard.count > len(batches):
         raise ConfigError(

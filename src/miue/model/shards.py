@@ -8,31 +8,50 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint
 from miue.calibration import Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, not_readable
+from miue.common.files import atomic_folder, read_json, write_json
 from miue.common.progress import bar
+from miue.model.predict import NoReadableBag
 from miue.predictions.folder import Predictions, read_predictions
-from miue.predictions.provenance import ShardOf
+from miue.predictions.provenance import Provenance, ShardOf
 from miue.predictions.stream import PredictionStream
 from miue.predictions.table import PredictionTable
 from miue.tasks import Shard
 
+EMPTY = "empty_shard.json"
 FIX = "merge the shards of one prediction: the same run, bags and options"
 
 
-def describe_shard(shard: Shard, bags: BagDataset, seed: int, run: Path) -> ShardOf:
+class EmptyShard(BaseModel):
+    """A shard none of whose bags can be read, which were to be left out.
+
+    Attributes:
+        shard: which.
+        weights_sha256: of the model.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    shard: ShardOf
+    weights_sha256: str
+
+
+def describe_shard(shard: Shard, bags: BagDataset, seed: int, precision: str, run: Path) -> ShardOf:
     """Return what shows that shards belong together.
 
     Args:
         shard: which.
         bags: all that are predicted, in all shards.
         seed: of the draws.
+        precision: of the encoder.
         run: folder of the model.
     """
-    request = hashlib.sha256(f"{fingerprint(bags)} {seed}".encode()).hexdigest()[:16]
+    request = hashlib.sha256(f"{fingerprint(bags)} {seed} {precision}".encode()).hexdigest()[:16]
     digest = _digest(run) if (run / "calibration.json").exists() else ""
     where = str(run.resolve())
     return ShardOf(number=shard.number, count=shard.count, request=request, run=where, calibration=digest)
@@ -58,8 +77,13 @@ def merge_predictions(
     Raises:
         StorageError: a folder that is no shard, a shard that is missing, there twice, or of another prediction;
             a calibration that is gone or was made again meanwhile.
+        NoReadableBag: no shard has any.
     """
     shards = _in_order([Path(folder) for folder in folders])
+    if not shards:
+        raise NoReadableBag(
+            item="the shards", wanted="at least one bag that can be read", got="none", fix="check the files"
+        )
     first = shards[0].provenance
     of_shard = first.shard
     assert of_shard is not None
@@ -97,50 +121,89 @@ def _batches(shards: Sequence[Predictions], progress: bool) -> Iterator[tuple[Pr
 
 def _in_order(folders: Sequence[Path]) -> list[Predictions]:
     """Return the predictions of all shards in order, after they were found to be those of one prediction."""
-    read: dict[int, Predictions] = {}
+    read: dict[int, Predictions | EmptyShard] = {}
     where: dict[int, Path] = {}
-    first: ShardOf | None = None
     for folder in folders:
-        predictions = read_predictions(folder)
-        shard = predictions.provenance.shard
-        if shard is None or predictions.instances is None:
-            raise _refused(folder, "a shard, as 'miue predict --shard' writes it", "whole predictions")
+        found = _read_shard(folder)
+        shard = _shard_of(found)
         if not shard.number <= shard.count:
             raise _refused(folder, f"a shard from 1 to {shard.count}", f"shard {shard}")
-        first = first or shard
-        if shard.count != first.count:
-            raise _refused(folder, f"one of {first.count} shards, as the first is", f"shard {shard}")
+        first = next(iter(read.values()), found)
+        if shard.count != _shard_of(first).count:
+            raise _refused(folder, f"one of {_shard_of(first).count} shards, as the first is", f"shard {shard}")
         if shard.number in read:
             raise _refused(folder, "each shard once", f"shard {shard}, which is {str(where[shard.number])!r} too")
-        if difference := _difference(predictions, next(iter(read.values()), predictions)):
+        if difference := _difference(found, first):
             raise _refused(folder, f"a shard of the prediction of {str(folders[0])!r}", difference)
-        read[shard.number], where[shard.number] = predictions, folder
-    assert first is not None
-    missing = [str(number) for number in range(1, first.count + 1) if number not in read]
+        read[shard.number], where[shard.number] = found, folder
+    missing = [str(number) for number in range(1, shard.count + 1) if number not in read]
     if missing:
         raise StorageError(
-            item=f"shard {missing[0]}/{first.count}",
-            wanted=f"all of the {first.count} shards",
+            item=f"shard {missing[0]}/{shard.count}",
+            wanted=f"all of the {shard.count} shards",
             got=f"{len(read)}; missing: {first_few(missing, 10)}",
             fix="predict the missing ones with --shard, then merge again",
         )
-    return [read[number] for number in sorted(read)]
+    in_order = [read[number] for number in sorted(read)]
+    predicted = [found for found in in_order if isinstance(found, Predictions)]
+    for shard_predictions in predicted[1:]:
+        if difference := _other_provenance(shard_predictions.provenance, predicted[0].provenance):
+            folder = where[_shard_of(shard_predictions).number]
+            raise _refused(folder, "a shard of the same prediction as the others", difference)
+    return predicted
 
 
-def _difference(predictions: Predictions, first: Predictions) -> str:
+def write_empty_shard(folder: Path, empty: EmptyShard, *, overwrite: bool) -> None:
+    """Write that no bag of a shard can be read, in place of its predictions."""
+    with atomic_folder(folder, overwrite=overwrite) as temporary:
+        write_json(temporary / EMPTY, empty.model_dump(mode="json"))
+
+
+def _read_shard(folder: Path) -> Predictions | EmptyShard:
+    if (folder / EMPTY).exists():
+        try:
+            return EmptyShard(**read_json(folder / EMPTY, what="an empty shard"))
+        except ValidationError as error:
+            raise _refused(
+                folder, "a shard, as 'miue predict --shard' writes it", f"{EMPTY} with other keys"
+            ) from error
+    predictions = read_predictions(folder)
+    if predictions.provenance.shard is None or predictions.instances is None:
+        raise _refused(folder, "a shard, as 'miue predict --shard' writes it", "whole predictions")
+    return predictions
+
+
+def _shard_of(found: Predictions | EmptyShard) -> ShardOf:
+    shard = found.shard if isinstance(found, EmptyShard) else found.provenance.shard
+    assert shard is not None
+    return shard
+
+
+def _difference(found: Predictions | EmptyShard, first: Predictions | EmptyShard) -> str:
     """Return what shows that two shards are of different predictions, "" where nothing does."""
-    ours, theirs = predictions.provenance, first.provenance
-    if ours.weights_sha256 != theirs.weights_sha256:
+    weights = [
+        each.weights_sha256 if isinstance(each, EmptyShard) else each.provenance.weights_sha256
+        for each in (found, first)
+    ]
+    if weights[0] != weights[1]:
         return "one of another model: other weights"
-    assert ours.shard is not None and theirs.shard is not None
-    for name, problem in (("request", "other bags or another --seed"), ("calibration", "another calibration")):
-        if getattr(ours.shard, name) != getattr(theirs.shard, name):
+    ours, theirs = _shard_of(found), _shard_of(first)
+    for name, problem in (
+        ("request", "other bags, another --seed or --precision"),
+        ("calibration", "another calibration"),
+    ):
+        if getattr(ours, name) != getattr(theirs, name):
             return f"one of another prediction: {problem}"
-    left_out = {"shard", "bags"}
-    if ours.model_dump(exclude=left_out) != theirs.model_dump(exclude=left_out):
-        names = [name for name, value in ours if name not in left_out and value != getattr(theirs, name)]
-        return f"one of another prediction: another {', '.join(names)}"
     return ""
+
+
+def _other_provenance(ours: Provenance, theirs: Provenance) -> str:
+    """Return what else shows that, "" where nothing does."""
+    left_out = {"shard", "bags"}
+    if ours.model_dump(exclude=left_out) == theirs.model_dump(exclude=left_out):
+        return ""
+    names = [name for name, value in ours if name not in left_out and value != getattr(theirs, name)]
+    return f"one of another prediction: another {', '.join(names)}"
 
 
 def _read_calibration(shard: ShardOf) -> Calibration | None:

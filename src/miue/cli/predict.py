@@ -27,7 +27,7 @@ from miue.cli.options import (
 )
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
-from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out
+from miue.cli.sources import BAGS_HELP, Source, check_order, label_as_trained, open_bags_for
 from miue.common.errors import ConfigError, one_of_two
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
@@ -106,7 +106,6 @@ def predict(
     """
     from miue.common.devices import torch_device
     from miue.common.files import refuse_existing
-    from miue.io.labels.run_labels import with_labels_of_run
     from miue.model.model import Model
     from miue.model.shards import describe_shard
     from miue.pathology.export.folders import check_kinds
@@ -122,18 +121,9 @@ def predict(
     check_table_format(table_format)
     torch_device(device)
     model = Model.load(run, trust=trust)
-    opened = open_bags(
-        bags,
-        source.of_model(model.contract.class_names),
-        progress=not quiet,
-        instance_shape=model.contract.instance_shape,
-        coords_for="--export" if export else "",
-    )
-    say_left_out(opened)
-    chosen = _bags_to_predict(opened.bags, part, run)
-    if source.labels is None and not chosen.labels.known.any():
-        chosen, said = with_labels_of_run(chosen, run / "splits.csv", model.contract.class_names)
-        say(said, err=True)
+    every = open_bags_for(model, bags, source, progress=not quiet, coords_for="--export" if export else "")
+    chosen = _bags_to_predict(every, part, run)
+    chosen = label_as_trained(chosen, source, run, model.contract.class_names)
     failed: list[str] = []
     stream = model.stream(
         chosen,
@@ -145,19 +135,16 @@ def predict(
         on_bad=(lambda name, error: failed.append(f"{name}: {error}")) if source.skip_bad else None,
         shard=one,
     )
-    whole = "all bags" if len(chosen) == len(opened.bags) else "bags that the model did not learn from"
-    chosen_split = " ".join(sorted(set(chosen.splits))).strip() or whole
-    provenance = stream.provenance.model_copy(update={"bags": str(bags), "split": chosen_split})
-    if one is not None:
-        described = describe_shard(one, chosen, seed, run)
-        provenance = provenance.model_copy(update={"shard": described})
+    whole = "all bags" if len(chosen) == len(every) else "bags that the model did not learn from"
+    facts = {"bags": str(bags), "split": " ".join(sorted(set(chosen.splits))).strip() or whole}
+    described = None if one is None else describe_shard(one, chosen, seed, run)
+    provenance = stream.provenance.model_copy(update={**facts, "shard": described})
     predictions = replace(stream, provenance=provenance).save(out, overwrite=overwrite, table_format=table_format)
     for reason in failed:
         say(f"left out: {reason}", err=True)
     instances = 0 if predictions.instances is None else len(predictions.instances)
-    facts = {"bags": len(predictions.bags), "instances": instances, "left_out": failed, "out": str(out)}
     show_result(
-        facts,
+        {"bags": len(predictions.bags), "instances": instances, "left_out": failed, "out": str(out)},
         f"{plural(len(predictions.bags), 'bag')} with {plural(instances, 'instance')} predicted: {out}",
         as_json,
     )

@@ -163,7 +163,7 @@ def test_a_cell_that_tells_no_instance_label_leaves_the_one_that_is_known(
     (tmp_path / "i.csv").write_text(rows)
     found = with_instance_labels(two_bags(), tmp_path / "i.csv").instance_labels
     assert found.values.tolist() == [1, 0, 1, 1] and found.known.all()
-    assert "2 rows of 1 bag not there, such as 'z', left out" in caplog.text
+    assert "2 rows are of 1 bags that are not there, such as 'z'" in caplog.text
 
 
 @pytest.mark.parametrize(

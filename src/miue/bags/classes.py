@@ -1,14 +1,13 @@
-"""Names of classes, and labels that a column writes as names or numbers."""
+"""Names of classes, in their order, and labels that are numbers of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
-from miue.bags.cells import cell_name, is_number, known_text, whole_number
+from miue.bags.cells import is_number
 from miue.bags.labels import Labels
 from miue.common.errors import ConfigError, DataError
 from miue.common.plural import plural
@@ -60,39 +59,6 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
     return names
 
 
-def read_classes(
-    values: Any, table: str, column: str, names: Sequence[str] = (), num_classes: int | None = None
-) -> Labels:
-    """Return labels from a column with names of classes or their numbers; an empty cell is an unknown label.
-
-    Args:
-        values: the column, text.
-        table: its name, for messages.
-        column: the name of the column, likewise.
-        names: those of the classes; numbers alone are read without.
-        num_classes: how many there are; as many as names, at least two, if None.
-
-    Raises:
-        DataError: a cell that is neither.
-    """
-    distinct, places = np.unique(np.asarray(values, object).astype(str), return_inverse=True)
-    count = max(2, len(names)) if num_classes is None else num_classes
-    numbers = np.full(len(distinct), -1, np.int64)
-    for position, text in enumerate(distinct.tolist()):
-        word = known_text(text)
-        if word:
-            number = list(names).index(word) if word in names else whole_number(word)
-            if number is None or not 0 <= number < count:
-                raise DataError(
-                    item=cell_name(table, places, position, column),
-                    wanted=f"{_one_of(names)}a class index from 0 to {count - 1}, or empty where unknown",
-                    got=repr(text),
-                    fix="use the names or numbers of the classes; mark out-of-distribution rows with is_ood",
-                )
-            numbers[position] = number
-    return Labels(np.maximum(numbers, 0)[places], (numbers >= 0)[places])
-
-
 def check_classes(labels: Labels, where: str, num_classes: int) -> None:
     """Raise unless all known labels are classes.
 
@@ -107,7 +73,3 @@ def check_classes(labels: Labels, where: str, num_classes: int) -> None:
             got=str(labels.values[wrong[0]]),
             fix="correct the label, or make the file again",
         )
-
-
-def _one_of(names: Sequence[str]) -> str:
-    return f"one of {', '.join(names)}, " if names else ""

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from miue.bags.cells import UNKNOWN_WORDS, cell_name, known_text, whole_number
-from miue.bags.classes import check_classes, read_classes
+from miue.bags.classes import check_classes
 from miue.bags.columns import ItemColumns
 from miue.bags.coords import LARGEST_COORD, Coords
 from miue.bags.labels import Labels
@@ -110,6 +110,39 @@ def split_name(text: str) -> str:
     if word not in SPLIT_NAMES:
         raise unknown_name("split", text, SPLIT_WORDS)
     return SPLIT_NAMES[word]
+
+
+def read_classes(
+    values: Any, table: str, column: str, names: Sequence[str] = (), num_classes: int | None = None
+) -> Labels:
+    """Return labels from a column with names of classes or their numbers; an empty cell is an unknown label.
+
+    Args:
+        values: the column, text.
+        table: its name, for messages.
+        column: the name of the column, likewise.
+        names: those of the classes; numbers alone are read without.
+        num_classes: how many there are; as many as names, at least two, if None.
+
+    Raises:
+        DataError: a cell that is neither.
+    """
+    distinct, places = np.unique(np.asarray(values, object).astype(str), return_inverse=True)
+    count = max(2, len(names)) if num_classes is None else num_classes
+    numbers = np.full(len(distinct), -1, np.int64)
+    for position, text in enumerate(distinct.tolist()):
+        word = known_text(text)
+        if word:
+            number = list(names).index(word) if word in names else whole_number(word)
+            if number is None or not 0 <= number < count:
+                raise DataError(
+                    item=cell_name(table, places, position, column),
+                    wanted=f"{_one_of(names)}a class index from 0 to {count - 1}, or empty where unknown",
+                    got=repr(text),
+                    fix="use the names or numbers of the classes; mark out-of-distribution rows with is_ood",
+                )
+            numbers[position] = number
+    return Labels(np.maximum(numbers, 0)[places], (numbers >= 0)[places])
 
 
 def read_flags(values: Any, table: str, column: str = "is_ood") -> OodFlags:
@@ -222,3 +255,7 @@ def whole_numbers(values: Any, table: str, column: str, least: int = 0) -> Int64
                 fix="correct the cell",
             )
     return np.array(numbers, np.int64)
+
+
+def _one_of(names: Sequence[str]) -> str:
+    return f"one of {', '.join(names)}, " if names else ""

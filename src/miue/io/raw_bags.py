@@ -10,9 +10,15 @@ from jaxtyping import Int64
 
 from miue.bags.arrays import InstanceArray
 from miue.bags.cells import known_text
-from miue.bags.classes import class_names, read_classes
+from miue.bags.classes import class_names
 from miue.bags.dataset import BagDataset
-from miue.bags.table_columns import read_instance_columns, read_item_columns, read_splits_column, whole_numbers
+from miue.bags.table_columns import (
+    read_classes,
+    read_instance_columns,
+    read_item_columns,
+    read_splits_column,
+    whole_numbers,
+)
 from miue.common.errors import StorageError
 
 

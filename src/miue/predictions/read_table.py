@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
-from miue.bags.classes import read_classes
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.bags.table_columns import read_coords, read_flags, with_named_sets
+from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
 from miue.common.errors import DataError, missing_column
 from miue.common.plural import plural
 from miue.common.tables import read_columns

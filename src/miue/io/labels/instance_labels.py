@@ -8,12 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.bags.classes import read_classes
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.names import match_names
+from miue.bags.table_columns import read_classes
 from miue.common.errors import DataError, repeated
-from miue.common.plural import plural
 from miue.io.tables.long_table import read_long_table
 
 logger = logging.getLogger(__name__)
@@ -48,9 +47,8 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
         )
     bag = np.repeat(rows, np.asarray(table.sizes))
     if unmatched:
-        rows_without, bags_without = plural(int((bag < 0).sum()), "row"), plural(len(unmatched), "bag")
-        message = "table %r: %s of %s not there, such as %r, left out"
-        logger.warning(message, table.source, rows_without, bags_without, unmatched[0])
+        message = "table %r: %s rows are of %s bags that are not there, such as %r, and label nothing"
+        logger.warning(message, table.source, f"{(bag < 0).sum():,}", f"{len(unmatched):,}", unmatched[0])
     labels = read_classes(table.of_instances["instance_label"], table.source, "instance_label", bags.class_names)
     labels, numbers, bag = labels[table.order][bag >= 0], np.asarray(table.instances)[bag >= 0, 0], bag[bag >= 0]
     wrong = np.flatnonzero((numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= bags.sizes[bag]))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from miue.bags.classes import read_classes
 from miue.bags.dataset import BagDataset
 from miue.bags.names import match_names, strip_endings
+from miue.bags.table_columns import read_classes
 from miue.common.errors import ConfigError
 from miue.io.labels.label_table import LabelTable
 from miue.io.loaded import FoundBags, LeftOut, LoadedBags

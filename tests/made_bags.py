@@ -6,11 +6,13 @@ import inspect
 from typing import Any
 
 import numpy as np
+import torch
 
 from miue.bags.dataset import BagDataset
-from miue.methods import METHODS
-from miue.networks import NETWORKS, MILNetwork, OneSidedNetwork, PaddedNetwork
-from miue.networks.encoders import Encoder
+from miue.bags.segments import BagBatch, Segments
+from miue.methods import METHODS, Method
+from miue.networks import NETWORKS, MILNetwork, OneSidedNetwork, PaddedNetwork, initialize
+from miue.networks.encoders import MLP, Encoder
 
 TORCHMIL_NETWORKS = [name for name in NETWORKS if name.startswith("torchmil-")]
 RAGGED_NETWORKS = [name for name, network in NETWORKS.items() if not issubclass(network, PaddedNetwork)]
@@ -34,6 +36,23 @@ def build_network(name: str, encoder: Encoder, classes: int, **options: Any) -> 
     """The network of this name with those of the options that it has."""
     known = inspect.signature(NETWORKS[name]).parameters
     return NETWORKS[name](encoder, classes, **{key: value for key, value in options.items() if key in known})
+
+
+def build_method(method: str, network: str = "attention", classes: int = 3, **options: Any) -> Any:
+    """A small method over features of width 5, in float64, with weights of one seed."""
+    built: Method = METHODS[method](build_network(network, MLP((5,), width=7), classes, hidden=3), **options)
+    initialize(built, torch.Generator().manual_seed(3))
+    return built.double().eval()
+
+
+def labelled_batch(sizes: list[int], classes: int = 3) -> BagBatch:
+    """Random bags of these sizes for such a method, each with a label."""
+    labels = torch.arange(len(sizes)) % classes
+    known = torch.ones(len(sizes), dtype=torch.bool)
+    return BagBatch(3 * torch.randn(sum(sizes), 5, dtype=torch.float64), Segments.of(*sizes), labels, known)
+
+
+RAGGED_SIZES = [3, 1, 4, 1, 6, 2, 11]
 
 
 def separable_bags(count: int = 40, width: int = 5, seed: int = 0) -> BagDataset:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_bags import RAGGED_NETWORKS, build_network, separable_bags
+from made_bags import RAGGED_NETWORKS, RAGGED_SIZES, build_method, labelled_batch, separable_bags
 from scipy import stats
 from scipy.special import digamma, gammaln
 from sklearn.covariance import oas
@@ -18,31 +18,16 @@ from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError
 from miue.distributions import Categorical, Dirichlet, Draws, to_dirichlet
 from miue.evidence.losses import kl_penalty, squared_error
-from miue.methods import METHODS, DeepEnsemble, DensityAwareEDL, Method, RelaxedEDL
+from miue.methods import DeepEnsemble, DensityAwareEDL, RelaxedEDL
 from miue.methods.density_aware_edl import Moments
 from miue.model.config import member_seeds
-from miue.networks import initialize
-from miue.networks.encoders import MLP
 
 SETTINGS = {"max_epochs": 2, "learning_rate": 1e-3, "seed": 3}
-SIZES = [3, 1, 4, 1, 6, 2, 11]
-
-
-def build(method: str, network: str = "attention", classes: int = 3, **options: Any) -> Any:
-    built: Method = METHODS[method](build_network(network, MLP((5,), width=7), classes, hidden=3), **options)
-    initialize(built, torch.Generator().manual_seed(3))
-    return built.double().eval()
-
-
-def batch_of(sizes: list[int], classes: int = 3) -> BagBatch:
-    labels = torch.arange(len(sizes)) % classes
-    known = torch.ones(len(sizes), dtype=torch.bool)
-    return BagBatch(3 * torch.randn(sum(sizes), 5, dtype=torch.float64), Segments.of(*sizes), labels, known)
 
 
 @pytest.mark.parametrize(("epoch", "share"), [(1, 0.2), (3, 0.6), (9, 1.0)])
 def test_the_relaxed_loss_is_that_of_its_paper_bag_by_bag(epoch: int, share: float) -> None:
-    model, batch = build("r-edl", prior=0.3, annealing_epochs=5), batch_of(SIZES)
+    model, batch = build_method("r-edl", prior=0.3, annealing_epochs=5), labelled_batch(RAGGED_SIZES)
     assert isinstance(model, RelaxedEDL)
     logits = model.network(batch.instances, batch.segments).bag_logits.detach().numpy()
     total = 0.0
@@ -53,11 +38,11 @@ def test_the_relaxed_loss_is_that_of_its_paper_bag_by_bag(epoch: int, share: flo
         divergence = gammaln(a.sum()) - gammaln(0.9) - (gammaln(a) - gammaln(0.3)).sum()
         divergence += ((a - 0.3) * (digamma(a) - digamma(a.sum()))).sum()
         total += ((target - mean) ** 2).sum() + share * divergence
-    assert model.loss(batch, epoch).item() == pytest.approx(total / len(SIZES), rel=1e-9)
+    assert model.loss(batch, epoch).item() == pytest.approx(total / len(RAGGED_SIZES), rel=1e-9)
 
 
 def test_the_vacuity_of_relaxed_evidence_is_the_papers_uncertainty_over_its_prior() -> None:
-    model = build("r-edl", prior=0.1)
+    model = build_method("r-edl", prior=0.1)
     logits = torch.randn(5, 3, dtype=torch.float64)
     evidence = torch.nn.functional.softplus(logits)
     uncertainty = 0.1 * 3 / (evidence.sum(1) + 0.1 * 3)
@@ -65,7 +50,7 @@ def test_the_vacuity_of_relaxed_evidence_is_the_papers_uncertainty_over_its_prio
 
 
 def test_a_density_aware_model_is_trained_with_the_expected_squared_error_of_its_dirichlet() -> None:
-    model, batch = build("daedl", divergence_coefficient=0.2), batch_of(SIZES)
+    model, batch = build_method("daedl", divergence_coefficient=0.2), labelled_batch(RAGGED_SIZES)
     alpha = model.network(batch.instances, batch.segments).bag_logits.exp()
     expected = (squared_error(alpha, batch.labels) + 0.2 * kl_penalty(alpha, batch.labels)).mean()
     torch.testing.assert_close(model.loss(batch, 1), expected)
@@ -88,7 +73,7 @@ def test_features_that_never_vary_have_a_covariance() -> None:
 
 
 def fitted(network: str = "attention") -> tuple[DensityAwareEDL, list[BagBatch]]:
-    model, batches = build("daedl", network), [batch_of(SIZES), batch_of([5, 2, 9, 1])]
+    model, batches = build_method("daedl", network), [labelled_batch(RAGGED_SIZES), labelled_batch([5, 2, 9, 1])]
     model.fit_after_training(batches)
     return model, batches
 
@@ -115,7 +100,7 @@ def test_logits_are_scaled_by_the_mean_log_density_of_the_instances(network: str
     whole = model.network(batch.instances, batch.segments)
     density = model.log_density(features)
     predicted = model.predict(features.split(9), batch.segments, "bag-of-one")
-    of_bags = torch.stack([bag.mean() for bag in density.split(SIZES)])
+    of_bags = torch.stack([bag.mean() for bag in density.split(RAGGED_SIZES)])
     for output, logits, log_p in (
         (predicted.bags, whole.bag_logits, of_bags),
         (predicted.instances, whole.instance_logits, density),
@@ -132,7 +117,7 @@ def test_what_is_unlike_all_training_instances_has_no_evidence() -> None:
 
 
 def test_a_class_without_training_bags_has_no_density() -> None:
-    model, batch = build("daedl"), batch_of(SIZES, classes=2)
+    model, batch = build_method("daedl"), labelled_batch(RAGGED_SIZES, classes=2)
     model.fit_after_training([batch])
     assert model.log_density(model.encode(batch.instances)).isfinite().all()
     assert model.offsets.tolist()[2] == -torch.inf
@@ -166,7 +151,7 @@ def test_a_model_predicts_the_same_after_it_is_loaded(method: str, tmp_path: Pat
 )
 def test_options_that_cannot_be_are_refused(method: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build(method, **options)
+        build_method(method, **options)
 
 
 def test_the_mutual_information_of_a_mixture_is_over_its_members_and_within_them(
@@ -219,7 +204,7 @@ def test_a_member_is_what_its_method_trains_alone(member: str) -> None:
 
 
 def test_an_ensemble_of_drawing_members_draws_from_each() -> None:
-    ensemble = build("deep-ensemble", network="attention", classes=2, size=3, member="bayes-mil", draws=4)
+    ensemble = build_method("deep-ensemble", network="attention", classes=2, size=3, member="bayes-mil", draws=4)
     assert len(list(ensemble.passes(seed=0))) == 12
 
 

@@ -8,41 +8,33 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from made_bags import RAGGED_NETWORKS, TORCHMIL_NETWORKS, build_network, separable_bags
+from made_bags import (
+    RAGGED_NETWORKS,
+    RAGGED_SIZES,
+    TORCHMIL_NETWORKS,
+    build_method,
+    build_network,
+    labelled_batch,
+    separable_bags,
+)
 from scipy import integrate, stats
 from sklearn.gaussian_process.kernels import RBF
 from torch import Tensor
 from torch.nn.functional import cross_entropy, linear
 
 import miue
-from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError
 from miue.distributions import Draws
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
-from miue.methods import METHODS, SNGP, Laplace, Method
+from miue.methods import SNGP, Laplace
 from miue.methods.laplace import best_prior_precision
 from miue.methods.sngp import RandomFeatureLayer
-from miue.networks import NETWORKS, initialize
+from miue.networks import NETWORKS
 from miue.networks.encoders import MLP
 from miue.predictions.folder import read_predictions
 
 EMBEDDING = [name for name in RAGGED_NETWORKS if NETWORKS[name].embeds_bags]
 SETTINGS = {"max_epochs": 3, "learning_rate": 1e-3, "seed": 3}
-
-
-def build(method: str, network: str = "attention", classes: int = 3, **options: Any) -> Any:
-    built: Method = METHODS[method](build_network(network, MLP((5,), width=7), classes, hidden=3), **options)
-    initialize(built, torch.Generator().manual_seed(3))
-    return built.double().eval()
-
-
-def batch_of(sizes: list[int], classes: int = 3) -> BagBatch:
-    labels = torch.arange(len(sizes)) % classes
-    known = torch.ones(len(sizes), dtype=torch.bool)
-    return BagBatch(3 * torch.randn(sum(sizes), 5, dtype=torch.float64), Segments.of(*sizes), labels, known)
-
-
-SIZES = [3, 1, 4, 1, 6, 2, 11]
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.3, 3.0, 10.0, 60.0])
@@ -93,9 +85,9 @@ def test_probabilities_of_one_logit_are_near_the_closed_approximation() -> None:
 @pytest.mark.parametrize("network", EMBEDDING)
 def test_the_covariance_is_the_inverse_of_a_numerical_hessian(network: str, classes: int) -> None:
     """H of −log posterior in all C (E + 1) weights by autograd; the variance of T and S by its inverse."""
-    model = build("laplace", network, classes, prior_precision=0.7)
+    model = build_method("laplace", network, classes, prior_precision=0.7)
     assert isinstance(model, Laplace)
-    batch = batch_of(SIZES, classes)
+    batch = labelled_batch(RAGGED_SIZES, classes)
     layer = model.network.last_layer
     with torch.no_grad():
         z = model.scores(batch)[2].logits
@@ -122,7 +114,7 @@ def test_the_covariance_is_the_inverse_of_a_numerical_hessian(network: str, clas
 
 def test_the_prior_precision_is_that_of_the_largest_marginal_likelihood() -> None:
     """By the determinant of the whole Hessian, on a grid."""
-    model, batch = build("laplace"), batch_of(SIZES)
+    model, batch = build_method("laplace"), labelled_batch(RAGGED_SIZES)
     z = model.scores(batch)[2].logits.detach()
     layer = model.network.last_layer
     padded = torch.cat([z, torch.ones(len(z), 1)], 1)
@@ -144,9 +136,9 @@ def test_a_prior_precision_stays_in_its_range_where_nothing_was_learned() -> Non
 
 @pytest.mark.parametrize("method", ["laplace", "sngp"])
 def test_an_instance_alone_is_predicted_as_its_bag(method: str) -> None:
-    model = build(method)
-    model.fit_after_training([batch_of(SIZES)])
-    batch = batch_of([1, 1, 1])
+    model = build_method(method)
+    model.fit_after_training([labelled_batch(RAGGED_SIZES)])
+    batch = labelled_batch([1, 1, 1])
     output = model.predict([model.encode(batch.instances)], batch.segments, "bag-of-one")
     torch.testing.assert_close(output.bags.probabilities, output.instances.probabilities)
     torch.testing.assert_close(output.bags.mutual_information(), output.instances.mutual_information())
@@ -177,7 +169,10 @@ def test_random_features_approximate_the_gaussian_kernel(generator: torch.Genera
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_variance_of_sngp_is_by_the_inverse_of_its_precision(classes: int) -> None:
-    model, batch = build("sngp", classes=classes, features=13, ridge=0.4), batch_of(SIZES, classes)
+    model, batch = (
+        build_method("sngp", classes=classes, features=13, ridge=0.4),
+        labelled_batch(RAGGED_SIZES, classes),
+    )
     assert isinstance(model, SNGP)
     z = model.scores(batch)[2].logits.detach()
     phi, p = model.process.features(z), model.logits(z).softmax(-1).detach()
@@ -191,16 +186,16 @@ def test_the_variance_of_sngp_is_by_the_inverse_of_its_precision(classes: int) -
 
 
 def test_updates_bound_the_spectral_norms_of_the_encoder() -> None:
-    model = build("sngp", features=13, norm_bound=0.5)
+    model = build_method("sngp", features=13, norm_bound=0.5)
     for layer in model.network.encoder.layers[::3]:
         layer.weight.data.mul_(10)
     for _ in range(30):
-        model.loss(batch_of(SIZES), 1)
+        model.loss(labelled_batch(RAGGED_SIZES), 1)
     norms = [torch.linalg.matrix_norm(layer.weight, 2).item() for layer in model.network.encoder.layers[::3]]
     assert norms == pytest.approx([0.5, 0.5], rel=1e-2)
-    free = build("sngp", features=13, norm_bound=0.0)
+    free = build_method("sngp", features=13, norm_bound=0.0)
     before = free.network.encoder.layers[0].weight.clone()
-    free.loss(batch_of(SIZES), 1)
+    free.loss(labelled_batch(RAGGED_SIZES), 1)
     assert torch.equal(free.network.encoder.layers[0].weight, before)
 
 
@@ -232,10 +227,10 @@ def test_a_network_of_torchmil_has_a_posterior_or_is_refused(network: str) -> No
     pytest.importorskip("torchmil")
     if not NETWORKS[network].embeds_bags:
         with pytest.raises(ConfigError, match="one linear layer of the bag's embedding"):
-            build("laplace", network)
+            build_method("laplace", network)
         return
     made = build_network(network, MLP((5,), width=8), 3, hidden=8)
-    model, batch = Laplace(made).double().eval(), batch_of(SIZES)
+    model, batch = Laplace(made).double().eval(), labelled_batch(RAGGED_SIZES)
     plain = build_network(network, MLP((5,), width=8), 3, hidden=8).double().eval()
     plain.load_state_dict(made.state_dict())
     logits = plain(batch.instances, batch.segments).bag_logits
@@ -259,7 +254,7 @@ def test_a_network_without_an_embedding_of_the_bag_is_refused(method: str) -> No
 )
 def test_values_out_of_range_are_refused(method: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        build(method, **options)
+        build_method(method, **options)
 
 
 def test_a_covariance_too_large_for_memory_is_refused_before_it_is_made() -> None:
@@ -268,7 +263,7 @@ def test_a_covariance_too_large_for_memory_is_refused_before_it_is_made() -> Non
 
 
 def test_embeddings_of_pooled_features_are_those_features() -> None:
-    model, batch = build("laplace", "mean"), batch_of(SIZES)
+    model, batch = build_method("laplace", "mean"), labelled_batch(RAGGED_SIZES)
     features = model.encode(batch.instances)
-    means = torch.stack([bag.mean(0) for bag in features.split(SIZES)])
+    means = torch.stack([bag.mean(0) for bag in features.split(RAGGED_SIZES)])
     torch.testing.assert_close(model.scores(batch)[2].logits, means)

@@ -163,7 +163,7 @@ def test_a_cell_that_tells_no_instance_label_leaves_the_one_that_is_known(
     (tmp_path / "i.csv").write_text(rows)
     found = with_instance_labels(two_bags(), tmp_path / "i.csv").instance_labels
     assert found.values.tolist() == [1, 0, 1, 1] and found.known.all()
-    assert "2 rows are of 1 bags that are not there, such as 'z'" in caplog.text
+    assert "labels nothing with 2 rows of 1 bag not there, such as 'z'" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_instance_labels_are_joined_by_position_where_the_table_has_no_numbers(
     assert labels.known.tolist() == [False, False, True, True]
     assert labels.values[labels.known].tolist() == [1, 0]
     assert "no instance is at 2 of 5 positions, such as (512, 0) in bag 'a'" in caplog.text
-    assert "1 rows are of 1 bags that are not there, such as 'z'" in caplog.text
+    assert "labels nothing with 1 row of 1 bag not there, such as 'z'" in caplog.text
 
 
 def test_a_number_of_the_instance_goes_before_its_position(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_a_shift_drawn_per_slide_is_one_for_all_batches_of_its_patches(
         spread[drawn_per] = (features[:, :3] - before).std(0).max()
     assert spread["slide"] < 0.2 * spread["patch"]
     assert isinstance(shift(slide, tmp_path / "patch", *plain, "--drawn-per", "slide").exception, StorageError)
-    assert "1 were there already" in shift(slide, tmp_path / "slide", *plain, "--drawn-per", "slide").output
+    assert "1 already there" in shift(slide, tmp_path / "slide", *plain, "--drawn-per", "slide").output
     other = slide.with_name("other.tif")
     shutil.copy(slide, other)
     assert shift(other, tmp_path / "slide", *plain, "--drawn-per", "slide").exit_code == 0
@@ -141,11 +141,11 @@ def test_what_is_drawn_depends_on_seed_and_slide_and_not_on_its_company(
 def test_what_is_there_stays_unless_it_was_made_otherwise(slide: Path, tiles: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert shift(slide, out, "--tiles", tiles).exit_code == 0
-    assert "1 were there already" in shift(slide, out, "--tiles", tiles).output
+    assert "1 already there" in shift(slide, out, "--tiles", tiles).output
     for words in (("--seed", 1), ("--strength", "light"), ("--kind", "blur")):
         assert isinstance(shift(slide, out, "--tiles", tiles, *words).exception, StorageError)
     assert isinstance(shift(slide, out, "--patch-px", 128).exception, StorageError)
-    assert "1 were there already" in shift(slide, out, "--patch-px", 64).output
+    assert "1 already there" in shift(slide, out, "--patch-px", 64).output
     assert run("tile", slide, "--out", tiles, "--patch-px", 128, "--overwrite").exit_code == 0
     assert isinstance(shift(slide, out, "--tiles", tiles).exception, StorageError)
     assert shift(slide, out, "--tiles", tiles, "--overwrite").exit_code == 0

@@ -291,7 +291,7 @@ def test_slides_cut_before_are_left_as_they_are_unless_cut_otherwise(slide: Path
     target = tmp_path / "CMU-1-Small-Region.h5"
     before = target.stat().st_mtime_ns
     result = run(*words)
-    assert "1 were there already" in result.output
+    assert "1 already there" in result.output
     assert target.stat().st_mtime_ns == before
     assert isinstance(run(*words, "--patch-px", 128).exception, StorageError)
     assert run(*words, "--patch-px", 128, "--overwrite").exit_code == 0

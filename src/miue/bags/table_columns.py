@@ -5,21 +5,20 @@ Every table goes through here: stores, long tables, tables of labels and of pred
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
+from miue.bags.cells import UNKNOWN_WORDS, cell_name, known_text, whole_number
+from miue.bags.classes import check_classes
 from miue.bags.columns import ItemColumns
 from miue.bags.coords import LARGEST_COORD, Coords
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.common.errors import ConfigError, DataError, unknown_name
-from miue.common.plural import plural
+from miue.common.errors import DataError, unknown_name
 
-UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown")
 TRUE, FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
 SPLIT_WORDS = ("train", "val", "test", "calibration")
 SPLIT_NAMES = {
@@ -101,15 +100,6 @@ def read_instance_columns(
     return ItemColumns(labels, is_ood, np.full(total, "", object), coords=coords)
 
 
-def known_text(text: str) -> str:
-    """Return the text of a cell, "" for the words that stand for nothing.
-
-    >>> known_text(" tumor "), known_text("NA")
-    ('tumor', '')
-    """
-    return "" if text.strip().lower() in UNKNOWN_WORDS else text.strip()
-
-
 def split_name(text: str) -> str:
     """Return "train", "validation", "test", "calibration" or "" for what tables call them.
 
@@ -120,52 +110,6 @@ def split_name(text: str) -> str:
     if word not in SPLIT_NAMES:
         raise unknown_name("split", text, SPLIT_WORDS)
     return SPLIT_NAMES[word]
-
-
-def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the classes of labels in the order specified, else sorted; numbers by value.
-
-    Raises:
-        DataError: an order that leaves a class out, fewer than two classes, or without an order two that differ
-            in case alone.
-        ConfigError: an order with a class twice.
-    """
-    texts = [label for label in labels if label]
-    present = set(texts)
-    sorted_names = sorted(present, key=float) if all(map(_is_number, present)) else sorted(present)
-    if len(set(order)) < len(order):
-        raise ConfigError(
-            item="the order of the classes",
-            wanted="each class once",
-            got=", ".join(order),
-            fix=f"the labels of {source!r} are {', '.join(sorted_names)}",
-        )
-    left_out = next((name for name in sorted_names if order and name not in order), None)
-    if left_out is not None:
-        raise DataError(
-            item=f"label {left_out!r} of {source!r}",
-            wanted=f"one of the classes given: {', '.join(order)}",
-            got=f"{plural(texts.count(left_out), 'bag')} of this class",
-            fix="name it as one of these, add it to --classes, or take these bags out of the table",
-        )
-    names = tuple(order or sorted_names)
-    by_word = sorted(names, key=str.lower)
-    alike = next((pair for pair in pairwise(by_word) if pair[0].lower() == pair[1].lower()), None)
-    if alike is not None and not order:
-        raise DataError(
-            item=f"the classes of {source!r}",
-            wanted="names that differ in more than case",
-            got=" and ".join(f"{name!r} ({plural(texts.count(name), 'bag')})" for name in alike),
-            fix="write the class in one way, or name both with --classes",
-        )
-    if len(names) < 2:
-        raise DataError(
-            item=f"label table {source!r}",
-            wanted="at least two classes",
-            got=", ".join(names) or "no label",
-            fix="check the label column",
-        )
-    return names
 
 
 def read_classes(
@@ -189,7 +133,7 @@ def read_classes(
     for position, text in enumerate(distinct.tolist()):
         word = known_text(text)
         if word:
-            number = list(names).index(word) if word in names else _whole_number(word)
+            number = list(names).index(word) if word in names else whole_number(word)
             if number is None or not 0 <= number < count:
                 raise DataError(
                     item=cell_name(table, places, position, column),
@@ -199,22 +143,6 @@ def read_classes(
                 )
             numbers[position] = number
     return Labels(np.maximum(numbers, 0)[places], (numbers >= 0)[places])
-
-
-def check_classes(labels: Labels, where: str, num_classes: int) -> None:
-    """Raise unless all known labels are classes.
-
-    Raises:
-        DataError: one that is.
-    """
-    wrong: np.ndarray = np.flatnonzero(labels.known & ((labels.values < 0) | (labels.values >= num_classes)))
-    if len(wrong):
-        raise DataError(
-            item=f"label {wrong[0]} in {where}",
-            wanted=f"a class index from 0 to {num_classes - 1}",
-            got=str(labels.values[wrong[0]]),
-            fix="correct the label, or make the file again",
-        )
 
 
 def read_flags(values: Any, table: str, column: str = "is_ood") -> OodFlags:
@@ -317,7 +245,7 @@ def whole_numbers(values: Any, table: str, column: str, least: int = 0) -> Int64
     """
     if isinstance(values, np.ndarray) and values.dtype == np.int64:
         return values
-    numbers = [_whole_number(str(value)) for value in values]
+    numbers = [whole_number(str(value)) for value in values]
     for row, number in enumerate(numbers):
         if number is None or number < least:
             raise DataError(
@@ -329,24 +257,5 @@ def whole_numbers(values: Any, table: str, column: str, least: int = 0) -> Int64
     return np.array(numbers, np.int64)
 
 
-def cell_name(table: str, places: np.ndarray, position: int, column: str) -> str:
-    """Return where in a table the first cell with the distinct value number ``position`` is."""
-    return f"table {table!r}, row {int(np.argmax(places == position)) + 1}, column {column!r}"
-
-
 def _one_of(names: Sequence[str]) -> str:
     return f"one of {', '.join(names)}, " if names else ""
-
-
-def _whole_number(text: str) -> int | None:
-    if not _is_number(text) or not float(text).is_integer() or abs(float(text)) > 2**53:
-        return None
-    return int(float(text))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

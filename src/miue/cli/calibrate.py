@@ -13,7 +13,7 @@ from miue.cli.held_out import calibration_bags
 from miue.cli.option_groups import takes_options
 from miue.cli.options import OUTPUT, RULES, RUNNING, AsJson, Device, Quiet, Trust
 from miue.cli.rules import RuleOptions, flag_option
-from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out
+from miue.cli.sources import BAGS_HELP, Source, check_order, label_as_trained, open_bags_for
 from miue.common.errors import ConfigError
 from miue.common.terminal import say, say_json, show_table
 
@@ -154,21 +154,11 @@ def _open_run(
     run: Path, path: Path, source: Source, part: str | None, quiet: bool, trust: bool
 ) -> tuple[Model, BagDataset, CalibrationBags]:
     """Return the model, the bags to calibrate on, and which these are."""
-    from miue.io.labels.run_labels import with_labels_of_run
     from miue.model.model import Model
 
     model = Model.load(run, trust=trust)
-    opened = open_bags(
-        path,
-        source.of_model(model.contract.class_names),
-        progress=not quiet,
-        instance_shape=model.contract.instance_shape,
-    )
-    say_left_out(opened)
-    bags, made_from = calibration_bags(run, opened.bags, part)
-    if source.labels is None and not bags.labels.known.any():
-        bags, said = with_labels_of_run(bags, run / "splits.csv", model.contract.class_names)
-        say(said, err=True)
+    bags, made_from = calibration_bags(run, open_bags_for(model, path, source, progress=not quiet), part)
+    bags = label_as_trained(bags, source, run, model.contract.class_names)
     return model, bags, made_from.model_copy(update={"path": str(path)})
 
 

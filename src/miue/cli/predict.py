@@ -30,7 +30,7 @@ from miue.cli.options import (
 )
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
-from miue.cli.sources import BAGS_HELP, Source, check_order, open_bags, say_left_out
+from miue.cli.sources import BAGS_HELP, Source, check_order, label_as_trained, open_bags_for
 from miue.common.errors import ConfigError, one_of_two
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
@@ -117,7 +117,6 @@ def predict(
     """
     from miue.common.devices import torch_device
     from miue.common.files import refuse_existing
-    from miue.io.labels.run_labels import with_labels_of_run
     from miue.model.model import Model
     from miue.model.shards import describe_shard
     from miue.model.write_predictions import (
@@ -141,19 +140,10 @@ def predict(
     check_table_format(table_format)
     torch_device(device)
     model = Model.load(run, trust=trust)
-    opened = open_bags(
-        bags,
-        source.of_model(model.contract.class_names),
-        progress=not quiet,
-        instance_shape=model.contract.instance_shape,
-        coords_for="--export" if export else "",
-    )
-    say_left_out(opened)
-    chosen = _bags_to_predict(opened.bags, part, run)
-    if source.labels is None and not chosen.labels.known.any():
-        chosen, said = with_labels_of_run(chosen, run / "splits.csv", model.contract.class_names)
-        say(said, err=True)
-    whole = "all bags" if len(chosen) == len(opened.bags) else "bags that the model did not learn from"
+    every = open_bags_for(model, bags, source, progress=not quiet, coords_for="--export" if export else "")
+    chosen = _bags_to_predict(every, part, run)
+    chosen = label_as_trained(chosen, source, run, model.contract.class_names)
+    whole = "all bags" if len(chosen) == len(every) else "bags that the model did not learn from"
     request = PredictionRequest(
         run=str(run.resolve()),
         source=str(bags),

@@ -10,6 +10,7 @@ import typer
 
 from miue.cli import tile
 from miue.cli.options import Address, AsJson, Device, ExecutorKind, Jobs, Quiet, SkipBad, make_executor
+from miue.cli.slides import for_each_slide
 
 
 def data_shift(
@@ -73,7 +74,7 @@ def data_shift(
     shift = {**drawn, "tiles": cut}
     encoder = tile.describe_encoder(patch_encoder, normalisation, batch, device)
     how = read_shift(shift, encoder)
-    tile.for_each_slide(
+    for_each_slide(
         slides,
         out,
         ("miue.pathology.slide_tasks:shift_task", {"shift": shift, "encoder": encoder}),

@@ -14,7 +14,9 @@ from miue.common.plural import plural
 from miue.common.terminal import say
 
 if TYPE_CHECKING:
+    from miue.bags.dataset import BagDataset
     from miue.io.loaded import LoadedBags
+    from miue.model.model import Model
 
 BAGS_HELP = "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays), or long table (CSV, Parquet)."
 Bags = Annotated[Path, typer.Argument(metavar="BAGS", help=BAGS_HELP)]
@@ -124,6 +126,39 @@ def open_bags(
         progress=progress,
     )
     return check(loaded, skip_bad=source.skip_bad, progress=progress) if check_values else loaded
+
+
+def open_bags_for(model: Model, path: Path, source: Source, *, progress: bool, coords_for: str = "") -> BagDataset:
+    """Return bags of the classes and instances that a model takes, and say what was left out.
+
+    Raises:
+        ConfigError, DataError, StorageError: as ``open_bags``.
+    """
+    contract = model.contract
+    opened = open_bags(
+        path,
+        source.of_model(contract.class_names),
+        progress=progress,
+        instance_shape=contract.instance_shape,
+        coords_for=coords_for,
+    )
+    say_left_out(opened)
+    return opened.bags
+
+
+def label_as_trained(bags: BagDataset, source: Source, run: Path, classes: tuple[str, ...]) -> BagDataset:
+    """Return bags that come without labels with those that the training listed for them, and say so.
+
+    Raises:
+        StorageError, DataError: a list that cannot be read.
+    """
+    from miue.io.labels.run_labels import with_labels_of_run
+
+    if source.labels is not None or bags.labels.known.any():
+        return bags
+    labelled, said = with_labels_of_run(bags, run / "splits.csv", classes)
+    say(said, err=True)
+    return labelled
 
 
 def say_left_out(opened: LoadedBags) -> None:

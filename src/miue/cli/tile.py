@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from miue.cli.interrupt import kept_on_interrupt
 from miue.cli.options import (
     OUTPUT,
     Address,
@@ -21,11 +19,7 @@ from miue.cli.options import (
     SkipBad,
     make_executor,
 )
-from miue.common.plural import plural
-from miue.common.terminal import say, show_result
-
-if TYPE_CHECKING:
-    from miue.tasks import Executor
+from miue.cli.slides import for_each_slide
 
 PATCHES, ENCODER = "Patches", "Patch encoder"
 Slides = Annotated[
@@ -121,157 +115,3 @@ def describe_encoder(path: Path | None, normalisation: str, batch: int, device: 
     """Return the encoder that the options name as JSON values, which ``open_encoder`` takes."""
     where = None if path is None else str(path.resolve())
     return {"path": where, "normalisation": normalisation, "batch": batch, "device": device}
-
-
-def for_each_slide(
-    slides: list[Path],
-    out: Path,
-    call: tuple[str, dict[str, Any]],
-    made: Callable[[Path, Path], bool],
-    done: str,
-    *,
-    executor: Executor,
-    skip_bad: bool,
-    overwrite: bool,
-    quiet: bool,
-    as_json: bool,
-) -> None:
-    """Make a file of patches of each slide, leave those that are there, and say what came of it.
-
-    Args:
-        slides: files of different names, or folders of them.
-        out: folder of the files.
-        call: import path and arguments of (slide, out, …) → number of patches.
-        made: (slide, file) → whether the file there is the one asked for.
-        done: what happened to slides, for the last line.
-        executor: where slides are cut, one task each.
-        skip_bad, overwrite, quiet, as_json: the options of these names.
-
-    Raises:
-        DataError: two slides of one name, or none was left.
-        StorageError: a file that is there was made otherwise.
-    """
-    from miue.common.errors import MiueError, lacking
-    from miue.common.files import remove_temporaries
-    from miue.common.locks import locked
-    from miue.tasks import Task, run_tasks
-
-    slides = list_slides(slides)
-    refuse_same_names(slides)
-    failed: dict[str, str] = {}
-    tasks: list[Task] = []
-
-    def leave_out(name: str, error: MiueError) -> None:
-        if not skip_bad:
-            raise error
-        failed[name] = str(error)
-
-    def finished() -> int:
-        return sum(task.is_done for task in tasks)
-
-    with (
-        kept_on_interrupt(
-            lambda: f"finished and kept in {out}: {plural(finished(), 'slide')}; the same command goes on"
-        ),
-        locked(out),
-    ):
-        remove_temporaries(out)
-        kept = 0
-        for slide in slides:
-            target = out.resolve() / f"{slide.stem}.h5"
-            if target.exists() and not overwrite:
-                try:
-                    if not made(slide, target):
-                        raise _made_otherwise(target)
-                    kept += 1
-                except MiueError as error:
-                    leave_out(slide.stem, error)
-                continue
-            arguments = {"slide": str(slide.resolve()), "out": str(target), **call[1]}
-            tasks.append(Task(slide.stem, call[0], arguments, target, overwrite))
-        values = run_tasks(
-            tasks,
-            executor,
-            doing="Slides",
-            unit="slides",
-            progress=not quiet,
-            on_error=(lambda task, error: leave_out(task.name, error)) if skip_bad else None,
-        )
-    patches = [value for value in values if value is not None]
-    for reason in failed.values():
-        say(f"left out: {reason}", err=True)
-    if not patches and not kept:
-        raise lacking("the slides", "at least one with tissue", "see the list above")
-    already = f", {kept:,} already there" if kept else ""
-    facts = {
-        "slides": len(patches),
-        "patches": sum(patches),
-        "already_there": kept,
-        "left_out": list(failed.values()),
-        "out": str(out),
-    }
-    show_result(
-        facts, f"{plural(len(patches), 'slide')} {done} {plural(sum(patches), 'patch')}{already}: {out}", as_json
-    )
-
-
-def list_slides(paths: list[Path]) -> list[Path]:
-    """Return the slides at paths, those of a folder sorted by name; say which of its files are none.
-
-    Raises:
-        StorageError: a folder without slides, or of DICOM files, of which several make one slide.
-    """
-    from miue.common.errors import StorageError, first_few
-    from miue.pathology.slides import SUFFIXES
-
-    slides: list[Path] = []
-    for path in paths:
-        if not path.is_dir():
-            slides.append(path)
-            continue
-        files = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
-        found = [file for file in files if file.suffix.lower() in SUFFIXES]
-        dicom = [file for file in found if file.suffix.lower() == ".dcm"]
-        if dicom or not found:
-            raise StorageError(
-                item=f"folder {str(path)!r}",
-                wanted=f"slides in it: {', '.join(SUFFIXES)}",
-                got=f"{plural(len(dicom), 'DICOM file')}, of which several make one slide" if dicom else "none",
-                fix="name one .dcm file of each slide" if dicom else "check the folder, or name the files",
-            )
-        others = [file.name for file in files if file not in found]
-        if others:
-            say(f"left out of {path}, no slides: {plural(len(others), 'file')}: {first_few(others)}", err=True)
-        slides += found
-    return slides
-
-
-def refuse_same_names(slides: list[Path]) -> None:
-    """Raise unless every slide has a name of its own, since that names its file.
-
-    Raises:
-        DataError: two of one name.
-    """
-
-    from miue.common.errors import repeated
-
-    names = [slide.stem for slide in slides]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise repeated(
-            f"slide {twice[0]!r}",
-            "slides of different names",
-            names.count(twice[0]),
-            "cut them into different folders",
-        )
-
-
-def _made_otherwise(target: Path) -> Exception:
-
-    from miue.common.errors import StorageError
-
-    return StorageError(
-        item=f"{str(target)!r}",
-        wanted="features made as asked for",
-        got="a file made otherwise",
-        fix="choose another --out, or pass --overwrite",
-    )

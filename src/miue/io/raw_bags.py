@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.arrays import InstanceArray
+from miue.bags.cells import known_text
+from miue.bags.classes import class_names
 from miue.bags.dataset import BagDataset
 from miue.bags.table_columns import (
-    class_names,
-    known_text,
     read_classes,
     read_instance_columns,
     read_item_columns,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from miue.bags.table_columns import known_text
+from miue.bags.cells import known_text
 from miue.common.errors import DataError, missing_column
 from miue.common.tables import read_columns, read_header
 from miue.predictions.folder import Predictions, read_tables

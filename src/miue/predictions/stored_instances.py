@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float64
 
+from miue.bags.classes import check_classes
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
-from miue.bags.table_columns import check_classes, read_coords, with_named_sets
+from miue.bags.table_columns import read_coords, with_named_sets
 from miue.common.errors import missing_column
 from miue.common.tables import read_parquet_rows, reading_table
 from miue.distributions import PredictiveDistribution

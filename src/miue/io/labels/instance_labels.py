@@ -16,6 +16,7 @@ from miue.bags.labels import Labels
 from miue.bags.names import match_names
 from miue.bags.table_columns import read_classes, read_coords
 from miue.common.errors import DataError, repeated
+from miue.common.plural import plural
 from miue.common.tables import read_header
 from miue.io.raw_bags import RawBags
 from miue.io.tables.columns import COORDS, find_column
@@ -80,8 +81,9 @@ def _bags_of_rows(table: RawBags, bags: BagDataset) -> Int64[np.ndarray, "M"]:
         )
     bag = np.repeat(rows, np.asarray(table.sizes))
     if unmatched:
-        message = "table %r: %s rows are of %s bags that are not there, such as %r, and label nothing"
-        logger.warning(message, table.source, f"{(bag < 0).sum():,}", f"{len(unmatched):,}", unmatched[0])
+        unused, others = plural(int((bag < 0).sum()), "row"), plural(len(unmatched), "bag")
+        message = "table %r: labels nothing with %s of %s not there, such as %r"
+        logger.warning(message, table.source, unused, others, unmatched[0])
     return bag
 
 
@@ -145,8 +147,9 @@ def _positions_by_coords(table: RawBags, bags: BagDataset, bag: Int64[np.ndarray
                 got=f"none of them; {example}",
                 fix="write x and y of the upper left corner of a patch, in level-0 pixels",
             )
-        message = "table %r: no instance is at %s of %s positions, such as %s; they label nothing"
-        logger.warning(message, source, f"{len(missing):,}", f"{(bag >= 0).sum():,}", example)
+        message = "table %r: no instance is at %s of %s, such as %s"
+        positioned = plural(int((bag >= 0).sum()), "position")
+        logger.warning(message, source, f"{len(missing):,}", positioned, example)
     return positions
 
 

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from miue.bags.cells import known_text
+from miue.bags.classes import class_names
 from miue.bags.names import find_rows, named_twice, strip_endings
-from miue.bags.table_columns import class_names, known_text, read_splits_column
+from miue.bags.table_columns import read_splits_column
 from miue.common.errors import DataError, missing_column, repeated, unknown_name
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns

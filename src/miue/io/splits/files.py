@@ -8,9 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from miue.bags.cells import known_text
 from miue.bags.dataset import BagDataset
 from miue.bags.names import find_rows, named_twice
-from miue.bags.table_columns import SPLIT_NAMES, known_text, read_splits_column
+from miue.bags.table_columns import SPLIT_NAMES, read_splits_column
 from miue.common.errors import DataError, missing_column, not_a_folder, not_readable
 from miue.common.tables import read_text_columns, write_rows
 from miue.io.formats.arrays import UNREADABLE, read_member_header

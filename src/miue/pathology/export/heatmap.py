@@ -149,22 +149,8 @@ def heatmap_figure(
         values = values_of(layer, patches, number)
         if slide is not None:
             axis.imshow(_faint_grey(slide.picture), extent=place, cmap="gray", vmin=0, vmax=255)
-        drawn = axis.imshow(
-            painted(patches, values, extent),
-            extent=place,
-            cmap=layer.colours,
-            vmin=0,
-            vmax=layer.highest,
-            interpolation="nearest",
-            alpha=1.0 if slide is None else 0.85,
-        )
-        axis.set_title(layer.title, loc="left", fontsize=10, color=INK, parse_math=False)
+        drawn = _draw_layer(axis, layer, patches, values, extent, alpha=1.0 if slide is None else 0.85)
         _colour_bar(figure, under, drawn, layer, above=bool((values > layer.highest * (1 + 1e-6)).any()))
-        axis.set_xlabel(
-            f"here {values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}",
-            fontsize=8,
-            color=INK,
-        )
     if patches.flagged is not None:
         _outline(axes[-len(layers)], patches)
     for axis in axes:
@@ -188,6 +174,24 @@ def save_heatmap(figure: Figure, path: Path | str) -> None:
     FigureCanvasAgg(figure)
     with atomic_file(Path(path)) as temporary:
         figure.savefig(temporary, format="png")
+
+
+def _draw_layer(
+    axis: Any, layer: Layer, patches: Patches, values: np.ndarray, extent: Extent, *, alpha: float
+) -> Any:
+    """Draw the values of one layer, with its title above and their range below."""
+    axis.set_title(layer.title, loc="left", fontsize=10, color=INK, parse_math=False)
+    spread = f"here {values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}"
+    axis.set_xlabel(spread, fontsize=8, color=INK)
+    return axis.imshow(
+        painted(patches, values, extent),
+        extent=(extent[0], extent[2], extent[3], extent[1]),
+        cmap=layer.colours,
+        vmin=0,
+        vmax=layer.highest,
+        interpolation="nearest",
+        alpha=alpha,
+    )
 
 
 def _outline(axis: Any, patches: Patches) -> None:

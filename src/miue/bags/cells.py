@@ -1,0 +1,41 @@
+"""What a single cell of a table says: a word, a number, or nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown")
+
+
+def known_text(text: str) -> str:
+    """Return the text of a cell, "" for the words that stand for nothing.
+
+    >>> known_text(" tumor "), known_text("NA")
+    ('tumor', '')
+    """
+    return "" if text.strip().lower() in UNKNOWN_WORDS else text.strip()
+
+
+def cell_name(table: str, places: np.ndarray, position: int, column: str) -> str:
+    """Return where in a table the first cell with the distinct value number ``position`` is."""
+    return f"table {table!r}, row {int(np.argmax(places == position)) + 1}, column {column!r}"
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number that a cell holds, None where it holds none.
+
+    >>> whole_number("3.0"), whole_number("3.5"), whole_number("x")
+    (3, None, None)
+    """
+    if not is_number(text) or not float(text).is_integer() or abs(float(text)) > 2**53:
+        return None
+    return int(float(text))
+
+
+def is_number(text: str) -> bool:
+    """Return whether a cell holds a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

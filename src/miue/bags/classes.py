@@ -1,0 +1,75 @@
+"""Names of classes, in their order, and labels that are numbers of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from miue.bags.cells import is_number
+from miue.bags.labels import Labels
+from miue.common.errors import ConfigError, DataError
+from miue.common.plural import plural
+
+
+def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the classes of labels in the order specified, else sorted; numbers by value.
+
+    Raises:
+        DataError: an order that leaves a class out, fewer than two classes, or without an order two that differ
+            in case alone.
+        ConfigError: an order with a class twice.
+    """
+    texts = [label for label in labels if label]
+    present = set(texts)
+    sorted_names = sorted(present, key=float) if all(map(is_number, present)) else sorted(present)
+    if len(set(order)) < len(order):
+        raise ConfigError(
+            item="the order of the classes",
+            wanted="each class once",
+            got=", ".join(order),
+            fix=f"the labels of {source!r} are {', '.join(sorted_names)}",
+        )
+    left_out = next((name for name in sorted_names if order and name not in order), None)
+    if left_out is not None:
+        raise DataError(
+            item=f"label {left_out!r} of {source!r}",
+            wanted=f"one of the classes given: {', '.join(order)}",
+            got=f"{plural(texts.count(left_out), 'bag')} of this class",
+            fix="name it as one of these, add it to --classes, or take these bags out of the table",
+        )
+    names = tuple(order or sorted_names)
+    by_word = sorted(names, key=str.lower)
+    alike = next((pair for pair in pairwise(by_word) if pair[0].lower() == pair[1].lower()), None)
+    if alike is not None and not order:
+        raise DataError(
+            item=f"the classes of {source!r}",
+            wanted="names that differ in more than case",
+            got=" and ".join(f"{name!r} ({plural(texts.count(name), 'bag')})" for name in alike),
+            fix="write the class in one way, or name both with --classes",
+        )
+    if len(names) < 2:
+        raise DataError(
+            item=f"label table {source!r}",
+            wanted="at least two classes",
+            got=", ".join(names) or "no label",
+            fix="check the label column",
+        )
+    return names
+
+
+def check_classes(labels: Labels, where: str, num_classes: int) -> None:
+    """Raise unless all known labels are classes.
+
+    Raises:
+        DataError: one that is.
+    """
+    wrong: np.ndarray = np.flatnonzero(labels.known & ((labels.values < 0) | (labels.values >= num_classes)))
+    if len(wrong):
+        raise DataError(
+            item=f"label {wrong[0]} in {where}",
+            wanted=f"a class index from 0 to {num_classes - 1}",
+            got=str(labels.values[wrong[0]]),
+            fix="correct the label, or make the file again",
+        )

@@ -1,0 +1,158 @@
+"""Slides as a command takes them, and a file of patches made of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from miue.cli.interrupt import kept_on_interrupt
+from miue.common.plural import plural
+from miue.common.terminal import say, show_result
+
+if TYPE_CHECKING:
+    from miue.tasks import Executor
+
+
+def for_each_slide(
+    slides: list[Path],
+    out: Path,
+    call: tuple[str, dict[str, Any]],
+    made: Callable[[Path, Path], bool],
+    done: str,
+    *,
+    executor: Executor,
+    skip_bad: bool,
+    overwrite: bool,
+    quiet: bool,
+    as_json: bool,
+) -> None:
+    """Make a file of patches of each slide, leave those that are there, and say what came of it.
+
+    Args:
+        slides: files of different names, or folders of them.
+        out: folder of the files.
+        call: import path and arguments of (slide, out, …) → number of patches.
+        made: (slide, file) → whether the file there is the one asked for.
+        done: what happened to slides, for the last line.
+        executor: where slides are cut, one task each.
+        skip_bad, overwrite, quiet, as_json: the options of these names.
+
+    Raises:
+        DataError: two slides of one name, or none was left.
+        StorageError: a file that is there was made otherwise.
+    """
+    from miue.common.errors import MiueError, lacking
+    from miue.common.files import remove_temporaries
+    from miue.common.locks import locked
+    from miue.tasks import Task, run_tasks
+
+    slides = list_slides(slides)
+    refuse_same_names(slides)
+    failed: dict[str, str] = {}
+    tasks: list[Task] = []
+
+    def leave_out(name: str, error: MiueError) -> None:
+        if not skip_bad:
+            raise error
+        failed[name] = str(error)
+
+    def say_kept() -> str:
+        finished = plural(sum(task.is_done for task in tasks), "slide")
+        return f"finished and kept in {out}: {finished}; the same command goes on"
+
+    with kept_on_interrupt(say_kept), locked(out):
+        remove_temporaries(out)
+        kept = 0
+        for slide in slides:
+            target = out.resolve() / f"{slide.stem}.h5"
+            if overwrite or not target.exists():
+                arguments = {"slide": str(slide.resolve()), "out": str(target), **call[1]}
+                tasks.append(Task(slide.stem, call[0], arguments, target, overwrite))
+                continue
+            try:
+                _check_made(made(slide, target), target)
+                kept += 1
+            except MiueError as error:
+                leave_out(slide.stem, error)
+        values = run_tasks(
+            tasks,
+            executor,
+            doing="Slides",
+            unit="slides",
+            progress=not quiet,
+            on_error=(lambda task, error: leave_out(task.name, error)) if skip_bad else None,
+        )
+    patches = [value for value in values if value is not None]
+    for reason in failed.values():
+        say(f"left out: {reason}", err=True)
+    if not patches and not kept:
+        raise lacking("the slides", "at least one with tissue", "see the list above")
+    already = f", {kept:,} already there" if kept else ""
+    facts = {"slides": len(patches), "patches": sum(patches), "already_there": kept}
+    show_result(
+        {**facts, "left_out": list(failed.values()), "out": str(out)},
+        f"{plural(len(patches), 'slide')} {done} {plural(sum(patches), 'patch')}{already}: {out}",
+        as_json,
+    )
+
+
+def list_slides(paths: list[Path]) -> list[Path]:
+    """Return the slides at paths, those of a folder sorted by name; say which of its files are none.
+
+    Raises:
+        StorageError: a folder without slides, or of DICOM files, of which several make one slide.
+    """
+    from miue.common.errors import StorageError, first_few
+    from miue.pathology.slides import SUFFIXES
+
+    slides: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            slides.append(path)
+            continue
+        files = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
+        found = [file for file in files if file.suffix.lower() in SUFFIXES]
+        dicom = [file for file in found if file.suffix.lower() == ".dcm"]
+        if dicom or not found:
+            raise StorageError(
+                item=f"folder {str(path)!r}",
+                wanted=f"slides in it: {', '.join(SUFFIXES)}",
+                got=f"{plural(len(dicom), 'DICOM file')}, of which several make one slide" if dicom else "none",
+                fix="name one .dcm file of each slide" if dicom else "check the folder, or name the files",
+            )
+        others = [file.name for file in files if file not in found]
+        if others:
+            say(f"left out of {path}, no slides: {plural(len(others), 'file')}: {first_few(others)}", err=True)
+        slides += found
+    return slides
+
+
+def refuse_same_names(slides: list[Path]) -> None:
+    """Raise unless every slide has a name of its own, since that names its file.
+
+    Raises:
+        DataError: two of one name.
+    """
+    from miue.common.errors import repeated
+
+    names = [slide.stem for slide in slides]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise repeated(
+            f"slide {twice[0]!r}",
+            "slides of different names",
+            names.count(twice[0]),
+            "cut them into different folders",
+        )
+
+
+def _check_made(is_wanted: bool, target: Path) -> None:
+    from miue.common.errors import StorageError
+
+    if not is_wanted:
+        raise StorageError(
+            item=f"{str(target)!r}",
+            wanted="features made as asked for",
+            got="a file made otherwise",
+            fix="choose another --out, or pass --overwrite",
+        )

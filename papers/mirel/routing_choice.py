@@ -34,6 +34,7 @@ from papers.mirel.preset import Preset, preset
 from papers.mirel.stores import store_of
 
 BAGS, SHIFTED, DRAW = 1000, 250, 1717
+SHAPE = (28, 28, 1)
 PAPER = ("through-residual", 1.0)
 GAIN, LOSS, MAJORITY = 0.01, 0.01, 2 / 3
 
@@ -136,10 +137,9 @@ def witnesses(predictions: Predictions) -> dict[str, float]:
 
 
 def variant_of(chosen: Preset) -> Variant:
-    """Return routing and weight of the instance loss of a preset."""
-    routing = chosen.options.get("method.routing", PAPER[0])
-    weight = chosen.options.get("method.instance_coefficient", PAPER[1])
-    return str(routing), float(weight or 0)
+    """Return routing and weight of the instance loss of a preset, as its model records them."""
+    options = chosen.recipe.model_config(SHAPE).method.options
+    return str(options["routing"]), float(options.get("instance_coefficient") or PAPER[1])
 
 
 @dataclass(frozen=True)

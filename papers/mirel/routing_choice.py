@@ -25,6 +25,7 @@ from miue.datasets.mnist import SIZES
 from miue.datasets.ood_splits import SEEDS, TARGET
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import Separation
+from miue.methods.base import BAG_OF_ONE
 from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
 from miue.predictions.folder import Predictions
@@ -43,7 +44,8 @@ LABELLED = (
     ("instance_accuracy", "instance_conf", "instance_ood"),
 )
 BAG_LABELS = (LABELLED[0], ("witness_accuracy", "witness_auroc", "instance_ood"))
-MEASURED = (*LABELLED[0], "bag_combined", "bag_nll", *LABELLED[1], "instance_combined", *BAG_LABELS[1][:2])
+BY_T = ("t_accuracy", "t_conf")
+MEASURED = (*LABELLED[0], "bag_combined", "bag_nll", *LABELLED[1], "instance_combined", *BAG_LABELS[1][:2], *BY_T)
 COLUMNS = ("preset", "seed", "network", "routing", "weight", *MEASURED)
 
 Row = Mapping[str, str]
@@ -105,6 +107,9 @@ def _measure(name: str, seed: int, bags: BagDataset, paths: Paths) -> Row:
         values[f"{level}_conf"] = own.confidence.auroc.value
         values[f"{level}_ood"] = _mean_auroc(copies.ood)
         values[f"{level}_combined"] = _mean_auroc(copies.by_measure[score].ood)
+    by_t = evaluate(model.predict(bags, estimator=BAG_OF_ONE)).instances
+    assert by_t is not None
+    values |= {"t_accuracy": by_t.metrics["accuracy"].value, "t_conf": by_t.confidence.auroc.value}
     routing, weight = variant_of(chosen)
     row = {
         "preset": name,

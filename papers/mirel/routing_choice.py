@@ -237,6 +237,24 @@ def choice_tables(rows: Sequence[Row]) -> Iterator[TextTable]:
     for network in by_label:
         chosen.add_row(network, *(describe(rule[network]) for rule in (by_label, by_bags, by_nll)))
     yield chosen
+    estimates = TextTable("network", "variant", "seeds", "accuracy of R", "of T", "Conf. of R", "of T", "prefers")
+    for network, variant, seeds, values in estimates_by_variant(rows):
+        numbers = [f"{100 * value:.1f}" for value in values]
+        prefers = "T" if values[1] + values[3] > values[0] + values[2] else "R"
+        estimates.add_row(network, describe(variant), str(seeds), *numbers, prefers)
+    yield estimates
+
+
+def estimates_by_variant(rows: Sequence[Row]) -> Iterator[tuple[str, Variant, int, np.ndarray]]:
+    """Yield network, variant, number of seeds, and the means of accuracy of R and T and Conf. of R and T."""
+    columns = ("instance_accuracy", "t_accuracy", "instance_conf", "t_conf")
+    values: dict[tuple[str, Variant], list[list[float]]] = defaultdict(list)
+    for row in rows:
+        if row["t_conf"]:
+            variant = (row["routing"], float(row["weight"]))
+            values[row["network"], variant].append([float(row[column]) for column in columns])
+    for (network, variant), of_seeds in values.items():
+        yield network, variant, len(of_seeds), np.mean(of_seeds, axis=0)
 
 
 def describe(variant: Variant) -> str:

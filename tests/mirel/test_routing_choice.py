@@ -23,6 +23,7 @@ from papers.mirel.routing_choice import (
     Row,
     choose,
     compare,
+    estimates_by_variant,
     lowest_nll,
     selection_bags,
     variant_of,
@@ -86,6 +87,16 @@ def test_labels_of_bags_can_choose_otherwise_than_labels_of_instances() -> None:
     assert choose(compare(rows)) == {"max": RESIDUAL_ONLY}
     assert choose(compare(rows, BAG_LABELS)) == {"max": PAPER}
     assert lowest_nll(rows) == {"max": PAPER}
+
+
+def test_r_and_t_are_compared_over_the_seeds_that_t_was_measured_with() -> None:
+    rows = [
+        row(PAPER, seed, bag=0.8, instance=0.7, t_accuracy=0.6, t_conf=conf) for seed, conf in ((1, 0.8), (2, 0.9))
+    ]
+    rows.append({**row(PAPER, 3, bag=0.8, instance=0.1), "t_accuracy": "", "t_conf": ""})
+    ((network, variant, seeds, values),) = estimates_by_variant(rows)
+    assert (network, variant, seeds) == ("max", PAPER, 2)
+    assert values == pytest.approx([0.7, 0.6, 0.7, 0.85])
 
 
 def table(

@@ -15,6 +15,7 @@ from miue.distributions import Dirichlet
 from miue.evidence import to_alpha
 from miue.evidence.losses import EvidentialLoss
 from miue.methods import METHODS, MIREL, Method
+from miue.model.recipe import Recipe
 from miue.networks import initialize
 from miue.networks.encoders import MLP
 
@@ -79,7 +80,10 @@ def reference_mirel_loss(model: MIREL, batch: BagBatch, epoch: int) -> Tensor:
 
 @pytest.mark.parametrize("network", RAGGED_NETWORKS)
 def test_the_mirel_loss_is_that_of_the_paper(network: str) -> None:
-    model, batch = build("mirel", network, fisher_coefficient=0.05), batch_of([3, 1, 4, 1], [0, 1, 1, 0])
+    model, batch = (
+        build("mirel", network, fisher_coefficient=0.05, routing="through-residual"),
+        batch_of([3, 1, 4, 1], [0, 1, 1, 0]),
+    )
     assert isinstance(model, MIREL)
     ours, reference = model.loss(batch, 4), reference_mirel_loss(model, batch, 4)
     torch.testing.assert_close(ours, reference)
@@ -154,3 +158,38 @@ def test_the_instance_prediction_of_mirel_is_t_raised_by_the_residual() -> None:
 def test_a_misspelt_option_names_the_nearest(option: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="did you mean"):
         build("mirel", **option)
+
+
+def routings(method: Method) -> set[object]:
+    """Return the routing of each member."""
+    return {member.routing for member in method.members() if isinstance(member, MIREL)}
+
+
+def test_the_instance_loss_has_the_routing_of_the_network_unless_one_is_named() -> None:
+    assert routings(build("mirel")) == {"through-residual"}
+    assert routings(build("mirel", "dsmil")) == {"residual-only"}
+    assert routings(build("mirel", "dsmil", routing="through-residual")) == {"through-residual"}
+    assert routings(build("deep-ensemble", "dsmil", member="mirel", size=2)) == {"residual-only"}
+
+
+@pytest.mark.parametrize(
+    ("network", "options", "recorded"),
+    [
+        ("dsmil", {}, "residual-only"),
+        ("attention", {}, "through-residual"),
+        ("dsmil", {"method.routing": "auto"}, "residual-only"),
+        ("dsmil", {"method.routing": "through-residual"}, "through-residual"),
+    ],
+)
+@pytest.mark.parametrize("method", ["mirel", "deep-ensemble"])
+def test_the_config_of_a_model_names_its_routing(
+    method: str, network: str, options: dict[str, str], recorded: str
+) -> None:
+    of_ensemble: dict[str, Any] = {"method.member": "mirel", "method.size": 2} if method == "deep-ensemble" else {}
+    config = Recipe(network, method, options={**of_ensemble, **options}).model_config((4,))
+    assert config.method.options["routing"] == recorded
+
+
+def test_a_method_without_instance_loss_records_no_routing() -> None:
+    for method in ("softmax", "deep-ensemble"):
+        assert "routing" not in Recipe("dsmil", method).model_config((4,)).method.options

@@ -147,6 +147,27 @@ def distances(
         show_table(scores)
 
 
+@app.command("routing")
+def routing(
+    names: Annotated[list[str], typer.Argument(help="Trained presets with MIREL, such as mnist/dsmil-mirel.")],
+    source: Source = DATA,
+    work: Work = WORK,
+    results: Results = RESULTS,
+    seeds: Seeds = ALL_SEEDS,
+) -> None:
+    """Compare gradient routings on validation bags, as the default of each network was chosen.
+
+    What was measured before is kept: presets may be measured together or in turn.
+    """
+    from papers.mirel.paths import Paths
+    from papers.mirel.routing_choice import choice_tables, measure_routings
+
+    out = results / "routing" / "validation.csv"
+    rows = measure_routings(names, parse_seeds(seeds), Paths(source, work, results), out)
+    for table in choice_tables(rows):
+        show_table(table)
+
+
 @app.command("shift-scores")
 def shift_scores(
     names: Annotated[

@@ -2,7 +2,7 @@
 
 ``published_tables.csv`` has a line for each table, ``published_numbers.csv`` one for each number, in the order of
 the paper. A row of ours has no numbers: its lines, one for each level, name the score that detects what is out of
-distribution.
+distribution. Two tables have rows of ours alone.
 """
 
 from __future__ import annotations

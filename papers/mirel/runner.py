@@ -98,8 +98,10 @@ def run_one(name: str, seed: int, paths: Paths, device: str = "auto") -> list[Re
     chosen = preset(name)
     trained = _trained(chosen)
     model = train_preset(name, [seed], paths, device)[0]
-    training = store_of(trained.data, paths, trained.bags).split("train")
-    model = replace(model, distances=fit_distances(model.method, training, chosen.distances, seed=seed))
+    bags = store_of(trained.data, paths, trained.bags)
+    held_out = bags.split("validation") if "validation" in bags.splits else None
+    distances = fit_distances(model.method, bags.split("train"), chosen.distances, seed=seed, held_out=held_out)
+    model = replace(model, distances=distances)
     test = store_of(chosen.data, paths, chosen.bags).split("test")
     results: list[Result] = []
     for estimator in chosen.estimators:

@@ -48,6 +48,7 @@ def test_the_commands_of_the_paper_are_its_own() -> None:
         "nuclei make",
         "nuclei run",
         "nuclei table",
+        "routing",
         "run",
         "seeds",
         "shift-scores",

@@ -44,7 +44,7 @@ def test_every_preset_can_be_built_and_predicts_as_it_says(name: str) -> None:
 
 
 def test_every_row_of_every_table_has_a_preset_with_its_estimator() -> None:
-    assert len(published_tables()) == 17
+    assert len(published_tables()) == 19
     for table in published_tables().values():
         for row in table.rows:
             assert row.estimator in preset(row.preset).estimators, row.label
@@ -158,6 +158,20 @@ def test_a_table_shows_ours_the_papers_and_the_difference(paths: Paths) -> None:
     assert "| MIREL + distance (ABMIL) | **82.00 ± 2.83** | **82.00 ± 2.83** | not run | not run" in text
     partial = markdown_table(published_table("table-mnist"), paths, [42, 17, 26])
     assert "(2 of 3 seeds)" in partial
+
+
+def test_a_table_beyond_the_paper_shows_ours_alone(paths: Paths) -> None:
+    name = "mnist-combined/dsmil-mirel"
+    tasks = {"accuracy": 0.9, "conf": 0.8, "ood fmnist": 0.1, "ood kmnist-test": 0.1}
+    results = [Result("residual", "bag", task, "default", value) for task, value in tasks.items()]
+    results += [
+        Result("residual", "bag", task, "combined_mean", 1.0) for task in ("ood fmnist", "ood kmnist-test")
+    ]
+    write_results(paths.result(name, 42), name, 42, results)
+    text = markdown_table(published_table("mnist-combined"), paths, [42])
+    assert "| | Acc | Conf | OOD-F | OOD-K\\* | UE |" in text
+    assert "| DSMIL, routing of the paper | **90.00** | **80.00** | **100.00** | **100.00** | **93.33** |" in text
+    assert "paper " not in text.split("###")[1].replace("routing of the paper", "")
 
 
 def test_ue_is_the_mean_of_the_tables_own_columns_and_what_is_undefined_is_not_called_not_run(

@@ -58,7 +58,9 @@ class MethodSetup:
 
 METHOD_SETUPS = {
     "deterministic": MethodSetup("softmax", {}),
-    "mirel": MethodSetup("MIREL", {"method.residual_hidden": 128}, (RESIDUAL, BAG_OF_ONE)),
+    "mirel": MethodSetup(
+        "MIREL", {"method.residual_hidden": 128, "method.routing": "through-residual"}, (RESIDUAL, BAG_OF_ONE)
+    ),
     "i-edl": MethodSetup("I-EDL", {}),
     "mc-dropout": MethodSetup("MC dropout, 10 draws", {}),
     "deep-ensemble": MethodSetup("deep ensemble of 5", {"method.size": 5}),

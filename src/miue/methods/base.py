@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -15,6 +15,8 @@ from miue.common.errors import ConfigError, unknown_name
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
 from miue.networks.base import MILNetwork, Projection, Scores
+
+Option = bool | int | float | str | None
 
 ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
 
@@ -49,6 +51,16 @@ class Method(nn.Module, ABC):
     def __init__(self, network: MILNetwork) -> None:
         super().__init__()
         self.network = network
+
+    @classmethod
+    def resolve_options(cls, options: Mapping[str, Option], network: type[MILNetwork]) -> dict[str, Option]:
+        """Return the options with those named whose default depends on the network.
+
+        Args:
+            options: of the constructor.
+            network: class of the network.
+        """
+        return dict(options)
 
     @property
     def num_parameters(self) -> int:

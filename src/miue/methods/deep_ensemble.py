@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 
 import torch
@@ -15,11 +15,11 @@ from miue.common.errors import ConfigError, unknown_name
 from miue.common.parts import METHODS
 from miue.common.seeds import derive_seed
 from miue.distributions import PredictiveDistribution, to_dirichlet
-from miue.methods.base import Method
+from miue.methods.base import Method, Option
 from miue.methods.mc_dropout import positive_count
 from miue.networks.base import MILNetwork
 
-Option = bool | int | float | str | None
+DEFAULT_MEMBER = "softmax"
 
 
 class DeepEnsemble(Method):
@@ -49,7 +49,7 @@ class DeepEnsemble(Method):
         network: MILNetwork,
         *,
         size: int = 10,
-        member: str = "softmax",
+        member: str = DEFAULT_MEMBER,
         as_dirichlet: bool = False,
         **options: Option,
     ) -> None:
@@ -60,6 +60,11 @@ class DeepEnsemble(Method):
         self.ensemble = nn.ModuleList(method(copy, **options) for copy in copies)
         self.estimators = self.members()[0].estimators
         self.as_dirichlet = as_dirichlet
+
+    @classmethod
+    def resolve_options(cls, options: Mapping[str, Option], network: type[MILNetwork]) -> dict[str, Option]:
+        """Return the options as the members' method resolves them."""
+        return METHODS[str(options.get("member", DEFAULT_MEMBER))].resolve_options(options, network)
 
     def members(self) -> Sequence[Method]:
         """Return the members, which are trained separately."""

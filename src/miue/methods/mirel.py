@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import get_args
 
 import torch
@@ -14,9 +15,9 @@ from miue.common.option_types import Width
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ResidualNetwork, residual_log_evidence, to_alpha
 from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise
-from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
+from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL, Option
 from miue.methods.edl import FisherEDL
-from miue.methods.routing import Routing
+from miue.methods.routing import AUTO, Routing
 from miue.networks.base import MILNetwork, Projection, instance_logits_of_features
 
 
@@ -32,7 +33,7 @@ class MIREL(FisherEDL):
         red: add RED at both levels.
         activation: how logits become evidence.
         strategy: how instances of positive bags are supervised by the label of their bag.
-        routing: which parameters the instance loss trains.
+        routing: which parameters the instance loss trains; "auto" for the routing that suits the network.
         instance_coefficient: weight of the instance loss relative to the bag loss.
         residual_hidden: width of the residual network's hidden layer.
         background: the class whose bags contain only background instances; None if there is none.
@@ -49,7 +50,7 @@ class MIREL(FisherEDL):
         red: bool = True,
         activation: str = "exp",
         strategy: str = "weighted-evidence",
-        routing: str = "through-residual",
+        routing: str = AUTO,
         instance_coefficient: float = 1.0,
         residual_hidden: Width = 256,
         background: int | None = 0,
@@ -61,10 +62,11 @@ class MIREL(FisherEDL):
             red=red,
             activation=activation,
         )
+        routing = network.instance_routing if routing == AUTO else routing
         if strategy not in STRATEGIES:
             raise unknown_name("positive-bag strategy", strategy, STRATEGIES)
         if routing not in get_args(Routing):
-            raise unknown_name("gradient routing", routing, get_args(Routing))
+            raise unknown_name("gradient routing", routing, (*get_args(Routing), AUTO))
         if background is not None and not 0 <= background < network.num_classes:
             raise out_of_range("background", f"a class from 0 to {network.num_classes - 1}, or none", background)
         self.residual = ResidualNetwork(network.encoder.out_features, network.num_classes, residual_hidden)
@@ -72,6 +74,12 @@ class MIREL(FisherEDL):
         self.routing = routing
         self.instance_coefficient = instance_coefficient
         self.background = background
+
+    @classmethod
+    def resolve_options(cls, options: Mapping[str, Option], network: type[MILNetwork]) -> dict[str, Option]:
+        """Return the options with the routing named."""
+        routing = options.get("routing", AUTO)
+        return {**options, "routing": network.instance_routing if routing == AUTO else routing}
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean over bags of bag loss + instance loss."""

@@ -8,7 +8,8 @@ With encoder ψ, bag classifier φ and residual network π, R = T + r(h)·T:
 - ``residual-only``: T and h are constant; only π is trained. The published code's "frozen features", used for
   CIFAR10-bags.
 
-No gradient flows through the weights w̄.
+No gradient flows through the weights w̄. ``auto`` is the routing that the network names, its
+``instance_routing``.
 """
 
 from __future__ import annotations
@@ -16,3 +17,4 @@ from __future__ import annotations
 from typing import Literal
 
 Routing = Literal["through-residual", "through-estimator", "residual-only"]
+AUTO = "auto"

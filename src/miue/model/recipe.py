@@ -131,6 +131,12 @@ class Recipe:
             if parts[kind].is_built:
                 check_options(parts[kind], {option: value})
             by_kind[kind][option] = value
+        method, network = parts["method"].make, parts["network"].make
+        if isinstance(method, type) and issubclass(method, Method):
+            network_class = network if isinstance(network, type) else type(network)
+            by_kind["method"] = method.resolve_options(
+                by_kind["method"], network_class if issubclass(network_class, MILNetwork) else MILNetwork
+            )
         for kind, part in parts.items():
             if not part.is_built:
                 check_options(part, by_kind[kind])

@@ -62,6 +62,8 @@ class MILNetwork(nn.Module, ABC):
         has_attention: whether ``score`` returns attention.
         embeds_bags: whether the logits are ``last_layer`` of an embedding of the bag and nothing else.
         encodes_in_bfloat16: whether the encoder computes in bfloat16 (``encoder_precision``).
+        instance_routing: which parameters the instance loss of MIREL trains where no routing is named
+            (``miue.methods.routing``).
 
     Args:
         encoder: f.
@@ -72,6 +74,7 @@ class MILNetwork(nn.Module, ABC):
     has_attention: ClassVar[bool] = False
     embeds_bags: ClassVar[bool] = False
     encodes_in_bfloat16: bool = False
+    instance_routing: ClassVar[str] = "through-residual"
 
     def __init__(self, encoder: Encoder, num_classes: int) -> None:
         super().__init__()

@@ -45,6 +45,7 @@ class DualStreamNetwork(MILNetwork):
     """
 
     has_attention: ClassVar[bool] = True
+    instance_routing: ClassVar[str] = "residual-only"
 
     def __init__(self, encoder: Encoder, num_classes: int, hidden: Width = 256) -> None:
         super().__init__(encoder, num_classes)

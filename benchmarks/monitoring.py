@@ -1,16 +1,19 @@
-"""How soon a monitor sees a change, and how often one that is not there: digits, nuclei, and three real scanners.
+r"""How soon a monitor sees a change, and how often one that is not there: digits, nuclei, and three real scanners.
 
 Bags that a model was not trained on are dealt at random: some are the calibration, others come one after another,
 unchanged. Then come changed bags: other instances, blur, another scanner, or another mix of classes. All that a
-calibration watches by default is watched. Trains what is not in WORK; one CSV file with a row for each change.
+monitor watches by default is watched, or what --score names. Trains what is not in WORK, but for the model of
+digits (python -m papers.mirel run mnist/abmil-mirel); writes a CSV file with a row for each change.
 
-    python benchmarks/monitoring.py --source data --work work --out results/monitoring/delays.csv
+    python benchmarks/monitoring.py --source data --work work --out results/monitoring/all.csv
+    python benchmarks/monitoring.py --source data --work work --out results/monitoring/two.csv \
+        --score combined_mean --score class_mix
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,7 +33,17 @@ from miue.predictions.table import PredictionTable
 from papers.mirel.paths import Paths
 
 COLUMNS = (
-    *("data", "change", "calibration_bags", "calm_bags", "changed_bags", "streams", "alarms_before", "detected"),
+    *(
+        "data",
+        "change",
+        "watched",
+        "calibration_bags",
+        "calm_bags",
+        "changed_bags",
+        "streams",
+        "alarms_before",
+        "detected",
+    ),
     *("delay_25", "delay_50", "delay_75", "first_alarm", "share", "share_estimated", "share_covered"),
 )
 Draw = Callable[[np.ndarray, np.random.Generator], np.ndarray]
@@ -96,7 +109,9 @@ def _mixed(table: PredictionTable, share: float, left: np.ndarray, random: np.ra
     return np.array([of_class[int(label)].pop() for label in wanted[:ends]])
 
 
-def follow(table: PredictionTable, draw: Draw, sizes: Sizes, chance: float, seed: int) -> Outcome:
+def follow(
+    table: PredictionTable, draw: Draw, sizes: Sizes, scores: Sequence[str] | None, chance: float, seed: int
+) -> Outcome:
     """Return what comes of one random order."""
     random = np.random.default_rng(seed)
     usual = random.permutation(np.flatnonzero(table.ood_sets == ""))
@@ -109,9 +124,10 @@ def follow(table: PredictionTable, draw: Draw, sizes: Sizes, chance: float, seed
         class_mix=fit_class_mix(calibrated, ("no", "yes")),
     )
     batches = [
-        Batch.of(name, table.subset(rows), calibration) for name, rows in (("calm", calm), ("new", changed))
+        Batch.of(name, table.subset(rows), calibration, scores)
+        for name, rows in (("calm", calm), ("new", changed))
     ]
-    course = monitor(calibration, batches, chance=chance, seed=seed)
+    course = monitor(calibration, batches, scores=scores, chance=chance, seed=seed)
     above = np.asarray(course.above.any(1))
     mix, share = course.mix[-1], float((table.labels.values[changed] == 1).mean())
     estimated, covered = (np.nan, False) if mix is None else (mix.shares[1], mix.low[1] <= share <= mix.high[1])
@@ -145,17 +161,19 @@ def main(
     work: Annotated[Path, typer.Option(help="Folder of stores, trained models and their predictions.")],
     out: Annotated[Path, typer.Option()] = Path("delays.csv"),
     streams: Annotated[int, typer.Option(help="Random orders of the bags for each change.")] = 200,
+    score: Annotated[list[str] | None, typer.Option(help="Watch only these; all by default.")] = None,
     chance: Annotated[float, typer.Option(help="Of a false alarm, stated.")] = 0.05,
 ) -> None:
     """Simulate streams of bags with and without a change."""
+    watched = "all" if not score else " ".join(score)
     rows: list[tuple[str, ...]] = []
     for data, predictions in monitored_predictions(Paths(source, work, work / "results")):
         table = predictions.bags
         usual = int((table.ood_sets == "").sum())
         sizes = Sizes(100, 100, 100) if usual > 400 else Sizes(int(0.55 * usual), int(0.25 * usual), 45)
         for name, draw in changes(table).items():
-            outcomes = [follow(table, draw, sizes, chance, seed) for seed in range(streams)]
-            rows.append((data, name, str(sizes.calibration), str(sizes.calm), *_row(outcomes)))
+            outcomes = [follow(table, draw, sizes, score or None, chance, seed) for seed in range(streams)]
+            rows.append((data, name, watched, str(sizes.calibration), str(sizes.calm), *_row(outcomes)))
             print(*rows[-1], flush=True)
             write_rows(out, COLUMNS, rows)
 

@@ -12,6 +12,7 @@ from typing import get_type_hints
 import h5py
 import numpy as np
 import pytest
+from commands import run
 from made_flags import FlagWorld, flagged_slides, mean_loss, scored_bags
 from made_predictions import made_predictions
 
@@ -317,3 +318,15 @@ def test_worklist_and_report_count_flags_and_say_the_promise(on_slides: Predicti
     assert promise in page
     assert "Positive instances at false positives per negative bag" in page
     assert "flagged_patches" not in worklist(replace(on_slides, instances=None)).rows[0]
+    assert set(made.not_judged.values()) & {"the calibration has no such rule"}
+    assert "the model is not calibrated" not in made.not_judged.values()
+
+
+def test_the_worklist_command_prints_flag_counts_and_the_promise(on_slides: Predictions, tmp_path: Path) -> None:
+    on_slides.save(tmp_path / "predictions")
+    printed = run("worklist", tmp_path / "predictions", "--out", tmp_path / "list.csv", "--show", "30")
+    assert "flagged" in printed.split("reason")[0]
+    promise = "promised: on a new negative bag, any instance is flagged with chance at most 0.4"
+    assert promise in " ".join(printed.split())
+    said = run("worklist", tmp_path / "predictions", "--out", tmp_path / "again.csv", "--json")
+    assert promise in json.JSONDecoder().raw_decode(said)[0]["flags"]

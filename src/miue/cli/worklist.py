@@ -83,15 +83,16 @@ def worklist(
     write_worklist(out, made)
     first = sum(row["look"] == "first" for row in made.rows)
     if as_json:
-        say_json(
-            {"slides": len(made.rows), "first": first, "rows": made.rows, "limits": made.judged, "out": str(out)}
-        )
+        limits = {"limits": made.judged, **({"flags": made.flags} if made.flags else {})}
+        say_json({"slides": len(made.rows), "first": first, "rows": made.rows, **limits, "out": str(out)})
     else:
         show_table(worklist_table(made.rows[:show]))
         for reason, limit in made.judged.items():
             say(f"{reason}: {limit}")
         for reason, why in made.not_judged.items():
             say(f"not judged, {reason}: {why}")
+        if made.flags:
+            say(f"flagged patches: {made.flags}")
         say(f"order: {made.order}")
         say(f"{first:,} of {plural(len(made.rows), 'slide')} to be reviewed first: {out}")
     if made.warning:
@@ -102,7 +103,9 @@ def worklist(
 def worklist_table(rows: list[dict[str, Any]]) -> TextTable:
     """Return the rows as a table; the numbers behind the reasons are in the file."""
 
-    table = TextTable("", "slide", "look", "predicted", "probability", "patches", "reason")
+    any_flags = any("flagged_patches" in row for row in rows)
+    flagged = ["flagged"] if any_flags else []
+    table = TextTable("", "slide", "look", "predicted", "probability", "patches", *flagged, "reason")
     for row in rows:
         count = "—" if row["patches"] is None else f"{row['patches']:,}"
         cells = [
@@ -112,6 +115,7 @@ def worklist_table(rows: list[dict[str, Any]]) -> TextTable:
             row["predicted"],
             f"{row['probability']:.2f}",
             count,
+            *([f"{row['flagged_patches']:,}"] if any_flags else []),
         ]
         table.add_row(*cells, "\n".join(part.split(" (")[0] for part in row["reason"].split("; ")))
     return table

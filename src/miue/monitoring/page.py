@@ -24,6 +24,7 @@ class Line:
         end: log10 of its evidence after the last bag.
         highest: the highest it was.
         alarm: the bag of its first alarm, "" without one.
+        is_mix: whether it is of the class mix.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Line:
     end: float
     highest: float
     alarm: str
+    is_mix: bool
 
 
 @dataclass(frozen=True)
@@ -80,14 +82,14 @@ def render_page(course: Course) -> bytes:
 
 
 def _limits(course: Course, frame: Frame) -> list[tuple[float, str]]:
-    """Return where each different limit is drawn, and its name."""
+    """Return where each different limit is drawn, from the top, and its name."""
     names: dict[float, list[str]] = {}
     for score, limit in zip(course.scores, course.log10_limits, strict=True):
         names.setdefault(frame.y(limit), []).append(score)
     mixed = len(names) > 1
     return [
         (y, f"alarm of {'the class mix' if is_mix(of[0]) else 'the uncertainties'}" if mixed else "alarm")
-        for y, of in names.items()
+        for y, of in sorted(names.items())
     ]
 
 
@@ -97,4 +99,5 @@ def _line(course: Course, column: int, frame: Frame) -> Line:
     drawn = np.unique(np.append(np.arange(0, len(evidence), max(1, len(evidence) // POINTS)), len(evidence) - 1))
     points = " ".join(f"{frame.x(row + 1)},{frame.y(float(evidence[row]))}" for row in drawn.tolist())
     score = course.scores[column]
-    return Line(score, points, float(evidence[-1]), float(evidence.max()), course.alarms.get(score, ""))
+    alarm = course.alarms.get(score, "")
+    return Line(score, points, float(evidence[-1]), float(evidence.max()), alarm, is_mix(score))

@@ -218,7 +218,9 @@ def _by_limits(predictions: Predictions, limits: Limits) -> Judgement:
     whose = "" if usual is None else f"quantile of the {usual.bags:,} validation bags"
     said = f"the {limits.quantile:.4g} {whose}"
     unknown = "no limit was given, and the predictions do not say what the model was validated on"
-    not_judged = dict.fromkeys((FLAGGED, DEFERRED), "the model is not calibrated")
+    calibrated = applied_calibration(predictions.provenance) is not None
+    why = "the calibration has no such rule" if calibrated else "the model is not calibrated"
+    not_judged = dict.fromkeys((FLAGGED, DEFERRED), why)
     flags: dict[str, Bool[np.ndarray, "n"]] = {}
     words: dict[str, list[str]] = {}
     judged: dict[str, str] = {}

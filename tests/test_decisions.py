@@ -209,11 +209,13 @@ def test_a_calibration_is_saved_readably_and_read_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "value", "message"),
     [
-        (("version",), 6, "version 5"),
+        (("version",), 7, "version 6"),
         (("calibration", "deferral", "threshold"), "high", r"deferral\.threshold"),
         (("calibration", "scaling", "temperature"), -1.0, r"scaling\.temperature"),
         (("calibration", "prediction_sets", "score"), "raps", "raps"),
         (("calibration", "prediction_sets", "thresholds"), [0.5], "1 thresholds"),
+        (("calibration", "class_mix"), {"confusion": [[3, 1, 0], [0, 2, 2]]}, "confusion matrix of 2 classes"),
+        (("calibration", "class_mix"), {"confusion": [[3, -1], [0, 2]]}, r"class_mix\.confusion"),
         (("calibration", "extra"), 1, "extra"),
     ],
 )

@@ -134,6 +134,9 @@ class Calibration(PrintsAsTable, BaseModel):
         sets, names = calibration.prediction_sets, calibration.class_names
         if sets is not None and (sets.score not in SET_SCORES or len(sets.thresholds) != len(names)):
             raise _damaged(item, f"prediction sets of score {sets.score!r} with {len(sets.thresholds)} thresholds")
+        mix = calibration.class_mix
+        if mix is not None and mix.confusion and {len(names)} != {len(mix.confusion), *map(len, mix.confusion)}:
+            raise _damaged(item, f"a confusion matrix of {len(mix.confusion)} classes")
         return calibration
 
 

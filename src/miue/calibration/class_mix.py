@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int64
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt
 
 from miue.calibration.compared import round_scores
 from miue.predictions.table import PredictionTable
@@ -31,7 +31,7 @@ class ClassMix(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    confusion: tuple[tuple[int, ...], ...] = ()
+    confusion: tuple[tuple[NonNegativeInt, ...], ...] = ()
     probabilities: dict[str, tuple[float, ...]] = Field(default_factory=dict)
 
     @property

@@ -45,7 +45,7 @@ def add_batches(
         StorageError: a damaged folder, or one that cannot be written.
     """
     _check_state(folder, calibration, scores, chance)
-    batches = _read_bags(folder / BAGS, scores)
+    batches = _read_bags(folder / BAGS, scores, len(calibration.class_names))
     by_name = {batch.name: batch for batch in batches}
     for batch in new:
         if batch.name not in by_name:
@@ -98,7 +98,7 @@ def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], 
             )
 
 
-def _read_bags(path: Path, scores: Sequence[str]) -> list[Batch]:
+def _read_bags(path: Path, scores: Sequence[str], classes: int) -> list[Batch]:
     if not path.exists():
         return []
     columns = read_columns(path, text=TEXT_COLUMNS)
@@ -107,6 +107,13 @@ def _read_bags(path: Path, scores: Sequence[str]) -> list[Batch]:
             item=f"monitor {str(path)!r}",
             wanted=f"the column {missing[0]!r}",
             got=", ".join(columns),
+            fix="begin another monitor in a new folder",
+        )
+    if not np.isin(columns["predicted"], np.arange(classes)).all():
+        raise StorageError(
+            item=f"monitor {str(path)!r}",
+            wanted=f"a predicted class of 0 to {classes - 1} for each bag",
+            got="something else",
             fix="begin another monitor in a new folder",
         )
     names = columns["batch"].astype(str)

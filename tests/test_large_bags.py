@@ -121,6 +121,41 @@ def test_gradients_through_chunks_are_those_of_the_whole(
             torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("name", "network"), FITTING)
+def test_gradients_of_many_vectors_in_parts_are_those_of_all_at_once(
+    name: str, network: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method, bags = method_of(name, network).double().eval(), separable_bags(6)
+    parts: list[int] = []
+
+    def gradients() -> list[torch.Tensor]:
+        found = []
+        for member in method.members():
+            member.zero_grad()
+            torch.manual_seed(0)
+            member.loss(batch, epoch=20).backward()
+            found += [p.grad.clone() for p in member.parameters() if p.grad is not None]
+        return found
+
+    batch = bags.batch(range(len(bags)))
+    batch = replace(batch, instances=batch.instances.double())
+    whole = gradients()
+    encoder = method.members()[0].network.encoder
+    encode = encoder.forward
+
+    def counted(rows: torch.Tensor) -> torch.Tensor:
+        parts.append(len(rows))
+        return encode(rows)
+
+    monkeypatch.setattr(encoder, "forward", counted)
+    monkeypatch.setattr(networks, "FEWEST_SPLIT", 5)
+    monkeypatch.setattr(networks, "VECTORS_IN_CACHE", 3)
+    for found, wanted in zip(gradients(), whole, strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-12)
+    if name not in ("bayes-mil", "mc-dropout"):
+        assert len(parts) > 1 and max(parts) == 3
+
+
 def test_dropout_is_drawn_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """The gradient of chunks with dropout agrees with finite differences of the same draw."""
     monkeypatch.setattr(networks, "ENCODED_AT_ONCE", 15)

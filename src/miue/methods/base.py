@@ -120,8 +120,7 @@ class Method(nn.Module, ABC):
 
     def scores(self, batch: BagBatch) -> tuple[Float[Tensor, "N D"], Projection, Scores]:
         """Return features, projection and bag scores of a batch."""
-        features = self.encode(batch.instances)
-        projection = self.network.project(features)
+        features, projection = self.network.encode_and_project(batch.instances)
         return features, projection, self.network.score(projection, batch.segments)
 
     def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:

@@ -18,7 +18,7 @@ from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervi
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL, Option
 from miue.methods.edl import FisherEDL
 from miue.methods.routing import AUTO, Routing
-from miue.networks.base import MILNetwork, Projection, instance_logits_of_features
+from miue.networks.base import MILNetwork, Projection, in_cache, instance_logits_of_features, join
 
 
 class MIREL(FisherEDL):
@@ -86,7 +86,8 @@ class MIREL(FisherEDL):
         features, projection, scores = self.scores(batch)
         bag_evidence = self.log_evidence(scores.logits)
         estimate = self._instance_estimate(features, projection, batch.segments)
-        residual = self.residual(features.detach() if self.routing == "residual-only" else features)
+        trained = features.detach() if self.routing == "residual-only" else features
+        residual = join(list(map(self.residual, in_cache(trained))))
         supervision = supervise(
             residual_log_evidence(estimate, residual),
             instance_weights(estimate, batch.labels, batch.segments),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -15,6 +16,8 @@ from miue.common.errors import ConfigError
 from miue.networks.encoders.base import Encoder
 
 ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
+VECTORS_IN_CACHE = 2048  # what layers compute of them is still in a CPU's cache for the next layer
+FEWEST_SPLIT = 16_384  # vectors; of 512 numbers 32 MB, beyond which the C library takes new memory each time
 
 Projection = tuple[Tensor, ...]
 """What a network computes for each instance alone, as tensors (N, …); their meaning is up to the network."""
@@ -117,6 +120,24 @@ class MILNetwork(nn.Module, ABC):
             features: Tensor = self.encoder(as_float(instances))
         return features.float() if self.encodes_in_bfloat16 else features
 
+    def encode_and_project(self, instances: Shaped[Tensor, "N *shape"]) -> tuple[Float[Tensor, "N D"], Projection]:
+        """Return the features of each instance, and what the network computes from them alone."""
+        if self._normalizes_batches or instances.numel() > ENCODED_AT_ONCE:
+            return self._encode_and_project(instances)
+        features, projections = zip(*map(self._encode_and_project, in_cache(instances)), strict=True)
+        return join(features), tuple(map(join, zip(*projections, strict=True)))
+
+    def _encode_and_project(
+        self, instances: Shaped[Tensor, "n *shape"]
+    ) -> tuple[Float[Tensor, "n D"], Projection]:
+        features = self.encode(instances)
+        return features, self.project(features)
+
+    @property
+    def _normalizes_batches(self) -> bool:
+        """Whether the features of an instance depend on the others of its batch."""
+        return any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in self.modules())
+
     @abstractmethod
     def project(self, features: Float[Tensor, "N D"]) -> Projection:
         """Return what the network computes for each instance alone."""
@@ -132,6 +153,17 @@ class MILNetwork(nn.Module, ABC):
         bags = self.score(projection, segments)
         instance = self.score(projection, segments.singletons())
         return NetworkOutput(features, bags.logits, instance.logits, bags.attention)
+
+
+def in_cache(rows: Shaped[Tensor, "N *shape"]) -> Sequence[Shaped[Tensor, "n *shape"]]:
+    """Return parts of very many vectors, each of as many as stay in a CPU's cache; all else as it is."""
+    split = rows.dim() == 2 and len(rows) > FEWEST_SPLIT and rows.device.type == "cpu"
+    return rows.split(VECTORS_IN_CACHE) if split else (rows,)
+
+
+def join(parts: Sequence[Tensor]) -> Tensor:
+    """Return rows one after the other, without a copy where there is one part."""
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 class InstanceEstimator(nn.Module):

@@ -66,15 +66,16 @@ class NearestNeighbors(FeatureDistance):
         """
         projected = (rows - self.mean) @ self.components
         weights = self._weights.to(projected.device)
-        memory = weights.new_empty(
-            ROWS, weights.shape[1]
-        )  # used again, since new pages cost more than the product
-        candidates: list[list[Tensor]] = [[] for _ in counts]
-        for block in torch.nn.functional.pad(projected.float(), (0, 1), value=1.0).split(ROWS):
-            closeness = torch.mm(block, weights, out=memory[: len(block)])
-            for chosen, count in zip(candidates, counts, strict=True):
-                chosen.append(_candidates(closeness if count == len(self.points) else closeness[:, :count], count))
-        return [self._mean_distance(projected, torch.cat(chosen)) for chosen in candidates]
+        # used again for each block, since new pages cost more than the product
+        memory = weights.new_empty(ROWS, weights.shape[1])
+        distances: list[list[Tensor]] = [[] for _ in counts]
+        for block in projected.split(ROWS):
+            padded = torch.nn.functional.pad(block.float(), (0, 1), value=1.0)
+            closeness = torch.mm(padded, weights, out=memory[: len(block)])
+            for chosen, count in zip(distances, counts, strict=True):
+                among = closeness if count == len(self.points) else closeness[:, :count]
+                chosen.append(self._mean_distance(block, _candidates(among, count)))
+        return [torch.cat(blocks) for blocks in distances]
 
     def _mean_distance(
         self, projected: Float[Tensor, "n K"], candidates: Int64[Tensor, "n P"]

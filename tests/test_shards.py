@@ -100,6 +100,23 @@ def test_the_jobs_of_a_slurm_array_merged_are_the_bytes_of_one_command(
     assert (decided is not None) == calibrated
 
 
+def test_bags_of_the_training_in_some_of_the_shards_are_marked_as_in_one_command(
+    trained: Path, tmp_path: Path
+) -> None:
+    others = patients_of(separable_bags(60, seed=4))
+    arrays = [np.asarray(bags.batch([row]).instances) for bags in (others, separable_bags()) for row in range(20)]
+    miue.write_store(tmp_path / "store", BagDataset.from_arrays(arrays))
+    words = ["predict", trained / "run", tmp_path / "store", "--part", "all", "--quiet"]
+    run(*words, "--out", tmp_path / "a" / "predictions")
+    folders = [tmp_path / "shards" / str(number) for number in (1, 2)]
+    for number, folder in enumerate(folders, 1):
+        run(*words, "--out", folder, "--shard", f"{number}/2")
+    run("merge", *folders, "--out", tmp_path / "b" / "predictions", "--quiet")
+    assert contents(tmp_path / "b" / "predictions") == contents(tmp_path / "a" / "predictions")
+    parts = miue.read_predictions(tmp_path / "b" / "predictions").bags.training_parts
+    assert parts is not None and not any(parts[:20]) and any(parts[20:])
+
+
 def test_a_shard_holds_its_part_of_the_bags(trained: Path, shards: list[Path]) -> None:
     ids = [name for folder in shards for name in miue.read_predictions(folder).bags.bag_ids]
     assert ids == list(miue.read_store(trained / "store").ids)

@@ -91,11 +91,10 @@ def merge_predictions(
 
     def complete(predictions: Predictions) -> Predictions:
         parts = [shard.bags.training_parts for shard in shards]
-        known = [part for part in parts if part is not None]
-        if known:
-            predictions = replace(
-                predictions, bags=replace(predictions.bags, training_parts=np.concatenate(known))
-            )
+        if any(part is not None for part in parts):
+            none = [np.full(len(shard.bags), "", object) for shard in shards]
+            whole = np.concatenate([own if part is None else part for part, own in zip(parts, none, strict=True)])
+            predictions = replace(predictions, bags=replace(predictions.bags, training_parts=whole))
         return predictions if calibration is None else decide(predictions, calibration)
 
     rule = None if calibration is None else calibration.instances

@@ -21,6 +21,7 @@ from miue.calibration.instance_flags import InstanceFlags, instance_scores
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.cli.rules import RuleOptions
 from miue.common.errors import ConfigError, DataError
+from miue.common.plural import plural
 from miue.pathology.export.folders import export
 from miue.pathology.export.heatmap import heatmap_figure, layers_of
 from miue.pathology.export.patches import patches_by_slide
@@ -301,8 +302,10 @@ def test_a_heatmap_outlines_flagged_patches_and_says_the_promise(on_slides: Pred
     layers = layers_of(on_slides.instances, "tumor")
     figure = heatmap_figure(patches, layers, 1, None, "promised: little")
     (frames,) = figure.axes[0].collections
-    assert len(frames.get_paths()) == patches.flagged.sum()  # type: ignore[union-attr]
-    assert f"{patches.flagged.sum()} patches outlined: promised: little" in " ".join(figure.get_suptitle().split())  # type: ignore[union-attr]
+    assert patches.flagged is not None
+    assert len(frames.get_paths()) == patches.flagged.sum()
+    outlined = plural(int(patches.flagged.sum()), "patch")
+    assert f"{outlined} outlined: promised: little" in " ".join(figure.get_suptitle().split())
     assert not heatmap_figure(replace(patches, flagged=None), layers, 1).axes[0].collections
 
 

@@ -133,7 +133,7 @@ def estimate_mix(
         seed: of the draws.
 
     >>> estimate_mix([[45, 5], [10, 40]], np.repeat([0, 1], [34, 66])).percent(1)
-    '80 % (65 to 97)'
+    '80 % (63 to 100)'
     """
     counts = np.array(confusion, np.float64)
     new = np.bincount(predicted, minlength=len(counts)).astype(np.float64)

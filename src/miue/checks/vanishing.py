@@ -65,7 +65,7 @@ class Vanishing(PrintsAsTable):
         )
         return (ResultTable(heading, tuple(rows), notes),)
 
-    def save_table(self, path: Path) -> None:
+    def save_table(self, path: Path | str) -> None:
         """Write a row for each measure.
 
         Raises:
@@ -73,7 +73,7 @@ class Vanishing(PrintsAsTable):
         """
         heading = ("measure", "kind", *(f"mean_{size}" for size in self.sizes), "slope", "low", "high", "verdict")
         rows = [(s.measure, s.kind, *s.means, s.slope, s.low, s.high, s.verdict) for s in self.slopes]
-        write_rows(path, heading, rows)
+        write_rows(Path(path), heading, rows)
 
     def to_json(self) -> dict[str, object]:
         """Return all numbers as JSON values."""

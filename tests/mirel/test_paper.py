@@ -44,7 +44,7 @@ def test_every_preset_can_be_built_and_predicts_as_it_says(name: str) -> None:
 
 
 def test_every_row_of_every_table_has_a_preset_with_its_estimator() -> None:
-    assert len(published_tables()) == 19
+    assert len(published_tables()) == 20
     for table in published_tables().values():
         for row in table.rows:
             assert row.estimator in preset(row.preset).estimators, row.label
@@ -62,6 +62,14 @@ def test_some_published_numbers() -> None:
         "OOD-T",
         "UE",
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "columns"), [("mnist-combined", "OOD-F | OOD-K"), ("cifar10-combined", "OOD-S | OOD-T")]
+)
+def test_a_table_beyond_the_paper_has_the_sources_of_its_data(name: str, columns: str, tmp_path: Path) -> None:
+    text = markdown_table(published_table(name), Paths(tmp_path, tmp_path, tmp_path), [42])
+    assert f"| | Acc | Conf | {columns} | UE |" in text
 
 
 ROW = '{ title = "x", data = "d", encoder = "e", network = "n", method = "m", estimators = ["t"] }'

@@ -14,7 +14,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint
 from miue.calibration import Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, not_readable
-from miue.common.files import atomic_folder, read_json, write_json
+from miue.common.files import atomic_folder, file_sha256, read_json, write_json
 from miue.common.progress import bar
 from miue.model.predict import NoReadableBag
 from miue.predictions.folder import Predictions, read_predictions
@@ -227,7 +227,7 @@ def _read_calibration(shard: ShardOf) -> Calibration | None:
 
 
 def _digest(run: Path) -> str:
-    return hashlib.sha256((run / "calibration.json").read_bytes()).hexdigest()[:16]
+    return file_sha256(run / "calibration.json")[:16]
 
 
 def _refused(folder: Path, wanted: str, got: str) -> MiueError:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from miue.bags.dataset import BagDataset
-from miue.common.files import make_folder, read_json, write_json
+from miue.common.files import file_sha256, make_folder, read_json, write_json
 from miue.common.locks import locked
 from miue.common.nested import read_nested, write_nested
 from miue.io.handover import describe_bags, find_bags_again
@@ -130,15 +130,10 @@ def write_predictions_side_by_side(
         MiueError: of a shard, or of the executor.
     """
     count = min(MOST_SHARDS, len(batches_of(bags)))
-    run = Path(request.run)
-    shards = [
-        describe_shard(Shard(1, count), bags, request.seed, request.precision, run).model_copy(
-            update={"number": number}
-        )
-        for number in range(1, count + 1)
-    ]
+    first = describe_shard(Shard(1, count), bags, request.seed, request.precision, Path(request.run))
+    shards = [first.model_copy(update={"number": number}) for number in range(1, count + 1)]
     with locked(out):
-        folder = out.parent.resolve() / f".{out.name}.shards" / _digest(request, shards[0])
+        folder = out.parent.resolve() / f".{out.name}.shards" / _digest(request, first)
         _remove_others(folder)
         make_folder(folder)
         write_nested(folder / BAGS, describe_bags(bags, folder / "bags.npy"))
@@ -174,7 +169,7 @@ def _opened(folder: str, run: str, trust: bool) -> tuple[Model, BagDataset]:
 
 def _digest(request: PredictionRequest, shard: ShardOf) -> str:
     """Return the name of a folder whose shards are those of this prediction and of no other."""
-    weights = hashlib.sha256((Path(request.run) / "model.safetensors").read_bytes()).hexdigest()
+    weights = file_sha256(Path(request.run) / "model.safetensors")
     text = json.dumps([asdict(request), shard.model_dump(), weights])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

@@ -122,9 +122,10 @@ class MILNetwork(nn.Module, ABC):
 
     def encode_and_project(self, instances: Shaped[Tensor, "N *shape"]) -> tuple[Float[Tensor, "N D"], Projection]:
         """Return the features of each instance, and what the network computes from them alone."""
-        if self._normalizes_batches or instances.numel() > ENCODED_AT_ONCE:
+        parts = in_cache(instances)
+        if len(parts) == 1 or instances.numel() > ENCODED_AT_ONCE or self._normalizes_batches:
             return self._encode_and_project(instances)
-        features, projections = zip(*map(self._encode_and_project, in_cache(instances)), strict=True)
+        features, projections = zip(*map(self._encode_and_project, parts), strict=True)
         return join(features), tuple(map(join, zip(*projections, strict=True)))
 
     def _encode_and_project(

@@ -113,7 +113,7 @@ def write_predictions_side_by_side(
     table_format: str = "parquet",
     progress: bool = False,
 ) -> tuple[Predictions, list[str]]:
-    """Write what one process writes, byte for byte, and return it, and which bags were left out.
+    """Write what one process of as many threads writes, byte for byte; return it, and which bags were left out.
 
     Shards are tasks, kept in a folder beside ``out`` until all are merged: after a kill, the same call goes on.
 

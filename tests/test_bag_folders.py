@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from commands import run
 
 import miue
+from miue.cli.inspection import MOST_ROWS
 from miue.common.errors import DataError
 from miue.io.labels.label_table import read_label_table
 from miue.io.load import load_bags
@@ -97,6 +99,17 @@ def test_inspect_lists_each_bag(slides: tuple[Path, Path]) -> None:
     shown = run("inspect", folder, "--quiet")
     assert "empty: no instance (a slide without tissue?)" in shown
     assert all(name in shown for name in by_id)
+
+
+def test_inspect_of_many_bags_shows_the_first_and_all_with_a_problem(tmp_path: Path) -> None:
+    for number in range(MOST_ROWS + 3):
+        made_files.trident(tmp_path, f"slide{number:03}", made_files.features_of(5))
+    made_files.trident(tmp_path, "without", np.zeros((0, 6), np.float32))
+    shown = run("inspect", tmp_path, "--quiet")
+    listed = re.findall(r"^\W*(slide\d+|without) +\W TRIDENT", shown, re.MULTILINE)
+    assert listed == [f"slide{number:03}" for number in range(MOST_ROWS)] + ["without"]
+    assert "3 further bags without a problem; --json lists all." in shown
+    assert len(json.loads(run("inspect", tmp_path, "--json", "--quiet"))["bag"]) == MOST_ROWS + 4
 
 
 def test_inspect_says_how_many_rows_are_exactly_zero(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from miue.distributions import Dirichlet
 from miue.evidence import to_alpha
 from miue.evidence.losses import EvidentialLoss
 from miue.methods import METHODS, MIREL, Method
+from miue.model.config import ModelConfig
 from miue.model.recipe import Recipe
 from miue.networks import initialize
 from miue.networks.encoders import MLP
@@ -188,6 +189,28 @@ def test_the_config_of_a_model_names_its_routing(
     of_ensemble: dict[str, Any] = {"method.member": "mirel", "method.size": 2} if method == "deep-ensemble" else {}
     config = Recipe(network, method, options={**of_ensemble, **options}).model_config((4,))
     assert config.method.options["routing"] == recorded
+
+
+@pytest.mark.parametrize(
+    ("network", "routing", "shown"),
+    [
+        ("dsmil", "", False),
+        ("dsmil", "residual-only", False),  # what it would take anyway
+        ("dsmil", "through-residual", True),
+        ("attention", "", False),
+        ("attention", "residual-only", True),
+    ],
+)
+@pytest.mark.parametrize("method", ["mirel", "deep-ensemble"])
+def test_readers_see_the_options_that_were_chosen(method: str, network: str, routing: str, shown: bool) -> None:
+    chosen: dict[str, Any] = {"network.hidden": 8} if network == "attention" else {"encoder.width": 8}
+    chosen |= {"method.member": "mirel", "method.size": 2} if method == "deep-ensemble" else {}
+    routed = {"method.routing": routing} if routing else {}
+    config = Recipe(network, method, "mlp", {**chosen, **routed}).model_config((4,))
+    assert config.chosen_options() == {**chosen, **(routed if shown else {})}
+    read = ModelConfig.model_validate_json(config.model_dump_json())
+    assert read.chosen_options() == config.chosen_options()
+    assert read.options()["method.routing"] in ("residual-only", "through-residual")
 
 
 def test_a_method_without_instance_loss_records_no_routing() -> None:

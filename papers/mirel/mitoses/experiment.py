@@ -23,7 +23,7 @@ from miue.common.seeds import derive_seed
 from miue.evaluation import evaluate
 from miue.tasks import Task
 from papers.mirel.mitoses.bags import ScannedSlides, pooled_bags, scanned_slides
-from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, NETWORK, OPTIONS, SETTINGS
+from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, OPTIONS, SETTINGS
 from papers.mirel.results import Result, read_results, results_of, write_results
 
 SCANNERS = ("aperio-cs2", "hamamatsu-s360", "hamammatsu-xr")
@@ -130,8 +130,8 @@ def run_fold(fold: Sequence[str | int], source: str, results: str, device: str =
     model = train(
         parts["train"],
         validation=parts["validation"],
-        network=NETWORK,
-        method=chosen.method,
+        network=setup.network,
+        method=setup.method or chosen.method,
         encoder=ENCODER,
         options={**OPTIONS, **setup.options},
         settings={**SETTINGS, "seed": derive_seed(chosen.seed, chosen.number)},

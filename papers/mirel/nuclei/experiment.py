@@ -8,7 +8,7 @@ are one CSV file for each method, seed and fold, so that a run may be killed and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,21 +49,42 @@ class MethodSetup:
         title: its name in tables.
         options: what differs from the method's defaults.
         estimators: what instances are predicted from, the method's own first.
+        network: under the method.
+        method: its registered name, where several setups share it; else the name of the setup.
     """
 
     title: str
-    options: dict[str, Option]
+    options: dict[str, Option] = field(default_factory=dict)
     estimators: tuple[str, ...] = (BAG_OF_ONE, ATTENTION)
+    network: str = NETWORK
+    method: str = ""
 
 
+MIREL_OPTIONS: dict[str, Option] = {"method.residual_hidden": 128, "method.routing": "through-residual"}
+OWN_AND_BAG_OF_ONE = (RESIDUAL, BAG_OF_ONE)
+ONE_SIDED = "one-sided-attention"
 METHOD_SETUPS = {
-    "deterministic": MethodSetup("softmax", {}),
-    "mirel": MethodSetup(
-        "MIREL", {"method.residual_hidden": 128, "method.routing": "through-residual"}, (RESIDUAL, BAG_OF_ONE)
-    ),
-    "i-edl": MethodSetup("I-EDL", {}),
-    "mc-dropout": MethodSetup("MC dropout, 10 draws", {}),
+    "deterministic": MethodSetup("softmax"),
+    "mirel": MethodSetup("MIREL", MIREL_OPTIONS, OWN_AND_BAG_OF_ONE),
+    "i-edl": MethodSetup("I-EDL"),
+    "mc-dropout": MethodSetup("MC dropout, 10 draws"),
     "deep-ensemble": MethodSetup("deep ensemble of 5", {"method.size": 5}),
+    "laplace": MethodSetup("last-layer Laplace"),
+    "sngp": MethodSetup("SNGP"),
+    "r-edl": MethodSetup("R-EDL"),
+    "daedl": MethodSetup("DAEDL"),
+    "mirel-ensemble": MethodSetup(
+        "ensemble of 5, MIREL",
+        {**MIREL_OPTIONS, "method.member": "mirel", "method.size": 5},
+        OWN_AND_BAG_OF_ONE,
+        method="deep-ensemble",
+    ),
+    "one-sided-attention-deterministic": MethodSetup(
+        "one-sided attention, softmax", network=ONE_SIDED, method="deterministic"
+    ),
+    "one-sided-attention-mirel": MethodSetup(
+        "one-sided attention, MIREL", MIREL_OPTIONS, OWN_AND_BAG_OF_ONE, network=ONE_SIDED, method="mirel"
+    ),
 }
 
 
@@ -116,13 +137,14 @@ def train_fold(task: Task, bags: BagDataset, device: str = "auto") -> Model:
     from miue.training.train import train
 
     training, validation, _ = fold_of(bags, task.seed, task.fold)
+    setup = METHOD_SETUPS[task.method]
     return train(
         training,
         validation=validation,
-        network=NETWORK,
-        method=task.method,
+        network=setup.network,
+        method=setup.method or task.method,
         encoder=ENCODER,
-        options={**OPTIONS, **METHOD_SETUPS[task.method].options},
+        options={**OPTIONS, **setup.options},
         settings={**SETTINGS, "seed": derive_seed(task.seed, task.fold)},
         progress=False,
         device=device,

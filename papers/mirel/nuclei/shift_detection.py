@@ -20,7 +20,7 @@ from miue.common.errors import unknown_name
 from miue.common.tables import read_rows, write_rows
 from miue.datasets.image_shifts import shifted_copies
 from miue.pathology.stain_shifts import ALL_SHIFTS
-from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, NETWORK, OPTIONS, SETTINGS
+from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, OPTIONS, SETTINGS
 
 TEST_BAGS, CALIBRATION_BAGS, VALIDATION_BAGS = 30, 20, 10
 FALSE_ALARMS = 0.1
@@ -67,14 +67,14 @@ def detect_shifts(bags: BagDataset, method: str, seed: int, device: str = "auto"
 
     if method not in METHOD_SETUPS:
         raise unknown_name("method", method, METHOD_SETUPS)
-    parts = parts_of(bags, seed)
+    setup, parts = METHOD_SETUPS[method], parts_of(bags, seed)
     model = train(
         parts["train"],
         validation=parts["validation"],
-        network=NETWORK,
-        method=method,
+        network=setup.network,
+        method=setup.method or method,
         encoder=ENCODER,
-        options={**OPTIONS, **METHOD_SETUPS[method].options},
+        options={**OPTIONS, **setup.options},
         settings={**SETTINGS, "seed": seed},
         progress=False,
         device=device,

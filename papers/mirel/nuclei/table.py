@@ -26,7 +26,10 @@ PUBLISHED = (
 )
 """Accuracy and AUC in PMC10072016, Table 6: 100 images of CRCHistoPhenotypes, not these 98 bags."""
 
-DISTANCES = {"bag": "knn_mean", "instance": "knn"}
+DISTANCES = {
+    "bag": ("knn_mean", "statistics_mean", "combined_mean"),
+    "instance": ("knn", "statistics", "combined"),
+}
 MEASURES = ("inverse_max_alpha", "least_confidence", "entropy", "mutual_information", "vacuity")
 Folds = dict[str, dict[int, list[list[Result]]]]
 """Results of each method, repetition and fold."""
@@ -105,16 +108,19 @@ def _instances(folds: Folds) -> list[str]:
 
 def _shifts(folds: Folds) -> list[str]:
     lines: list[str] = []
-    for level, distance in DISTANCES.items():
+    for level, distances in DISTANCES.items():
         lines += [f"## Shifted copies against the originals, {level}s: AUROC by score", ""]
-        lines += [f"| | score | {' | '.join(ALL_SHIFTS)} |", "| --- | --- |" + " ---: |" * len(ALL_SHIFTS)]
+        lines += [f"| | score | repetitions | {' | '.join(ALL_SHIFTS)} |"]
+        lines += ["| --- | --- |" + " ---: |" * (1 + len(ALL_SHIFTS))]
         for method, repetitions in _run(folds).items():
             estimator = METHOD_SETUPS[method].estimators[0]
-            scores = {DEFAULT: "the paper's", **{m: m for m in MEASURES}, distance: f"distance ({distance})"}
+            scores = {DEFAULT: "the paper's", **{name: name for name in (*MEASURES, *distances)}}
             for score, shown in scores.items():
-                cells = [_cell(repetitions, estimator, level, f"ood {s}", score) for s in ALL_SHIFTS]
-                if any(cell != "—" for cell in cells):
-                    lines.append(f"| {METHOD_SETUPS[method].title} | {shown} | {' | '.join(cells)} |")
+                tasks = [f"ood {shift}" for shift in ALL_SHIFTS]
+                count = max(len(_means(repetitions, estimator, level, task, score)) for task in tasks)
+                if count:
+                    cells = [_cell(repetitions, estimator, level, task, score) for task in tasks]
+                    lines.append(f"| {METHOD_SETUPS[method].title} | {shown} | {count} | {' | '.join(cells)} |")
         lines.append("")
     return lines
 
@@ -145,16 +151,24 @@ def _shift_detections(results: Path, seeds: Sequence[int]) -> list[str]:
     return [*lines, ""] if any(runs.values()) else []
 
 
-def _cell(
+def _means(
     repetitions: dict[int, list[list[Result]]], estimator: str, level: str, task: str, measure: str = DEFAULT
-) -> str:
-    """Return mean ± standard deviation over repetitions; a fold in which the metric is undefined is left out."""
+) -> list[float]:
+    """Return the mean over folds of each repetition; a fold in which the metric is undefined is left out."""
     means = []
     for folds in repetitions.values():
         metrics = [metric_of(fold, estimator, level, task, measure).value for fold in folds]
         defined = [value for value in metrics if value is not None]
         if defined:
             means.append(float(np.mean(defined)))
+    return means
+
+
+def _cell(
+    repetitions: dict[int, list[list[Result]]], estimator: str, level: str, task: str, measure: str = DEFAULT
+) -> str:
+    """Return mean ± standard deviation over repetitions."""
+    means = _means(repetitions, estimator, level, task, measure)
     if not means:
         return "—"
     spread = f" ± {np.std(means, ddof=1):.3f}" if len(means) > 1 else ""

@@ -17,6 +17,7 @@ from miue.calibration.patients import counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal
 from miue.calibration.ranks import needed_for_rank
 from miue.common.errors import ConfigError, DataError
+from miue.common.plural import plural
 
 
 @dataclass(frozen=True)
@@ -156,8 +157,8 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
         if len(labels) < needed:
             problems.append(
                 _Problem(
-                    f"at least {needed} labelled bags for the deferral (error {goal.max_error:g} at confidence "
-                    f"{goal.confidence:g}{below})",
+                    f"at least {plural(needed, 'labelled bag')} for the deferral (error {goal.max_error:g} at "
+                    f"confidence {goal.confidence:g}{below})",
                     f"{len(labels)} labelled{of}",
                     f"{fewer}raise --max-error, lower --confidence or drop the deferral: --without deferral",
                 )
@@ -171,7 +172,8 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
         marginal = ", ask for marginal coverage (no --per-class)" if sets.per_class else ""
         problems += [
             _Problem(
-                f"at least {needed} labelled bags{which} for prediction sets (coverage {1 - sets.error:g})",
+                f"at least {plural(needed, 'labelled bag')}{which} for prediction sets "
+                f"(coverage {1 - sets.error:g})",
                 f"{there} labelled{which}{of}",
                 f"{fewer}lower --coverage{marginal} or drop the prediction sets: --without sets",
             )

@@ -11,6 +11,7 @@ from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration
 from miue.common.errors import StorageError
 from miue.common.files import read_json
+from miue.common.plural import plural
 from miue.common.tables import read_text_columns
 from miue.common.terminal import TextTable
 from miue.io.folders.listing import describe_bag_files
@@ -19,6 +20,9 @@ from miue.model.config import Component
 
 if TYPE_CHECKING:
     from miue.model.folder import RunConfig
+
+MOST_ROWS = 40
+"""Bags without a problem that a table of bag files shows."""
 
 
 def describe(
@@ -72,13 +76,18 @@ def description_table(description: dict[str, Any]) -> TextTable:
 
 
 def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
-    """Return what bag files hold as one row each, those with a problem last; what to know of them below."""
+    """Return what bag files hold, and what to know of them below.
+
+    A bag is a row, those with a problem last; of more than ``MOST_ROWS`` without one, the first are shown.
+    """
     table = TextTable()
     table.add_column("bag", overflow="fold", min_width=12)
     for name in ("format", "N", "D", "dtype", "coords", "patch", "ok"):
         table.add_column(name, justify="right" if name in ("N", "D", "patch") else "left")
+    well = [bag for bag in bags if not bag["problems"]]
+    shown, hidden = well[:MOST_ROWS], well[MOST_ROWS:]
     said = []
-    for bag in sorted(bags, key=lambda one: bool(one["problems"])):
+    for bag in [*shown, *(bag for bag in bags if bag["problems"])]:
         table.add_row(
             bag["bag"],
             bag["format"],
@@ -91,6 +100,10 @@ def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
             style="red" if bag["problems"] else None,
         )
         said += [f"{bag['bag']}: {text}" for text in (*bag["problems"], *bag["notes"])]
+    if hidden:
+        noted = sum(bool(bag["notes"]) for bag in hidden)
+        notes = f", {noted:,} of them with a note" if noted else ""
+        said.append(f"{plural(len(hidden), 'further bag')} without a problem{notes}; --json lists all.")
     units = "Coords and patch (side of a patch) are in level-0 pixels."
     table.caption = "\n".join([units, *said])
     return table

@@ -36,6 +36,16 @@ class MiueError(Exception):
         parts = [shortened(visible(part), LONGEST_PART) for part in (item, wanted, got, fix)]
         super().__init__("{}: expected {}, got {}; {}".format(*parts))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how another process builds it again, such as the one that waits for a worker of joblib."""
+        return _build_again, (type(self), self.item, self.wanted, self.got, self.fix), self.__dict__
+
+
+def _build_again(kind: type[MiueError], item: str, wanted: str, got: str, fix: str) -> MiueError:
+    error = kind.__new__(kind)  # whatever a subclass asks for
+    MiueError.__init__(error, item=item, wanted=wanted, got=got, fix=fix)
+    return error
+
 
 class DataError(MiueError, ValueError):
     """Bags, labels or tables that cannot be used as they are."""

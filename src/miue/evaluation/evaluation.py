@@ -228,8 +228,10 @@ def decision_table(evaluation: DecisionEvaluation) -> ResultTable:
         "In % of the bags that are not known to be out of distribution; false alarms, of those known to be in "
         "distribution; of the selective risk (error among the accepted bags), the exact 95 % interval."
     )
-    notes = (units, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)))
-    return ResultTable(("decisions of bags", ""), tuple(rows), notes)
+    notes = [units, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1))]
+    if metrics["empty_sets"].value:
+        notes.append("An empty set: the bag is unlike the calibration bags of every class; have a person look.")
+    return ResultTable(("decisions of bags", ""), tuple(rows), tuple(notes))
 
 
 def instance_table(froc: Mapping[str, Metric] | None, flags: FlagEvaluation | None) -> ResultTable:

@@ -196,7 +196,7 @@ def _instance(shape: tuple[int, ...]) -> str:
 
 
 def _what_it_is(model: Model) -> dict[str, Any]:
-    options = model.config.options()
+    options = model.config.chosen_options()
     parts = {name: getattr(model.config, name).name for name in ("encoder", "network", "method")}
     return {
         **parts,

@@ -9,6 +9,7 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
 from miue.common.errors import ConfigError
+from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
 from miue.methods import Method
 from miue.model.build import assemble, redraw, weights_to_keep
@@ -71,11 +72,29 @@ class ModelConfig(BaseModel):
     method: Component
 
     def options(self) -> dict[str, Option]:
-        """Return the options that were not left alone, as "network.hidden"."""
+        """Return the options that are written down, as "network.hidden"."""
         parts = {"encoder": self.encoder, "network": self.network, "method": self.method}
         return {
             f"{part}.{key}": value for part, component in parts.items() for key, value in component.options.items()
         }
+
+    def chosen_options(self) -> dict[str, Option]:
+        """Return ``options`` without those of the method that it would take from the network if left alone.
+
+        Such an option is written down with its value, so that the model stays the same where the network's
+        default changes; to a reader it says nothing.
+        """
+        own = not self.method.import_path and not self.network.import_path
+        if not own or self.method.name not in METHODS or self.network.name not in NETWORKS:
+            return self.options()
+        method, network = METHODS[self.method.name], NETWORKS[self.network.name]
+        given = self.method.options
+        implied = {
+            f"method.{key}"
+            for key, value in given.items()
+            if method.resolve_options({k: v for k, v in given.items() if k != key}, network).get(key) == value
+        }
+        return {key: value for key, value in self.options().items() if key not in implied}
 
     def parts(self, *, trust: bool = False) -> dict[str, Part]:
         """Return encoder, network and method by kind.

@@ -216,7 +216,7 @@ class Model(PrintsAsTable):
             network=self.config.network.name,
             method=self.config.method.name,
             encoder=self.config.encoder.name,
-            options=self.config.options(),
+            options=self.config.chosen_options(),
             version=version("miue"),
             classes=self.contract.class_names,
             training=self.training,

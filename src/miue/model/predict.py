@@ -54,6 +54,9 @@ OnBad = Callable[[str, MiueError], None]
 class NoReadableBag(DataError):
     """None of the bags to predict can be read."""
 
+    def __init__(self, item: str, fix: str) -> None:
+        super().__init__(item=item, wanted="at least one bag that can be read", got="none", fix=fix)
+
 
 def predict(
     method: Method,
@@ -104,9 +107,7 @@ def predict(
     finally:
         method.train(was_training).to(was_on)
     if not some:
-        raise NoReadableBag(
-            item="the bags", wanted="at least one that can be read", got="none", fix="see the list above"
-        )
+        raise NoReadableBag("the bags to predict", "see the list above")
 
 
 def batches_of(bags: BagDataset) -> PackedBatches:

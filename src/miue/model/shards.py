@@ -81,9 +81,7 @@ def merge_predictions(
     """
     shards = _in_order([Path(folder) for folder in folders])
     if not shards:
-        raise NoReadableBag(
-            item="the shards", wanted="at least one bag that can be read", got="none", fix="check the files"
-        )
+        raise NoReadableBag("the shards", "check the files")
     first = shards[0].provenance
     of_shard = first.shard
     assert of_shard is not None

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from miue.calibration.binomial import p_values
 from miue.calibration.ranks import check_share, exact, needed_for_tolerance
 from miue.common.errors import DataError
+from miue.common.plural import plural
 
 ORDERING_PART = 10  # one bag in this many says which thresholds are tested; the others test them
 _MARGIN = 1.5  # standard deviations by which the first threshold should accept more bags than a test needs
@@ -127,8 +128,8 @@ def fit_deferral(
         return refuse_all(
             goal,
             len(testing),
-            f"no threshold on {goal.measure} passed the tests by {len(testing)} bags: at best {errors[best]} "
-            f"errors among the {counts[best]} most certain ones",
+            f"no threshold on {goal.measure} passed the tests by {plural(len(testing), 'bag')}: at best "
+            f"{errors[best]} errors among the {counts[best]} most certain ones",
         )
     last = int(np.flatnonzero(passed)[-1])
     return Deferral(

@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float64, Int64
 from miue.calibration.calibration import Calibration
 from miue.calibration.class_mix import CLASS_MIX, MixEstimate, estimate_mix
 from miue.common.errors import DataError, lacking, out_of_range
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.seeds import derive_seed
 from miue.monitoring.batch import Batch, reference_values, watched_scores
@@ -130,8 +131,7 @@ class Course(PrintsAsTable):
 
     def __str__(self) -> str:
         """Return the state as a sentence."""
-        batches = "1 batch" if len(self.batches) == 1 else f"{len(self.batches):,} batches"
-        bags = f"{len(self.ids):,} bags in {batches}"
+        bags = f"{plural(len(self.ids), 'bag')} in {plural(len(self.batches), 'batch')}"
         compared = f"compared with {self.calibrated:,} {self.reference}"
         if self.alarm_batch is not None:
             return f"Alarm since {self.alarm_batch}: {bags}, {compared}. They differ in {', '.join(self.alarms)}."

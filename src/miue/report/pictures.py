@@ -14,6 +14,7 @@ from PIL import Image
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
+from miue.common.plural import plural
 from miue.report.details import Instances
 from miue.report.runs import Comparison
 
@@ -35,7 +36,7 @@ def check_store(comparison: Comparison, instances: Instances, store: BagDataset)
         raise DataError(
             item=f"bag {missing[0]!r}",
             wanted="every predicted bag in the store",
-            got=f"{len(missing)} bags that it lacks",
+            got=f"{plural(len(missing), 'bag')} that it lacks",
             fix="pass the --store that was predicted",
         )
     rows = np.array([row_of[name] for name in comparison.bag_ids], np.int64)

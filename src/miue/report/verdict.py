@@ -10,6 +10,7 @@ import numpy as np
 
 from miue.calibration import Goals, applied_calibration
 from miue.calibration.needs import count_needed
+from miue.common.plural import plural
 from miue.evaluation.bootstrap import Interval
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Items, detection_score
@@ -116,7 +117,7 @@ def _detection(table: PredictionTable, level: LevelEvaluation, intervals: Mappin
         keys = {score: f"detection {name}", own: f"ood {name}"}
         said = [f"{_percent(v, intervals.get(keys[m]))} by {_called(m)}" for m, v in by.items() if v is not None]
         count = int((table.ood_sets == name).sum())
-        sentences.append(f"OOD detection ({name}, {count:,} bags): AUROC {', '.join(said)}.")
+        sentences.append(f"OOD detection ({name}, {plural(count, 'bag')}): AUROC {', '.join(said)}.")
     if len(names) > SETS:
         sentences.append(f"{len(names) - SETS} more out-of-distribution sets are in the table of metrics.")
     return sentences
@@ -131,7 +132,7 @@ def _calibration(run: Run) -> list[str]:
     calibration = applied_calibration(run.predictions.provenance)
     if calibration is not None:
         count = calibration.made_from.bags
-        return [f"Calibrated on {count:,} bags." if count else "Calibrated."]
+        return [f"Calibrated on {plural(count, 'bag')}." if count else "Calibrated."]
     if run.predictions.bags.decisions is not None:
         return []
     needed = count_needed(Goals(), run.predictions.bags.distribution.num_classes)

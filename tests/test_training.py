@@ -48,6 +48,28 @@ def test_training_learns_bags_and_instances_from_bag_labels(method: str) -> None
     assert (predictions.instances.predicted == test.instance_labels.values).mean() > 0.9
 
 
+@pytest.mark.parametrize("negative_share", [0.5, 0.75])
+def test_a_model_that_learned_nothing_says_so(negative_share: float) -> None:
+    random = np.random.default_rng(0)
+    labels = [int(i >= 80 * negative_share) for i in range(80)]
+    noise = [random.normal(size=(3, 4)).astype(np.float32) for _ in labels]
+    model = quick_train(BagDataset.from_arrays(noise, labels))
+    shares = np.array([negative_share, 1 - negative_share])  # of the validation bags too, which are stratified
+    lowest = -(shares * np.log(shares)).sum() + 1 - shares.max()
+    assert model.training.constant_criterion == pytest.approx(lowest)
+    assert model.training.criterion > 0.95 * lowest
+    assert "hardly anything was learned: on the validation bags NLL + error is" in str(model)
+    learned = quick_train(separable_bags(160), settings={"max_epochs": 25, "stop_patience": 25})
+    assert learned.training.criterion < 0.5 and not learned.training.warning
+    assert "hardly anything" not in str(learned)
+
+
+def test_bags_of_one_class_have_no_class_shares_to_compare_with(bags: BagDataset) -> None:
+    one_class = bags.subset(np.flatnonzero(bags.labels.values == 1)[:4])
+    model = quick_train(bags, validation=one_class)
+    assert model.training.constant_criterion is None and not model.training.warning
+
+
 def test_the_same_seed_gives_the_same_weights_and_another_seed_others(bags: BagDataset) -> None:
     first, second, other = (quick_train(bags, settings={"seed": s}).method.state_dict() for s in (7, 7, 8))
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -71,7 +71,7 @@ METHOD_SETUPS = {
     "deep-ensemble": MethodSetup("deep ensemble of 5", {"method.size": 5}),
     "laplace": MethodSetup("last-layer Laplace"),
     "sngp": MethodSetup("SNGP"),
-    "r-edl": MethodSetup("R-EDL"),
+    "r-edl": MethodSetup("R-EDL", {"method.prior": 0.5, "method.annealing_epochs": 0}),  # see docs/nuclei.md
     "daedl": MethodSetup("DAEDL"),
     "mirel-ensemble": MethodSetup(
         "ensemble of 5, MIREL",

@@ -169,6 +169,8 @@ def train(
     most = record.settings["max_epochs"]
     if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:
         say(f"Note: still improving at epoch {best} of {most}; raise max_epochs and --resume.", err=True)
+    elif record.warning:
+        say(f"Note: {record.warning}.", err=True)
 
 
 def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None:
@@ -182,3 +184,6 @@ def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None
         table.add_row(f"seed_{record.seed}", str(record.epochs), str(record.best_epoch), criterion)
     show_table(table)
     say(f"Models: {out}")
+    for record in records:
+        if record.warning:
+            say(f"Note: seed_{record.seed}: {record.warning}.", err=True)

@@ -236,7 +236,8 @@ class Model(PrintsAsTable):
         calibrated = "calibrated" if self.calibration is not None else "not calibrated"
         shape = _shape(self.contract.instance_shape)
         note = f"instances of shape {shape}; classes {classes}; {weights}; {calibrated}"
-        return (ResultTable(("model", "name", "options"), tuple(rows), (note,)),)
+        notes = (note, self.training.warning) if self.training.warning else (note,)
+        return (ResultTable(("model", "name", "options"), tuple(rows), notes),)
 
     def save(self, path: Path | str, *, overwrite: bool = False) -> None:
         """Write the model's files to the folder ``path``, whole or not at all.

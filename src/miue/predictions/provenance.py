@@ -13,6 +13,10 @@ WEIGHTED_FOR = "bags that the calibration was weighted for"
 SHOWN = 3  # uncertainties in the message of a shift, the clearest first
 
 
+HARDLY = 0.95
+"""A model whose criterion is above this share of that of the class shares has hardly learned."""
+
+
 class TrainingRecord(BaseModel):
     """How a model was trained.
 
@@ -25,6 +29,8 @@ class TrainingRecord(BaseModel):
         criterion: NLL + error rate of that epoch, of an ensemble the mean.
         settings: fields of ``TrainingConfig`` but the seed.
         without_distances: why no distances to the training instances were fitted, "" where they were.
+        constant_criterion: the lowest NLL + error rate on the same bags of any prediction that is the same for
+            each, that of the class shares; None where one class alone is there, or it was not written down.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -37,6 +43,19 @@ class TrainingRecord(BaseModel):
     criterion: float
     settings: dict[str, Option]
     without_distances: str = ""
+    constant_criterion: float | None = None
+
+    @property
+    def warning(self) -> str:
+        """What is to be said of a model that hardly learned, "" of another."""
+        if self.constant_criterion is None or self.criterion < HARDLY * self.constant_criterion:
+            return ""
+        bags = "validation" if self.validation_bags else "training"
+        return (
+            f"hardly anything was learned: on the {bags} bags NLL + error is {self.criterion:.3f}, and the class "
+            f"shares as prediction of every bag have {self.constant_criterion:.3f}; train longer, or choose "
+            "another learning_rate, bags_per_update or method"
+        )
 
 
 class DatasetShift(BaseModel):

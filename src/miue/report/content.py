@@ -21,6 +21,8 @@ CALLED = {
     "weights_sha256": "weights (SHA-256)",
     "settings": "settings of training",
     "without_distances": "without distances",
+    "criterion": "NLL + error",
+    "constant_criterion": "NLL + error of the class shares",
 }
 SHOWN_ELSEWHERE = ("classes", "calibration", "validation", "dataset_shift")
 

@@ -301,7 +301,15 @@ def _record(plan: Plan, summaries: Sequence[TrainingSummary], without_distances:
         criterion=float(np.mean([summary.best_criterion for summary in summaries])),
         settings=plan.training_config.model_dump(mode="json", exclude={"seed"}),
         without_distances=without_distances,
+        constant_criterion=_constant_criterion(plan.validation),
     )
+
+
+def _constant_criterion(bags: BagDataset) -> float | None:
+    """Return entropy and error rate of the class shares; None where all bags have one class."""
+    counts = np.bincount(bags.labels.values[bags.labels.known], minlength=bags.num_classes)
+    shares = counts[counts > 0] / counts.sum()
+    return float(-(shares * np.log(shares)).sum() + 1 - shares.max()) if len(shares) > 1 else None
 
 
 def _fit_distances(method: Method, plan: Plan) -> tuple[dict[str, FeatureDistance], str]:

@@ -227,10 +227,12 @@ class Model(PrintsAsTable):
     def tables(self) -> tuple[ResultTable]:
         """Return the parts with their options, and what they were made for."""
         parts = {kind: getattr(self.config, kind) for kind in ("encoder", "network", "method")}
-        rows = [
-            (kind, part.name, ", ".join(f"{name}={value}" for name, value in part.options.items()))
+        chosen = self.config.chosen_options()
+        options = {
+            kind: [f"{name}={value}" for name, value in part.options.items() if f"{kind}.{name}" in chosen]
             for kind, part in parts.items()
-        ]
+        }
+        rows = [(kind, part.name, ", ".join(options[kind])) for kind, part in parts.items()]
         weights = f"{sum(weight.numel() for weight in self.method.parameters()):,} weights"
         classes = first_few(self.contract.class_names, 6)
         calibrated = "calibrated" if self.calibration is not None else "not calibrated"

@@ -360,6 +360,7 @@ def test_a_texture_of_too_many_pixels_is_named(
         read_dtd(tmp_path)
 
 
+@pytest.mark.slow
 def test_bags_of_the_real_images_are_balanced_and_whole(
     shared_data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

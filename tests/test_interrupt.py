@@ -64,6 +64,7 @@ def test_a_training_says_how_many_epochs_are_kept_and_goes_on(store: Path, tmp_p
     assert f"Trained for {epochs + 1} epochs" in run("train", store, "--out", out, "--resume", *more)
 
 
+@pytest.mark.slow
 def test_a_cross_validation_says_how_many_runs_are_kept(store: Path, tmp_path: Path) -> None:
     out = tmp_path / "cv"
     last = out / "fold_0" / "seed_42" / "run" / "checkpoints" / "last.safetensors"

@@ -133,7 +133,9 @@ def test_a_cross_validation_of_images_goes_on_to_the_same_files(
     assert_same_files(tmp_path / "whole", tmp_path / "killed")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind == "alexnet" else []) for kind in KINDS]
+)
 @pytest.mark.parametrize("finished", [True, False])
 def test_more_epochs_end_where_a_training_of_that_length_ends(
     kind: str, finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -46,6 +46,7 @@ def test_training_learns_bags_and_instances_from_bag_labels(method: str) -> None
     assert (predictions.bags.predicted == test.labels.values).mean() > 0.9
     assert predictions.instances is not None
     assert (predictions.instances.predicted == test.instance_labels.values).mean() > 0.9
+    assert not model.training.warning and "hardly anything" not in str(model)
 
 
 @pytest.mark.parametrize("negative_share", [0.5, 0.75])
@@ -59,9 +60,6 @@ def test_a_model_that_learned_nothing_says_so(negative_share: float) -> None:
     assert model.training.constant_criterion == pytest.approx(lowest)
     assert model.training.criterion > 0.95 * lowest
     assert "hardly anything was learned: on the validation bags NLL + error is" in str(model)
-    learned = quick_train(separable_bags(160), settings={"max_epochs": 25, "stop_patience": 25})
-    assert learned.training.criterion < 0.5 and not learned.training.warning
-    assert "hardly anything" not in str(learned)
 
 
 def test_bags_of_one_class_have_no_class_shares_to_compare_with(bags: BagDataset) -> None:

@@ -161,7 +161,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("method", ["one-sided-attention-mirel", "deep-ensemble"])
+@pytest.mark.parametrize("method", ["mirel", "deep-ensemble", "one-sided-attention-mirel"])
 def test_a_fold_is_learned_and_its_results_are_whole(method: str, tmp_path: Path) -> None:
     task = Task(method, 42, 3)
     results = run_task(task, made_bags(), tmp_path, device="cpu")

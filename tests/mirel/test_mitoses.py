@@ -18,6 +18,7 @@ from papers.mirel.mitoses import experiment as mitoses
 from papers.mirel.mitoses.bags import ARCHIVE, CLASS_NAMES, ScannedSlides, pooled_bags, scanned_slides
 from papers.mirel.mitoses.experiment import FOLDS, SCANNERS, Fold, all_folds, missing, parts_of
 from papers.mirel.mitoses.table import mitoses_page
+from papers.mirel.nuclei import experiment as nuclei
 from papers.mirel.results import Result, metric_of, read_results, write_results
 
 SLIDES_OF_SCANNER, CROPS_OF_SLIDE = 15, 20
@@ -140,8 +141,8 @@ def test_unknown_forms_and_methods_are_refused() -> None:
 def test_a_fold_is_trained_evaluated_on_each_scanner_and_shown(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mitoses, "SETTINGS", {"max_epochs": 1, "bags_per_update": 4})
-    monkeypatch.setattr(mitoses, "OPTIONS", {"encoder.width": 8, "network.hidden": 4})
+    monkeypatch.setattr(nuclei, "SETTINGS", {"max_epochs": 1, "bags_per_update": 4})
+    monkeypatch.setattr(nuclei, "OPTIONS", {"encoder.width": 8, "network.hidden": 4})
     fold = Fold("slides", "deterministic", SCANNERS[2], 42, 1)
     mitoses.run_fold(["slides", "deterministic", SCANNERS[2], 42, 1], str(source), str(tmp_path))
     results = read_results(fold.path(tmp_path))

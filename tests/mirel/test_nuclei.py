@@ -17,7 +17,6 @@ from miue.io.store.store import read_store, read_store_summary
 from miue.pathology.stain_shifts import ALL_SHIFTS, StainShift
 from papers.mirel.cli import app
 from papers.mirel.nuclei import experiment as nuclei
-from papers.mirel.nuclei import shift_detection
 from papers.mirel.nuclei.bags import ARCHIVE, nuclei_bags
 from papers.mirel.nuclei.experiment import FOLDS, METHOD_SETUPS, Task, fold_of, missing, run_task, tasks_of
 from papers.mirel.nuclei.shift_detection import (
@@ -231,8 +230,7 @@ def test_shifts_are_detected_by_a_model_that_is_calibrated_on_bags_of_its_own(
         "train": 38,
     }
     assert len({name for part in parts.values() for name in part.ids}) == 98
-    monkeypatch.setattr(shift_detection, "SETTINGS", {"max_epochs": 2})
-    monkeypatch.setattr(shift_detection, "OPTIONS", nuclei.OPTIONS)
+    monkeypatch.setattr(nuclei, "SETTINGS", {"max_epochs": 2})
     monkeypatch.setattr("papers.mirel.nuclei.bags.nuclei_bags", lambda _: bags)
     words = ("nuclei", "detect-shifts", "--source", source, "--results", tmp_path, "--seeds", "42")
     result = run(*words)

@@ -23,7 +23,7 @@ from miue.common.seeds import derive_seed
 from miue.evaluation import evaluate
 from miue.tasks import Task
 from papers.mirel.mitoses.bags import ScannedSlides, pooled_bags, scanned_slides
-from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, OPTIONS, SETTINGS
+from papers.mirel.nuclei.experiment import METHOD_SETUPS, train_setup
 from papers.mirel.results import Result, read_results, results_of, write_results
 
 SCANNERS = ("aperio-cs2", "hamamatsu-s360", "hamammatsu-xr")
@@ -121,23 +121,12 @@ def parts_of(fold: Fold, slides: ScannedSlides) -> dict[str, BagDataset]:
 
 def run_fold(fold: Sequence[str | int], source: str, results: str, device: str = "auto") -> None:
     """Train on a fold, evaluate on its test bags and on each other scanner, and write the results; a task."""
-    from miue.training.train import train
-
     form, method, scanner, seed, number = fold
     chosen = Fold(str(form), str(method), str(scanner), int(seed), int(number))
     parts = parts_of(chosen, _slides(source))
     setup = METHOD_SETUPS[chosen.method]
-    model = train(
-        parts["train"],
-        validation=parts["validation"],
-        network=setup.network,
-        method=setup.method or chosen.method,
-        encoder=ENCODER,
-        options={**OPTIONS, **setup.options},
-        settings={**SETTINGS, "seed": derive_seed(chosen.seed, chosen.number)},
-        progress=False,
-        device=device,
-    )
+    fold_seed = derive_seed(chosen.seed, chosen.number)
+    model = train_setup(chosen.method, parts["train"], parts["validation"], fold_seed, device)
     others = [name for name in parts if name not in ("train", "validation", "test")]
     estimator = setup.estimators[0]
     written: list[Result] = []

@@ -132,23 +132,28 @@ def fold_of(bags: BagDataset, seed: int, fold: int) -> tuple[BagDataset, BagData
     return bags.subset(np.sort(rest[train])), bags.subset(np.sort(rest[validation])), bags.subset(test)
 
 
-def train_fold(task: Task, bags: BagDataset, device: str = "auto") -> Model:
-    """Return the model of one fold."""
+def train_setup(name: str, training: BagDataset, validation: BagDataset, seed: int, device: str = "auto") -> Model:
+    """Return a model of one of ``METHOD_SETUPS``, trained with the settings that all share."""
     from miue.training.train import train
 
-    training, validation, _ = fold_of(bags, task.seed, task.fold)
-    setup = METHOD_SETUPS[task.method]
+    setup = METHOD_SETUPS[name]
     return train(
         training,
         validation=validation,
         network=setup.network,
-        method=setup.method or task.method,
+        method=setup.method or name,
         encoder=ENCODER,
         options={**OPTIONS, **setup.options},
-        settings={**SETTINGS, "seed": derive_seed(task.seed, task.fold)},
+        settings={**SETTINGS, "seed": seed},
         progress=False,
         device=device,
     )
+
+
+def train_fold(task: Task, bags: BagDataset, device: str = "auto") -> Model:
+    """Return the model of one fold."""
+    training, validation, _ = fold_of(bags, task.seed, task.fold)
+    return train_setup(task.method, training, validation, derive_seed(task.seed, task.fold), device)
 
 
 def run_task(task: Task, bags: BagDataset, results: Path, device: str = "auto") -> list[Result]:

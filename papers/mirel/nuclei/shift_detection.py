@@ -20,7 +20,7 @@ from miue.common.errors import unknown_name
 from miue.common.tables import read_rows, write_rows
 from miue.datasets.image_shifts import shifted_copies
 from miue.pathology.stain_shifts import ALL_SHIFTS
-from papers.mirel.nuclei.experiment import ENCODER, METHOD_SETUPS, OPTIONS, SETTINGS
+from papers.mirel.nuclei.experiment import METHOD_SETUPS, train_setup
 
 TEST_BAGS, CALIBRATION_BAGS, VALIDATION_BAGS = 30, 20, 10
 FALSE_ALARMS = 0.1
@@ -63,22 +63,10 @@ def detect_shifts(bags: BagDataset, method: str, seed: int, device: str = "auto"
     Raises:
         ConfigError: a method that takes no part.
     """
-    from miue.training.train import train
-
     if method not in METHOD_SETUPS:
         raise unknown_name("method", method, METHOD_SETUPS)
-    setup, parts = METHOD_SETUPS[method], parts_of(bags, seed)
-    model = train(
-        parts["train"],
-        validation=parts["validation"],
-        network=setup.network,
-        method=setup.method or method,
-        encoder=ENCODER,
-        options={**OPTIONS, **setup.options},
-        settings={**SETTINGS, "seed": seed},
-        progress=False,
-        device=device,
-    )
+    parts = parts_of(bags, seed)
+    model = train_setup(method, parts["train"], parts["validation"], seed, device)
     goal = FalseAlarmGoal(FALSE_ALARMS)
     held_out = model.predict(parts["calibration"], device=device)
     calibration = calibrate(held_out, scaling=False, deferral=None, prediction_sets=None, false_alarms=goal)

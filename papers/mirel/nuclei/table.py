@@ -114,8 +114,8 @@ def _shifts(folds: Folds) -> list[str]:
         lines += ["| --- | --- |" + " ---: |" * (1 + len(ALL_SHIFTS))]
         for method, repetitions in _run(folds).items():
             estimator = METHOD_SETUPS[method].estimators[0]
-            scores = {DEFAULT: "the paper's", **{name: name for name in (*MEASURES, *distances)}}
-            for score, shown in scores.items():
+            for score in (DEFAULT, *MEASURES, *distances):
+                shown = "the paper's" if score == DEFAULT else score
                 tasks = [f"ood {shift}" for shift in ALL_SHIFTS]
                 count = max(len(_means(repetitions, estimator, level, task, score)) for task in tasks)
                 if count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
+from shlex import quote
 
 import numpy as np
 
@@ -11,6 +12,12 @@ from miue.bags.cells import is_number
 from miue.bags.labels import Labels
 from miue.common.errors import ConfigError, DataError
 from miue.common.plural import plural
+
+NEGATIVE_NAMES = {
+    *("negative", "neg", "normal", "benign", "healthy", "control", "controls", "ctrl", "background"),
+    *("none", "no", "absent", "false", "wildtype", "wt", "mss"),
+}
+"""What the class without findings is usually called: lower case, without spaces and signs."""
 
 
 def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -> tuple[str, ...]:
@@ -57,6 +64,26 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             fix="check the label column",
         )
     return names
+
+
+def doubt_about_negative_class(names: Sequence[str]) -> str:
+    """Return a sentence where the first class, the negative one, is unlikely to be meant as such; else "".
+
+    That is where one other class alone is called as a negative one usually is, or "non-" and the name of another.
+
+    >>> doubt_about_negative_class(["cancer", "healthy"])
+    "the negative class is 'cancer', the first; if it is 'healthy', name that first: --classes healthy,cancer"
+    >>> doubt_about_negative_class(["normal", "tumor"])
+    ''
+    """
+    plain = ["".join(filter(str.isalnum, name.casefold())) for name in names]
+    denied = {prefix + name for name in plain for prefix in ("no", "non", "not")}
+    likely = [name for name, text in zip(names, plain, strict=True) if text in NEGATIVE_NAMES | denied]
+    if len(likely) != 1 or likely[0] == names[0]:
+        return ""
+    order = quote(",".join([*likely, *(name for name in names if name not in likely)]))
+    meant = f"if it is {likely[0]!r}, name that first: --classes {order}"
+    return f"the negative class is {names[0]!r}, the first; {meant}"
 
 
 def check_classes(labels: Labels, where: str, num_classes: int) -> None:

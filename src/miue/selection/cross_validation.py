@@ -29,6 +29,7 @@ from miue.predictions.folder import read_predictions
 from miue.tasks import LOCAL, Executor, Shard, Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
+from miue.training.plan import question_negative_class
 from miue.training.run_folder import changed_setting, changes
 from miue.training.train import train_recipe
 
@@ -167,6 +168,8 @@ def cross_validate(
             "label bags that are tested on (--labels TABLE); cross-validation counts how often they are right",
         )
     torch_device(device)
+    if progress:
+        question_negative_class(bags)
     runs = [(k, seed) for seed in seeds for k in range(len(folds))]
     held = out if shard is None else out / f"shard-{shard.number}-of-{shard.count}"
     with locked(held):

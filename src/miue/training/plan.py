@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from miue.bags.classes import doubt_about_negative_class
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import group_by_patient, hold_out
 from miue.bags.fingerprint import fingerprint
 from miue.common.errors import DataError
 from miue.common.plural import plural
+from miue.common.terminal import say
 from miue.io.splits.splits import Splits, check_patients
 from miue.model.config import DataContract, ModelConfig, TrainingConfig, check_saveable
 from miue.model.feature_scores import check_saveable_distances, find_distance, part_of_distance
@@ -103,6 +105,13 @@ class Plan:
     def fingerprints(self) -> tuple[str, str]:
         """Return what identifies training and validation bags."""
         return fingerprint(self.train), fingerprint(self.validation)
+
+
+def question_negative_class(bags: BagDataset) -> None:
+    """Say where another class than the first is called as the negative one usually is."""
+    doubt = doubt_about_negative_class(bags.class_names)
+    if doubt:
+        say(f"Note: {doubt} (in Python: class_names, negative_class)", err=True)
 
 
 def training_sets(

@@ -15,7 +15,7 @@ from miue.predictions.provenance import TrainingRecord
 from miue.tasks import Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
-from miue.training.plan import Plan
+from miue.training.plan import Plan, question_negative_class
 from miue.training.run_folder import IfExists, clear_run
 from miue.training.trackers import Tracking, check_trackers
 from miue.training.train import train_recipe
@@ -49,6 +49,8 @@ def train_seeds(
     check_trackers(run.tracking.names, out)
     folders = [out.resolve() / f"seed_{seed}" for seed in seeds]
     job = Job(bags, recipe, run.accelerator, run.tracking.names, run.trainer_options)
+    if run.progress:
+        question_negative_class(bags)
     with locked(out):
         if if_exists == "refuse":
             refuse_existing(out, overwrite=False)

@@ -13,6 +13,7 @@ import openslide
 import pytest
 import torch
 from PIL import Image
+from skimage.color import rgb2hsv
 from typer.testing import CliRunner
 
 import miue
@@ -27,7 +28,15 @@ from miue.io.store.store import read_store
 from miue.pathology.color_texture import NAME, WIDTH, colour_texture
 from miue.pathology.patch_encoders import PatchEncoder, plain_encoder
 from miue.pathology.slides import microns_per_pixel, open_slide, thumbnail
-from miue.pathology.tiling import Tiling, level0_magnification, read_patch, tile_slide, tissue_grid, tissue_mask
+from miue.pathology.tiling import (
+    Tiling,
+    level0_magnification,
+    read_patch,
+    saturations,
+    tile_slide,
+    tissue_grid,
+    tissue_mask,
+)
 from miue.scores import image_statistics
 
 
@@ -127,6 +136,14 @@ def test_statistics_that_do_not_fit_their_features_are_refused(tmp_path: Path, s
         file["image_statistics"] = np.zeros(shape, np.float32)
     with pytest.raises(DataError, match="'image_statistics' with a row of numbers for each of 7 instances"):
         load_bags(tmp_path)
+
+
+def test_saturations_are_those_of_hsv(slide: Path) -> None:
+    with open_slide(slide) as opened:
+        picture = np.array(thumbnail(opened, 256))
+    picture[0] = 0
+    picture[1, :, 1:] = 0
+    np.testing.assert_allclose(saturations(picture), rgb2hsv(picture)[..., 1], atol=1e-15)
 
 
 def test_patches_are_tissue_and_what_is_left_out_is_glass(slide: Path, tmp_path: Path) -> None:

@@ -152,6 +152,7 @@ def test_shifted_copies_keep_the_truth() -> None:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nuclei, "SETTINGS", {"max_epochs": 12, "learning_rate": 1e-3, "bags_per_update": 2})
+    monkeypatch.setitem(nuclei.PATIENT, "max_epochs", 12)
     monkeypatch.setattr(nuclei, "OPTIONS", {"encoder.width": 64, "network.hidden": 16})
     monkeypatch.setattr(nuclei, "VALIDATION_BAGS", 6)
     monkeypatch.setitem(

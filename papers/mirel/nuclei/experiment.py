@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     "stop_patience": 12,
     "lr_patience": 8,
 }
-"""Chosen once, see docs/nuclei.md; the same for every method."""
+"""Chosen once, see docs/nuclei.md; the same for every method with attention."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,7 @@ class MethodSetup:
         estimators: what instances are predicted from, the method's own first.
         network: under the method.
         method: its registered name, where several setups share it; else the name of the setup.
+        settings: what differs from ``SETTINGS``.
     """
 
     title: str
@@ -58,11 +59,13 @@ class MethodSetup:
     estimators: tuple[str, ...] = (BAG_OF_ONE, ATTENTION)
     network: str = NETWORK
     method: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)
 
 
 MIREL_OPTIONS: dict[str, Option] = {"method.residual_hidden": 128, "method.routing": "through-residual"}
 OWN_AND_BAG_OF_ONE = (RESIDUAL, BAG_OF_ONE)
 ONE_SIDED = "one-sided-attention"
+PATIENT = {"max_epochs": 80, "stop_patience": 30, "lr_patience": 15}  # it begins to learn after ten epochs
 METHOD_SETUPS = {
     "deterministic": MethodSetup("softmax"),
     "mirel": MethodSetup("MIREL", MIREL_OPTIONS, OWN_AND_BAG_OF_ONE),
@@ -80,10 +83,15 @@ METHOD_SETUPS = {
         method="deep-ensemble",
     ),
     "one-sided-attention-deterministic": MethodSetup(
-        "one-sided attention, softmax", network=ONE_SIDED, method="deterministic"
+        "one-sided attention, softmax", network=ONE_SIDED, method="deterministic", settings=PATIENT
     ),
     "one-sided-attention-mirel": MethodSetup(
-        "one-sided attention, MIREL", MIREL_OPTIONS, OWN_AND_BAG_OF_ONE, network=ONE_SIDED, method="mirel"
+        "one-sided attention, MIREL",
+        MIREL_OPTIONS,
+        OWN_AND_BAG_OF_ONE,
+        network=ONE_SIDED,
+        method="mirel",
+        settings=PATIENT,
     ),
 }
 
@@ -144,7 +152,7 @@ def train_setup(name: str, training: BagDataset, validation: BagDataset, seed: i
         method=setup.method or name,
         encoder=ENCODER,
         options={**OPTIONS, **setup.options},
-        settings={**SETTINGS, "seed": seed},
+        settings={**SETTINGS, **setup.settings, "seed": seed},
         progress=False,
         device=device,
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float32, Int64, UInt8
+from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
 from miue.common.errors import ConfigError, DataError, lacking
 from miue.pathology.patch_encoders import PatchEncoder
@@ -161,14 +161,22 @@ def level0_magnification(slide: Any, path: Path, mpp: float | None = None) -> fl
 
 def tissue_mask(picture: UInt8[np.ndarray, "height width 3"]) -> Bool[np.ndarray, "height width"]:
     """Return where the picture is more saturated than Otsu's threshold, and than glass ever is."""
-    from skimage.color import rgb2hsv
     from skimage.filters import median, threshold_otsu
 
-    saturation = median(rgb2hsv(picture)[..., 1])
+    saturation = median(saturations(picture))
     if saturation.min() == saturation.max():
         return np.full(saturation.shape, bool(saturation.max() > LEAST_SATURATION))
     mask: np.ndarray = saturation > max(threshold_otsu(saturation), LEAST_SATURATION)
     return mask
+
+
+def saturations(picture: UInt8[np.ndarray, "height width 3"]) -> Float64[np.ndarray, "height width"]:
+    """Return the S of HSV of every pixel, in [0, 1], without H and V, which take ten times as long."""
+    red, green, blue = np.moveaxis(picture, 2, 0)
+    highest = np.maximum(np.maximum(red, green), blue)
+    spread = highest - np.minimum(np.minimum(red, green), blue)
+    found: np.ndarray = np.divide(spread, highest, out=np.zeros(spread.shape), where=highest > 0)
+    return found
 
 
 def tissue_grid(

@@ -168,6 +168,35 @@ def routing(
         show_table(table)
 
 
+@app.command("error-measures")
+def error_measures(
+    names: Annotated[list[str], typer.Argument(help="Trained presets with MIREL, such as mnist/abmil-mirel.")],
+    source: Source = DATA,
+    work: Work = WORK,
+    results: Results = RESULTS,
+    seeds: Seeds = ALL_SEEDS,
+) -> None:
+    """Compare on validation bags how well each measure detects errors.
+
+    What was measured before is kept: presets may be measured together or in turn.
+    """
+    from papers.mirel.error_measure_choice import choice_tables, measure_errors
+    from papers.mirel.paths import Paths
+
+    rows = measure_errors(names, parse_seeds(seeds), Paths(source, work, results), results / "error_measures.csv")
+    for predicted, table in choice_tables(rows):
+        say(f"Conf. in %, {predicted}")
+        show_table(table)
+
+
+@app.command("ue")
+def ue(results: Results = RESULTS) -> None:
+    """Print UE of MNIST-bags by network, OOD detected by `combined`, from the results that are there."""
+    from papers.mirel.ue_table import ue_table
+
+    say(ue_table(results))
+
+
 @app.command("shift-scores")
 def shift_scores(
     names: Annotated[

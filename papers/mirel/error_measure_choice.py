@@ -1,0 +1,99 @@
+"""Which measure detects errors: the one with the highest mean Conf. over networks on validation bags.
+
+The bags are those on which routings were chosen: drawn as the validation bags of MNIST-bags are, from training
+images that no training or validation bag contains. Labels of instances are used for the choice alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from miue.bags.dataset import BagDataset
+from miue.common.tables import read_rows, write_rows
+from miue.common.terminal import TextTable
+from miue.distributions.measures import MEASURES
+from miue.evaluation import evaluate
+from miue.methods.base import BAG_OF_ONE, RESIDUAL
+from miue.model.model import Model
+from papers.mirel.paths import Paths
+from papers.mirel.preset import preset
+from papers.mirel.routing_choice import Row, selection_bags
+
+BAGS = "bags"
+COLUMNS = ("preset", "seed", "network", "predicted", "measure", "conf")
+
+
+def measure_errors(names: Sequence[str], seeds: Sequence[int], paths: Paths, out: Path) -> list[Row]:
+    """Return Conf. of every measure on validation bags; what the file ``out`` has already is not measured again.
+
+    Args:
+        names: of presets of MNIST-bags with MIREL.
+        seeds: of training.
+        paths: of data and trained models.
+        out: CSV with the rows of each preset and seed, written after each.
+
+    Raises:
+        StorageError: a preset has not been trained with a seed.
+    """
+    rows: list[Row] = list(read_rows(out)) if out.exists() else []
+    done, bags = {(row["preset"], row["seed"]) for row in rows}, selection_bags(paths.source)
+    for name in names:
+        for seed in seeds:
+            if (name, str(seed)) not in done:
+                model = Model.load(paths.work / "runs" / name / str(seed))
+                found = {"preset": name, "seed": str(seed), "network": str(preset(name).network)}
+                rows += [{**found, **values} for values in conf_by_measure(model, bags)]
+                write_rows(out, COLUMNS, [[row[column] for column in COLUMNS] for row in rows])
+    return rows
+
+
+def conf_by_measure(model: Model, bags: BagDataset) -> Iterator[Row]:
+    """Yield Conf. of each measure, of bags, and of instances by R and by T."""
+    for estimator in (RESIDUAL, BAG_OF_ONE):
+        evaluation = evaluate(model.predict(bags, estimator=estimator))
+        levels = {estimator: evaluation.instances}
+        if estimator == RESIDUAL:
+            levels[BAGS] = evaluation.bags
+        for predicted, level in levels.items():
+            assert level is not None
+            for measure, separations in level.by_measure.items():
+                conf = separations.confidence.auroc.value
+                if measure in MEASURES and conf is not None:
+                    yield {"predicted": predicted, "measure": measure, "conf": f"{conf:.5f}"}
+
+
+def means(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, float]]]:
+    """Return the mean Conf. over seeds by what is predicted, measure and network."""
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for row in rows:
+        values[row["predicted"], row["measure"], row["network"]].append(float(row["conf"]))
+    found: dict[str, dict[str, dict[str, float]]] = defaultdict(lambda: defaultdict(dict))
+    for (predicted, measure, network), of_seeds in values.items():
+        found[predicted][measure][network] = float(np.mean(of_seeds))
+    return found
+
+
+def chosen_measures(rows: Sequence[Row]) -> dict[str, str]:
+    """Return the measure with the highest mean over networks, for bags and for instances by R and by T."""
+    return {
+        predicted: max(by_measure, key=lambda measure: np.mean(list(by_measure[measure].values())))
+        for predicted, by_measure in means(rows).items()
+    }
+
+
+def choice_tables(rows: Sequence[Row]) -> Iterator[tuple[str, TextTable]]:
+    """Yield what is predicted, and Conf. in % of each measure for each network, the best measure first."""
+    chosen = chosen_measures(rows)
+    for predicted, by_measure in means(rows).items():
+        networks = sorted({network for of in by_measure.values() for network in of})
+        table = TextTable("measure", *networks, "mean", "chosen")
+        overall = {measure: float(np.mean(list(of.values()))) for measure, of in by_measure.items()}
+        for measure in sorted(overall, key=lambda name: -overall[name]):
+            values = [*(by_measure[measure][name] for name in networks), overall[measure]]
+            cells = [f"{100 * value:.1f}" for value in values]
+            table.add_row(measure, *cells, "yes" if measure == chosen[predicted] else "")
+        yield predicted, table

@@ -1,0 +1,102 @@
+"""UE with the distance that models carry, by network: errors by the prediction, OOD by `combined`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from miue.methods.base import BAG_OF_ONE, RESIDUAL
+from papers.mirel.results import DEFAULT, Result, metric_of, read_results
+
+ERRORS = {"bag": "least_confidence", RESIDUAL: "least_confidence", BAG_OF_ONE: DEFAULT}
+"""By which measure errors are detected: of bags, of instances by R and by T; see error_measure_choice."""
+
+TARGETS = {"bag": 95.5, "instance": 94.5}
+OOD_SETS = ("fmnist", "kmnist-test")
+
+
+@dataclass(frozen=True)
+class Detection:
+    """Mean or standard deviation over seeds, in %.
+
+    Attributes:
+        accuracy: of the predictions.
+        conf: AUROC of errors.
+        ood: mean AUROC of FMNIST and KMNIST by `combined`.
+        ue: mean of Conf. and both OOD.
+    """
+
+    accuracy: float
+    conf: float
+    ood: float
+    ue: float
+
+
+ROWS = {
+    "`attention`": "mnist-combined/abmil-mirel",
+    "`gated-attention`": "mnist-combined/gated-abmil-mirel",
+    "`dsmil`, routing of the paper": "mnist-combined/dsmil-mirel",
+    "`dsmil`, its default now": "mnist-routing/dsmil-residual-only",
+    "`max`": "mnist-combined/max-mirel",
+    "`mean`": "mnist-combined/mean-mirel",
+    "`one-sided-attention`": "mnist-combined/one-sided-attention-mirel",
+    "`attention`, softmax": "mnist-combined/abmil-deterministic",
+}
+"""The folder of results of each row."""
+
+HEAD = "| | seeds | bag Acc | Conf | OOD | UE | instance Acc, R | T | Conf, R | T | OOD | UE, R | T |"
+
+
+def ue_table(results: Path) -> str:
+    """Return the table in Markdown, a target that is reached in bold, of the seeds that are there.
+
+    Raises:
+        StorageError: a file of results that is not one.
+    """
+    return "\n".join([HEAD, f"| --- |{' ---: |' * 12}", *_rows(results)])
+
+
+def _rows(results: Path) -> Iterator[str]:
+    for title, folder in ROWS.items():
+        read = [read_results(path) for path in sorted((results / folder).glob("*.csv"))]
+        of_seeds = [one for one in read if one is not None]
+        by_t = _detections(of_seeds, BAG_OF_ONE, "instance")
+        by_r = _detections(of_seeds, RESIDUAL, "instance")
+        bags = _detections(of_seeds, RESIDUAL if by_r else BAG_OF_ONE, "bag")
+        if bags:
+            cells = [
+                *(_cell(bags, field) for field in ("accuracy", "conf", "ood")),
+                _cell(bags, "ue", TARGETS["bag"]),
+                *(_cell(by, field) for field in ("accuracy", "conf") for by in (by_r, by_t)),
+                _cell(by_t, "ood"),
+                *(_cell(by, "ue", TARGETS["instance"]) for by in (by_r, by_t)),
+            ]
+            yield f"| {title} | {len(bags)} | {' | '.join(cells)} |"
+
+
+def _detections(of_seeds: Sequence[list[Result]], estimator: str, level: str) -> list[Detection]:
+    """Return one detection for each seed that was predicted so."""
+    score, errors = ("combined_mean", ERRORS["bag"]) if level == "bag" else ("combined", ERRORS[estimator])
+    found = []
+    for results in of_seeds:
+        values = [
+            metric_of(results, estimator, level, "accuracy").value,
+            metric_of(results, estimator, level, "conf", errors).value,
+            *(metric_of(results, estimator, level, f"ood {name}", score).value for name in OOD_SETS),
+        ]
+        known = [100 * value for value in values if value is not None]
+        if len(known) == len(values):
+            accuracy, conf, *ood = known
+            found.append(Detection(accuracy, conf, float(np.mean(ood)), float(np.mean([conf, *ood]))))
+    return found
+
+
+def _cell(of_seeds: Sequence[Detection], field: str, target: float = float("inf")) -> str:
+    values = [getattr(one, field) for one in of_seeds]
+    if not values:
+        return "—"
+    text = f"{np.mean(values):.1f}" + (f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else "")
+    return f"**{text}**" if np.mean(values) >= target else text

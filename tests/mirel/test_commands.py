@@ -38,6 +38,7 @@ def test_the_library_imports_nothing_of_papers() -> None:
 def test_the_commands_of_the_paper_are_its_own() -> None:
     assert sorted(command_paths(get_command(cli.app))) == [
         "distances",
+        "error-measures",
         "figure",
         "instance-guarantees",
         "list",
@@ -53,6 +54,7 @@ def test_the_commands_of_the_paper_are_its_own() -> None:
         "seeds",
         "shift-scores",
         "table",
+        "ue",
     ]
     assert not {"paper", "nuclei"} & set(get_command(miue.cli.app).commands)  # type: ignore[attr-defined]
 

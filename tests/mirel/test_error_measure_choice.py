@@ -49,8 +49,13 @@ def test_conf_is_that_of_the_predictions_and_written_once(
     trained, others = bags.subset(range(20)), bags.subset(range(20, 40))
     model = miue.train(trained, settings={"max_epochs": 1}, distances=(), progress=False, device="cpu")
     loads: list[Path] = []
+
+    def load(path: Path) -> miue.Model:
+        loads.append(path)
+        return model
+
     monkeypatch.setattr(choice, "selection_bags", lambda _: others)
-    monkeypatch.setattr(choice, "Model", SimpleNamespace(load=lambda path: loads.append(path) or model))
+    monkeypatch.setattr(choice, "Model", SimpleNamespace(load=load))
     paths = Paths(tmp_path, tmp_path / "work", tmp_path)
     rows = choice.measure_errors(["mnist/abmil-mirel"], [42], paths, tmp_path / "out.csv")
     assert rows == choice.measure_errors(["mnist/abmil-mirel"], [42], paths, tmp_path / "out.csv")

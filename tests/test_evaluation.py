@@ -224,6 +224,18 @@ def test_the_table_has_a_row_for_each_score_at_both_levels() -> None:
     assert ("OOD far, AUROC by knn", "100.00", "50.00") in rendered.rows
 
 
+def test_an_evidential_table_has_conf_of_the_measure_that_is_deferred_by_too() -> None:
+    alpha = torch.tensor(
+        [[30.0, 20.0], [9.0, 1.0], [2.0, 1.0]]
+    )  # the first has most evidence and least confidence
+    evidential = evaluate(Predictions(table(Dirichlet(alpha), [1, 0, 0]), None))
+    rows = {row[0]: row[1] for row in evaluation_table(evidential).rows}
+    assert (rows["Conf., AUROC"], rows["Conf., AUROC by least_confidence"]) == ("0.00", "100.00")
+    point = evaluate(Predictions(table(Categorical(alpha / alpha.sum(1, keepdim=True)), [1, 0, 0]), None))
+    rows = {row[0]: row[1] for row in evaluation_table(point).rows}
+    assert rows["Conf., AUROC"] == "100.00" and "Conf., AUROC by least_confidence" not in rows
+
+
 def test_an_undefined_metric_is_a_dash_with_its_reason_and_null_in_json() -> None:
     predictions = Predictions(table(Dirichlet(torch.tensor([[9.0, 1.0], [5.0, 1.0]])), [0, 0]), None)
     evaluation = evaluate(predictions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import made_files
@@ -11,7 +12,8 @@ from commands import run
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.common.errors import DataError, MiueError, StorageError
+from miue.cli.inspection import describe
+from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.load import load_bags
 from miue.io.tables.long_table import read_long_table
@@ -109,7 +111,10 @@ def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_
         (("5,6", "5,"), r"b: no finite number in 1 of 2 rows \(row 3, column 'f2'\)"),
         (("5,6", "5,six"), "CSV conversion error to float"),
         (("0a,7", ",7"), "row 4: expected a bag_id, got nothing"),
-        (("bag_id", "bag"), "a column 'bag_id' and columns of features"),
+        (
+            ("bag_id", "bag"),
+            r"a column 'bag_id' and columns of features, .* \(--id-column NAME, in Python columns=",
+        ),
         (
             ("pos,pos", "pos,positive"),
             "row 1, column 'instance_label': expected one of neg, pos, a class index .* got 'positive'",
@@ -121,6 +126,17 @@ def test_long_tables_that_cannot_be_used_are_named(tmp_path: Path, changes: tupl
     (tmp_path / "t.csv").write_text(LONG.replace(*changes, 1))
     with pytest.raises(MiueError, match=message):
         load_bags(tmp_path / "t.csv")
+
+
+def test_columns_of_other_names_are_inspected_and_loaded_by_name(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(LONG.replace("bag_id", "Sample").replace("label", "Group", 1))
+    named = {"bag_id": "Sample", "label": "Group"}
+    loaded = load_bags(tmp_path / "t.csv", columns=named).bags
+    assert loaded.class_names == ("neg", "pos")
+    text = run("inspect", tmp_path / "t.csv", "--id-column", "Sample", "--label-column", "Group", "--json")
+    assert json.loads(text)["bags"] == len(loaded)
+    with pytest.raises(ConfigError, match="--id-column.*expected a table of instances, got"):
+        describe(tmp_path, columns=named)
 
 
 def test_rows_of_a_table_are_read_in_parts_and_sorted_by_bag(tmp_path: Path) -> None:

@@ -26,6 +26,16 @@ def inspect(
     mpp: Annotated[
         float | None, typer.Option(help="µm per level-0 pixel, for files with coords in µm (STAMP).")
     ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Of a long table: column of the bag's name, if not recognized."),
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of a long table: column of the label, if not recognized.")
+    ] = None,
+    patient_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of a long table: column of the patient, if not recognized.")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """Show what a folder or table contains.
@@ -36,7 +46,9 @@ def inspect(
     """
     from miue.cli.inspection import describe, description_table
 
-    description = describe(path, microns_per_pixel=mpp, read=read, progress=not quiet)
+    named = {"bag_id": id_column, "label": label_column, "patient": patient_column}
+    columns = {meaning: name for meaning, name in named.items() if name is not None}
+    description = describe(path, microns_per_pixel=mpp, read=read, columns=columns, progress=not quiet)
     if as_json:
         say_json(description)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration
-from miue.common.errors import StorageError
+from miue.common.errors import ConfigError, StorageError
 from miue.common.files import read_json
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
@@ -26,7 +27,12 @@ MOST_ROWS = 40
 
 
 def describe(
-    path: Path, *, microns_per_pixel: float | None = None, read: bool = False, progress: bool = False
+    path: Path,
+    *,
+    microns_per_pixel: float | None = None,
+    read: bool = False,
+    columns: Mapping[str, str] | None = None,
+    progress: bool = False,
 ) -> dict[str, Any]:
     """Return what is at ``path``, as JSON values.
 
@@ -34,11 +40,20 @@ def describe(
         path: a store, run, predictions, a folder of bag files, or a long table.
         microns_per_pixel: of level 0, for bag files whose coords are in µm.
         read: read every feature: find those that are not finite, verify a packed store's checksums.
+        columns: names of a long table's columns by what they mean: bag_id, label, patient.
         progress: show a bar.
 
     Raises:
         StorageError: none of these.
+        ConfigError: columns of what is no long table.
     """
+    if columns and not is_long_table(path):
+        raise ConfigError(
+            item="--id-column, --label-column, --patient-column",
+            wanted="a table of instances",
+            got=repr(str(path)),
+            fix="leave them out; 'miue train' takes them for the table of --labels",
+        )
     if (path / "store.json").exists():
         return _describe_store(path, read)
     if (path / "run.json").exists() or (path / "config.json").exists():
@@ -46,7 +61,7 @@ def describe(
     if (path / "bags.csv").exists():
         return _describe_predictions(path)
     if is_long_table(path):
-        return _describe_table(path)
+        return _describe_table(path, columns or {})
     if path.is_dir():
         return describe_bag_files(path, microns_per_pixel=microns_per_pixel, read=read, progress=progress)
     raise StorageError(
@@ -121,10 +136,10 @@ def _show(value: Any) -> str:
     return str(value)
 
 
-def _describe_table(path: Path) -> dict[str, Any]:
+def _describe_table(path: Path, columns: Mapping[str, str]) -> dict[str, Any]:
     from miue.io.load import load_bags
 
-    opened = load_bags(path, skip_bad=True)
+    opened = load_bags(path, columns=columns, skip_bad=True)
     facts = {"kind": "long table", "path": str(path), **_facts_of(opened.bags), "split": _splits_of(opened.bags)}
     problems = [f"{one.bag}: {one.reason}" for one in opened.left_out]
     return {**facts, "bags that cannot be used": problems} if problems else facts

@@ -18,6 +18,9 @@ from miue.evaluation.froc import TITLES as FROC_TITLES
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions.provenance import UNKNOWN, Provenance
 
+DEFERRED_BY = "least_confidence"
+"""What ``calibrate`` defers by unless told otherwise. Conf. of a Dirichlet is by max alpha, as published."""
+
 NO_SUCH_SET = "no item of this out-of-distribution set at this level"
 Row = tuple[str, Metric, bool]  # name, value, whether it is shown in percent
 
@@ -168,6 +171,9 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
         (of_levels[0][0], *(_cell(metric, percent, reasons) for _, metric, percent in of_levels))
         for of_levels in zip(*(_rows(level, sets) for level in levels), strict=True)
     ]
+    if any(level.confidence_measure != DEFERRED_BY for level in levels):
+        confs = [level.by_measure[DEFERRED_BY].confidence.auroc for level in levels]
+        rows.append((f"Conf., AUROC by {DEFERRED_BY}", *(_cell(one, True, reasons) for one in confs)))
     for score in _scores(levels):
         for ood_set in sets:
             found = [_by_score(level, score, ood_set) for level in levels]

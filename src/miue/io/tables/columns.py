@@ -90,8 +90,9 @@ def columns_by_meaning(
     missing = next((name for name in (*specified.values(), *chosen) if name not in names), None)
     if missing is not None or BAG not in known or not chosen:
         wanted = f"a column {BAG!r} and columns of features" if missing is None else f"a column {missing!r}"
-        fix = f"name the column with the bags {BAG!r}, one row per instance"
+        how = f"--id-column NAME, in Python columns={{{BAG!r}: NAME}}"
+        fix = f"say which column names the bags ({how}), or call it {BAG!r}"
         if missing is None:
-            fix += "; a label table is passed as --labels, beside the folder of features"
+            fix += "; one row per instance: a label table is passed as --labels, beside the folder of features"
         raise missing_column(f"table {table!r}", wanted, names, fix)
     return known, chosen

@@ -477,8 +477,14 @@ def test_instances_in_files_are_like_one_array(tmp_path: Path) -> None:
         for stop in range(start, 12):
             assert np.array_equal(lazy[start:stop], whole[start:stop])
     assert np.array_equal(np.asarray(lazy), whole)
-    with pytest.raises(TypeError, match="slices of consecutive"):
-        lazy[np.array([1, 2])]
+    for positions in (np.array([1, 2]), np.array([10, 0, 4, 4, 3]), np.array([], int)):
+        assert np.array_equal(lazy[positions], whole[positions])
+    for wrong in (slice(0, 5, 2), np.array([0.5]), np.zeros((2, 2), int), np.zeros(11, bool), "a"):
+        with pytest.raises(TypeError, match="slices of consecutive ones, or by positions"):
+            lazy[wrong]
+    for beyond in ([11], [-1]):
+        with pytest.raises(IndexError, match="11 instances"):
+            lazy[np.array(beyond)]
 
 
 def test_coords_may_have_the_leading_axis_that_features_have(tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from miue.io.loaded import LoadedBags
     from miue.model.model import Model
 
-BAGS_HELP = "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays), or long table (CSV, Parquet)."
+BAGS_HELP = (
+    "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays) or of images (a folder for each bag), "
+    "or long table (CSV, Parquet)."
+)
 Bags = Annotated[Path, typer.Argument(metavar="BAGS", help=BAGS_HELP)]
 
 

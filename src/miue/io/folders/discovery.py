@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from miue.common.errors import DataError, first_few, lacking, not_a_folder
+from miue.io.formats.base import bag_name
+from miue.io.formats.image_folder import has_images
 from miue.io.formats.registry import READERS
 
 NO_BAGS = ("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson")
@@ -19,7 +21,7 @@ class BagFiles:
     Attributes:
         folder: where they were looked for.
         by_id: the file of each bag; several where two kinds of file have one name.
-        not_read: which folder beside holds bags that these are not, "" for none.
+        not_read: what lies beside and is not read, "" for nothing.
     """
 
     folder: str
@@ -31,7 +33,8 @@ def bag_files(folder: Path) -> BagFiles:
     """Return the bag files of ``folder``.
 
     They are in the folder itself, or in the only folder below it that has any. Of CLAM's ``h5_files`` and
-    ``pt_files``, which hold the same features, the first is taken, since it has the coords.
+    ``pt_files``, which hold the same features, the first is taken, since it has the coords. Where there is no such
+    file, the folders of images are the bags.
 
     Raises:
         StorageError: no such folder.
@@ -46,14 +49,25 @@ def bag_files(folder: Path) -> BagFiles:
         )
     if files:
         return BagFiles(str(folder), _by_id(files))
-    below = _only_folder_below(folder)
-    return BagFiles(str(folder), _by_id(_files_in(below)), _not_read(below))
+    below = _folders_below(folder)
+    with_files = _without_twins([one for one in below if _files_in(one)])
+    if with_files:
+        only = _only(with_files, folder)
+        return BagFiles(str(folder), _by_id(_files_in(only)), _not_read(only))
+    with_images = [one for one in below if has_images(one)]
+    images = [one for one in with_images if one not in {other.parent for other in with_images}]
+    only = _only(list(dict.fromkeys(one.parent for one in images)), folder)
+    beside = (
+        f"images in {str(only)!r} itself were not read: they are in no bag's folder" if has_images(only) else ""
+    )
+    return BagFiles(str(folder), _by_id([one for one in images if one.parent == only]), beside)
 
 
 def _by_id(files: list[Path]) -> dict[str, tuple[Path, ...]]:
     by_id: dict[str, tuple[Path, ...]] = {}
     for path in files:
-        by_id[path.stem] = (*by_id.get(path.stem, ()), path)
+        name = bag_name(path)
+        by_id[name] = (*by_id.get(name, ()), path)
     return by_id
 
 
@@ -76,18 +90,41 @@ def _files_in(folder: Path) -> list[Path]:
     )
 
 
-def _only_folder_below(folder: Path) -> Path:
-    folders = [
+def _folders_below(folder: Path) -> list[Path]:
+    """Return the folders below in which bags may be."""
+    return [
         below
         for below in sorted(folder.rglob("*"))
-        if below.is_dir() and not set(below.relative_to(folder).parts) & set(NO_BAGS) and _files_in(below)
+        if below.is_dir() and not _is_beside(below.relative_to(folder))
     ]
+
+
+def _is_beside(below: Path) -> bool:
+    return bool(set(below.parts) & set(NO_BAGS)) or any(part.startswith(".") for part in below.parts)
+
+
+def _without_twins(folders: list[Path]) -> list[Path]:
+    """Return the folders without CLAM's ``pt_files`` beside ``h5_files``."""
     with_coords = {below.parent for below in folders if below.name == "h5_files"}
-    folders = [below for below in folders if not (below.name == "pt_files" and below.parent in with_coords)]
+    return [below for below in folders if not (below.name == "pt_files" and below.parent in with_coords)]
+
+
+def _only(folders: list[Path], folder: Path) -> Path:
+    """Return the one folder that has bags.
+
+    Raises:
+        DataError: none or several.
+    """
     if len(folders) == 1:
         return folders[0]
-    item, wanted = repr(str(folder)), f"bag files ending in {', '.join(READERS)}, in it or in one folder below it"
+    item = repr(str(folder))
+    wanted = f"bag files ending in {', '.join(READERS)}, in it or in one folder below it, or folders of images"
     if not folders:
-        raise lacking(item, wanted, "check the path; features come from CLAM, TRIDENT or STAMP")
-    got = f"several such folders: {', '.join(str(below.relative_to(folder)) for below in folders)}"
-    raise DataError(item=item, wanted=wanted, got=got, fix="pass one of these folders")
+        fix = "check the path; features come from CLAM, TRIDENT or STAMP"
+        if has_images(folder):
+            fix = "put the images of each bag into a folder of its own"
+        raise lacking(item, wanted, fix)
+    names = ", ".join(str(below.relative_to(folder)) for below in folders)
+    raise DataError(
+        item=item, wanted=wanted, got=f"several such folders: {names}", fix="pass one of these folders"
+    )

@@ -11,7 +11,7 @@ from miue.io.formats import read_rows
 
 
 class FileInstances:
-    """All instances of several bag files, one after another; a span is read when it is asked for.
+    """All instances of several bag files, one after another; those asked for are read when they are.
 
     Args:
         paths: the files.
@@ -39,11 +39,29 @@ class FileInstances:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __getitem__(self, span: Any) -> np.ndarray:
-        """Return the instances of a slice of consecutive ones, (n, *shape)."""
-        if not isinstance(span, slice) or span.step not in (None, 1):
-            raise TypeError("instances in files are read by slices of consecutive ones")
-        start, stop, _ = span.indices(len(self))
+    def __getitem__(self, index: Any) -> np.ndarray:
+        """Return the instances of a slice of consecutive ones, or those at an array of positions, (n, *shape).
+
+        Raises:
+            TypeError: another index.
+            IndexError: a position that there is not.
+        """
+        if isinstance(index, slice) and index.step in (None, 1):
+            return self._span(*index.indices(len(self))[:2])
+        positions = np.asarray(index)
+        if isinstance(index, slice) or positions.ndim != 1 or positions.dtype.kind not in "iu":
+            raise TypeError("instances in files are read by slices of consecutive ones, or by positions")
+        if len(positions) and not 0 <= positions.min() <= positions.max() < len(self):
+            raise IndexError(f"a position that is none of the {len(self):,} instances")
+        found = np.zeros((len(positions), *self.shape[1:]), self.dtype)
+        files = np.searchsorted(self.ends, positions, side="right")
+        for file in np.unique(files):
+            chosen = np.flatnonzero(files == file)
+            first = int(positions[chosen].min())
+            found[chosen] = self._span(first, int(positions[chosen].max()) + 1)[positions[chosen] - first]
+        return found
+
+    def _span(self, start: int, stop: int) -> np.ndarray:
         parts = [np.zeros((0, *self.shape[1:]), self.dtype)]
         file = int(np.searchsorted(self.ends, start, side="right"))
         while start < stop:

@@ -13,6 +13,7 @@ from miue.common.errors import MiueError
 from miue.common.progress import tracked
 from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents, contents_of, read_rows
+from miue.io.formats.base import bag_name
 
 ROWS_AT_ONCE = 65_536
 
@@ -65,7 +66,7 @@ def describe_bag_files(
 
 def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: list[str]) -> dict[str, Any]:
     described: dict[str, Any] = {
-        "bag": path.stem,
+        "bag": bag_name(path),
         "file": path.name,
         "format": "",
         "encoder": "",

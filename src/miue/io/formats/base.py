@@ -75,8 +75,13 @@ class Contents:
 
     @property
     def id(self) -> str:
-        """The file's name without its ending: the id of the bag."""
-        return self.path.name.removesuffix(self.path.suffix)
+        """The file's name without its ending, or that of a folder: the id of the bag."""
+        return bag_name(self.path)
+
+
+def bag_name(path: Path) -> str:
+    """Return the id of the bag in a file or in a folder of images."""
+    return path.name if path.is_dir() else path.stem
 
 
 def refuse_claim(path: Path, array: Any) -> None:

@@ -31,14 +31,14 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
     """Return what the bag file at ``path`` holds.
 
     Args:
-        path: a file with one of the endings of ``READERS``.
+        path: a file with one of the endings of ``READERS``, or a folder of images.
         microns_per_pixel: of level 0, for files whose coords are in µm; without it these are left out.
 
     Raises:
         DataError: not such a file, damaged, or of parts that do not fit together.
         StorageError: the process for files of HDF5 cannot be started.
     """
-    if path.suffix.lower() in ENDINGS:
+    if _is_hdf5(path):
         answer, array = _ask(path, "contents", microns_per_pixel=microns_per_pixel)
         contents = Contents(
             path=path,
@@ -72,7 +72,7 @@ def read_rows(path: Path, start: int, stop: int, *, statistics: bool = False) ->
         DataError: not a bag file, or a damaged one.
         StorageError: the process for files of HDF5 cannot be started.
     """
-    if path.suffix.lower() in ENDINGS:
+    if _is_hdf5(path):
         return _ask(path, "rows", start=int(start), stop=int(stop), statistics=statistics)[1]
     return rows_here(path, start, stop, statistics=statistics)
 
@@ -97,6 +97,10 @@ def read_hdf5_parts(
     return {
         name: {key: _value(one) for key, one in of.items()} for name, of in answer["attributes"].items()
     }, values
+
+
+def _is_hdf5(path: Path) -> bool:
+    return path.suffix.lower() in ENDINGS and not path.is_dir()
 
 
 def _patch_size_beside(path: Path) -> int | None:

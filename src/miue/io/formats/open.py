@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from miue.io.formats.base import Contents, OpenFile, bag_error, refuse_claim, refusing
+from miue.io.formats.image_folder import open_images
 from miue.io.formats.positions import to_pixels
 from miue.io.formats.registry import READERS
 
@@ -19,7 +20,7 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
     """Return what the bag file at ``path`` itself holds, opened in this very process.
 
     Args:
-        path: a file with one of the endings of ``READERS``.
+        path: a file with one of the endings of ``READERS``, or a folder of images.
         microns_per_pixel: of level 0, for files whose coords are in µm; without it these are left out.
 
     Raises:
@@ -73,11 +74,15 @@ def rows_here(path: Path, start: int, stop: int, *, statistics: bool = False) ->
 
 @contextmanager
 def open_bag_file(path: Path) -> Iterator[OpenFile]:
-    """Open the bag file at ``path`` with the reader of its ending, and close it.
+    """Open the bag file at ``path`` with the reader of its ending, or a folder as one of images, and close it.
 
     Raises:
         DataError: no reader for this ending, or a file that its reader refuses.
     """
+    if path.is_dir():
+        with open_images(path) as images:
+            yield images
+        return
     reader = READERS.get(path.suffix.lower())
     if reader is None:
         raise bag_error(path, f"a file ending in {', '.join(READERS)}", path.suffix or "no ending")

@@ -1,0 +1,125 @@
+"""A folder of images of one size: its images are the instances of a bag."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from miue.common.errors import DataError
+from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
+
+ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp")
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")  # the decoders that a file may ask for
+GREY, WITH_ALPHA = ("1", "L", "LA"), ("LA", "PA", "RGBA", "La", "RGBa")
+EIGHT_BITS = (*GREY, *WITH_ALPHA, "P", "RGB", "CMYK", "YCbCr")
+UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, TypeError, KeyError, Image.DecompressionBombError)
+REMEMBERED = 1024  # folders of which sizes are not looked up again
+
+
+def image_files(folder: Path) -> list[Path]:
+    """Return the images in a folder in the order of their names, numbers by value."""
+    files = [path for path in folder.iterdir() if _is_image(path)]
+    return sorted(files, key=lambda path: (_by_value(path.name), path.name))
+
+
+def has_images(folder: Path) -> bool:
+    """Whether there is an image in a folder."""
+    return any(_is_image(path) for path in folder.iterdir())
+
+
+@contextmanager
+def open_images(folder: Path) -> Iterator[OpenFile]:
+    """Open the images of a folder, each of which is read where it is needed.
+
+    Gray images have one channel, in a folder with a colored one three; transparent pixels are on white.
+
+    Raises:
+        DataError: an image that is damaged, of more than 8 bits, or of another size than the first.
+    """
+    yield OpenFile(format="images", features=Images(folder))
+
+
+class Images:
+    """The images of a folder as one array of bytes (n, H, W) or (n, H, W, 3).
+
+    Args:
+        folder: with at least one image.
+
+    Raises:
+        DataError: none, one of another size, or one that is no image of 8 bits.
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, folder: Path) -> None:
+        self.paths, self.shape = _headers(folder, folder.stat().st_mtime_ns)
+
+    def __getitem__(self, span: Any) -> UInt8[np.ndarray, "n ..."]:
+        found = [self._read(path) for path in self.paths[span]]
+        return np.stack(found) if found else np.zeros((0, *self.shape[1:]), np.uint8)
+
+    def _read(self, path: Path) -> UInt8[np.ndarray, "..."]:
+        with refusing(path, "an image that can be read", *UNREADABLE), _opened(path) as image:
+            if image.mode in WITH_ALPHA or "transparency" in image.info:
+                over = image.convert("RGBA")
+                image = Image.alpha_composite(Image.new("RGBA", over.size, "white"), over)
+            pixels = np.asarray(image.convert("L" if len(self.shape) == 3 else "RGB"))
+        if pixels.shape != self.shape[1:]:
+            raise _other_size(path, self.shape[2:0:-1], pixels.shape[1::-1])
+        return pixels
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, ...]]:
+    """Return the images of a folder and the shape of all together, after a look at the header of each."""
+    paths, sizes, is_grey = tuple(image_files(folder)), [], True
+    for path in paths:
+        with refusing(path, "an image that can be read", *UNREADABLE), _opened(path) as image:
+            if image.mode not in EIGHT_BITS:
+                raise bag_error(path, "an image of 8 bits", f"mode {image.mode}", "save it with 8 bits a channel")
+            frames = getattr(image, "n_frames", 1)
+            if frames > 1:
+                raise bag_error(path, "one image", f"{frames}", "save each in a file of its own")
+            refuse_bytes(path, 3 * image.width * image.height)
+            sizes.append(image.size)
+            is_grey = is_grey and image.mode in GREY
+        if sizes[-1] != sizes[0]:
+            raise _other_size(path, sizes[0], sizes[-1])
+    if not paths:
+        raise bag_error(folder, f"images ({', '.join(ENDINGS)})", "none", "check the path")
+    width, height = sizes[0]
+    return paths, (len(paths), height, width) if is_grey else (len(paths), height, width, 3)
+
+
+def _opened(path: Path) -> Image.Image:
+    return Image.open(path, formats=FORMATS)
+
+
+def _other_size(path: Path, wanted: tuple[int, ...], got: tuple[int, ...]) -> DataError:
+    return bag_error(
+        path,
+        f"{wanted[0]} × {wanted[1]} pixels as in the first image of its folder",
+        f"{got[0]} × {got[1]}",
+        "crop or resize all images to one size, or leave the folder out (--skip-bad goes on and lists it)",
+    )
+
+
+def _is_image(path: Path) -> bool:
+    return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file()
+
+
+def _by_value(name: str) -> list[tuple[int, str]]:
+    """Return a key in which numbers count by value.
+
+    >>> sorted(["10.png", "9.png", "a2", "a10", "a"], key=_by_value)
+    ['9.png', '10.png', 'a', 'a2', 'a10']
+    """
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]

@@ -1,0 +1,203 @@
+"""Folders of images are bags: read in order, in one form, and named where they cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+from PIL import Image
+
+import miue
+from miue.common.errors import DataError
+from miue.io.folders.discovery import bag_files
+from miue.io.formats import contents_of, read_rows
+from miue.io.handover import describe_bags, find_bags_again
+from miue.io.load import load_bags
+
+
+def image(seed: int, size: tuple[int, int] = (6, 9), mode: str = "L") -> Image.Image:
+    """A made image of some width and height."""
+    width, height = size
+    channels = {"L": (), "RGB": (3,), "RGBA": (4,)}[mode]
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, *channels), dtype=np.uint8)
+    return Image.fromarray(pixels, mode)
+
+
+def images(folder: Path, count: int = 3, **how: object) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        image(number, **how).save(folder / f"{number}.png")  # type: ignore[arg-type]
+    return folder
+
+
+def test_instances_are_the_images_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    folder = images(tmp_path / "bag.7", 12)
+    contents = contents_of(folder)
+    assert (contents.id, contents.format, contents.size) == ("bag.7", "images", 12)
+    assert contents.instance_shape == (9, 6, 1) and contents.dtype == np.uint8 and contents.coords is None
+    rows = read_rows(folder, 2, 11)
+    assert rows.dtype == np.uint8 and len(rows) == 9
+    for number, row in zip(range(2, 11), rows, strict=True):
+        assert np.array_equal(row[..., 0], np.asarray(image(number)))
+    assert read_rows(folder, 4, 4).shape == (0, 9, 6, 1)
+
+
+@pytest.mark.parametrize("ending", ["png", "jpg", "JPEG", "tif", "bmp", "webp"])
+def test_every_kind_of_image_is_read(tmp_path: Path, ending: str) -> None:
+    (tmp_path / "bag").mkdir()
+    image(1, mode="RGB").save(tmp_path / "bag" / f"a.{ending}")
+    (tmp_path / "bag" / "notes.txt").write_text("no image")
+    (tmp_path / "bag" / "._a.png").write_text("of a Mac")
+    assert contents_of(tmp_path / "bag").instance_shape == (9, 6, 3)
+    with Image.open(tmp_path / "bag" / f"a.{ending}") as written:
+        assert np.array_equal(read_rows(tmp_path / "bag", 0, 1)[0], np.asarray(written.convert("RGB")))
+
+
+def test_one_image_in_color_makes_all_of_three_channels_and_what_is_transparent_is_white(tmp_path: Path) -> None:
+    folder = images(tmp_path / "bag", 2)
+    clear = image(5, mode="RGBA")
+    clear.putalpha(0)
+    clear.save(folder / "2.png")
+    image(6, mode="RGB").convert("P").save(folder / "3.png")
+    rows = read_rows(folder, 0, 4)
+    assert rows.shape == (4, 9, 6, 3)
+    assert np.array_equal(rows[0], np.repeat(np.asarray(image(0))[..., None], 3, 2))
+    assert (rows[2] == 255).all()
+    assert np.array_equal(rows[3], np.asarray(image(6, mode="RGB").convert("P").convert("RGB")))
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:60])
+
+
+def deep(path: Path) -> None:
+    Image.fromarray(np.zeros((9, 6), np.uint16)).save(path)
+
+
+def moving(path: Path) -> None:
+    image(1).save(path, save_all=True, append_images=[image(2)])
+
+
+DAMAGES: list[tuple[Callable[[Path], object], str]] = [
+    (
+        lambda path: image(1, (7, 9)).save(path),
+        "6 × 9 pixels as in the first image of its folder, got 7 × 9; crop",
+    ),
+    (lambda path: path.write_text("text"), "an image that can be read, got cannot identify"),
+    (lambda path: path.write_bytes(b""), "an image that can be read, got cannot identify"),
+    (deep, "an image of 8 bits, got mode I;16; save it with 8 bits a channel"),
+    (moving, "one image, got 2; save each in a file of its own"),
+    (cut_short, "an image that can be read, got"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGES)
+def test_an_image_that_cannot_be_used_is_named_and_the_other_bags_are_read(
+    tmp_path: Path, damage: Callable[[Path], object], message: str
+) -> None:
+    images(tmp_path / "good")
+    damage(images(tmp_path / "bad") / "1.png")
+    with pytest.raises(DataError, match=rf"bag file '.*bad/1\.png': expected {message}"):
+        read_rows(tmp_path / "bad", 0, contents_of(tmp_path / "bad").size)
+    if damage is not cut_short:  # seen where it is read
+        loaded = load_bags(tmp_path, skip_bad=True)
+        assert loaded.bags.ids == ("good",) and [one.bag for one in loaded.left_out] == ["bad"]
+
+
+def test_a_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
+    (tmp_path / "bag").mkdir()
+    Image.new("1", (9_000, 9_000)).save(tmp_path / "bag" / "bomb.png")
+    with pytest.raises(DataError, match=r"bomb\.png': expected an array that its file can hold"):
+        contents_of(tmp_path / "bag")
+
+
+def test_a_folder_that_changes_is_looked_at_again(tmp_path: Path) -> None:
+    folder = images(tmp_path / "bag", 2)
+    assert contents_of(folder).size == 2
+    images(folder, 4)
+    assert contents_of(folder).size == 4
+
+
+def test_folders_of_images_are_found_where_there_are_no_bag_files(tmp_path: Path) -> None:
+    for name in ("b", "a.1"):
+        images(tmp_path / "data" / "pictures" / name)
+    (tmp_path / "data" / "empty").mkdir()
+    (tmp_path / "data" / "pictures" / "labels.csv").write_text("bag_id,label\n")
+    for root in (tmp_path / "data", tmp_path / "data" / "pictures"):
+        assert list(bag_files(root).by_id) == ["a.1", "b"]
+    image(0).save(tmp_path / "data" / "pictures" / "overview.png")
+    assert "pictures' itself were not read" in bag_files(tmp_path / "data").not_read
+    images(tmp_path / "data" / "others" / "c")
+    with pytest.raises(DataError, match="got several such folders: others, pictures; pass one of these folders"):
+        bag_files(tmp_path / "data")
+    with pytest.raises(DataError, match="got none; put the images of each bag into a folder of its own"):
+        bag_files(tmp_path / "data" / "pictures" / "b")
+
+
+def test_thumbnails_and_masks_of_other_tools_are_no_bags(tmp_path: Path) -> None:
+    for name in ("masks", "stitches", "thumbnails", "contours"):
+        images(tmp_path / name)
+    with pytest.raises(DataError, match="or folders of images, got none; check the path"):
+        bag_files(tmp_path)
+    np.save(tmp_path / "slide.npy", np.zeros((3, 4), np.float32))
+    assert list(bag_files(tmp_path).by_id) == ["slide"]
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> tuple[Path, Path]:
+    """Forty folders of images, of which those with a bright one are positive, and their labels."""
+    rows = ["bag_id,label"]
+    for number in range(40):
+        folder = images(tmp_path / "pictures" / f"{number:02d}", 3)
+        if number % 2:
+            Image.new("L", (6, 9), 255).save(folder / "1.png")
+        rows.append(f"{number:02d},{'bright' if number % 2 else 'dark'}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    return tmp_path / "pictures", tmp_path / "labels.csv"
+
+
+def test_folders_of_images_are_trained_on_as_the_store_packed_of_them(
+    pictures: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, labels = pictures
+    run(
+        "data",
+        "pack",
+        folder,
+        "--labels",
+        labels,
+        "--classes",
+        "dark,bright",
+        "--out",
+        tmp_path / "store",
+        "--quiet",
+    )
+    loaded = load_bags(folder, labels=labels, classes=("dark", "bright")).bags
+    settings = {"max_epochs": 2, "seed": 1}
+    store = miue.read_store(tmp_path / "store")
+    models = [
+        miue.train(bags, settings=settings, distances=("statistics",), progress=False, device="cpu")
+        for bags in (replace(loaded, splits=store.splits), store)
+    ]
+    assert models[0].weights_sha256 == models[1].weights_sha256
+
+
+def test_they_are_inspected_predicted_and_found_by_another_process(
+    pictures: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, labels = pictures
+    assert "│ formats       │ images 40" in run("inspect", folder, "--read", "--quiet")
+    how = ("--labels", labels, "--set", "max_epochs=1", "--distance", "none", "--quiet")
+    run("train", folder, *how, "--out", tmp_path / "run")
+    run("predict", tmp_path / "run", folder, "--part", "all", "--out", tmp_path / "predictions", "--quiet")
+    assert len(miue.read_predictions(tmp_path / "predictions").bags) == 40
+    run("report", tmp_path / "predictions", "--store", folder, "--out", tmp_path / "report.html")
+    assert "data:image/" in (tmp_path / "report.html").read_text()
+    loaded = load_bags(folder, labels=labels).bags
+    again = find_bags_again(describe_bags(loaded, tmp_path / "copy.npy"))
+    assert np.array_equal(np.asarray(again.instances), np.asarray(loaded.instances))
+    assert not (tmp_path / "copy.npy").exists()

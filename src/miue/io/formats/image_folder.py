@@ -116,10 +116,11 @@ def _is_image(path: Path) -> bool:
     return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file()
 
 
-def _by_value(name: str) -> list[tuple[int, str]]:
-    """Return a key in which numbers count by value.
+def _by_value(name: str) -> list[tuple[int, int, str]]:
+    """Return a key in which numbers count by value, before text.
 
-    >>> sorted(["10.png", "9.png", "a2", "a10", "a"], key=_by_value)
-    ['9.png', '10.png', 'a', 'a2', 'a10']
+    >>> sorted(["10.png", "9.png", "a2", "a10", "a", "²"], key=_by_value)
+    ['9.png', '10.png', 'a', 'a2', 'a10', '²']
     """
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name) if part]
+    parts = [part for part in re.split(r"(\d+)", name) if part]
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]

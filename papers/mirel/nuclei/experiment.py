@@ -64,7 +64,7 @@ class MethodSetup:
 
 MIREL_OPTIONS: dict[str, Option] = {"method.residual_hidden": 128, "method.routing": "through-residual"}
 OWN_AND_BAG_OF_ONE = (RESIDUAL, BAG_OF_ONE)
-ONE_SIDED = "one-sided-attention"
+ONE_SIDED, LOG_SUM_EXP = "one-sided-attention", "one-sided-log-sum-exp"
 PATIENT = {"max_epochs": 80, "stop_patience": 30, "lr_patience": 15}  # it begins to learn after ten epochs
 METHOD_SETUPS = {
     "deterministic": MethodSetup("softmax"),
@@ -90,6 +90,21 @@ METHOD_SETUPS = {
         MIREL_OPTIONS,
         OWN_AND_BAG_OF_ONE,
         network=ONE_SIDED,
+        method="mirel",
+        settings=PATIENT,
+    ),
+    "one-sided-log-sum-exp-deterministic": MethodSetup(
+        "one-sided log-sum-exp, softmax",
+        estimators=(BAG_OF_ONE,),
+        network=LOG_SUM_EXP,
+        method="deterministic",
+        settings=PATIENT,
+    ),
+    "one-sided-log-sum-exp-mirel": MethodSetup(
+        "one-sided log-sum-exp, MIREL",
+        MIREL_OPTIONS,
+        OWN_AND_BAG_OF_ONE,
+        network=LOG_SUM_EXP,
         method="mirel",
         settings=PATIENT,
     ),

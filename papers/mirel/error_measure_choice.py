@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.common.tables import read_rows, write_rows
+from miue.common.tables import write_rows
 from miue.common.terminal import TextTable
 from miue.distributions.measures import MEASURES
 from miue.evaluation import evaluate
@@ -21,7 +21,7 @@ from miue.methods.base import BAG_OF_ONE, RESIDUAL
 from miue.model.model import Model
 from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
-from papers.mirel.routing_choice import Row, selection_bags
+from papers.mirel.routing_choice import Row, read_measured, selection_bags
 
 BAGS = "bags"
 COLUMNS = ("preset", "seed", "network", "predicted", "measure", "conf")
@@ -39,8 +39,7 @@ def measure_errors(names: Sequence[str], seeds: Sequence[int], paths: Paths, out
     Raises:
         StorageError: a preset has not been trained with a seed.
     """
-    rows: list[Row] = list(read_rows(out)) if out.exists() else []
-    done, bags = {(row["preset"], row["seed"]) for row in rows}, selection_bags(paths.source)
+    (rows, done), bags = read_measured(out), selection_bags(paths.source)
     for name in names:
         for seed in seeds:
             if (name, str(seed)) not in done:

@@ -64,8 +64,7 @@ def measure_routings(names: Sequence[str], seeds: Sequence[int], paths: Paths, o
     Raises:
         StorageError: a preset has not been trained with a seed.
     """
-    rows: list[Row] = list(read_rows(out)) if out.exists() else []
-    done, bags = {(row["preset"], row["seed"]) for row in rows}, selection_bags(paths.source)
+    (rows, done), bags = read_measured(out), selection_bags(paths.source)
     for name in names:
         for seed in seeds:
             if (name, str(seed)) not in done:
@@ -73,6 +72,12 @@ def measure_routings(names: Sequence[str], seeds: Sequence[int], paths: Paths, o
                 rows.sort(key=lambda row: (row["network"], row["routing"], -float(row["weight"]), row["preset"]))
                 write_rows(out, COLUMNS, [[row[column] for column in COLUMNS] for row in rows])
     return rows
+
+
+def read_measured(out: Path) -> tuple[list[Row], set[tuple[str, str]]]:
+    """Return the rows that a file has already, none where there is none, and their presets and seeds."""
+    rows: list[Row] = list(read_rows(out)) if out.exists() else []
+    return rows, {(row["preset"], row["seed"]) for row in rows}
 
 
 def selection_bags(source: Path) -> BagDataset:

@@ -20,7 +20,7 @@ OOD_SETS = ("fmnist", "kmnist-test")
 
 @dataclass(frozen=True)
 class Detection:
-    """Mean or standard deviation over seeds, in %.
+    """What one seed detects, in %.
 
     Attributes:
         accuracy: of the predictions.

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from miue.calibration.deferral import DeferralGoal
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import DecisionEvaluation
@@ -18,7 +19,7 @@ from miue.evaluation.froc import TITLES as FROC_TITLES
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions.provenance import UNKNOWN, Provenance
 
-DEFERRED_BY = "least_confidence"
+DEFERRED_BY = DeferralGoal.measure
 """What ``calibrate`` defers by unless told otherwise. Conf. of a Dirichlet is by max alpha, as published."""
 
 NO_SUCH_SET = "no item of this out-of-distribution set at this level"

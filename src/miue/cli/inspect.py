@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from miue.cli.options import AsJson, Quiet
+from miue.cli.sources import columns_by_meaning
 from miue.common.terminal import say_json, show_table
 
 
@@ -46,8 +47,7 @@ def inspect(
     """
     from miue.cli.inspection import describe, description_table
 
-    named = {"bag_id": id_column, "label": label_column, "patient": patient_column}
-    columns = {meaning: name for meaning, name in named.items() if name is not None}
+    columns = columns_by_meaning(id_column, label_column, patient_column)
     description = describe(path, microns_per_pixel=mpp, read=read, columns=columns, progress=not quiet)
     if as_json:
         say_json(description)

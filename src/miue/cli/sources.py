@@ -82,6 +82,12 @@ def check_order(run: Path, bags: Path) -> None:
         )
 
 
+def columns_by_meaning(bag: str | None, label: str | None, patient: str | None) -> dict[str, str]:
+    """Return the columns that were named on the command line, by what they mean."""
+    named = {"bag_id": bag, "label": label, "patient": patient}
+    return {meaning: name for meaning, name in named.items() if name is not None}
+
+
 def open_bags(
     path: Path,
     source: Source,
@@ -111,7 +117,6 @@ def open_bags(
     from miue.io.checks import check_values as check
     from miue.io.load import load_bags
 
-    columns = {"bag_id": source.id_column, "label": source.label_column, "patient": source.patient_column}
     loaded = load_bags(
         path,
         labels=source.labels,
@@ -119,7 +124,7 @@ def open_bags(
         instance_labels=source.instance_labels,
         fold=source.fold,
         classes=source.classes or (),
-        columns={name: column for name, column in columns.items() if column is not None},
+        columns=columns_by_meaning(source.id_column, source.label_column, source.patient_column),
         slide_table=source.slide_table,
         microns_per_pixel=source.mpp,
         instance_shape=instance_shape,

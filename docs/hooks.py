@@ -25,8 +25,16 @@ BLOCK = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', re.S)
 PARTS = re.compile(r"^<!-- parts: (\w+) -->$", re.M)
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Return the page with a reference of every part of miue where a line says ``<!-- parts: NETWORKS -->``."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Return the page with a reference of every part of miue where a line says ``<!-- parts: NETWORKS -->``.
+
+    Its links between docs/ and results/, which lie beside each other in a checkout, lead into the site, where
+    results/ lies within.
+    """
+    if page.file.src_uri.startswith("results/"):
+        markdown = re.sub(r"\]\(((?:\.\./)+)docs/", r"](\1", markdown)
+    else:
+        markdown = re.sub(r"\]\(\.\./((?:\.\./)*results/)", r"](\1", markdown)
     return PARTS.sub(lambda found: "\n\n".join(f"::: {path}" for path in part_paths(found[1])), markdown)
 
 

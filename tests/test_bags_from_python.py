@@ -9,11 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from made_bags import separable_bags
 from scipy import sparse
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.common.errors import MiueError
+from miue.common.errors import ConfigError, DataError, MiueError
 
 ROWS = np.arange(10.0).reshape(5, 2)
 BAGS = ["b", "a", "b", "c", "a"]
@@ -149,6 +150,7 @@ def short() -> list[Any]:
         (lambda: BagDataset.from_tensors([np.array([["x", "y"]])]), "bag 'bag_0': expected an array"),
         (lambda: BagDataset.from_arrays(short(), ["a", 1]), "names of classes alone, or numbers alone"),
         (lambda: BagDataset.from_arrays(short(), ["a", "b"], class_names=["a", "c"]), "expected one of a, c"),
+        (lambda: BagDataset.from_arrays(short(), [0, 2**70]), "label 1: expected a class index"),
         (lambda: BagDataset.from_arrays(short(), np.eye(2)), "the labels: expected one for each bag"),
         (lambda: BagDataset.from_arrays(short(), coords=[np.ones((2, 2))]), "the coords: expected an array"),
     ],
@@ -156,3 +158,24 @@ def short() -> list[Any]:
 def test_what_cannot_become_bags_is_refused_in_four_parts(make: Any, message: str) -> None:
     with pytest.raises(MiueError, match=message):
         make()
+
+
+def test_ids_of_numbers_among_text_are_text() -> None:
+    bags = BagDataset.from_tensors(ROWS, [0, 1, 0, 1, 1], bag_ids=[12, "A3", 12, "A3", "A3"])
+    assert bags.ids == ("12", "A3")
+
+
+def test_a_subset_is_of_positions_or_of_a_mask_and_of_nothing_else() -> None:
+    bags = separable_bags(10)
+    mask = np.arange(10) >= 8
+    for chosen in (mask, mask.tolist(), [8, 9], np.array([8, 9], np.uint8)):
+        assert bags.subset(chosen).ids == bags.ids[8:]
+    assert bags.subset([]).ids == ()
+    for wrong in (mask[:5], np.array([8.0, 9.0])):
+        with pytest.raises(DataError, match="whole numbers, or a mask of 10 bags"):
+            bags.subset(wrong)
+
+
+def test_labels_beside_a_dataset_are_refused() -> None:
+    with pytest.raises(ConfigError, match="None beside a dataset"):
+        miue.train(separable_bags(10), [0, 1] * 5)

@@ -10,13 +10,18 @@ import pytest
 from made_bags import separable_bags
 
 import miue
-from miue.bags.classes import doubt_about_negative_class
+from miue.bags.classes import class_names, doubt_about_negative_class
 from miue.bags.dataset import BagDataset
 from miue.io.splits.draw import make_folds
 from miue.model.recipe import Recipe
 from miue.selection.cross_validation import cross_validate
 from miue.training.fit import Run
 from miue.training.seeds import train_seeds
+
+
+def test_classes_of_equal_value_have_one_order_whatever_the_order_of_a_set() -> None:
+    for labels in (["1", "1.0", "01", "2"], ["2", "01", "1.0", "1"]):
+        assert class_names(labels, "labels.csv") == ("01", "1", "1.0", "2")
 
 
 @pytest.mark.parametrize(

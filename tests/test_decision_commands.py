@@ -59,7 +59,7 @@ def test_a_calibrated_run_is_applied_by_predict_and_judged_by_evaluate(folder: P
     assert "error among the accepted" in run("evaluate", tmp_path / "out")
     judged = json.loads(run("evaluate", tmp_path / "out", "--json"))["decisions"]["metrics"]
     assert judged["accepted"] + judged["deferred"] + judged["flagged"] == pytest.approx(1)
-    assert "least_confidence" in json.dumps(json.loads(run("inspect", model, "--json"))["calibration"])
+    assert "error_probability" in json.dumps(json.loads(run("inspect", model, "--json"))["calibration"])
     calibrated_again = run("calibrate", model, folder / "store", *EASY, "--quiet")
     assert calibrated_again == printed
 

@@ -18,6 +18,8 @@ from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
 from miue.predictions.folder import Predictions
 
+MEASURE = "least_confidence"
+
 
 def deferral_problem(random: np.random.Generator, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Uncertainties u ~ U(0, 1), and whether predictions are right: wrong with chance 0.5 u⁴."""
@@ -38,7 +40,7 @@ def test_the_true_error_among_the_kept_exceeds_the_target_no_oftener_than_promis
     shares = []
     for run in range(RUNS):
         uncertainty, correct = deferral_problem(random, count)
-        rule = fit_deferral(uncertainty, correct, DeferralGoal(target, 0.9), seed=run)
+        rule = fit_deferral(uncertainty, correct, MEASURE, DeferralGoal(target, 0.9), seed=run)
         if rule.refused:
             continue
         answered += 1
@@ -58,7 +60,7 @@ def test_errors_among_the_most_certain_do_not_end_the_search() -> None:
         uncertainty, correct = random.random(500), random.random(500) >= 0.02
         most_certain = correct[np.argsort(uncertainty)][:60]  # one error is enough to fail below 77 bags
         from_one_start += bool(most_certain.all())
-        answered += not fit_deferral(uncertainty, correct, DeferralGoal(0.05, 0.9), seed=run).refused
+        answered += not fit_deferral(uncertainty, correct, MEASURE, DeferralGoal(0.05, 0.9), seed=run).refused
     assert from_one_start < 0.4 * RUNS
     assert answered > 0.8 * RUNS
 
@@ -74,7 +76,7 @@ def test_the_promise_holds_where_the_error_rises_and_falls_with_the_uncertainty(
     for run in range(RUNS):
         uncertainty = random.random(600)
         correct = random.random(600) >= wrong[(uncertainty * 10_000).astype(int)]
-        rule = fit_deferral(uncertainty, correct, DeferralGoal(0.05, 0.9), seed=run)
+        rule = fit_deferral(uncertainty, correct, MEASURE, DeferralGoal(0.05, 0.9), seed=run)
         if rule.refused:
             continue
         threshold = 1.0 if rule.threshold is None else rule.threshold
@@ -127,7 +129,7 @@ def test_choosing_the_threshold_on_the_tested_bags_breaks_the_promise_that_testi
     ours = naive = 0
     for run in range(RUNS):
         uncertainty, correct = random.random(300), random.random(300) >= 0.051
-        ours += not fit_deferral(uncertainty, correct, DeferralGoal(0.05, 0.9), seed=run).refused
+        ours += not fit_deferral(uncertainty, correct, MEASURE, DeferralGoal(0.05, 0.9), seed=run).refused
         order = np.argsort(uncertainty)
         errors = np.cumsum(~correct[order])
         naive += bool((p_values(errors, np.arange(1, 301), 0.05) <= 0.1).any())

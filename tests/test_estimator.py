@@ -134,6 +134,9 @@ def test_text_labels_are_sorted_and_the_negative_class_is_named(
     assert np.array_equal(named.predict(arrays) == "cancer", plain.predict(arrays) == 1)
     instances, expected = named.predict_instances(arrays), plain.predict_instances(arrays)
     assert np.array_equal(instances[3].probabilities[:, ::-1], expected[3].probabilities)
+    before = named.predict_proba(arrays)
+    named.set_params(negative_class="cancer")  # for the next fit
+    assert np.array_equal(named.predict_proba(arrays), before)
     with pytest.raises(ConfigError, match="one of 'cancer', 'healthy', got 'normal'"):
         classifier(negative_class="normal").fit(arrays, names)
 

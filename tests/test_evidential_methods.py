@@ -235,4 +235,8 @@ def test_the_dirichlet_of_one_dirichlet_is_itself() -> None:
 def test_members_that_agree_have_the_most_evidence_and_those_that_contradict_each_other_hardly_any() -> None:
     sure, opposite = Categorical(torch.tensor([[1.0, 0.0]])), Categorical(torch.tensor([[0.0, 1.0]]))
     assert to_dirichlet([sure, sure]).alpha0.item() == pytest.approx(1e6)
-    assert to_dirichlet([sure, opposite]).alpha0.item() <= 1e-5
+    contradicted = to_dirichlet([sure, opposite, sure])
+    assert contradicted.alpha0.item() == pytest.approx(0.01)
+    torch.testing.assert_close(
+        contradicted.probabilities, torch.tensor([[2 / 3, 1 / 3]]).double(), atol=1e-4, rtol=0
+    )

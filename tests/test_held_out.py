@@ -124,3 +124,47 @@ def test_a_damaged_list_of_what_a_run_learned_from_is_named(tmp_path: Path) -> N
     with pytest.raises(StorageError, match="columns bag_id, patient and fold_0, got columns bag_id, fold"):
         parts_of_run(tmp_path, bags_of("a"))
     assert list(parts_of_run(tmp_path / "none", bags_of("a", "b")).parts) == ["", ""]
+
+
+@pytest.fixture(scope="module")
+def kept_for_calibration(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store without splits, and a run that learned from splits with bags for calibration and for tests."""
+    place = tmp_path_factory.mktemp("kept_for_calibration")
+    bags = replace(named("", 80), patients=tuple(f"p{row // 2}" for row in range(80)))
+    parts = ("train",) * 30 + ("validation",) * 10 + ("calibration",) * 20 + ("test",) * 20
+    miue.write_store(place / "learned", replace(bags, splits=parts))
+    miue.write_store(place / "all", bags)
+    run("train", place / "learned", "--out", place / "run", *TRAIN)
+    return place
+
+
+def test_the_calibration_bags_of_the_run_are_calibrated_on_and_not_predicted(
+    kept_for_calibration: Path, tmp_path: Path
+) -> None:
+    place = kept_for_calibration
+    run("calibrate", place / "run", place / "all", *EASY, "--out", tmp_path / "c.json", "--bags-of-patient", "all")
+    made_from = json.loads((tmp_path / "c.json").read_text())["calibration"]["made_from"]
+    assert (made_from["split"], made_from["bags"], made_from["caveat"].count("epoch")) == (
+        "calibration of the run",
+        20,
+        0,
+    )
+    said = run("predict", place / "run", place / "all", "--out", tmp_path / "p", "--quiet")
+    assert predicted(tmp_path / "p") == {f"slide_{number}" for number in range(60, 80)}
+    assert "left out: 20 bags that the run keeps for calibration; --part calibration" in said
+    run("predict", place / "run", place / "all", "--out", tmp_path / "c", "--quiet", "--part", "calibration")
+    assert predicted(tmp_path / "c") == {f"slide_{number}" for number in range(40, 60)}
+
+
+def test_another_slide_of_a_patient_that_was_learned_from_is_left_out_without_labels_too(tmp_path: Path) -> None:
+    bags = replace(named("", 60), patients=tuple(f"p{row // 2}" for row in range(60)))
+    rows = np.array([row for row in range(60) if row not in (0, 58)])
+    miue.write_store(
+        tmp_path / "learned", replace(bags.subset(rows), splits=("train",) * 39 + ("validation",) * 19)
+    )
+    run("train", tmp_path / "learned", "--out", tmp_path / "run", *TRAIN)
+    listed = (tmp_path / "run" / "splits.csv").read_text()
+    (tmp_path / "run" / "splits.csv").write_text(listed + "slide_0,p0,,,\nslide_58,p99,,,\n")
+    miue.write_store(tmp_path / "more", replace(bags, labels=Labels.unknown(60), patients=None))
+    run("predict", tmp_path / "run", tmp_path / "more", "--out", tmp_path / "p", "--quiet")
+    assert predicted(tmp_path / "p") == {"slide_58"}

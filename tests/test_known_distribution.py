@@ -207,6 +207,17 @@ def test_a_patient_is_in_or_out_of_distribution_where_all_bags_are_and_else_unkn
     assert patients.ood_sets.tolist() == ["", "far", "", "", ""]
 
 
+def test_a_bag_of_unknown_patient_is_not_taken_for_a_patient_of_its_name() -> None:
+    table = replace(
+        table_of([False] * 4, [None] * 4, [[2.0, 1.0]] * 4), bag_ids=np.array(["s1", "A", "s2", "B"], object)
+    )
+    patients = by_patient(replace(table, patients=np.array(["A", "", "A", ""], object)))
+    assert patients is not None
+    assert sorted(patients.bag_ids.tolist()) == ["A", "A", "B"]
+    alone = by_patient(replace(table, patients=np.array(["A", "", "C", ""], object)))
+    assert alone is None
+
+
 def test_levels_of_which_one_lacks_an_out_of_distribution_set_are_evaluated() -> None:
     table = table_of([False, True, False, True], [0, None, 0, None], [[2.0, 1.0]] * 4)
     mixed = replace(table, patients=np.array(["p", "p", "q", "q"], object))

@@ -197,6 +197,25 @@ def test_a_table_of_another_tool_is_read_by_its_usual_names(tmp_path: Path) -> N
     assert "66.67" in said
 
 
+@pytest.mark.parametrize(
+    ("positive", "negative"),
+    [("tumor", "non-tumor"), ("MSI", "MSS"), ("mut", "wt"), ("disease", "ctrl"), ("tumor", "background")],
+)
+def test_of_a_table_of_another_tool_the_class_called_negative_is_the_first(
+    positive: str, negative: str, tmp_path: Path
+) -> None:
+    rows = f"a,{negative},.1,.9\nb,{positive},.8,.2\nc,{positive},.7,.3\n"
+    (tmp_path / "t.csv").write_text(f"slide_id,label,p_{positive},p_{negative}\n{rows}")
+    said = run("evaluate", tmp_path / "t.csv")
+    assert f"classes {negative}, {positive}" in said
+    assert "100.00" in said
+
+
+def test_a_probability_above_1_is_named_with_its_table_and_line(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("slide_id,label,p_1\na,0,0.2\nb,1,1.5\n")
+    assert "t.csv', line 3" in fail("evaluate", tmp_path / "t.csv")
+
+
 @pytest.mark.parametrize(("epochs", "is_noted"), [(3, True), (400, False)])
 def test_a_training_that_ends_while_it_improves_says_so(
     place: Path, tmp_path: Path, epochs: int, is_noted: bool

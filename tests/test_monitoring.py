@@ -164,6 +164,10 @@ def test_what_does_not_fit_a_monitor_is_refused_and_changes_nothing(tmp_path: Pa
         (folder / BAGS).write_text(f"batch,bag_id,patient,predicted,a\n1,b,,{wrong},0.5\n1,c,,0,0.5\n")
         with pytest.raises(StorageError, match="a predicted class of 0 to 1"):
             add_batches(folder, calibration, [], ("a",), chance=0.01)
+    for wrong in ("", "abc", "nan"):
+        (folder / BAGS).write_text(f"batch,bag_id,patient,predicted,a\n1,b,,0,0.5\n1,c,,0,{wrong}\n")
+        with pytest.raises(StorageError, match=r"bags\.csv'.*column 'a'.*begin another monitor"):
+            add_batches(folder, calibration, [], ("a",), chance=0.01)
     (folder / BAGS).write_text("batch,bag_id,patient,predicted\n1,b,,0\n")
     with pytest.raises(StorageError, match="column 'a'"):
         add_batches(folder, calibration, [], ("a",), chance=0.01)

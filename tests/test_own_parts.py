@@ -103,6 +103,17 @@ def test_nothing_is_imported_for_a_model_that_is_not_trusted(
         miue.Model.load(tmp_path / "model", trust=True)
 
 
+def test_a_method_of_others_as_member_of_an_ensemble_needs_trust_as_well(tmp_path: Path, bags: BagDataset) -> None:
+    miue.METHODS.register("smoothed-of-others", others.Smoothed)
+    options = {"method.member": "smoothed-of-others", "method.size": 2}
+    model = train(bags, method="deep-ensemble", options=options)
+    model.save(tmp_path / "model")
+    with pytest.raises(ModelError, match="method.member 'smoothed-of-others' of a saved model.*trust=True"):
+        miue.Model.load(tmp_path / "model")
+    loaded = miue.Model.load(tmp_path / "model", trust=True)
+    assert loaded.weights_sha256 == model.weights_sha256
+
+
 def unsaveable() -> dict[str, Any]:
     class Local(others.PlainMean):
         pass

@@ -80,3 +80,11 @@ def test_the_ending_of_a_reader_that_others_bring_is_left_out_of_the_names_of_ba
     monkeypatch.setitem(parts.READERS._registered, ".bagl", open)
     assert strip_endings("slide_1.BAGL") == "slide_1"
     assert strip_endings("slide_1.svs.bagl") == "slide_1"
+
+
+def test_a_part_that_is_registered_takes_the_place_of_an_entry_point_that_was_used(installed: Path) -> None:
+    registry = numbers()
+    with pytest.warns(UserWarning, match="the entry point 'pi'"):
+        assert registry["tau"] > 6
+    registry.register("tau", 6.0)
+    assert registry["tau"] == 6.0

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from made_promises import predictions_of
 from scipy.optimize import minimize_scalar
 from sklearn.linear_model import LogisticRegression
 from test_calibration import softmax_problem
 
+from miue.calibration import calibrate
 from miue.calibration.scaling import fit_scaling
 from miue.common.errors import DataError
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
@@ -69,6 +71,38 @@ def test_bags_that_are_all_predicted_right_give_a_finite_temperature() -> None:
     assert "smoothed" in fitted.note
     assert scaled.max() < 0.999
     assert scaled.max(1).mean() == pytest.approx(26 / 27, abs=0.02)
+
+
+def test_rounded_probabilities_that_are_all_right_have_no_temperature_and_the_other_rules_are_fitted() -> None:
+    p = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
+    labels = np.array([0, 1, 0, 1, 0])
+    with pytest.raises(DataError, match="every one predicted right.*probabilities above 0.*leave the scaling out"):
+        fit_scaling(Categorical(torch.from_numpy(p)), labels)
+    held = predictions_of(Categorical(torch.from_numpy(np.repeat(p, 20, 0))), np.repeat(labels, 20))
+    fitted = calibrate(held, false_alarms=None)
+    assert fitted.scaling is None
+    assert (
+        fitted.scaling_left_out
+        == "every bag is predicted right, 40 of them with a probability of 0 for another class"
+    )
+    assert fitted.prediction_sets is not None
+    assert fitted.deferral is not None
+
+
+def test_a_dirichlet_without_evidence_is_not_scaled_and_does_not_end_a_calibration_or_a_decision() -> None:
+    alpha = torch.tensor([[3.0, 1.5], [1.2, 4.0]]).double().repeat(20, 1)
+    labels = np.array([0, 1] * 20)
+    low = alpha.clone()
+    low[0] = torch.tensor([0.1, 19.0])
+    left_out = calibrate(predictions_of(Dirichlet(low), labels), deferral=None, false_alarms=None)
+    assert left_out.scaling is None
+    assert "alpha is below 1 for some bags" in left_out.scaling_left_out
+    fitted = calibrate(predictions_of(Dirichlet(alpha), labels), deferral=None, false_alarms=None)
+    assert fitted.scaling is not None
+    scaled = fitted.scaling.apply(Dirichlet(low))
+    assert isinstance(scaled, Dirichlet)
+    assert scaled.alpha[0, 0].item() == 1.0
+    assert torch.equal(scaled.alpha[1:], fitted.scaling.apply(Dirichlet(alpha)).alpha[1:])  # type: ignore[attr-defined]
 
 
 def test_scaling_of_draws_gives_a_point_estimate_and_of_another_kind_is_refused() -> None:

@@ -27,7 +27,7 @@ from miue.io.store.pack import pack
 from miue.io.store.store import read_store
 from miue.pathology.color_texture import NAME, WIDTH, colour_texture
 from miue.pathology.patch_encoders import PatchEncoder, plain_encoder
-from miue.pathology.slides import microns_per_pixel, open_slide, thumbnail
+from miue.pathology.slides import _check_colors, microns_per_pixel, open_slide, thumbnail
 from miue.pathology.tiling import (
     Tiling,
     level0_magnification,
@@ -270,6 +270,11 @@ def test_an_ome_tiff_with_channels_in_planes_and_a_huge_slide_without_levels_are
     tifffile.imwrite(path, channels, tile=(256, 256), photometric="minisblack", metadata={"axes": "CYX"})
     with pytest.raises(StorageError, match=r"got 4 channels in planes of their own; write its colors into one"):
         tile_slide(path, tmp_path / "x.h5", Tiling(mpp=0.5), plain_encoder())
+    stated = 'xmlns="http://www.openmicroscopy.org/Schemas/OME/2016-06"'
+    bare = f'<OME {stated}><Image ID="Image:0"><Pixels SizeC="3" PhysicalSizeX="0.5"/></Image></OME>'
+    slide = SimpleNamespace(properties={"tiff.ImageDescription": bare})
+    _check_colors(slide, path)  # of its channels it says nothing
+    assert microns_per_pixel(slide) == 0.5
     with pytest.raises(StorageError, match=r"got 60000 × 40000 as the smallest .* vips tiffsave"):
         thumbnail(SimpleNamespace(level_dimensions=((60_000, 40_000),)), 2048)
 

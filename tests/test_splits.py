@@ -194,6 +194,29 @@ def test_groups_are_held_out_whole_or_the_lack_is_named() -> None:
         hold_out(np.array([0, 0, 1]), 0.2, seed=3)
 
 
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.45, 0.6, 0.8])
+def test_about_the_share_asked_for_is_held_out_of_patients_and_tested_on(share: float) -> None:
+    data = BagDataset.from_arrays(
+        [np.ones((1, 2))] * 100, [0, 0, 1, 1] * 25, patients=[f"p{row // 2}" for row in range(100)]
+    )
+    groups = np.array(data.patient_groups)
+    kept, out = hold_out(data.labels.values, share, seed=1, groups=groups)
+    assert not set(groups[kept]) & set(groups[out]) and sorted([*kept, *out]) == list(range(100))
+    assert len(out) / 100 == pytest.approx(share, abs=0.04)
+    splits = list(make_split(data, test=share, validation=0.0, seed=1).folds[0].values())
+    assert splits.count("test") / 100 == pytest.approx(share, abs=0.04)
+    assert splits.count("train") + splits.count("test") == 100
+
+
+def test_a_rare_class_does_not_change_how_much_is_held_out() -> None:
+    labels = np.repeat([0, 1, 2], [56, 52, 2])
+    kept, out = hold_out(labels, 0.2, seed=42, groups=np.arange(110))
+    assert np.bincount(labels[out]).tolist()[2] == np.bincount(labels[kept]).tolist()[2] == 1
+    assert 20 <= len(out) <= 24
+    with pytest.raises(DataError, match="at least 3, one of each class"):
+        hold_out(labels, 2, seed=42)
+
+
 def test_one_bag_of_each_group_is_drawn_and_folds_test_each_bag_once() -> None:
     groups = group_by_patient(["a", "", "b", "a", "", "b", "a"])
     drawn = {tuple(draw_one_of_each(groups, seed).tolist()) for seed in range(50)}

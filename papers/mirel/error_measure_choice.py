@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,11 @@ from miue.distributions.measures import MEASURES
 from miue.evaluation import evaluate
 from miue.methods.base import BAG_OF_ONE, RESIDUAL
 from miue.model.model import Model
+from miue.predictions.error_model import ERROR_PROBABILITY
 from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
 from papers.mirel.routing_choice import Row, read_measured, selection_bags
+from papers.mirel.stores import store_of
 
 BAGS = "bags"
 COLUMNS = ("preset", "seed", "network", "predicted", "measure", "conf")
@@ -43,8 +46,10 @@ def measure_errors(names: Sequence[str], seeds: Sequence[int], paths: Paths, out
     for name in names:
         for seed in seeds:
             if (name, str(seed)) not in done:
-                model = Model.load(paths.work / "runs" / name / str(seed))
-                found = {"preset": name, "seed": str(seed), "network": str(preset(name).network)}
+                chosen, model = preset(name), Model.load(paths.work / "runs" / name / str(seed))
+                held_out = store_of(chosen.data, paths, chosen.bags).split("validation")
+                model = replace(model, distances={}).with_validation(held_out)
+                found = {"preset": name, "seed": str(seed), "network": str(chosen.network)}
                 rows += [{**found, **values} for values in conf_by_measure(model, bags)]
                 write_rows(out, COLUMNS, [[row[column] for column in COLUMNS] for row in rows])
     return rows
@@ -61,7 +66,7 @@ def conf_by_measure(model: Model, bags: BagDataset) -> Iterator[Row]:
             assert level is not None
             for measure, separations in level.by_measure.items():
                 conf = separations.confidence.auroc.value
-                if measure in MEASURES and conf is not None:
+                if measure in (*MEASURES, ERROR_PROBABILITY) and conf is not None:
                     yield {"predicted": predicted, "measure": measure, "conf": f"{conf:.5f}"}
 
 

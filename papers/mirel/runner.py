@@ -102,6 +102,8 @@ def run_one(name: str, seed: int, paths: Paths, device: str = "auto") -> list[Re
     held_out = bags.split("validation") if "validation" in bags.splits else None
     distances = fit_distances(model.method, bags.split("train"), chosen.distances, seed=seed, held_out=held_out)
     model = replace(model, distances=distances)
+    if held_out is not None and model.error_model is None:  # of an earlier version
+        model = model.with_validation(held_out, device=device)
     test = store_of(chosen.data, paths, chosen.bags).split("test")
     results: list[Result] = []
     for estimator in chosen.estimators:

@@ -11,7 +11,7 @@ import numpy as np
 from miue.methods.base import BAG_OF_ONE, RESIDUAL
 from papers.mirel.results import DEFAULT, Result, metric_of, read_results
 
-ERRORS = {"bag": "least_confidence", RESIDUAL: "least_confidence", BAG_OF_ONE: DEFAULT}
+ERRORS = {"bag": "error_probability", RESIDUAL: "least_confidence", BAG_OF_ONE: DEFAULT}
 """By which measure errors are detected: of bags, of instances by R and by T; see error_measure_choice."""
 
 TARGETS = {"bag": 95.5, "instance": 94.5}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from sklearn.metrics import roc_auc_score
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.predictions.error_model import ERROR_PROBABILITY
 from papers.mirel import error_measure_choice as choice
 from papers.mirel.paths import Paths
 from papers.mirel.routing_choice import Row
@@ -54,14 +56,17 @@ def test_conf_is_that_of_the_predictions_and_written_once(
         loads.append(path)
         return model
 
+    held_out = replace(trained, splits=("validation",) * 20)
     monkeypatch.setattr(choice, "selection_bags", lambda _: others)
+    monkeypatch.setattr(choice, "store_of", lambda *_: held_out)
     monkeypatch.setattr(choice, "Model", SimpleNamespace(load=load))
     paths = Paths(tmp_path, tmp_path / "work", tmp_path)
     rows = choice.measure_errors(["mnist/abmil-mirel"], [42], paths, tmp_path / "out.csv")
     assert rows == choice.measure_errors(["mnist/abmil-mirel"], [42], paths, tmp_path / "out.csv")
     assert loads == [tmp_path / "work" / "runs" / "mnist" / "abmil-mirel" / "42"]
     assert {one["predicted"] for one in rows} <= {"bags", "residual", "bag-of-one"}
-    predicted = model.predict(others).bags
+    predicted = model.with_validation(held_out).predict(others).bags
+    assert ERROR_PROBABILITY in predicted.scores
     right = predicted.predicted == predicted.labels.values
     for one in rows:
         if one["predicted"] == "bags":

@@ -30,7 +30,9 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
     """
     texts = [label for label in labels if label]
     present = set(texts)
-    sorted_names = sorted(present, key=float) if all(map(is_number, present)) else sorted(present)
+    sorted_names = sorted(present)
+    if all(map(is_number, present)):
+        sorted_names.sort(key=float)
     if len(set(order)) < len(order):
         raise ConfigError(
             item="the order of the classes",
@@ -66,19 +68,28 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
     return names
 
 
+def called_negative(names: Sequence[str]) -> list[str]:
+    """Return the classes that are called as a negative one usually is, or "non-" and the name of another.
+
+    >>> called_negative(["MSI", "MSS"]), called_negative(["tumor", "non-tumor"]), called_negative(["A", "B"])
+    (['MSS'], ['non-tumor'], [])
+    """
+    plain = ["".join(filter(str.isalnum, name.casefold())) for name in names]
+    denied = {prefix + name for name in plain for prefix in ("no", "non", "not")}
+    return [name for name, text in zip(names, plain, strict=True) if text in NEGATIVE_NAMES | denied]
+
+
 def doubt_about_negative_class(names: Sequence[str]) -> str:
     """Return a sentence where the first class, the negative one, is unlikely to be meant as such; else "".
 
-    That is where one other class alone is called as a negative one usually is, or "non-" and the name of another.
+    That is where one other class alone is called as a negative one is.
 
     >>> doubt_about_negative_class(["cancer", "healthy"])
     "the negative class is 'cancer', the first; if it is 'healthy', name that first: --classes healthy,cancer"
     >>> doubt_about_negative_class(["normal", "tumor"])
     ''
     """
-    plain = ["".join(filter(str.isalnum, name.casefold())) for name in names]
-    denied = {prefix + name for name in plain for prefix in ("no", "non", "not")}
-    likely = [name for name, text in zip(names, plain, strict=True) if text in NEGATIVE_NAMES | denied]
+    likely = called_negative(names)
     if len(likely) != 1 or likely[0] == names[0]:
         return ""
     order = quote(",".join([*likely, *(name for name in names if name not in likely)]))

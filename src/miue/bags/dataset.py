@@ -311,8 +311,22 @@ class BagDataset(PrintsAsTable):
         return tuple(name for name, start, size in spans if not known[start : start + size].all())
 
     def subset(self, bags: Sequence[int] | np.ndarray) -> BagDataset:
-        """Return the bags at the given positions; the instances are shared, not copied."""
-        chosen = np.asarray(bags, np.int64)
+        """Return the bags at the given positions, or where a mask is true; the instances are shared, not copied.
+
+        Raises:
+            DataError: a mask that is not of all bags, or positions that are no whole numbers.
+        """
+        chosen = np.asarray(bags)
+        if chosen.dtype == bool and chosen.shape == (len(self),):
+            chosen = np.flatnonzero(chosen)
+        elif len(chosen) and chosen.dtype.kind not in "iu":
+            raise DataError(
+                item="the positions of bags",
+                wanted=f"whole numbers, or a mask of {len(self):,} bags",
+                got=f"{chosen.dtype} of shape {chosen.shape}",
+                fix="pass the positions of the bags to keep",
+            )
+        chosen = chosen.astype(np.int64)
         return replace(
             self,
             starts=self.starts[chosen],

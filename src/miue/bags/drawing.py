@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from jaxtyping import Int64, Shaped
@@ -44,10 +45,18 @@ def hold_out(
         groups: of the bags, such as patients; none is divided.
 
     Raises:
-        DataError: a class without a bag, or a group, for each side.
+        DataError: a class without a bag, or a group, for each side, or fewer bags than classes to hold out.
     """
     rows, classes = np.arange(len(labels)), np.unique(labels)
-    fewest = min(len(np.unique((rows if groups is None else groups)[labels == c])) for c in classes)
+    of_class = [len(np.unique((rows if groups is None else groups)[labels == c])) for c in classes]
+    fewest = min(of_class)
+    if isinstance(size, int) and size < len(classes):
+        raise DataError(
+            item="bags to hold out",
+            wanted=f"at least {len(classes)}, one of each class",
+            got=str(size),
+            fix="hold out more",
+        )
     if fewest > 1 and groups is None:
         from sklearn.model_selection import train_test_split
 
@@ -55,9 +64,15 @@ def hold_out(
         held = min(held, len(labels) - len(classes))
         kept, out = train_test_split(rows, test_size=held, stratify=labels, random_state=seed % 2**32)
         return kept, out
-    if fewest > 1:
+    if fewest > 1 and groups is not None:
         share = size / len(labels) if isinstance(size, int) else size
-        for kept, out in draw_folds(labels, max(2, min(round(1 / share), fewest)), seed, groups=groups):
+        count, held = folds_for(share, max(of_class))
+        with catch_warnings():
+            simplefilter("ignore", UserWarning)  # of a class with fewer groups than folds
+            folds = [out for _, out in draw_folds(labels, count, seed, groups=groups)]
+        for first in range(count):
+            out = np.sort(np.concatenate([folds[(first + i) % count] for i in range(held)]))
+            kept = np.setdiff1d(rows, out)
             if len(np.unique(labels[kept])) == len(np.unique(labels[out])) == len(classes):
                 return kept, out
     raise DataError(
@@ -66,6 +81,18 @@ def hold_out(
         got=f"{fewest} of the rarest class" if fewest < 2 else "groups that cannot be divided so",
         fix="add bags of this class, or hold none out",
     )
+
+
+def folds_for(share: float, groups: int) -> tuple[int, int]:
+    """Return a number of folds, at most as many as groups, and how many of them come nearest to a share of all.
+
+    >>> folds_for(0.2, 100), folds_for(0.4, 100), folds_for(0.15, 100), folds_for(0.04, 100), folds_for(0.4, 2)
+    ((5, 1), (5, 2), (7, 1), (25, 1), (2, 1))
+    """
+    most = max(2, groups)
+    pairs = [(count, held) for count in range(2, min(10, most) + 1) for held in range(1, count)]
+    pairs.append((min(most, max(2, round(1 / share))), 1))
+    return min(pairs, key=lambda pair: (round(abs(pair[1] / pair[0] - share), 9), pair[0]))
 
 
 def draw_one_of_each(groups: Shaped[np.ndarray, "B"], seed: int) -> Int64[np.ndarray, "groups"]:

@@ -43,7 +43,9 @@ class Labels:
         """
         known = np.array([label is not None for label in labels], bool)
         filled = [0 if label is None else label for label in labels]
-        numbers = np.array([one if isinstance(one, int | float | np.number | np.bool_) else -1 for one in filled])
+        most = np.iinfo(np.int64).max
+        usable = [isinstance(one, int | float | np.number | np.bool_) and not one > most for one in filled]
+        numbers = np.array([one if is_one else -1 for one, is_one in zip(filled, usable, strict=True)])
         values = np.nan_to_num(numbers, nan=-1, posinf=-1, neginf=-1).astype(np.int64)
         wrong: np.ndarray = np.flatnonzero((values != numbers) | (values < 0))
         if len(wrong):

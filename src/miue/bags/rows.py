@@ -41,6 +41,8 @@ class GroupedRows:
         if missing.any():
             row = int(missing.argmax())
             raise row_count(f"row {row} of bag_ids", "the id of a bag", repr(ids.tolist()[row]))
+        if ids.dtype == object:  # numbers among text do not compare
+            ids = ids.astype(str)
         names, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
         order = first.argsort()
         return cls(tuple(str(names[i]) for i in order), order.argsort()[inverse].astype(np.int64))

@@ -14,7 +14,14 @@ from miue.calibration.class_mix import fit_class_mix
 from miue.calibration.compared import compared_uncertainties
 from miue.calibration.covariate_shift import weigh_bags
 from miue.calibration.dataset_shift import usual_values
-from miue.calibration.deferral import Deferral, DeferralGoal, fit_deferral, needed_for_deferral, refuse_all
+from miue.calibration.deferral import (
+    PREFERRED_MEASURES,
+    Deferral,
+    DeferralGoal,
+    fit_deferral,
+    needed_for_deferral,
+    refuse_all,
+)
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, FalseAlarms, fit_false_alarms
 from miue.calibration.instance_flags import PROBABILITY, InstanceGoal
 from miue.calibration.instance_thresholds import fit_instance_flags
@@ -24,7 +31,9 @@ from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_s
 from miue.calibration.scaling import fit_scaling
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.plural import plural
+from miue.distributions import Dirichlet
 from miue.predictions.decisions import RESERVED
+from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 from miue.predictions.training_parts import refuse_training_bags
@@ -32,6 +41,9 @@ from miue.predictions.training_parts import refuse_training_bags
 STOPPED_EARLY = (
     "these bags also chose the epoch that training kept, so that the guarantees hold nearly, not exactly; "
     "a split of their own, named calibration, mends this"
+)
+FITTED_TO_THEM = (
+    "error_probability was fitted to the labels of these bags, and looks better on them than on new ones"
 )
 
 
@@ -91,7 +103,9 @@ def calibrate(
     rows = counted_rows(table.patients, len(table), bags_of_patient, seed)
     patients = count_patients(table.patients)
     of_patients = ALL_COUNTED if patients is not None and patients < len(rows) else ""
-    caveats = dict.fromkeys(filter(None, (of_patients, made_from.caveat, trained_on)))
+    by_errors = goals.deferral is not None and goals.deferral.measure == ERROR_PROBABILITY
+    fitted_to = FITTED_TO_THEM if by_errors and _stopped_training(table) else ""
+    caveats = dict.fromkeys(filter(None, (of_patients, made_from.caveat, trained_on, fitted_to)))
     counted = table.subset(rows)
     of_class = np.bincount(counted.labels.values[counted.labels.known], minlength=len(names))
     description = {
@@ -132,8 +146,12 @@ def check_unseen(table: PredictionTable, *, allowed: bool = False) -> str:
     trained = refuse_training_bags(table, "calibrate on", fix, allowed=allowed)
     if trained:
         return f"the model was trained on {trained:,} of these bags: no guarantee holds"
-    validated = table.training_parts is not None and "validation" in table.training_parts
-    return STOPPED_EARLY if validated else ""
+    return STOPPED_EARLY if _stopped_training(table) else ""
+
+
+def _stopped_training(table: PredictionTable) -> bool:
+    """Return whether some of the bags are validation bags of the model."""
+    return table.training_parts is not None and "validation" in table.training_parts
 
 
 def check_names(table: PredictionTable, goals: Goals, instances: PredictionTable | None = None) -> None:
@@ -176,7 +194,7 @@ def _fitted(
         score = goals.false_alarms.score or next(name for name in PREFERRED_SCORES if name in uncertainties)
         alarms = fit_false_alarms(uncertainties[score], score, goals.false_alarms)
     labels = table.labels.values
-    impossible = _impossible_labels(table) if goals.scaling else 0
+    impossible = _without_temperature(table) if goals.scaling else ""
     return Calibration(
         class_names=names,
         scaling=fit_scaling(table.distribution, labels, weights) if goals.scaling and not impossible else None,
@@ -188,9 +206,7 @@ def _fitted(
         usual=usual_values(table),
         class_mix=fit_class_mix(table, names),
         made_from=made_from,
-        scaling_left_out=f"probability 0 for {plural(impossible, 'label')}, which no temperature mends"
-        if impossible
-        else "",
+        scaling_left_out=impossible,
         weights_sha256=predictions.provenance.weights_sha256,
     )
 
@@ -205,23 +221,33 @@ def _deferral(
     """Return the deferral tested on the bags strictly below the out-of-distribution threshold.
 
     Given an order statistic, the values below it are independent draws of the distribution cut off there. A bag
-    that equals the threshold is no such draw; ``decide`` accepts none that does.
+    that equals the threshold is no such draw; ``decide`` accepts none that does. The error model
+    knows the labels of validation bags, so that it orders those only where it is asked to.
     """
+    unfitted = set(uncertainties) - ({ERROR_PROBABILITY} if _stopped_training(table) else set())
+    measure = goal.measure or next(name for name in PREFERRED_MEASURES if name in unfitted)
     inside = np.ones(len(table), bool) if alarms is None else uncertainties[alarms.score] < alarms.threshold
     count, needed = int(inside.sum()), needed_for_deferral(goal)
     if alarms is not None and count < needed:
         at = int((uncertainties[alarms.score] == alarms.threshold).sum())
         below = f"{plural(count, 'bag')} below the out-of-distribution threshold"
         why = f"{below}, where {needed} are needed; {at} equal it"
-        return refuse_all(goal, count, why)
+        return refuse_all(measure, goal, count, why)
     correct = table.predicted == table.labels.values
-    return fit_deferral(uncertainties[goal.measure][inside], correct[inside], goal, seed)
+    return fit_deferral(uncertainties[measure][inside], correct[inside], measure, goal, seed)
 
 
-def _impossible_labels(table: PredictionTable) -> int:
-    """Return how many labels have a predicted probability of zero."""
+def _without_temperature(table: PredictionTable) -> str:
+    """Return why no temperature can be fitted, "" where one can."""
     of_label = table.probabilities[np.arange(len(table)), table.labels.values]
-    return int((of_label <= 0).sum())
+    if impossible := int((of_label <= 0).sum()):
+        return f"probability 0 for {plural(impossible, 'label')}, which no temperature mends"
+    if isinstance(table.distribution, Dirichlet) and (table.distribution.alpha < 1).any():
+        return "alpha is below 1 for some bags, so that it is no evidence + 1, which a temperature would scale"
+    some = int((table.probabilities <= 0).any(1).sum())
+    if some and (table.predicted == table.labels.values).all():
+        return f"every bag is predicted right, {some:,} of them with a probability of 0 for another class"
+    return ""
 
 
 def _class_names(names: Sequence[str], count: int) -> tuple[str, ...]:

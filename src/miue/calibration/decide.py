@@ -34,7 +34,8 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     """
     calibration.check_weights(predictions.provenance.weights_sha256)
     table = predictions.bags
-    names = np.array(match_classes(predictions, calibration), object)
+    classes = match_classes(predictions, calibration)
+    names = np.array(classes, object)
     decision = names[table.predicted]
     reason = np.array([f"{names[c]} is the most probable class" for c in table.predicted], object)
     if calibration.deferral is not None:
@@ -66,6 +67,7 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     weighted = calibration.covariate_shift is not None
     provenance = predictions.provenance.model_copy(
         update={
+            "classes": classes,
             "calibration": calibration.model_dump(mode="json", exclude={"usual", "class_mix"}),
             "dataset_shift": find_shift(table, calibration.usual, weighted=weighted)
             if calibration.usual

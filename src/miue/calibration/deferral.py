@@ -12,11 +12,15 @@ from miue.calibration.binomial import p_values
 from miue.calibration.ranks import check_share, exact, needed_for_tolerance
 from miue.common.errors import DataError
 from miue.common.plural import plural
+from miue.predictions.error_model import ERROR_PROBABILITY
 
 ORDERING_PART = 10  # one bag in this many says which thresholds are tested; the others test them
 _MARGIN = 1.5  # standard deviations by which the first threshold should accept more bags than a test needs
 _SHARES = np.linspace(0.025, 1, 40)
 _STARTS = 4  # at most; so that errors among the most certain bags do not end the search
+PREFERRED_MEASURES = (ERROR_PROBABILITY, "least_confidence")
+"""By which bags are deferred unless another is chosen; see results/README.md, "Which measure detects errors"."""
+
 _ROUNDING = 1 + 1e-12  # a p-value that equals its level passes, whatever the last digits of the two
 
 
@@ -27,12 +31,12 @@ class DeferralGoal:
     Attributes:
         max_error: P(wrong | accepted) that may not be exceeded.
         confidence: chance over calibration sets that it is not exceeded.
-        measure: the uncertainty that orders the bags.
+        measure: the uncertainty that orders the bags; None for the first of ``PREFERRED_MEASURES`` that they have.
     """
 
     max_error: float = 0.05
     confidence: float = 0.9
-    measure: str = "least_confidence"
+    measure: str | None = None
 
     def __post_init__(self) -> None:
         check_share("the error among the accepted", self.max_error)
@@ -74,10 +78,10 @@ def needed_for_deferral(goal: DeferralGoal) -> int:
     return max(ORDERING_PART, needed + (needed - 1) // (ORDERING_PART - 1))
 
 
-def refuse_all(goal: DeferralGoal, bags: int, why: str) -> Deferral:
+def refuse_all(measure: str, goal: DeferralGoal, bags: int, why: str) -> Deferral:
     """Return the deferral of every bag, where nothing can be accepted with what the goal promises."""
     return Deferral(
-        measure=goal.measure,
+        measure=measure,
         threshold=None,
         max_error=goal.max_error,
         confidence=goal.confidence,
@@ -89,7 +93,11 @@ def refuse_all(goal: DeferralGoal, bags: int, why: str) -> Deferral:
 
 
 def fit_deferral(
-    uncertainty: Float64[np.ndarray, "n"], correct: Bool[np.ndarray, "n"], goal: DeferralGoal, seed: int = 0
+    uncertainty: Float64[np.ndarray, "n"],
+    correct: Bool[np.ndarray, "n"],
+    measure: str,
+    goal: DeferralGoal,
+    seed: int = 0,
 ) -> Deferral:
     """Return the highest tested threshold for which the error among the accepted is bounded.
 
@@ -105,6 +113,7 @@ def fit_deferral(
     Args:
         uncertainty: of labelled in-distribution bags, higher where less certain.
         correct: whether each is predicted right.
+        measure: name of the uncertainty.
         goal: what is asked.
         seed: of the draw.
 
@@ -126,14 +135,15 @@ def fit_deferral(
     if not passed.any():
         best = int(np.argmin(p))
         return refuse_all(
+            measure,
             goal,
             len(testing),
-            f"no threshold on {goal.measure} passed the tests by {plural(len(testing), 'bag')}: at best "
+            f"no threshold on {measure} passed the tests by {plural(len(testing), 'bag')}: at best "
             f"{errors[best]} errors among the {counts[best]} most certain ones",
         )
     last = int(np.flatnonzero(passed)[-1])
     return Deferral(
-        measure=goal.measure,
+        measure=measure,
         threshold=float(tried[last]) if np.isfinite(tried[last]) else None,
         max_error=goal.max_error,
         confidence=goal.confidence,

@@ -46,7 +46,8 @@ def notes(calibration: Calibration) -> list[str]:
     """Return what else to know of the rules, a sentence or several each."""
     made_from, flags = calibration.made_from, calibration.instances
     said = []
-    if made_from.left_out:
+    of_bags = (calibration.scaling, calibration.deferral, calibration.prediction_sets, calibration.false_alarms)
+    if made_from.left_out and any(rule is not None for rule in of_bags):
         said.append(
             f"one bag of each of {made_from.patients:,} patients was drawn, as bags of one patient are alike; "
             f"left out: {plural(made_from.left_out, 'further bag')}."

@@ -23,9 +23,9 @@ class Scaling(BaseModel):
 
     Temperature, for probabilities: p^(1/T), made to sum to one; the softmax of logits / T.
     Evidence, for a Dirichlet: log e ↦ log e / T, alpha = e^(1/T) + 1; where evidence is exp(logit), that
-    is the temperature of the logits. One evidence stays one, the order of the classes of a bag stays, and
-    what comes out is a Dirichlet with total, aleatoric and epistemic uncertainty of its own. The mean of draws
-    becomes a point estimate.
+    is the temperature of the logits. One evidence stays one, none (alpha below 1) is zero, the order of the
+    classes of a bag stays, and what comes out is a Dirichlet with total, aleatoric and epistemic uncertainty
+    of its own. The mean of draws becomes a point estimate.
 
     Reference: Guo et al. 2017; log-evidence takes the place of their logits.
     """
@@ -42,7 +42,7 @@ class Scaling(BaseModel):
         """Return the scaled prediction.
 
         Raises:
-            DataError: another kind of distribution than it was fitted on, or alpha below 1.
+            DataError: another kind of distribution than it was fitted on.
         """
         if isinstance(distribution, Dirichlet) != (self.kind == "evidence"):
             raise DataError(
@@ -52,7 +52,8 @@ class Scaling(BaseModel):
                 fix="decide on predictions of the model that was calibrated",
             )
         if isinstance(distribution, Dirichlet):
-            return Dirichlet((_log_evidence(distribution) / self.temperature).exp() + 1)
+            evidence = (distribution.alpha - 1).clamp(min=0)
+            return Dirichlet((evidence.log() / self.temperature).exp() + 1)
         return Categorical((distribution.probabilities.log() / self.temperature).softmax(-1))
 
 
@@ -74,7 +75,8 @@ def fit_scaling(
         weights: of each bag in the mean; None where all count alike.
 
     Raises:
-        DataError: a label has probability zero, or alpha is below 1.
+        DataError: a label has probability zero, or, where smoothed labels are needed, any class has; or alpha is
+            below 1.
     """
     targets = torch.from_numpy(labels)
     exact = torch.nn.functional.one_hot(targets, distribution.num_classes).double()
@@ -88,7 +90,15 @@ def fit_scaling(
             fix="give unrounded probabilities, or leave the scaling out",
         )
     separable = bool((distribution.predicted == targets).all())
-    best = _minimum(_loss(distribution, _smoothed(exact) if separable else exact, weights))
+    loss = _loss(distribution, _smoothed(exact) if separable else exact, weights)
+    if not np.isfinite(loss(0.0)):
+        raise DataError(
+            item="the calibration bags, every one predicted right",
+            wanted="probabilities above 0, since smoothed labels are fitted to",
+            got="0 for a class",
+            fix="give unrounded probabilities, or leave the scaling out",
+        )
+    best = _minimum(loss)
     notes = []
     if separable:
         notes.append("every calibration bag is predicted right, so that smoothed labels were used")

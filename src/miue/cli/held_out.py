@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,11 +14,14 @@ if TYPE_CHECKING:
     from miue.calibration import CalibrationBags
 
 
+HELD_OUT = "held out by training"
+
+
 def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[BagDataset, CalibrationBags]:
     """Return the bags to calibrate on, and which these are.
 
-    Without ``split``: the split calibration, else validation, else the bags that training held out, else, where
-    the bags have no splits and the run lists none of them, all.
+    Without ``split``: the split calibration, else validation; where the bags have no splits, those that the run
+    lists as calibration, else as validation; where it lists none of them, all.
 
     Raises:
         DataError: bags or patients that the model was trained on, or no bags that are known not to be.
@@ -31,7 +35,9 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     known = parts_of_run(run, bags)
     held_out = known.within("validation")
     marks = read_json(run / "run.json", what="run") if (run / "run.json").exists() else {}
-    chosen, name = _chosen(bags, split, held_out)
+    chosen, name = _chosen(
+        bags, split, {"calibration of the run": known.within("calibration"), HELD_OUT: held_out}
+    )
     mark = fingerprint(chosen)
     seen = len(known.or_of_their_patients("train") & set(chosen.ids))
     if name == "train" or seen or mark == marks.get("training_bags"):
@@ -45,7 +51,8 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     return chosen, CalibrationBags(split=name, fingerprint=mark, caveat=STOPPED_EARLY if validated else "")
 
 
-def _chosen(bags: BagDataset, split: str | None, held_out: set[str]) -> tuple[BagDataset, str]:
+def _chosen(bags: BagDataset, split: str | None, listed: Mapping[str, set[str]]) -> tuple[BagDataset, str]:
+    """Return the bags, and their name; ``listed`` has those that the run lists, by the name to give them."""
     if split == "all":
         return bags, "all bags"
     for name in ("calibration", "validation") if split is None else ():
@@ -53,7 +60,7 @@ def _chosen(bags: BagDataset, split: str | None, held_out: set[str]) -> tuple[Ba
             return bags.split(name), name
     if split is not None or any(bags.splits):
         return bags.split(split or "calibration"), split or "calibration"
-    rows = [row for row, name in enumerate(bags.ids) if name in held_out]
-    if rows:
-        return bags.subset(rows), "held out by training"
+    for part, names in listed.items():
+        if names:
+            return bags.subset([row for row, name in enumerate(bags.ids) if name in names]), part
     return bags, "all bags"

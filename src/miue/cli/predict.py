@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,8 +142,7 @@ def predict(
     torch_device(device)
     model = Model.load(run, trust=trust)
     every = open_bags_for(model, bags, source, progress=not quiet, coords_for="--export" if export else "")
-    chosen = _bags_to_predict(every, part, run)
-    chosen = label_as_trained(chosen, source, run, model.contract.class_names)
+    chosen = _bags_to_predict(label_as_trained(every, source, run, model.contract.class_names), part, run)
     whole = "all bags" if len(chosen) == len(every) else "bags that the model did not learn from"
     request = PredictionRequest(
         run=str(run.resolve()),
@@ -188,15 +188,22 @@ def predict(
 
 
 def _bags_to_predict(bags: Any, part: str | None, run: Path) -> Any:
-    """Return the bags of the part asked for, else of test, else all; none that the model learned from."""
+    """Return the bags of the part asked for, else of test, else all; none that the model learned from.
+
+    Bags without splits are in the part in which the run lists them; without a part, those that it keeps for
+    calibration are left out as well, since decisions are made by them.
+    """
     from miue.model.training_bags import parts_of_run
 
     if part == "all":
         return bags
+    of_run = parts_of_run(run, bags)
+    if part is not None and not any(bags.splits) and part in of_run.parts:
+        bags = replace(bags, splits=of_run.parts)
     chosen = bags.split(part or "test") if part is not None or "test" in bags.splits else bags
     if part in ("train", "validation"):
         return chosen
-    known = parts_of_run(run, bags).or_of_their_patients("train", "validation")
+    known = of_run.or_of_their_patients("train", "validation")
     unseen = [row for row, name in enumerate(chosen.ids) if name not in known]
     learned = len(chosen) - len(unseen)
     if learned and (part is not None or not unseen):
@@ -210,4 +217,10 @@ def _bags_to_predict(bags: Any, part: str | None, run: Path) -> Any:
         )
     if learned:
         say(f"left out: {plural(learned, 'bag')} that the model learned from, or from their patients", err=True)
-    return chosen.subset(unseen) if learned else chosen
+    calibration = of_run.within("calibration") if part is None and not any(bags.splits) else set()
+    kept = [row for row in unseen if chosen.ids[row] not in calibration]
+    if kept and len(kept) < len(unseen):
+        aside = plural(len(unseen) - len(kept), "bag")
+        say(f"left out: {aside} that the run keeps for calibration; --part calibration predicts them", err=True)
+        unseen = kept
+    return chosen.subset(unseen) if len(unseen) < len(chosen) else chosen

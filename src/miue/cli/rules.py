@@ -34,9 +34,14 @@ class RuleOptions:
 
     max_error: Annotated[float, _rule("SHARE", "Largest share of wrong predictions among accepted bags.")] = 0.05
     confidence: Annotated[float, _rule("SHARE", "Confidence that this error is not exceeded.")] = 0.9
-    measure: Annotated[str, _rule("NAME", "Uncertainty by which bags are deferred for review.")] = (
-        "least_confidence"
-    )
+    measure: Annotated[
+        str | None,
+        _rule(
+            "NAME",
+            "Uncertainty by which bags are deferred for review; by default error_probability if available, else "
+            "least_confidence.",
+        ),
+    ] = None
     coverage: Annotated[float, _rule("SHARE", "Probability that a prediction set has the true label.")] = 0.9
     prediction_set: Annotated[
         str, _rule("lac|aps", "Kind of prediction sets: lac (smallest) or aps (adaptive).")

@@ -99,13 +99,13 @@ class Registry(Mapping[str, P], Generic[P]):
 
     def __getitem__(self, name: str) -> P:
         key = self.canonical(name)
+        if key in self._registered and key not in self._own:
+            return self._registered[key]
         if key in self._loaded:
             return self._loaded[key]
         if key in self._own:
             self._loaded[key] = import_part(self._own[key])
             return self._loaded[key]
-        if key in self._registered:
-            return self._registered[key]
         if key not in self._entry_points:
             raise unknown_name(self.kind, name, self)
         self._loaded[key] = self._load(self._entry_points[key])

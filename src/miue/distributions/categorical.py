@@ -67,4 +67,4 @@ class Categorical(PredictiveDistribution):
 
     def mutual_information(self) -> Float[Tensor, "n"]:
         """Zero: a point estimate has no epistemic uncertainty."""
-        return torch.zeros(len(self), dtype=torch.float64)
+        return self._probabilities.new_zeros(len(self), dtype=torch.float64)

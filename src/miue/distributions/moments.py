@@ -10,6 +10,7 @@ from miue.distributions.base import PredictiveDistribution
 from miue.distributions.dirichlet import Dirichlet
 
 MOST_EVIDENCE = 1e6  # α0 where all predictions agree, whose limit is infinite
+LEAST_EVIDENCE = 1e-2  # α0 where they disagree as far as they can, whose limit is zero
 LEAST_ALPHA = 1e-6
 
 
@@ -17,9 +18,10 @@ def to_dirichlet(draws: Sequence[PredictiveDistribution]) -> Dirichlet:
     """Return the Dirichlet distribution that matches mean and variance of draws or of an ensemble's members.
 
     α = α0 m with α0 = mean_c [m_c (1 − m_c) / v_c − 1], m and v the mean and variance of the class probabilities;
-    v adds the variance within each member where members are Dirichlet distributions. Where all predictions agree,
-    α0 is ``MOST_EVIDENCE``. Mean probabilities are kept, so that evidence and vacuity of an ensemble can be
-    compared with those of an evidential method.
+    v adds the variance within each member where members are Dirichlet distributions. Where all of them agree,
+    α0 is ``MOST_EVIDENCE``; where they disagree as far as they can, ``LEAST_EVIDENCE``. Mean probabilities are
+    kept, within 1e-4, so that evidence and vacuity of an ensemble can be compared with those of an evidential
+    method.
 
     Reference: Minka 2000, "Estimating a Dirichlet distribution", Section 1 (moments); the mean over classes
     follows Shen et al. 2024.
@@ -42,5 +44,5 @@ def to_dirichlet(draws: Sequence[PredictiveDistribution]) -> Dirichlet:
     varies = variance > mean * (1 - mean) / (MOST_EVIDENCE + 1)
     of_class = torch.where(varies, mean * (1 - mean) / torch.where(varies, variance, 1.0) - 1, 0.0)
     count = varies.sum(-1)
-    alpha0 = torch.where(count > 0, of_class.sum(-1) / count.clamp(min=1), MOST_EVIDENCE)
+    alpha0 = torch.where(count > 0, of_class.sum(-1) / count.clamp(min=1), MOST_EVIDENCE).clamp(min=LEAST_EVIDENCE)
     return Dirichlet((mean * alpha0.unsqueeze(-1)).clamp(min=LEAST_ALPHA))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.calibration.deferral import DeferralGoal
+from miue.calibration.deferral import PREFERRED_MEASURES
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import DecisionEvaluation
@@ -18,9 +18,6 @@ from miue.evaluation.flags import FlagEvaluation
 from miue.evaluation.froc import TITLES as FROC_TITLES
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions.provenance import UNKNOWN, Provenance
-
-DEFERRED_BY = DeferralGoal.measure
-"""What ``calibrate`` defers by unless told otherwise. Conf. of a Dirichlet is by max alpha, as published."""
 
 NO_SUCH_SET = "no item of this out-of-distribution set at this level"
 Row = tuple[str, Metric, bool]  # name, value, whether it is shown in percent
@@ -121,7 +118,7 @@ class Evaluation(PrintsAsTable):
         """Return the table of the levels, and that of the decisions where there are any."""
         yield evaluation_table(self)
         if self.decisions is not None:
-            yield decision_table(self.decisions)
+            yield decision_table(self.decisions, self.provenance.classes)
         if self.froc is not None or self.flags is not None:
             yield instance_table(self.froc, self.flags)
 
@@ -172,9 +169,14 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
         (of_levels[0][0], *(_cell(metric, percent, reasons) for _, metric, percent in of_levels))
         for of_levels in zip(*(_rows(level, sets) for level in levels), strict=True)
     ]
-    if any(level.confidence_measure != DEFERRED_BY for level in levels):
-        confs = [level.by_measure[DEFERRED_BY].confidence.auroc for level in levels]
-        rows.append((f"Conf., AUROC by {DEFERRED_BY}", *(_cell(one, True, reasons) for one in confs)))
+    for measure in reversed(PREFERRED_MEASURES):  # Conf. of a Dirichlet is by max alpha, as published
+        used = [level for level in levels if measure in level.by_measure]
+        if any(level.confidence_measure != measure for level in used):
+            confs = [level.by_measure[measure].confidence.auroc if level in used else None for level in levels]
+            cells = (
+                "" if one is None else _cell(one, True, reasons) for one in confs
+            )  # instances have no such score
+            rows.append((f"Conf., AUROC by {measure}", *cells))
     for score in _scores(levels):
         for ood_set in sets:
             found = [_by_score(level, score, ood_set) for level in levels]
@@ -214,8 +216,13 @@ def _of_unknown_distribution(levels: Mapping[str, LevelEvaluation]) -> list[str]
     ]
 
 
-def decision_table(evaluation: DecisionEvaluation) -> ResultTable:
-    """Return what the decisions came to, in percent of bags not known to be out of distribution."""
+def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str] = ()) -> ResultTable:
+    """Return what the decisions came to, in percent of bags not known to be out of distribution.
+
+    Args:
+        evaluation: of the decisions.
+        classes: names in order; their numbers where there are none.
+    """
     metrics, reasons, rows = evaluation.metrics, list[str](), list[tuple[str, str]]()
     for key, title in DECISION_TITLES.items():
         in_percent = key not in ("set_size", "brier", "nll")
@@ -226,7 +233,8 @@ def decision_table(evaluation: DecisionEvaluation) -> ResultTable:
             )
             shown += f" ({low} to {high})"
         rows.append((title, shown))
-    for name, metric in evaluation.coverage_by_class.items():
+    for number, metric in evaluation.coverage_by_class.items():
+        name = classes[int(number)] if classes else number
         rows.append((f"label in its set, class {name}", _cell(metric, True, reasons)))
     for name in evaluation.found:
         rows.append((f"{name}: called out of distribution", _cell(evaluation.found[name], True, reasons)))
@@ -271,8 +279,9 @@ def _rows(level: LevelEvaluation, sets: Sequence[str]) -> list[Row]:
 
 
 def _scores(levels: list[LevelEvaluation]) -> list[str]:
-    """Return the extra scores; a bag's "knn_mean" stands in the row of its instances' "knn"."""
-    names = [name for level in reversed(levels) for name in level.by_measure if name not in MEASURES]
+    """Return the extra scores of OOD; a bag's "knn_mean" stands in the row of its instances' "knn"."""
+    of_errors = {*MEASURES, *PREFERRED_MEASURES}
+    names = [name for level in reversed(levels) for name in level.by_measure if name not in of_errors]
     return list(dict.fromkeys(name.removesuffix("_mean") for name in names if not name.endswith("_high")))
 
 

@@ -215,6 +215,7 @@ def _files(names: list[str]) -> dict[str, str]:
         "distances.safetensors": "distances to the training instances",
         "calibration.json": "rules of decision, and what they promise",
         "validation.json": "quantiles of the uncertainties of the validation bags",
+        "error_model.json": "regression by which the error probability of a bag is computed",
     }
     return {name: meaning[name] for name in meaning if name in names}
 

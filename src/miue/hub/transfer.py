@@ -11,9 +11,10 @@ from miue.common.errors import StorageError
 from miue.common.extras import import_extra
 from miue.common.files import atomic_folder
 from miue.hub.card import CARD
+from miue.model.folder import MODEL_FILES
 from miue.model.model import Model
 
-FILES = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json", "validation.json", CARD)
+FILES = (*MODEL_FILES, CARD)
 """What travels: JSON, tensors and the card. Nothing else is sent or fetched, and none of it holds code."""
 
 

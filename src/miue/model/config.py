@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
 from miue.methods import Method
@@ -102,12 +102,26 @@ class ModelConfig(BaseModel):
         Raises:
             ModelError, ConfigError: as ``Component.part`` does.
         """
-        return {kind: getattr(self, kind).part(kind, trust=trust) for kind in ("encoder", "network", "method")}
+        parts = {kind: getattr(self, kind).part(kind, trust=trust) for kind in ("encoder", "network", "method")}
+        if self.method._part is None and not trust and not self._members_are_own:
+            raise ModelError(
+                item=f"method.member {self.method.options['member']!r} of a saved model",
+                wanted="a method of miue itself, or leave to run the code of others",
+                got="a name that another package brings",
+                fix="if you trust that code, pass trust=True (on the command line --trust)",
+            )
+        return parts
+
+    @property
+    def _members_are_own(self) -> bool:
+        """Whether the members of an ensemble, which an option names, are of a method of miue."""
+        member = self.method.options.get("member")
+        return not isinstance(member, str) or METHODS.path_of_own(member) is not None or member not in METHODS
 
     @property
     def is_own(self) -> bool:
         """Whether all parts are of miue, so that what is saved of them needs no trust."""
-        return all(part.is_own for part in self.parts(trust=True).values())
+        return self._members_are_own and all(part.is_own for part in self.parts(trust=True).values())
 
 
 class TrainingConfig(BaseModel):

@@ -21,6 +21,16 @@ from miue.scores import FeatureDistance
 FORMAT = "miue-model"
 VERSION = 1
 
+MODEL_FILES = (
+    "config.json",
+    "model.safetensors",
+    "distances.safetensors",
+    "calibration.json",
+    "validation.json",
+    "error_model.json",
+)
+"""Those that ``Model.save`` writes, the last four where there is something to write."""
+
 
 class RunConfig(BaseModel):
     """What run.json says of a model whose training may not have ended."""

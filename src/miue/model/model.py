@@ -17,7 +17,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.common.errors import ConfigError, ModelError, first_few
+from miue.common.errors import ConfigError, DataError, ModelError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.weights import copy_weights, write_tensors
@@ -27,6 +27,8 @@ from miue.model.feature_scores import DistanceScores, check_saveable_distances
 from miue.model.folder import FORMAT, VERSION, read_config, read_distances, read_method, saved_name
 from miue.model.predict import OnBad, predict
 from miue.model.training_bags import TrainingBags
+from miue.predictions.error_model import ERROR_PROBABILITY, ErrorModel
+from miue.predictions.error_model import FILE as ERROR_MODEL
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance, TrainingRecord
 from miue.predictions.stream import PredictionStream
@@ -51,6 +53,7 @@ class Model(PrintsAsTable):
         distances: distance scores of instances to the training instances.
         calibration: what decisions are made by, where the model was calibrated.
         validation: how uncertain it is of its validation bags, where it had any.
+        error_model: how probable an error is, where it had validation bags enough.
         weights_sha256: of model.safetensors, as it was read or would be written.
         training_bags: what it was trained on, None where that is not known.
     """
@@ -62,6 +65,7 @@ class Model(PrintsAsTable):
     distances: Mapping[str, FeatureDistance] = field(default_factory=dict)
     calibration: Calibration | None = None
     validation: ValidationQuantiles | None = None
+    error_model: ErrorModel | None = None
     weights_sha256: str = ""
     training_bags: TrainingBags | None = None
 
@@ -145,6 +149,7 @@ class Model(PrintsAsTable):
         chosen = estimator or (rule and rule.estimator) or self.method.estimators[0]
         if rule is not None:
             rule.check_estimator(chosen)
+        errors = self._error_model(chosen)
         batches = predict(
             self.method,
             dataset.with_classes(self.contract.class_names),
@@ -167,9 +172,30 @@ class Model(PrintsAsTable):
                 return predictions
             return decide(predictions, self.calibration)
 
+        if errors is not None:
+            batches = ((errors.add_to(of_bags, of_instances), of_instances) for of_bags, of_instances in batches)
         if rule is not None and shard is None:
             batches = ((of_bags, rule.flag(of_instances)) for of_bags, of_instances in batches)
         return PredictionStream(batches, self.provenance().model_copy(update={"estimator": chosen}), complete)
+
+    def _error_model(self, estimator: str) -> ErrorModel | None:
+        """Return the error model, None where there is none or it reads the instances of another estimator.
+
+        Raises:
+            DataError: the calibration defers by it, and it reads the instances of another estimator.
+        """
+        errors = self.error_model
+        if errors is None or errors.estimator == estimator:
+            return errors
+        deferral = None if self.calibration is None else self.calibration.deferral
+        if deferral is not None and deferral.measure == ERROR_PROBABILITY:
+            raise DataError(
+                item=f"the estimator of instances {estimator!r}",
+                wanted=f"{errors.estimator!r}, which {ERROR_PROBABILITY} reads, by which bags are deferred",
+                got=repr(estimator),
+                fix=f"predict with {errors.estimator}, or calibrate by least_confidence",
+            )
+        return None
 
     def check(self, bags: BagDataset) -> None:
         """Raise unless the model can take these bags.
@@ -185,6 +211,30 @@ class Model(PrintsAsTable):
                 got=_shape(bags.instance_shape),
                 fix="use the feature extractor that made the training bags",
             )
+
+    def with_validation(self, validation: BagDataset, *, device: str = "auto") -> Model:
+        """Return the model with what its validation bags say of it: usual uncertainties, and how errors are told.
+
+        Too few labelled bags leave the error model out, and ``training.without_error_model`` says so.
+
+        Args:
+            validation: bags that its weights were not trained on.
+            device: "auto", "cpu", "gpu".
+
+        Raises:
+            ModelError: instances of another shape.
+        """
+        predictions = replace(self, error_model=None, calibration=None).predict(validation, device=device)
+        bags, instances = predictions.bags, predictions.instances
+        assert instances is not None
+        try:
+            errors = ErrorModel.fit(bags, instances, predictions.provenance.estimator)
+        except DataError as error:
+            training = self.training.model_copy(update={"without_error_model": str(error)})
+            quantiles = ValidationQuantiles.of(bags, validation.sizes)
+            return replace(self, training=training, validation=quantiles, error_model=None)
+        quantiles = ValidationQuantiles.of(errors.add_to(bags, instances), validation.sizes)
+        return replace(self, validation=quantiles, error_model=errors)
 
     def evaluate(
         self,
@@ -281,6 +331,8 @@ class Model(PrintsAsTable):
             self.calibration.save(folder / CALIBRATION)
         if self.validation is not None:
             self.validation.save(folder / VALIDATION)
+        if self.error_model is not None:
+            self.error_model.save(folder / ERROR_MODEL)
         if self.training_bags is not None:
             self.training_bags.save(folder)
         write_json(folder / "config.json", content)
@@ -301,7 +353,7 @@ class Model(PrintsAsTable):
         folder = Path(path)
         saved = read_config(folder)
         method, digest = read_method(folder, saved, trust=trust)
-        quantiles = folder / VALIDATION
+        quantiles, errors = folder / VALIDATION, folder / ERROR_MODEL
         return cls(
             method,
             saved.model,
@@ -310,6 +362,7 @@ class Model(PrintsAsTable):
             read_distances(folder, saved.distances, trust=trust),
             Calibration.load(folder) if (folder / CALIBRATION).exists() else None,
             ValidationQuantiles.load(quantiles) if quantiles.exists() else None,
+            ErrorModel.load(errors) if errors.exists() else None,
             digest,
             TrainingBags.load(folder),
         )

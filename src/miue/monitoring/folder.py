@@ -16,6 +16,7 @@ from miue.common.tables import read_columns, write_table
 from miue.monitoring.batch import Batch
 from miue.monitoring.course import Course, monitor
 from miue.monitoring.page import render_page
+from miue.predictions.read_table import read_numbers
 
 FORMAT = "miue-monitor"
 VERSION = 2
@@ -116,12 +117,18 @@ def _read_bags(path: Path, scores: Sequence[str], classes: int) -> list[Batch]:
             got="something else",
             fix="begin another monitor in a new folder",
         )
+    try:
+        of_score = {score: read_numbers(columns[score], score, str(path)) for score in scores}
+    except DataError as error:
+        raise StorageError(
+            item=error.item, wanted=error.wanted, got=error.got, fix="begin another monitor in a new folder"
+        ) from error
     names = columns["batch"].astype(str)
     starts = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
     batches = []
     for rows in np.split(np.arange(len(names)), starts[1:]):
         patients = ("" if p is None else str(p) for p in columns["patient"][rows])
-        values = {score: columns[score][rows].astype(np.float64) for score in scores}
+        values = {score: of_score[score][rows] for score in scores}
         ids = tuple(map(str, columns["bag_id"][rows]))
         predicted = columns["predicted"][rows].astype(np.int64)
         batches.append(Batch(str(names[rows[0]]), ids, tuple(patients), values, predicted))

@@ -106,9 +106,10 @@ class MILNetwork(nn.Module, ABC):
         """Return the features h of each instance.
 
         Very large batches are encoded in chunks. With gradients, activations between input and features are
-        recomputed in the backward pass instead of being stored.
+        recomputed in the backward pass instead of being stored. Batch normalization in training sees all at once.
         """
-        if instances.numel() <= ENCODED_AT_ONCE:
+        whole = self.training and self._normalizes_batches
+        if whole or instances.numel() <= ENCODED_AT_ONCE:
             return self._encode(instances)
         chunks = instances.split(max(1, ENCODED_AT_ONCE * len(instances) // instances.numel()))
         if not torch.is_grad_enabled():

@@ -100,11 +100,14 @@ def _ome_pixels(slide: Any) -> Any | None:
 def _check_colors(slide: Any, path: Path) -> None:
     """Raise where an OME-TIFF has channels in planes of their own, of which OpenSlide reads the first as gray.
 
+    OME-XML that describes no channel does not say so, and passes.
+
     Raises:
         StorageError: it has.
     """
     pixels = _ome_pixels(slide)
-    if pixels is None or pixels.get("SizeC", "3") == "3" == pixels.find("{*}Channel").get("SamplesPerPixel"):
+    channel = None if pixels is None else pixels.find("{*}Channel")
+    if pixels is None or channel is None or pixels.get("SizeC", "3") == "3" == channel.get("SamplesPerPixel"):
         return
     raise StorageError(
         item=f"slide {str(path)!r}",

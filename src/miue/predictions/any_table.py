@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from miue.bags.cells import known_text
+from miue.bags.classes import called_negative
 from miue.common.errors import DataError, missing_column
 from miue.common.tables import read_columns, read_header
 from miue.predictions.folder import Predictions, read_tables
@@ -17,8 +18,6 @@ LABELS = ("label", "y", "y_true", "target", "true_label", "ground_truth")
 POSITIVE = ("p", "prob", "probability", "y_prob", "y_score", "score")
 """Names of the probability of the second class, where it is the only one of two."""
 PREFIXES = ("p", "prob", "probability", "proba", "y_prob")
-NEGATIVES = ("normal", "negative", "neg", "benign", "healthy", "control", "no", "false", "0")
-"""Names of a class that is the first, whatever the order of the columns."""
 
 
 def read_any_tables(
@@ -103,8 +102,9 @@ def _by_class(columns: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
 
 
 def _negative_first(words: list[str]) -> tuple[str, ...]:
-    """Return classes in the order of their columns, but one that is called negative first."""
-    return tuple(sorted(words, key=lambda word: word.lower() not in NEGATIVES))
+    """Return classes in the order of their columns, but the one that alone is called negative first."""
+    negative = called_negative(words)
+    return tuple(words) if len(negative) != 1 else (*negative, *(word for word in words if word not in negative))
 
 
 def _classes_of_labels(path: Path, column: str | None) -> tuple[str, ...]:
@@ -114,7 +114,7 @@ def _classes_of_labels(path: Path, column: str | None) -> tuple[str, ...]:
     words = {known_text(str(word)) for word in read_columns(path, {column})[column]} - {""}
     if all(re.fullmatch(r"-?\d+(\.0*)?", word) for word in words):
         return ()
-    negative = [word for word in words if word.lower() in NEGATIVES]
+    negative = called_negative(sorted(words))
     if len(words) == 2 and len(negative) == 1:
         return (negative[0], *(words - set(negative)))
     raise DataError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from miue.bags.drawing import group_by_patient
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Draws
@@ -25,10 +26,11 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     """
     if bags.patients is None:
         return None
-    owners = np.array([str(patient or name) for patient, name in zip(bags.patients, bags.bag_ids, strict=True)])
-    names, first, of_bag = np.unique(owners, return_index=True, return_inverse=True)
-    if len(names) == len(bags):
+    groups = group_by_patient(bags.patients).astype(str)
+    _, first, of_bag = np.unique(groups, return_index=True, return_inverse=True)
+    if len(first) == len(bags):
         return None
+    names = np.array([str(bags.patients[row] or bags.bag_ids[row]) for row in first], object)
     counts = np.bincount(of_bag)
 
     def mean(values: np.ndarray) -> np.ndarray:
@@ -42,7 +44,7 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     )
     return PredictionTable(
         distribution=Draws(torch.from_numpy(probabilities), torch.from_numpy(data)),
-        bag_ids=names.astype(object),
+        bag_ids=names,
         labels=_shared_labels(bags.labels, of_bag, len(names)),
         is_ood=OodFlags(is_out, is_out | is_in),
         ood_sets=np.where(is_out, bags.ood_sets[first], "").astype(object),

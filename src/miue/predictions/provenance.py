@@ -29,6 +29,7 @@ class TrainingRecord(BaseModel):
         criterion: NLL + error rate of that epoch, of an ensemble the mean.
         settings: fields of ``TrainingConfig`` but the seed.
         without_distances: why no distances to the training instances were fitted, "" where they were.
+        without_error_model: why no error model was fitted to the validation bags, "" otherwise.
         constant_criterion: the lowest NLL + error rate on the same bags of any prediction that is the same for
             each, that of the class shares; None where one class alone is there, or it was not written down.
     """
@@ -43,6 +44,7 @@ class TrainingRecord(BaseModel):
     criterion: float
     settings: dict[str, Option]
     without_distances: str = ""
+    without_error_model: str = ""
     constant_criterion: float | None = None
 
     @property

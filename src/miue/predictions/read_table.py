@@ -149,11 +149,10 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
     _check_class_columns(columns, name)
     for prefix, kind in (("alpha_", Dirichlet), ("p_", Categorical)):
         present = [f"{prefix}{c}" for c in range(len(columns)) if f"{prefix}{c}" in columns]
-        if len(present) == 1 and present == ["p_1"]:
-            positive = read_numbers(columns["p_1"], "p_1", name)
-            return Categorical(torch.from_numpy(np.stack([1 - positive, positive], 1)))
-        if len(present) >= 2 and present[-1] == f"{prefix}{len(present) - 1}":
+        alone = present == ["p_1"]
+        if alone or (len(present) >= 2 and present[-1] == f"{prefix}{len(present) - 1}"):
             values = np.stack([read_numbers(columns[column], column, name) for column in present], 1)
+            values = np.hstack([1 - values, values]) if alone else values
             try:
                 if kind is Categorical and "expected_entropy" in columns:
                     expected = read_numbers(columns["expected_entropy"], "expected_entropy", name)

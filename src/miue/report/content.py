@@ -21,6 +21,7 @@ CALLED = {
     "weights_sha256": "weights (SHA-256)",
     "settings": "settings of training",
     "without_distances": "without distances",
+    "without_error_model": "without error model",
     "criterion": "NLL + error",
     "constant_criterion": "NLL + error of the class shares",
 }

@@ -14,6 +14,7 @@ from miue.evaluation.evaluate import Items, default_measures, detection_score
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL
 from miue.evaluation.ranking import Ranking
+from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.table import PredictionTable
 
 HISTOGRAM_BINS = 40
@@ -25,6 +26,7 @@ DISTANCE_TEXTS = {
     "typicality": "how unusual its features are, nearer or farther than those of training instances",
     "combined": "how unlike the training data it looks or is in meaning",
 }
+ERROR_TEXT = "probability that the predicted class is wrong, by a regression fitted to the validation bags"
 CURVE_POINTS = 200
 
 
@@ -42,6 +44,8 @@ def described_measures(tables: list[PredictionTable]) -> dict[str, dict[str, str
             measure = MEASURES.get(name)
             if measure:
                 found[name] = {"kind": f"{measure.kind} uncertainty", "text": measure.describes}
+            elif name == ERROR_PROBABILITY:
+                found[name] = {"kind": "total uncertainty", "text": ERROR_TEXT}
             elif is_distance(name):
                 found[name] = {"kind": "distance", "text": DISTANCE_TEXTS.get(_kind_of(name), FAR)}
             else:

@@ -17,6 +17,7 @@ from miue.common.escapes import escape_formula
 from miue.common.files import write_json
 from miue.common.tables import write_rows
 from miue.pathology.export.patches import class_names
+from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
@@ -315,7 +316,7 @@ def _ood_score(predictions: Predictions) -> str:
 
 
 def _shown(uncertainties: Mapping[str, Any], ood_score: str) -> list[str]:
-    names = ["entropy", "expected_entropy", "mutual_information", ood_score]
+    names = [ERROR_PROBABILITY, "entropy", "expected_entropy", "mutual_information", ood_score]
     return list(dict.fromkeys(name for name in names if name in uncertainties))
 
 

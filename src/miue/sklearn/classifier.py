@@ -156,7 +156,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         if rows is not None:
             labels = rows.one_of_each(labels, "y")
         self.classes_ = _classes(labels)
-        order = self._order()
+        self._class_order = order = self._order()
         dataset = BagDataset.from_arrays(
             instances,
             np.argsort(order)[np.searchsorted(self.classes_, labels)],
@@ -167,7 +167,8 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         parts = (self.network, self.method, self.encoder)
         values = {name: _plain(getattr(self, name)) for name in SETTINGS}
         settings = {name: value for name, value in values.items() if value is not None} | {"seed": self._seed()}
-        recipe = Recipe(*parts, self.options or {}, tuple(self.distances), settings)
+        options = {name: _plain(value) for name, value in (self.options or {}).items()}
+        recipe = Recipe(*parts, options, tuple(self.distances), settings)
         learning, validation = dataset, None
         fraction = recipe.validation_fraction
         if groups is not None and fraction:
@@ -284,7 +285,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         return np.concatenate([negative, np.delete(every, negative)])
 
     def _probabilities(self, table: PredictionTable) -> Float64[np.ndarray, "n C"]:
-        return table.probabilities[:, np.argsort(self._order())]
+        return table.probabilities[:, np.argsort(self._class_order)]
 
     def _seed(self) -> int:
         if isinstance(self.random_state, int | np.integer):

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from miue.common.errors import ConfigError
 from miue.common.files import make_folder, read_json, refuse_existing, remove_temporaries, write_json
+from miue.model.folder import MODEL_FILES
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 
 MAY_CHANGE = "training.max_epochs"
-MODEL = ("config.json", "model.safetensors", "distances.safetensors", "calibration.json", "validation.json")
-FILES = (*MODEL, "log.csv", "run.json", "splits.csv", "trackers.json")
+FILES = (*MODEL_FILES, "log.csv", "run.json", "splits.csv", "trackers.json")
 LAST = "last.safetensors"
 MEMBERS, MEMBER = "members", "member.json"
 """Folder of an ensemble's members, and the file that each has once it is trained."""
@@ -45,7 +45,7 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
         if others := [change for change in changed if change[0] != MAY_CHANGE]:
             raise changed_setting(f"run {str(folder)!r}", others, "start anew with --overwrite")
         if changed:
-            for file in (*(folder / name for name in MODEL), *folder.glob(f"{MEMBERS}/*/{MEMBER}")):
+            for file in (*(folder / name for name in MODEL_FILES), *folder.glob(f"{MEMBERS}/*/{MEMBER}")):
                 file.unlink(missing_ok=True)
             write_json(path, description)
         return

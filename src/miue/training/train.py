@@ -32,7 +32,6 @@ from miue.model.predict import BATCH_INSTANCES
 from miue.model.recipe import DEFAULT_DISTANCES, DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
 from miue.model.training_bags import TrainingBags
 from miue.predictions.provenance import TrainingRecord
-from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
 from miue.tasks import LOCAL, Executor, Task, run_tasks
 from miue.training.after_training import act_after_training
@@ -98,11 +97,19 @@ def train(
         executor: where the members of an ensemble are trained, such as ``Executor("processes", 2)``.
 
     Raises:
-        ConfigError: a name, option or setting that does not exist, a part that cannot be saved although ``out`` is
-            set, a tracker that is not installed, or a callback, logger or trainer option that Lightning refuses.
+        ConfigError: labels beside a dataset; a name, option or setting that does not exist; a part that cannot be
+            saved although ``out`` is set; a tracker that is not installed; or a callback, logger or trainer option
+            that Lightning refuses.
         DataError: bags or labels that cannot be trained on.
         StorageError: ``out`` is taken, in use by another process, or cannot be written.
     """
+    if isinstance(bags, BagDataset) and labels is not None:
+        raise ConfigError(
+            item="labels",
+            wanted="None beside a dataset, which has its own",
+            got=f"{len(labels)} of them",
+            fix="pass bags as arrays, or put the labels into the dataset",
+        )
     dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
     recipe = Recipe(network, method, encoder, options or {}, tuple(distances), settings or {})
     run = Run(
@@ -278,17 +285,14 @@ def _fit_member(method: Method, number: int, plan: Plan, run: Run) -> TrainingSu
 def _trained_model(
     method: Method, plan: Plan, summaries: Sequence[TrainingSummary], bags: BagDataset, device: str
 ) -> Model:
-    """Return the model with its distances, the quantiles of its validation bags, and what it was trained on."""
+    """Return the model with its distances, what its validation bags say of it, and what it was trained on."""
     act_after_training(method.eval(), plan.train, plan.training_config.seed)
     distances, without_distances = _fit_distances(method, plan)
     training = _record(plan, summaries, without_distances)
     model = Model(method, plan.model_config, plan.contract, training, distances)
-    quantiles = None
     if plan.holds_out:
-        predicted = model.predict(plan.validation, device=device).bags
-        quantiles = ValidationQuantiles.of(predicted, plan.validation.sizes)
-    training_bags = TrainingBags.of(plan.splits(bags).folds[0], bags, plan.validation)
-    return replace(model, validation=quantiles, training_bags=training_bags)
+        model = model.with_validation(plan.validation, device=device)
+    return replace(model, training_bags=TrainingBags.of(plan.splits(bags).folds[0], bags, plan.validation))
 
 
 def _record(plan: Plan, summaries: Sequence[TrainingSummary], without_distances: str = "") -> TrainingRecord:

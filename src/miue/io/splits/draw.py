@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset
-from miue.bags.drawing import draw_folds, hold_out
+from miue.bags.drawing import draw_folds, folds_for, hold_out
 from miue.common.errors import DataError, lacking
 from miue.common.plural import plural
 from miue.common.seeds import derive_seed
@@ -33,23 +34,10 @@ def make_folds(
     Raises:
         DataError: a class with too few patients.
     """
-    labelled = np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution)
-    if not len(labelled):
-        raise lacking("the bags", "labels to draw a split by", "give a table of labels with --labels")
-    labels, groups = bags.labels.values[labelled], np.array(bags.patient_groups, object)[labelled]
-    _check_patients(bags, labels, groups, count, max(2 * count, 8) if calibration else max(count, 3))
-    folds = []
-    for number, (rest, tested) in enumerate(draw_folds(labels, count, seed, groups=groups)):
-        names = {"test": labelled[tested]}
-        for name, share, draw in (("validation", validation, ()), ("calibration", calibration, (1,))):
-            if share:
-                fold_seed = derive_seed(seed, number, *draw)
-                kept, aside = hold_out(labels[rest], share, fold_seed, groups=groups[rest])
-                names[name], rest = labelled[rest[aside]], rest[kept]
-        names["train"] = labelled[rest]
-        fold = {bags.ids[bag]: split for split, chosen in names.items() for bag in chosen}
-        folds.append(fold | _ood_bags(bags, fold))
-    return Splits(f"{plural(count, 'fold')} made with seed {seed}", tuple(folds))
+    tested = _test_folds(bags, count, calibration, seed)
+    shares = {"validation": validation, "calibration": calibration}
+    folds = tuple(_fold(bags, rows, shares, seed, number) for number, rows in enumerate(tested))
+    return Splits(f"{plural(count, 'fold')} made with seed {seed}", folds)
 
 
 def make_split(
@@ -60,9 +48,44 @@ def make_split(
     calibration: float = 0.0,
     seed: int = 42,
 ) -> Splits:
-    """Return one fold in which a share of about ``test`` of the bags is tested on, as ``make_folds`` draws it."""
-    folds = make_folds(bags, max(2, round(1 / test)), validation=validation, calibration=calibration, seed=seed)
-    return Splits(f"a split made with seed {seed}", folds.folds[:1])
+    """Return one fold in which about a share ``test`` of the bags is tested on: some folds of ``make_folds``."""
+    count, held = folds_for(test, max(round(1 / test), _fewest_patients(bags) // (2 if calibration else 1)))
+    tested = np.concatenate(_test_folds(bags, count, calibration, seed)[:held])
+    fold = _fold(bags, np.sort(tested), {"validation": validation, "calibration": calibration}, seed, 0)
+    return Splits(f"a split made with seed {seed}", (fold,))
+
+
+def _test_folds(bags: BagDataset, count: int, calibration: float, seed: int) -> list[Int64[np.ndarray, "tested"]]:
+    """Return the rows that are tested on in each fold."""
+    labelled = np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution)
+    if not len(labelled):
+        raise lacking("the bags", "labels to draw a split by", "give a table of labels with --labels")
+    labels, groups = bags.labels.values[labelled], np.array(bags.patient_groups, object)[labelled]
+    _check_patients(bags, labels, groups, count, max(2 * count, 8) if calibration else max(count, 3))
+    return [labelled[tested] for _, tested in draw_folds(labels, count, seed, groups=groups)]
+
+
+def _fold(
+    bags: BagDataset, tested: Int64[np.ndarray, "tested"], shares: Mapping[str, float], seed: int, number: int
+) -> dict[str, str]:
+    """Return the split of each bag in a fold: of those not tested on, a share of what is left for each name."""
+    rest = np.setdiff1d(np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution), tested)
+    groups, names = np.array(bags.patient_groups, object), {"test": tested}
+    for draw, (name, share) in enumerate(shares.items()):
+        if share:
+            fold_seed = derive_seed(seed, number, *(draw,) * (draw > 0))
+            kept, aside = hold_out(bags.labels.values[rest], share, fold_seed, groups=groups[rest])
+            names[name], rest = rest[aside], rest[kept]
+    names["train"] = rest
+    fold = {bags.ids[bag]: split for split, chosen in names.items() for bag in chosen}
+    return fold | _ood_bags(bags, fold)
+
+
+def _fewest_patients(bags: BagDataset) -> int:
+    """Return how many patients the class with the fewest has."""
+    patients = {(bags.labels.values[row], bags.patient_groups[row]) for row in np.flatnonzero(bags.labels.known)}
+    counts = [sum(label == number for label, _ in patients) for number in range(bags.num_classes)]
+    return int(min(counts, default=0))
 
 
 def _ood_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
@@ -87,5 +110,5 @@ def _check_patients(bags: BagDataset, labels: np.ndarray, groups: np.ndarray, co
                 item=f"class {name!r}",
                 wanted=f"bags of at least {wanted} patients for {count} folds",
                 got=f"{patients}",
-                fix="ask for fewer folds, or add patients of this class",
+                fix="add patients of this class, or draw fewer folds: miue data split --folds, then --splits",
             )

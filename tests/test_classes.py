@@ -34,6 +34,10 @@ def test_classes_of_equal_value_have_one_order_whatever_the_order_of_a_set() -> 
         (("met", "non_met"), "non_met"),
         (("Tumor", "no tumor"), "no tumor"),
         (("high grade", "Low grade", "Benign "), "Benign "),
+        (("EGFR mut", "EGFR wt"), "EGFR wt"),
+        (("HER2+", "HER2-"), "HER2-"),
+        (("carcinoma", "normal mucosa"), "normal mucosa"),
+        (("dMMR", "pMMR"), "pMMR"),
     ],
 )
 def test_a_class_called_as_the_negative_one_is_named_where_another_is_first(

@@ -139,3 +139,23 @@ def test_shifted_copies_keep_bags_and_mark_their_shift() -> None:
     assert np.array_equal(shifted.instances, again.instances)
     with pytest.raises(DataError, match="uint8 images"):
         shifted_copies(separable_bags(), seed=0)
+
+
+def test_combined_is_standardized_by_all_held_out_bags_however_large_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    random = np.random.default_rng(0)
+    arrays = [random.normal(3.0 * (row >= 12), 1, (200, 4)).astype(np.float32) for row in range(24)]
+    bags = BagDataset.from_arrays(arrays, [int(row >= 12) for row in range(24)])  # one class after the other
+    model = miue.train(bags, settings={"max_epochs": 1}, distances=(), progress=False, device="cpu")
+
+    def centers() -> dict[str, torch.Tensor]:
+        fitted = distance_scores.fit_distances(model.method, bags, ["combined"], seed=0, held_out=bags)
+        return dict(fitted["combined"].state_dict())
+
+    whole = centers()
+    monkeypatch.setattr("miue.model.feature_scores.FITTED_ON", 1200)
+    fewer = centers()
+    for name, value in whole.items():
+        spread = value.abs().max().item()
+        torch.testing.assert_close(fewer[name], value, atol=0.35 * spread, rtol=0.35)

@@ -8,6 +8,7 @@ import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -45,7 +46,8 @@ def resolved(name: str) -> Any:
 
 
 def named(path: Path) -> list[str]:
-    return re.findall(r"^::: (\S+)$", hooks().on_page_markdown(path.read_text()), re.M)
+    page = SimpleNamespace(file=SimpleNamespace(src_uri=path.name))
+    return re.findall(r"^::: (\S+)$", hooks().on_page_markdown(path.read_text(), page), re.M)
 
 
 def hooks() -> Any:

@@ -145,3 +145,17 @@ def test_evaluate_shows_froc_and_flags(tmp_path: Path) -> None:
     assert parsed["flags"]["metrics"]["loss"] <= 0.1
     frame = evaluate(read_predictions(tmp_path / "out")).to_frame()
     assert {"froc", "flags_sensitivity"} <= set(frame[frame.level == "instances"].metric)
+
+
+def test_negative_bags_without_instances_do_not_dilute_false_positives() -> None:
+    whole = both(FlagWorld(), 40, 3)
+    assert whole.instances is not None
+    few = {name for name in whole.bags.bag_ids if name.startswith("0") and hash_of(name) % 2}
+    some = whole.instances.subset(np.flatnonzero([name not in few for name in whole.instances.bag_ids]))
+    kept = whole.bags.subset(np.flatnonzero([name not in few for name in whole.bags.bag_ids]))
+    assert 5 < len(few) < 35
+    assert froc(Predictions(whole.bags, some)) == froc(Predictions(kept, some))
+
+
+def hash_of(name: str) -> int:
+    return sum(map(ord, name))

@@ -33,6 +33,7 @@ from miue.evaluation.bootstrap import resampled_metrics
 from miue.evaluation.evaluate import evaluate_level
 from miue.evaluation.metrics import NEITHER_KNOWN, NONE_KNOWN_IN, NONE_KNOWN_OUT, Metric
 from miue.io.load import load_bags
+from miue.predictions.any_table import read_any_tables
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.patients import by_patient
 from miue.predictions.provenance import Provenance
@@ -330,3 +331,44 @@ def test_inspect_counts_only_what_is_known(tmp_path: Path) -> None:
     miue.write_store(tmp_path / "s", BagDataset.from_arrays([np.ones((2, 3))] * 3, [0, 1, 0], is_ood=THREE))
     split = json.loads(run("inspect", tmp_path / "s", "--json"))["split"][0]
     assert (split["bags"], split["known in distribution"], split["OOD ood"]) == (3, 1, 1)
+
+
+def test_words_for_an_unknown_patient_are_no_patient_and_the_column_has_many_names(tmp_path: Path) -> None:
+    rows = [f"s{row},{row % 2},0.{row + 1}" for row in range(6)]
+    for name in ("patient", "patient_id", "Patient", "case_id"):
+        cells = ["p1", "NA", "nan", "unknown", "p1", ""]
+        table = "\n".join(f"{row},{cell}" for row, cell in zip(rows, cells, strict=True))
+        (tmp_path / "t.csv").write_text(f"slide_id,label,p_1,{name}\n{table}\n")
+        read, _ = read_any_tables(tmp_path / "t.csv")
+        assert read.bags.patients is not None
+        assert read.bags.patients.tolist() == ["p1", "", "", "", "p1", ""]
+        patients = by_patient(read.bags)
+        assert patients is not None
+        assert len(patients) == 5
+
+
+@pytest.mark.parametrize("more", ["p_value", "p_threshold", "p_pred"])
+def test_a_column_that_only_begins_like_a_probability_is_none(more: str, tmp_path: Path) -> None:
+    for names in (("prob_0", "prob_1"), ("prob_neg", "prob_pos")):
+        (tmp_path / "t.csv").write_text(
+            f"bag_id,label,{names[0]},{names[1]},{more}\na,1,0.1,0.9,0.3\nb,0,0.8,0.2,0.4\n"
+        )
+        read, _ = read_any_tables(tmp_path / "t.csv", classes=() if names[0] == "prob_0" else ("neg", "pos"))
+        np.testing.assert_allclose(read.bags.probabilities[:, 1], [0.9, 0.2])
+    (tmp_path / "t.csv").write_text("bag_id,label,prob_pred\na,1,0.9\n")
+    with pytest.raises(DataError, match="columns of probabilities"):
+        read_any_tables(tmp_path / "t.csv")
+
+
+def test_a_bag_whose_score_is_no_number_is_not_decided_on() -> None:
+    made = made_predictions(30)
+    table = replace(
+        made.bags, scores={"far": np.arange(30.0)}, labels=Labels(made.bags.labels.values, np.ones(30, bool))
+    )
+    table = replace(table, is_ood=OodFlags.all_in(30))
+    calibration = miue.calibrate(
+        Predictions(table, None), deferral=None, prediction_sets=None, false_alarms=FalseAlarmGoal(0.2, "far")
+    )
+    wrong = replace(table, scores={"far": np.where(np.arange(30) == 4, np.nan, 1.0)})
+    with pytest.raises(DataError, match="far of bag 'bag 0004': expected a number, got NaN"):
+        miue.decide(Predictions(wrong, None), calibration)

@@ -15,7 +15,7 @@ from scipy.stats import binom, kstest
 from test_dataset_shift import bags_with
 
 from miue.calibration import Calibration
-from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.tables import read_columns
 from miue.io.store.store import write_store
 from miue.monitoring import Batch, Course, monitor
@@ -235,3 +235,10 @@ def test_a_deployed_model_is_watched_from_predictions_to_page(tmp_path: Path) ->
         "monitor", tmp_path / "run", tmp_path / "p-same", "--out", tmp_path / "m", "--score", "knn", code=2
     )
     assert "did you mean 'knn_mean'" in refused
+
+
+def test_a_monitor_that_could_not_begin_leaves_nothing(tmp_path: Path) -> None:
+    calibration, first = calibrated(a=np.arange(20.0)), batch("1", a=np.zeros(2))
+    with pytest.raises(MiueError):
+        add_batches(tmp_path / "monitor", calibration, [first], ("a",), chance=2.0)
+    add_batches(tmp_path / "monitor", calibration, [first], ("a",), chance=0.01)

@@ -20,6 +20,7 @@ def write(folder: Path, seed: int, *, conf: float, by_least: float) -> None:
             Result(estimator, level, "accuracy", "default", 0.9),
             Result(estimator, level, "conf", "default", conf),
             Result(estimator, level, "conf", "least_confidence", by_least),
+            Result(estimator, level, "conf", "error_probability", by_least),
             Result(estimator, level, "ood fmnist", score, 1.0),
             Result(estimator, level, "ood kmnist-test", score, 0.9),
             Result(estimator, level, "ood kmnist-test", "default", 0.1),
@@ -27,7 +28,9 @@ def write(folder: Path, seed: int, *, conf: float, by_least: float) -> None:
     write_results(folder / f"{seed}.csv", "p", seed, results)
 
 
-def test_bags_and_r_count_errors_by_least_confidence_and_t_by_the_papers_measure(tmp_path: Path) -> None:
+def test_bags_count_errors_by_their_probability_r_by_least_confidence_and_t_by_the_papers_measure(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / ROWS["`max`"]
     write(folder, 1, conf=0.70, by_least=0.98)
     write(folder, 2, conf=0.74, by_least=1.00)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from shlex import quote
@@ -15,7 +16,7 @@ from miue.common.plural import plural
 
 NEGATIVE_NAMES = {
     *("negative", "neg", "normal", "benign", "healthy", "control", "controls", "ctrl", "background"),
-    *("none", "no", "absent", "false", "wildtype", "wt", "mss"),
+    *("none", "no", "absent", "false", "wildtype", "wt", "mss", "pmmr", "unremarkable"),
 }
 """What the class without findings is usually called: lower case, without spaces and signs."""
 
@@ -82,19 +83,31 @@ def called_negative(names: Sequence[str]) -> list[str]:
 def doubt_about_negative_class(names: Sequence[str]) -> str:
     """Return a sentence where the first class, the negative one, is unlikely to be meant as such; else "".
 
-    That is where one other class alone is called as a negative one is.
+    That is where one other class alone is called as a negative one is, or has such a word in its name, or a minus
+    where another has a plus.
 
     >>> doubt_about_negative_class(["cancer", "healthy"])
     "the negative class is 'cancer', the first; if it is 'healthy', name that first: --classes healthy,cancer"
     >>> doubt_about_negative_class(["normal", "tumor"])
     ''
     """
-    likely = called_negative(names)
+    likely = called_negative(names) or [name for name in names if _sounds_negative(name, names)]
     if len(likely) != 1 or likely[0] == names[0]:
         return ""
     order = quote(",".join([*likely, *(name for name in names if name not in likely)]))
     meant = f"if it is {likely[0]!r}, name that first: --classes {order}"
     return f"the negative class is {names[0]!r}, the first; {meant}"
+
+
+def _sounds_negative(name: str, names: Sequence[str]) -> bool:
+    """Return whether a word of the name is that of a negative class, or it is "X-" beside "X+".
+
+    >>> names = ["KRAS wildtype", "KRAS mutant", "HER2+", "HER2-"]
+    >>> [name for name in names if _sounds_negative(name, names)]
+    ['KRAS wildtype', 'HER2-']
+    """
+    words = set(re.split(r"[^a-z0-9]+", name.casefold()))
+    return bool(words & NEGATIVE_NAMES) or (name.endswith("-") and f"{name[:-1]}+" in names)
 
 
 def check_classes(labels: Labels, where: str, num_classes: int) -> None:

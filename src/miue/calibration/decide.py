@@ -133,4 +133,13 @@ def _uncertainty(table: PredictionTable, name: str) -> Float64[np.ndarray, "n"]:
             got=", ".join(uncertainties),
             fix="decide on predictions of the model that was calibrated, with all its scores",
         )
-    return uncertainties[name]
+    values = uncertainties[name]
+    if np.isnan(values).any():
+        row = int(np.isnan(values).argmax())
+        raise DataError(
+            item=f"{name} of bag {str(table.bag_ids[row])!r}",
+            wanted="a number",
+            got=f"NaN ({int(np.isnan(values).sum()):,} such bags)",
+            fix="mend the score, or calibrate another one",
+        )
+    return values

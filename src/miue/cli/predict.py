@@ -31,7 +31,7 @@ from miue.cli.options import (
 )
 from miue.cli.outputs import locks_out
 from miue.cli.shift_warning import warn_of_shift
-from miue.cli.sources import BAGS_HELP, Source, check_order, label_as_trained, open_bags_for
+from miue.cli.sources import BAGS_HELP, Source, as_trained, check_order, label_as_trained, open_bags_for
 from miue.common.errors import ConfigError, one_of_two
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
@@ -142,7 +142,10 @@ def predict(
     torch_device(device)
     model = Model.load(run, trust=trust)
     every = open_bags_for(model, bags, source, progress=not quiet, coords_for="--export" if export else "")
-    chosen = _bags_to_predict(label_as_trained(every, source, run, model.contract.class_names), part, run)
+    classes = model.contract.class_names
+    wanted = set(_bags_to_predict(as_trained(every, source, run, classes)[0], part, run).ids)
+    rows = [row for row, name in enumerate(every.ids) if name in wanted]
+    chosen = label_as_trained(every.subset(rows), source, run, classes)
     whole = "all bags" if len(chosen) == len(every) else "bags that the model did not learn from"
     request = PredictionRequest(
         run=str(run.resolve()),

@@ -160,13 +160,23 @@ def label_as_trained(bags: BagDataset, source: Source, run: Path, classes: tuple
     Raises:
         StorageError, DataError: a list that cannot be read.
     """
+    labelled, said = as_trained(bags, source, run, classes)
+    if said:
+        say(said, err=True)
+    return labelled
+
+
+def as_trained(bags: BagDataset, source: Source, run: Path, classes: tuple[str, ...]) -> tuple[BagDataset, str]:
+    """Return bags that come without labels with labels and patients as the training listed them, and a sentence.
+
+    Raises:
+        StorageError, DataError: a list that cannot be read.
+    """
     from miue.io.labels.run_labels import with_labels_of_run
 
     if source.labels is not None or bags.labels.known.any():
-        return bags
-    labelled, said = with_labels_of_run(bags, run / "splits.csv", classes)
-    say(said, err=True)
-    return labelled
+        return bags, ""
+    return with_labels_of_run(bags, run / "splits.csv", classes)
 
 
 def say_left_out(opened: LoadedBags) -> None:

@@ -41,9 +41,11 @@ def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROB
     """
     table, instances = predictions.bags, predictions.instances
     negative = table.judged & (table.labels.values == negative_class)
-    count = int(negative.sum())
     if instances is None or not len(instances):
         return _undefined("no instances were predicted")
+    sizes = instances.bag_sizes()
+    negative &= np.array([sizes.get(name, 0) > 0 for name in table.bag_ids.astype(str)], bool)
+    count = int(negative.sum())
     if not count:
         return _undefined(NO_NEGATIVE_BAG)
     names, most = set(table.bag_ids[negative].astype(str).tolist()), floor(RATES[-1] * count) + 1

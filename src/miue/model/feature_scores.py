@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from miue.bags.batches import ordered_batches
@@ -206,17 +206,28 @@ def combined_parts(scores: Mapping[str, Tensor]) -> Float[Tensor, "N 2"]:
 
 
 def _fit_combined(method: Method, bags: BagDataset, fitted: Mapping[str, FeatureDistance]) -> Combined:
-    """Return "combined" standardized by bags, until ``FITTED_ON`` instances are read."""
+    """Return "combined" standardized by all bags, of more than ``FITTED_ON`` instances by as many of each bag."""
     names = [name for name in fitted if name in (ImageStatistics.name, Typicality.name, NearestNeighbors.name)]
     scorer = DistanceScores({name: fitted[name] for name in names})
-    rows, sizes, seen = [], [], 0
-    for features, _, batch, statistics in _encoded(method, bags, scorer.reads_statistics):
+    rows, sizes = [], []
+    chosen = _some_of_each(bags)
+    for features, kept, batch, statistics in _encoded(method, bags, scorer.reads_statistics, chosen):
         rows.append(combined_parts(scorer.of_instances(views_of(method.members()[0], features, statistics))))
-        sizes.append(batch.segments.sizes)
-        seen += len(features)
-        if seen >= FITTED_ON:
-            break
+        sizes.append(torch.bincount(batch.segments.index[kept], minlength=len(batch.segments.sizes)))
     return Combined.fit_bags(torch.cat(rows), Segments(torch.cat(sizes)))
+
+
+def _some_of_each(bags: BagDataset) -> Bool[Tensor, "M"] | None:
+    """Return which instances of each bag are kept so that about ``FITTED_ON`` are; None where all are."""
+    if int(bags.sizes.sum()) <= FITTED_ON:
+        return None
+    most, draw = max(1, FITTED_ON // len(bags)), np.random.default_rng(0)
+    chosen = []
+    for size in bags.sizes.tolist():
+        kept = np.zeros(size, bool)
+        kept[draw.permutation(size)[:most]] = True
+        chosen.append(kept)
+    return torch.from_numpy(np.concatenate(chosen))
 
 
 def _encoded(

@@ -45,6 +45,8 @@ def add_batches(
         DataError: a bag that is there already, or a batch of the same name with other bags.
         StorageError: a damaged folder, or one that cannot be written.
     """
+    if not (folder / STATE).exists():
+        monitor(calibration, new, scores=scores, chance=chance)  # what is wrong is said before anything is written
     _check_state(folder, calibration, scores, chance)
     batches = _read_bags(folder / BAGS, scores, len(calibration.class_names))
     by_name = {batch.name: batch for batch in batches}

@@ -17,6 +17,9 @@ IDS = ("bag_id", "slide_id", "slide", "image_id", "wsi_id", "case_id", "filename
 LABELS = ("label", "y", "y_true", "target", "true_label", "ground_truth")
 POSITIVE = ("p", "prob", "probability", "y_prob", "y_score", "score")
 """Names of the probability of the second class, where it is the only one of two."""
+NO_CLASSES = ("value", "val", "threshold", "pred", "predicted", "max", "min", "mean", "std")
+"""What follows a prefix in columns that are no probability of a class."""
+PATIENTS = ("patient", "patient_id", "patientid", "subject", "subject_id", "case", "case_id", "case_submitter_id")
 PREFIXES = ("p", "prob", "probability", "proba", "y_prob")
 
 
@@ -61,9 +64,12 @@ def _recognize(
     label = next((lower[name] for name in LABELS if name in lower), None)
     if label is not None:
         names["label"] = label
+    patient = next((lower[name] for name in PATIENTS if lower.get(name, bag_id) != bag_id), None)
+    if patient is not None:
+        names["patient"] = patient
     if any(re.fullmatch(r"(p|alpha)_\d+", column) for column in columns):
         return names, tuple(classes)
-    taken = {bag_id, label}
+    taken = {bag_id, label, patient}
     by_class = _by_class([column for column in columns if column not in taken], classes)
     if by_class and all(word.isdecimal() for word in by_class):
         return names | {f"p_{word}": column for word, column in by_class.items()}, tuple(classes)
@@ -90,15 +96,17 @@ def _by_class(columns: Sequence[str], classes: Sequence[str]) -> dict[str, str]:
     plain = {word: column for column in columns for word in classes if column == word}
     if classes and len(plain) == len(classes):
         return plain
+    candidates = []
     for prefix in PREFIXES:
         found = {
             match[1]: column
             for column in columns
             if (match := re.fullmatch(rf"{prefix}_(.+)", column.strip(), re.IGNORECASE))
+            and match[1].lower() not in NO_CLASSES
         }
         if found and (not classes or set(classes) <= set(found) or all(word.isdecimal() for word in found)):
-            return found
-    return {}
+            candidates.append(found)
+    return max(candidates, key=lambda found: (all(word.isdecimal() for word in found), len(found)), default={})
 
 
 def _negative_first(words: list[str]) -> tuple[str, ...]:

@@ -27,10 +27,12 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     if bags.patients is None:
         return None
     groups = group_by_patient(bags.patients).astype(str)
-    _, first, of_bag = np.unique(groups, return_index=True, return_inverse=True)
+    _, first, group_of_bag = np.unique(groups, return_index=True, return_inverse=True)
     if len(first) == len(bags):
         return None
     names = np.array([str(bags.patients[row] or bags.bag_ids[row]) for row in first], object)
+    order = names.astype(str).argsort(kind="stable")
+    names, first, of_bag = names[order], first[order], order.argsort()[group_of_bag]
     counts = np.bincount(of_bag)
 
     def mean(values: np.ndarray) -> np.ndarray:

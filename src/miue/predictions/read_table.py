@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
+from miue.bags.cells import known_text
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
@@ -74,13 +75,19 @@ def _table_from_columns(
         scores=scores,
         coords=coords,
         decisions=_decisions(columns, name, distribution.num_classes),
-        patients=columns.get("patient"),
+        patients=_patients(columns["patient"]) if "patient" in columns else None,
         training_parts=columns.get("training_part"),
         flagged=read_flagged(columns["flagged"], name) if instance is not None and "flagged" in columns else None,
         patch_sizes=read_numbers(columns["patch_size"], "patch_size", name).astype(np.int64)
         if "patch_size" in columns
         else None,
     )
+
+
+def _patients(cells: np.ndarray) -> np.ndarray:
+    """Return the patient of each row, "" where a word such as NA says that it is not known."""
+    names, place = np.unique(np.array(["" if cell is None else str(cell) for cell in cells]), return_inverse=True)
+    return np.array([known_text(name) for name in names], object)[place]
 
 
 def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -> Decisions | None:

@@ -89,7 +89,12 @@ class Worklist:
 
     @property
     def warning(self) -> str:
-        """What is to be said of a list on which too many slides are first; empty where few are."""
+        """What is to be said of a list that judges nothing, or on which too many slides are first; else empty."""
+        if not self.judged:
+            return (
+                "no slide could be judged, so that all are routine: give a limit, such as --min-probability, or "
+                "calibrate first"
+            )
         first, count = sum(row["look"] == "first" for row in self.rows), len(self.rows)
         share = f"{first:,} of {count:,} slides ({first / count:.0%})"
         return f"{share} are first, so that the list hardly orders the work: {self.advice}" if self.advice else ""

@@ -211,6 +211,11 @@ def test_of_a_table_of_another_tool_the_class_called_negative_is_the_first(
     assert "100.00" in said
 
 
+def test_a_column_of_a_class_with_a_huge_number_takes_no_memory(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("bag_id,label,p_0,p_1,p_999999999\na,0,.5,.5,0\n")
+    assert "a column p_2 beside p_0" in fail("evaluate", tmp_path / "t.csv")
+
+
 def test_a_probability_above_1_is_named_with_its_table_and_line(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("slide_id,label,p_1\na,0,0.2\nb,1,1.5\n")
     assert "t.csv', line 3" in fail("evaluate", tmp_path / "t.csv")

@@ -242,3 +242,6 @@ def test_a_monitor_that_could_not_begin_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(MiueError):
         add_batches(tmp_path / "monitor", calibration, [first], ("a",), chance=2.0)
     add_batches(tmp_path / "monitor", calibration, [first], ("a",), chance=0.01)
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / ".monitor.json.01234567.tmp").write_text("{")  # by a kill while it was first written
+    add_batches(tmp_path / "killed", calibration, [first], ("a",), chance=0.01)

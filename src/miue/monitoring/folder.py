@@ -79,7 +79,7 @@ def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], 
     }
     path = folder / STATE
     if not path.exists():
-        if folder.exists() and any(folder.iterdir()):
+        if folder.exists() and any(not path.name.startswith(f".{STATE}.") for path in folder.iterdir()):
             raise StorageError(
                 item=f"folder {str(folder)!r}",
                 wanted="an empty folder, or that of a monitor",

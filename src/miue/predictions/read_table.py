@@ -200,7 +200,8 @@ def _check_class_columns(columns: Mapping[str, np.ndarray], name: str) -> None:
     alone = [1] if not numbers["alpha_"] and numbers["p_"] == [1] else None
     classes = 1 + max((number for known in numbers.values() for number in known), default=0)
     for prefix, known in numbers.items():
-        missing = [number for number in range(classes) if number not in known]
+        first = next(number for number in range(len(known) + 1) if number not in known)
+        missing = [first] if first < classes else []
         if known and (missing or classes < 2) and known != alone:
             raise DataError(
                 item=f"table {name!r}",

@@ -20,7 +20,7 @@ from miue.bags.labels import Labels, LabelSequence
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import BagBatch, Segments
 from miue.bags.summary import summary_table
-from miue.common.errors import DataError
+from miue.common.errors import ConfigError, DataError
 from miue.common.result_table import PrintsAsTable, ResultTable
 
 
@@ -61,6 +61,27 @@ class BagDataset(PrintsAsTable):
     patients: tuple[str, ...] | None = None
     patch_sizes: Int64[np.ndarray, "B"] | None = None
     statistics: InstanceArray | None = None
+
+    @classmethod
+    def of(
+        cls, bags: BagDataset | Sequence[np.ndarray | Tensor], labels: LabelSequence | None = None
+    ) -> BagDataset:
+        """Return bags that may be a dataset, which has its own labels, or arrays, as ``from_arrays`` takes them.
+
+        Raises:
+            ConfigError: labels beside a dataset.
+            DataError: arrays or labels that cannot become bags.
+        """
+        if not isinstance(bags, BagDataset):
+            return cls.from_arrays(bags, labels)
+        if labels is not None:
+            raise ConfigError(
+                item="labels",
+                wanted="None beside a dataset, which has its own",
+                got=f"{len(labels)} of them",
+                fix="pass bags as arrays, or put the labels into the dataset",
+            )
+        return bags
 
     @classmethod
     def from_arrays(

@@ -173,9 +173,7 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
         used = [level for level in levels if measure in level.by_measure]
         if any(level.confidence_measure != measure for level in used):
             confs = [level.by_measure[measure].confidence.auroc if level in used else None for level in levels]
-            cells = (
-                "" if one is None else _cell(one, True, reasons) for one in confs
-            )  # instances have no such score
+            cells = ("" if conf is None else _cell(conf, True, reasons) for conf in confs)
             rows.append((f"Conf., AUROC by {measure}", *cells))
     for score in _scores(levels):
         for ood_set in sets:

@@ -17,7 +17,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
-from miue.common.errors import ConfigError, DataError, ModelError, first_few
+from miue.common.errors import DataError, ModelError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.weights import copy_weights, write_tensors
@@ -135,14 +135,7 @@ class Model(PrintsAsTable):
         """
         if self.calibration is not None:
             self.calibration.check_weights(self.weights_sha256)
-        if isinstance(bags, BagDataset) and labels is not None:
-            raise ConfigError(
-                item="labels",
-                wanted="None beside a dataset, which has its own",
-                got=f"{len(labels)} of them",
-                fix="pass bags as arrays, or put the labels into the dataset",
-            )
-        dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
+        dataset = BagDataset.of(bags, labels)
         self.check(dataset)
         DistanceScores(self.distances).check(dataset)
         rule = None if self.calibration is None else self.calibration.instances

@@ -103,14 +103,7 @@ def train(
         DataError: bags or labels that cannot be trained on.
         StorageError: ``out`` is taken, in use by another process, or cannot be written.
     """
-    if isinstance(bags, BagDataset) and labels is not None:
-        raise ConfigError(
-            item="labels",
-            wanted="None beside a dataset, which has its own",
-            got=f"{len(labels)} of them",
-            fix="pass bags as arrays, or put the labels into the dataset",
-        )
-    dataset = bags if isinstance(bags, BagDataset) else BagDataset.from_arrays(bags, labels)
+    dataset = BagDataset.of(bags, labels)
     recipe = Recipe(network, method, encoder, options or {}, tuple(distances), settings or {})
     run = Run(
         None if out is None else Path(out),

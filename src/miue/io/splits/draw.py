@@ -15,6 +15,8 @@ from miue.common.seeds import derive_seed
 from miue.io.splits.splits import Splits
 
 VALIDATION_SHARE = 0.15
+DRAWS: dict[str, tuple[int, ...]] = {"validation": (), "calibration": (1,)}
+"""What the seeds of the two draws of a fold differ in."""
 
 
 def make_folds(
@@ -57,7 +59,7 @@ def make_split(
 
 def _test_folds(bags: BagDataset, count: int, calibration: float, seed: int) -> list[Int64[np.ndarray, "tested"]]:
     """Return the rows that are tested on in each fold."""
-    labelled = np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution)
+    labelled = _labelled(bags)
     if not len(labelled):
         raise lacking("the bags", "labels to draw a split by", "give a table of labels with --labels")
     labels, groups = bags.labels.values[labelled], np.array(bags.patient_groups, object)[labelled]
@@ -65,15 +67,20 @@ def _test_folds(bags: BagDataset, count: int, calibration: float, seed: int) -> 
     return [labelled[tested] for _, tested in draw_folds(labels, count, seed, groups=groups)]
 
 
+def _labelled(bags: BagDataset) -> Int64[np.ndarray, "labelled"]:
+    """Return the rows that are divided: labelled, and not out of distribution."""
+    return np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution)
+
+
 def _fold(
     bags: BagDataset, tested: Int64[np.ndarray, "tested"], shares: Mapping[str, float], seed: int, number: int
 ) -> dict[str, str]:
     """Return the split of each bag in a fold: of those not tested on, a share of what is left for each name."""
-    rest = np.setdiff1d(np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution), tested)
+    rest = np.setdiff1d(_labelled(bags), tested)
     groups, names = np.array(bags.patient_groups, object), {"test": tested}
-    for draw, (name, share) in enumerate(shares.items()):
+    for name, share in shares.items():
         if share:
-            fold_seed = derive_seed(seed, number, *(draw,) * (draw > 0))
+            fold_seed = derive_seed(seed, number, *DRAWS[name])
             kept, aside = hold_out(bags.labels.values[rest], share, fold_seed, groups=groups[rest])
             names[name], rest = rest[aside], rest[kept]
     names["train"] = rest

@@ -14,6 +14,9 @@ from miue.bags.dataset import BagDataset
 from miue.common import files
 from miue.common.errors import StorageError, unknown_name
 from miue.common.files import atomic_file, atomic_folder, check_format, read_json, write_json
+from miue.common.folder_kinds import FolderKind
+
+KIND = FolderKind("a test", ("mark",))
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -38,13 +41,14 @@ def test_a_failed_folder_leaves_the_old_folder_and_nothing_else(tmp_path: Path) 
     path = tmp_path / "folder"
     path.mkdir()
     (path / "kept").write_text("old")
-    with pytest.raises(StorageError, match="--overwrite"), atomic_folder(path):
+    (path / "mark").touch()
+    with pytest.raises(StorageError, match="--overwrite"), atomic_folder(path, KIND):
         pass
-    with pytest.raises(RuntimeError), atomic_folder(path, overwrite=True) as temporary:
+    with pytest.raises(RuntimeError), atomic_folder(path, KIND, overwrite=True) as temporary:
         (temporary / "new").write_text("half")
         raise RuntimeError
-    assert [p.name for p in path.iterdir()] == ["kept"]
-    with atomic_folder(path, overwrite=True) as temporary:
+    assert sorted(p.name for p in path.iterdir()) == ["kept", "mark"]
+    with atomic_folder(path, KIND, overwrite=True) as temporary:
         (temporary / "new").write_text("whole")
     assert [p.name for p in path.iterdir()] == ["new"]
     assert list(tmp_path.iterdir()) == [path]

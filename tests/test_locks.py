@@ -20,6 +20,7 @@ from made_bags import separable_bags
 import miue
 from miue.common.errors import StorageError
 from miue.common.files import atomic_file, atomic_folder
+from miue.common.folder_kinds import PREDICTIONS
 from miue.common.locks import locked
 from miue.io.splits.draw import make_folds
 from miue.io.store.pack import pack
@@ -180,7 +181,7 @@ def test_the_next_folder_of_a_name_removes_what_a_killed_one_left(tmp_path: Path
     for folder in (half, other):
         folder.mkdir()
         (folder / "bags.csv").write_text("half")
-    with atomic_folder(tmp_path / "out") as folder:
+    with atomic_folder(tmp_path / "out", PREDICTIONS) as folder:
         (folder / "bags.csv").write_text("whole")
     assert sorted(path.name for path in tmp_path.iterdir()) == [other.name, "out"]
 
@@ -189,7 +190,7 @@ def test_a_folder_that_was_being_replaced_when_its_writer_was_killed_comes_back(
     aside = tmp_path / ".out.old"
     aside.mkdir()
     (aside / "bags.csv").write_text("old")
-    with pytest.raises(StorageError, match="--overwrite"), atomic_folder(tmp_path / "out"):
+    with pytest.raises(StorageError, match="--overwrite"), atomic_folder(tmp_path / "out", PREDICTIONS):
         pass
     assert (tmp_path / "out" / "bags.csv").read_text() == "old"
     assert not aside.exists()

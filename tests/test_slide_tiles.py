@@ -320,7 +320,9 @@ def test_slides_cut_before_are_left_as_they_are_unless_cut_otherwise(slide: Path
     target.write_bytes(b"not a file of features")
     error = run(*words).exception
     assert isinstance(error, StorageError)
-    assert "--overwrite" in str(error)
+    assert "move it away" in str(error)
+    assert isinstance(run(*words, "--overwrite").exception, StorageError)  # of whom it is, is not known
+    assert target.read_bytes() == b"not a file of features"
 
 
 def test_what_cannot_be_asked_for_is_refused(slide: Path, tmp_path: Path) -> None:

@@ -37,11 +37,12 @@ OnlyMethods = Annotated[list[str] | None, typer.Option(help="Only these methods;
 @locks_out
 def mitoses_make(out: Out, source: Source = DATA, overwrite: Overwrite = False) -> None:
     """Make a bag store of 135 slides from mitoses64.npz; the id of a bag begins with its scanner."""
-    from miue.common.files import refuse_existing
+    from miue.common.folder_kinds import STORE
+    from miue.common.outputs import refuse_existing
     from miue.io.store.store import write_store
     from papers.mirel.mitoses.bags import scanned_slides
 
-    refuse_existing(out, overwrite=overwrite)
+    refuse_existing(out, STORE, overwrite=overwrite)
     slides = scanned_slides(source)
     ids = tuple(f"{scanner}/{name}" for scanner, name in zip(slides.scanners, slides.bags.ids, strict=True))
     command = shlex.join(["python", "-m", "papers.mirel", *sys.argv[1:]])

@@ -38,11 +38,12 @@ def nuclei_make(out: Out, source: Source = DATA, overwrite: Overwrite = False) -
 
     The store has no splits, as so few bags are best cross-validated: nuclei run draws folds of its own.
     """
-    from miue.common.files import refuse_existing
+    from miue.common.folder_kinds import STORE
+    from miue.common.outputs import refuse_existing
     from miue.io.store.store import write_store
     from papers.mirel.nuclei.bags import nuclei_bags
 
-    refuse_existing(out, overwrite=overwrite)
+    refuse_existing(out, STORE, overwrite=overwrite)
     bags = nuclei_bags(source)
     command = shlex.join(["python", "-m", "papers.mirel", *sys.argv[1:]])
     write_store(out, bags, made_by={"command": command, "name": "nuclei-bags"}, overwrite=overwrite)

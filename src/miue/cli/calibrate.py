@@ -11,7 +11,8 @@ import typer
 from miue.cli.given_predictions import read_given
 from miue.cli.held_out import calibration_bags
 from miue.cli.option_groups import takes_options
-from miue.cli.options import OUTPUT, RULES, RUNNING, AsJson, Device, Quiet, Trust
+from miue.cli.options import OUTPUT, RULES, RUNNING, AsJson, Device, OverwriteFile, Quiet, Trust
+from miue.cli.outputs import keeps_inputs
 from miue.cli.rules import RuleOptions, flag_option
 from miue.cli.sources import BAGS_HELP, Source, check_order, label_as_trained, open_bags_for
 from miue.common.errors import ConfigError
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from miue.predictions.folder import Predictions
 
 
+@keeps_inputs
 @takes_options
 def calibrate(
     source: Source,
@@ -67,9 +69,7 @@ def calibrate(
             rich_help_panel=OUTPUT,
         ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file that --out names.", rich_help_panel=OUTPUT)
-    ] = False,
+    overwrite: OverwriteFile = False,
     seed: Annotated[
         int,
         typer.Option(
@@ -97,7 +97,7 @@ def calibrate(
     """
     from miue.calibration import CalibrationBags, describe
     from miue.calibration import calibrate as calibrate_on
-    from miue.common.files import refuse_existing
+    from miue.common.outputs import refuse_existing
     from miue.model.calibrate import calibrate_model
 
     if out is not None:

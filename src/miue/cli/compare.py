@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.options import MANY, OUTPUT, AsJson, separate
+from miue.cli.options import MANY, OUTPUT, AsJson, OverwriteFile, separate
+from miue.cli.outputs import keeps_inputs
 from miue.common.escapes import escape_markdown
 from miue.common.result_table import ResultTable
 from miue.common.terminal import say_json, show_table
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from miue.selection.comparison import Compared
 
 
+@keeps_inputs
 def compare(
     folders: Annotated[
         list[Path],
@@ -32,6 +34,7 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the table as Markdown.", rich_help_panel=OUTPUT)
     ] = None,
+    overwrite: OverwriteFile = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare cross-validations, with p-values.
@@ -43,8 +46,11 @@ def compare(
     Example: miue compare cv-attention cv-max cv-dsmil --metric accuracy --metric auroc --out table.md
     """
     from miue.common.files import atomic_file
+    from miue.common.outputs import refuse_existing
     from miue.selection.comparison import compare as compare_folders
 
+    if out is not None:
+        refuse_existing(out, overwrite=overwrite)
     found = compare_folders(folders)
     table = found.as_table(level, metric)
     if out is not None:

@@ -9,11 +9,13 @@ import typer
 
 from miue.cli.given_predictions import read_given
 from miue.cli.options import AsJson, ClassNames, GivenPredictions, Instances, Out, Overwrite
+from miue.cli.outputs import keeps_inputs
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.plural import plural
 from miue.common.terminal import say, say_json
 
 
+@keeps_inputs
 def decide(
     predictions: GivenPredictions,
     calibration: Annotated[
@@ -35,10 +37,11 @@ def decide(
     """
     from miue.calibration import Calibration
     from miue.calibration import decide as decide_on
-    from miue.common.files import refuse_existing
+    from miue.common.folder_kinds import PREDICTIONS
+    from miue.common.outputs import refuse_existing
 
     given = read_given(predictions, instances, classes)
-    refuse_existing(out, overwrite=overwrite)
+    refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     decided = decide_on(given, Calibration.load(calibration))
     decided.save(out, overwrite=overwrite)
     decisions = decided.bags.decisions

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Int64
 from miue.bags.dataset import BagDataset
 from miue.calibration import CalibrationBags, DeferralGoal, calibrate, decide
 from miue.common.files import atomic_folder, write_json
+from miue.common.folder_kinds import DEMO
 from miue.datasets.digits import digits_bags
 from miue.evaluation import Evaluation, evaluate
 from miue.evaluation.evaluation import LevelEvaluation
@@ -84,7 +85,7 @@ def run_demo(out: Path, *, overwrite: bool = False, progress: bool = True) -> De
         overwrite: replace what is at ``out``.
         progress: show bars with the time left.
     """
-    with atomic_folder(out, overwrite=overwrite) as folder:
+    with atomic_folder(out, DEMO, overwrite=overwrite) as folder:
         bags = digits_bags()
         write_store(folder / "store", bags, made_by={"command": "miue data make digits-bags"})
         test = bags.split("test")

@@ -8,10 +8,12 @@ from typing import Annotated
 import typer
 
 from miue.cli.given_predictions import read_given
-from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances
+from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile
+from miue.cli.outputs import keeps_inputs
 from miue.common.terminal import say_json, show_table
 
 
+@keeps_inputs
 def evaluate(
     predictions: GivenPredictions,
     instances: Instances = None,
@@ -27,6 +29,7 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Also write the JSON to this file.", rich_help_panel=OUTPUT)
     ] = None,
+    overwrite: OverwriteFile = False,
 ) -> None:
     """Compute accuracy, calibration and OOD metrics.
 
@@ -43,8 +46,11 @@ def evaluate(
     Example: miue evaluate theirs.csv
     """
     from miue.common.files import write_json
+    from miue.common.outputs import refuse_existing
     from miue.evaluation import evaluate as evaluate_predictions
 
+    if out is not None:
+        refuse_existing(out, overwrite=overwrite)
     given = read_given(predictions, instances, classes)
     evaluation = evaluate_predictions(given, allow_training_bags=allow_training_bags)
     if out is not None:

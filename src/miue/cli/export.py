@@ -10,6 +10,7 @@ import typer
 
 from miue.cli.help import Command, Commands
 from miue.cli.options import OUTPUT, AsJson, Overwrite, Quiet, SkipBad
+from miue.cli.outputs import keeps_inputs
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
@@ -65,6 +66,7 @@ Bounds = Annotated[str | None, typer.Option(metavar="X,Y", help="Bounds to subtr
 
 
 @export_app.command("geojson", cls=Command)
+@keeps_inputs
 def export_geojson(
     given: Given,
     out: Out,
@@ -106,6 +108,7 @@ def export_geojson(
 
 
 @export_app.command("heatmap", cls=Command)
+@keeps_inputs
 def export_heatmap(
     given: Given,
     out: Out,
@@ -152,6 +155,7 @@ def export_heatmap(
 
 
 @export_app.command("arrays", cls=Command)
+@keeps_inputs
 def export_arrays(
     given: Given,
     out: Out,
@@ -182,11 +186,12 @@ def export_arrays(
 
 def _export(given: Path, out: Path, kind: str, *, overwrite: bool, **options: Any) -> Any:
     """Export predictions that were saved, and return what was written."""
-    from miue.common.files import refuse_existing
+    from miue.common.folder_kinds import EXPORT
+    from miue.common.outputs import refuse_existing
     from miue.pathology.export.folders import export
     from miue.predictions.folder import read_predictions
 
-    refuse_existing(out, overwrite=overwrite)
+    refuse_existing(out, EXPORT, overwrite=overwrite)
     return export(read_predictions(given), out, kind, overwrite=overwrite, **options)
 
 

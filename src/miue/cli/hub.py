@@ -9,6 +9,7 @@ import typer
 
 from miue.cli.help import Command, Commands
 from miue.cli.options import OUTPUT, AsJson, Out, Run, Trust
+from miue.cli.outputs import keeps_inputs
 from miue.common.terminal import say, show_result
 
 hub_app = typer.Typer(
@@ -73,6 +74,7 @@ def hub_push(
 
 
 @hub_app.command("pull", cls=Command)
+@keeps_inputs
 def hub_pull(
     repository: Repository,
     out: Out,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.options import MANY, AsJson, Out, Overwrite, separate
-from miue.cli.outputs import locks_out
+from miue.cli.outputs import keeps_inputs, locks_out
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.plural import plural
 from miue.common.terminal import show_result
@@ -24,6 +24,7 @@ NEED_FILES = {
 }
 
 
+@keeps_inputs
 @locks_out
 def data_make(
     name: Annotated[str, typer.Argument(metavar="NAME", help=f"Example: {', '.join(SOURCES)}.")],
@@ -56,10 +57,11 @@ def data_make(
 
     digits-bags and gaussian-bags need no files, the others need --source.
     """
-    from miue.common.files import refuse_existing
+    from miue.common.folder_kinds import STORE
+    from miue.common.outputs import refuse_existing
     from miue.io.store.store import write_store
 
-    refuse_existing(out, overwrite=overwrite)
+    refuse_existing(out, STORE, overwrite=overwrite)
     bags = _make_bags(name, source, ood or [], ood_ratio, part)
     command = shlex.join(["miue", *sys.argv[1:]])
     write_store(out, bags, made_by={"command": command, "name": name}, overwrite=overwrite)

@@ -8,12 +8,13 @@ from typing import Annotated
 import typer
 
 from miue.cli.options import OUTPUT, AsJson, Out, Overwrite, Quiet
-from miue.cli.outputs import locks_out
+from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.plural import plural
 from miue.common.terminal import show_result
 
 
+@keeps_inputs
 @locks_out
 def merge(
     shards: Annotated[list[Path], typer.Argument(metavar="SHARD", help="Folders of all shards, in any order.")],
@@ -34,11 +35,12 @@ def merge(
 
     Example: miue merge shards/* --out predictions
     """
-    from miue.common.files import refuse_existing
+    from miue.common.folder_kinds import PREDICTIONS
+    from miue.common.outputs import refuse_existing
     from miue.model.shards import merge_predictions
     from miue.predictions.folder import check_table_format
 
-    refuse_existing(out, overwrite=overwrite)
+    refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     check_table_format(table_format)
     predictions = merge_predictions(
         shards, out, overwrite=overwrite, table_format=table_format, progress=not quiet

@@ -38,7 +38,15 @@ def separate(values: list[str] | None) -> list[str] | None:
 
 
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write.", rich_help_panel=OUTPUT)]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what --out holds.", rich_help_panel=OUTPUT)]
+Overwrite = Annotated[
+    bool,
+    typer.Option(
+        "--overwrite", help="Replace an earlier output of this command at --out.", rich_help_panel=OUTPUT
+    ),
+]
+OverwriteFile = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the file that --out names.", rich_help_panel=OUTPUT)
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.", rich_help_panel=RUNNING)]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print the result as JSON instead of text.", rich_help_panel=OUTPUT)

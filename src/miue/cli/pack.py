@@ -12,12 +12,14 @@ import typer
 
 from miue.cli.interrupt import kept_bags, kept_on_interrupt
 from miue.cli.option_groups import takes_options
-from miue.cli.options import OUTPUT, AsJson, Overwrite, Quiet
+from miue.cli.options import OUTPUT, AsJson, Overwrite, OverwriteFile, Quiet
+from miue.cli.outputs import keeps_inputs
 from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
 
+@keeps_inputs
 @takes_options
 def data_pack(
     bags: Bags,
@@ -35,11 +37,12 @@ def data_pack(
 
     Example: miue data pack features_uni_v2 --labels labels.csv --out store
     """
-    from miue.common.files import refuse_existing
+    from miue.common.folder_kinds import STORE
+    from miue.common.outputs import refuse_existing
     from miue.io.splits.draw import VALIDATION_SHARE
     from miue.io.store.pack import pack
 
-    refuse_existing(out, overwrite=overwrite)
+    refuse_existing(out, STORE, overwrite=overwrite)
     opened = open_bags(bags, source, progress=not quiet, validation_share=VALIDATION_SHARE)
     say_left_out(opened)
     with kept_on_interrupt(lambda: kept_bags(out)):
@@ -69,6 +72,7 @@ def data_pack(
         say(replace(opened, bags=kept).note, err=as_json)
 
 
+@keeps_inputs
 @takes_options(without=("splits", "fold"))
 def data_split(
     bags: Bags,
@@ -90,6 +94,7 @@ def data_split(
         float, typer.Option(min=0, max=0.5, help="Share of the rest to keep for miue calibrate.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the split.")] = 42,
+    overwrite: OverwriteFile = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -100,9 +105,11 @@ def data_split(
 
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
+    from miue.common.outputs import refuse_existing
     from miue.io.splits.draw import make_folds, make_split
     from miue.io.splits.files import write_splits
 
+    refuse_existing(out, overwrite=overwrite)
     opened = open_bags(bags, source, progress=not quiet)
     data = opened.bags
     if folds == 1:

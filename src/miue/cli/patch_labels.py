@@ -10,13 +10,15 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from miue.cli.options import OUTPUT, AsJson, Quiet
+from miue.cli.options import OUTPUT, AsJson, OverwriteFile, Quiet
+from miue.cli.outputs import keeps_inputs
 from miue.common.plural import plural
 from miue.common.terminal import show_result
 
 UNANNOTATED = ("refuse", "negative", "skip")
 
 
+@keeps_inputs
 def data_patch_labels(
     features: Annotated[
         Path, typer.Argument(metavar="FEATURES", help="Folder of .h5 files with coords, one per slide.")
@@ -52,6 +54,7 @@ def data_patch_labels(
             metavar="|".join(UNANNOTATED), help="Slides without annotation: negative labels all patches 0."
         ),
     ] = "refuse",
+    overwrite: OverwriteFile = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -64,9 +67,11 @@ def data_patch_labels(
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """
     from miue.common.errors import ConfigError, unknown_name
+    from miue.common.outputs import refuse_existing
     from miue.pathology.annotations import Groups
     from miue.pathology.patch_labels import Labelling, write_patch_labels
 
+    refuse_existing(out, overwrite=overwrite)
     if unannotated not in UNANNOTATED:
         raise unknown_name("treatment of slides without annotation", unannotated, UNANNOTATED)
     if not 0 < least <= 1:

@@ -29,7 +29,7 @@ from miue.cli.options import (
     make_executor,
     separate,
 )
-from miue.cli.outputs import locks_out
+from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, as_trained, check_order, label_as_trained, open_bags_for
 from miue.common.errors import ConfigError, one_of_two
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from miue.predictions.folder import Predictions
 
 
+@keeps_inputs
 @takes_options
 @locks_out
 def predict(
@@ -117,7 +118,8 @@ def predict(
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """
     from miue.common.devices import torch_device
-    from miue.common.files import refuse_existing
+    from miue.common.folder_kinds import PREDICTIONS
+    from miue.common.outputs import refuse_existing
     from miue.model.model import Model
     from miue.model.shards import describe_shard
     from miue.model.write_predictions import (
@@ -135,7 +137,7 @@ def predict(
     where = make_executor(executor, jobs, address)
     if one is not None and not where.is_local:
         raise one_of_two("--shard with --executor", fix="let each job predict its shard by itself")
-    refuse_existing(out, overwrite=overwrite)
+    refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     check_order(run, bags)
     check_kinds(export or [])
     check_table_format(table_format)

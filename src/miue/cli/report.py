@@ -10,12 +10,14 @@ import typer
 from rich.console import Console
 
 from miue.cli.given_predictions import read_given
-from miue.cli.options import OUTPUT, RUNNING, AsJson, ClassNames, Instances, Quiet
+from miue.cli.options import OUTPUT, RUNNING, AsJson, ClassNames, Instances, OverwriteFile, Quiet
+from miue.cli.outputs import keeps_inputs
 from miue.cli.sources import say_left_out
 from miue.common.errors import ConfigError
 from miue.common.terminal import say, show_result
 
 
+@keeps_inputs
 def report(
     predictions: Annotated[
         list[Path],
@@ -60,9 +62,7 @@ def report(
         typer.Option(min=10, help="Bootstrap resamples of bags behind the intervals.", rich_help_panel=RUNNING),
     ] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the resamples.", rich_help_panel=RUNNING)] = 0,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file that --out names.", rich_help_panel=OUTPUT)
-    ] = False,
+    overwrite: OverwriteFile = False,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -75,7 +75,7 @@ def report(
 
     Example: miue report predictions theirs.csv --out report.html
     """
-    from miue.common.files import refuse_existing
+    from miue.common.outputs import refuse_existing
     from miue.io.load import load_bags
     from miue.report.levels import Resampling
     from miue.report.report import write_report

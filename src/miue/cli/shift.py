@@ -11,6 +11,7 @@ import typer
 from miue.cli import tile
 from miue.cli.options import Address, AsJson, Device, ExecutorKind, Jobs, Quiet, SkipBad, make_executor
 from miue.cli.slides import for_each_slide
+from miue.common.errors import ConfigError
 
 
 def data_shift(
@@ -69,6 +70,13 @@ def data_shift(
     from miue.pathology.slide_tasks import read_shift
     from miue.pathology.tiling import Tiling
 
+    if tiles is not None and tiles.resolve() == out.resolve():
+        raise ConfigError(
+            item=f"--out {str(out)!r}",
+            wanted="another folder than that of --tiles, whose files stay as they are",
+            got="the same",
+            fix="choose another --out",
+        )
     cut = asdict(Tiling(patch_px, magnification, tissue, mpp)) if tiles is None else str(tiles.resolve())
     drawn = {"kind": kind, "strength": strength, "drawn_per": drawn_per, "seed": seed, "pictures": pictures}
     shift = {**drawn, "tiles": cut}

@@ -32,6 +32,7 @@ from miue.cli.options import (
     separate,
     validation_share,
 )
+from miue.cli.outputs import keeps_inputs
 from miue.cli.sources import Bags, Source, open_bags, say_left_out
 from miue.common.errors import one_of_two
 from miue.common.plural import plural
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 NEARLY = 1  # epochs from the last one, at which a best epoch shows that training was not over
 
 
+@keeps_inputs
 @takes_options
 def train(
     bags: Bags,

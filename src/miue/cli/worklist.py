@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from miue.cli.given_predictions import read_given
-from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances
+from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile
+from miue.cli.outputs import keeps_inputs
 from miue.cli.shift_warning import warn_of_shift
 from miue.common.plural import plural
 from miue.common.terminal import TextTable, say, say_json, show_table
@@ -16,6 +17,7 @@ from miue.common.terminal import TextTable, say, say_json, show_table
 LIMITS = "Limits"
 
 
+@keeps_inputs
 def worklist(
     predictions: GivenPredictions,
     out: Annotated[
@@ -59,9 +61,7 @@ def worklist(
     show: Annotated[
         int, typer.Option(min=0, help="Rows to print; the file has all.", rich_help_panel=OUTPUT)
     ] = 20,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file that --out names.", rich_help_panel=OUTPUT)
-    ] = False,
+    overwrite: OverwriteFile = False,
     as_json: AsJson = False,
 ) -> None:
     """List the slides to review first, with reasons.
@@ -73,11 +73,12 @@ def worklist(
 
     Example: miue worklist predictions --out worklist.csv
     """
-    from miue.common.files import refuse_existing
+    from miue.common.outputs import refuse_existing
     from miue.report.worklist import Limits, write_worklist
     from miue.report.worklist import worklist as make_worklist
 
-    refuse_existing(out, overwrite=overwrite)
+    for path in (out, out.with_suffix(".json")):
+        refuse_existing(path, overwrite=overwrite)
     given = read_given(predictions, instances, classes)
     made = make_worklist(given, Limits(min_probability, max_epistemic, max_distance, min_patches, quantile))
     write_worklist(out, made)

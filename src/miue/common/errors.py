@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from miue.common.escapes import shortened, visible
+from miue.common.folder_kinds import kind_of
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -91,24 +92,27 @@ def not_readable(item: str, wanted: str, error: Exception, fix: str) -> StorageE
 
 def not_a_folder(path: Path, wanted: str, fix: str = "check the path") -> StorageError:
     """Return the error for a folder that is not there, is a file, or lacks what makes it the one wanted."""
-    got = folder_kind(path) if path.is_dir() else "a file" if path.exists() else "no such folder"
+    try:
+        got = folder_name(path) if path.is_dir() else "a file" if path.exists() else "no such folder"
+    except OSError as error:
+        return not_stated(path, error)
     return StorageError(item=repr(str(path)), wanted=wanted, got=got, fix=fix)
 
 
-FOLDERS = {
-    "store.json": "a bag store",
-    "config.json": "a trained model",
-    "run.json": "a run whose training has not finished",
-    "bags.csv": "predictions",
-    "runs.csv": "a cross-validation",
-    "calibration.json": "a calibration",
-}
-"""What miue writes as a folder, by the file that shows it."""
-
-
-def folder_kind(path: Path) -> str:
+def folder_name(path: Path) -> str:
     """Return what a folder is, for a message about one that is something else."""
-    return next((kind for name, kind in FOLDERS.items() if (path / name).exists()), "a folder without it")
+    kind = kind_of(path)
+    return "a folder without it" if kind is None else kind.name
+
+
+def not_stated(path: Path, error: OSError) -> StorageError:
+    """Return the error for a path of which the system does not say what is there."""
+    return StorageError(
+        item=repr(str(path)),
+        wanted="a path that can be used",
+        got=error.strerror or str(error),
+        fix="check the path",
+    )
 
 
 def missing_column(item: str, wanted: str, columns: Iterable[str], fix: str) -> DataError:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from miue.common.errors import StorageError, cannot_write, no_such_file, not_readable
+from miue.common.folder_kinds import FolderKind
 from miue.common.locks import locked
+from miue.common.outputs import refuse_existing, refuse_taken
 
 
 @contextmanager
@@ -22,10 +24,14 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place only when the block succeeds.
 
     What writes it writes to that path itself, not through a temporary file of its own that a kill would leave.
+    Where ``path`` is a link, the file to which it leads is written.
 
     Raises:
-        StorageError: the disk is full or the folder cannot be written; nothing half-written stays.
+        StorageError: the disk is full, the folder cannot be written, or ``path`` is no file; nothing half-written
+            stays.
     """
+    path = _followed(path)
+    refuse_taken(path, overwrite=True)
     temporary = _temporary_sibling(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,16 +46,23 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+def atomic_folder(path: Path, kind: FolderKind, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a temporary folder beside ``path`` that takes its place only when the block succeeds.
 
+    Args:
+        path: of the folder; where it is a link, that to which it leads.
+        kind: of the folder; one of another kind is not replaced.
+        overwrite: replace what is there.
+
     Raises:
-        StorageError: ``path`` holds something and ``overwrite`` was not asked for, another process writes it, or
-            writing failed; in all cases what was at ``path`` before is still there, untouched.
+        StorageError: ``path`` holds something and ``overwrite`` was not asked for, or something of another kind,
+            another process writes it, or writing failed; in all cases what was at ``path`` before is still there,
+            untouched.
     """
+    path = _followed(path)
     with locked(path):
         _put_back(path)
-        refuse_existing(path, overwrite=overwrite)
+        refuse_existing(path, kind, overwrite=overwrite)
         for left in temporaries(path.parent, path.name):  # of a process that was killed, since the lock is ours
             _remove(left)
         temporary = _temporary_sibling(path)
@@ -92,18 +105,6 @@ def remove_temporaries(*folders: Path) -> None:
     for folder in folders:
         for left in temporaries(folder):
             _remove(left)
-
-
-def refuse_existing(path: Path, *, overwrite: bool) -> None:
-    """Raise unless ``path`` is free, an empty folder, or may be overwritten."""
-    taken = path.is_file() or (path.is_dir() and any(file.name != ".lock" for file in path.iterdir()))
-    if taken and not overwrite:
-        raise StorageError(
-            item=f"output {str(path)!r}",
-            wanted="a new name" if path.is_file() else "a new or empty folder",
-            got="a file that is there" if path.is_file() else "one that already holds files",
-            fix="choose another --out, or pass --overwrite to replace it",
-        )
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -157,6 +158,10 @@ def check_format(content: dict[str, Any], *, item: str, format_name: str, versio
             got=f"{content.get('format')!r} version {content.get('version')}",
             fix=fix,
         )
+
+
+def _followed(path: Path) -> Path:
+    return path.resolve() if path.is_symlink() else path
 
 
 def _temporary_sibling(path: Path) -> Path:

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from miue.common.errors import ConfigError, ModelError, first_problem
 from miue.common.escapes import escape_markdown
-from miue.common.files import atomic_file, read_json, refuse_existing
+from miue.common.files import atomic_file, read_json
+from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.distributions.measures import MEASURES
 from miue.model.model import Model

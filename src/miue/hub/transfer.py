@@ -10,6 +10,7 @@ from typing import Any
 from miue.common.errors import StorageError
 from miue.common.extras import import_extra
 from miue.common.files import atomic_folder
+from miue.common.folder_kinds import MODEL
 from miue.hub.card import CARD
 from miue.model.folder import MODEL_FILES
 from miue.model.model import Model
@@ -71,7 +72,7 @@ def pull(
         ModelError: weights that do not fit the config.
     """
     out, hub = Path(out), _hub()
-    with atomic_folder(out, overwrite=overwrite) as folder, tempfile.TemporaryDirectory() as fetched:
+    with atomic_folder(out, MODEL, overwrite=overwrite) as folder, tempfile.TemporaryDirectory() as fetched:
         try:
             hub.snapshot_download(repository, revision=revision, local_dir=fetched, allow_patterns=list(FILES))
         except _errors() as error:

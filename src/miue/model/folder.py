@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
-from miue.common.errors import ModelError, StorageError, folder_kind, not_readable
+from miue.common.errors import ModelError, StorageError, folder_name, not_readable
 from miue.common.files import check_format, file_sha256, read_json
 from miue.methods import Method
 from miue.model.config import DataContract, ModelConfig, build_method, weight_shapes
@@ -65,7 +65,7 @@ def read_config(folder: Path) -> SavedConfig:
             wanted="a trained model (a folder with config.json and model.safetensors)",
             got="a training that has not ended"
             if unfinished
-            else folder_kind(folder)
+            else folder_name(folder)
             if folder.is_dir()
             else "no such folder",
             fix="continue it with 'miue train … --resume'" if unfinished else "train one with 'miue train'",

@@ -19,6 +19,7 @@ from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
 from miue.common.errors import DataError, ModelError, first_few
 from miue.common.files import atomic_folder, write_json
+from miue.common.folder_kinds import MODEL
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
@@ -292,7 +293,7 @@ class Model(PrintsAsTable):
             ConfigError: a part that another process could not build again.
         """
         self.check_saveable()
-        with atomic_folder(Path(path), overwrite=overwrite) as folder:
+        with atomic_folder(Path(path), MODEL, overwrite=overwrite) as folder:
             self.write_into(folder)
 
     def check_saveable(self) -> None:

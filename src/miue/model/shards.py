@@ -15,6 +15,7 @@ from miue.bags.fingerprint import fingerprint
 from miue.calibration import Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, not_readable
 from miue.common.files import atomic_folder, file_sha256, read_json, write_json
+from miue.common.folder_kinds import PREDICTIONS
 from miue.common.progress import bar
 from miue.model.predict import NoReadableBag
 from miue.predictions.folder import Predictions, read_predictions
@@ -152,7 +153,7 @@ def _in_order(folders: Sequence[Path]) -> list[Predictions]:
 
 def write_empty_shard(folder: Path, empty: EmptyShard, *, overwrite: bool) -> None:
     """Write that no bag of a shard can be read, in place of its predictions."""
-    with atomic_folder(folder, overwrite=overwrite) as temporary:
+    with atomic_folder(folder, PREDICTIONS, overwrite=overwrite) as temporary:
         write_json(temporary / EMPTY, empty.model_dump(mode="json"))
 
 

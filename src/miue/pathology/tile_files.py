@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float32, Int64
 
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, MiueError, StorageError
 from miue.common.files import atomic_file
 from miue.io.formats.hdf5 import STATISTICS
 from miue.io.formats.isolated import read_hdf5_parts
@@ -69,9 +69,26 @@ def read_attributes(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     try:
         attributes, _ = read_hdf5_parts(path, ("features", "coords"))
     except StorageError as error:
-        wanted, fix = "a file of features as this command writes it", "remove it, or pass --overwrite"
+        wanted, fix = "a file of features as this command writes it", "choose another --out, or move it away"
         raise StorageError(item=error.item, wanted=wanted, got=error.got, fix=fix) from error
     return attributes["features"], attributes["coords"]
+
+
+def refuse_foreign(path: Path) -> None:
+    """Raise unless ``path`` is a file that ``write_features`` wrote, which may be written anew.
+
+    Raises:
+        StorageError: a file of another tool, or one that cannot be read.
+    """
+    try:
+        read_hdf5_parts(path, ("features", STATISTICS, "coords"))
+    except MiueError as error:
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted="a file of features as this command writes it, to replace it",
+            got="a file of another kind",
+            fix="choose another --out, or move it away",
+        ) from error
 
 
 def read_tiles(path: Path) -> Tiles:

@@ -25,6 +25,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from miue.common.errors import DataError, lacking, not_a_folder, not_readable, unknown_name
 from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.folder_kinds import PREDICTIONS
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_table
@@ -84,7 +85,7 @@ class Predictions(PrintsAsTable):
             ConfigError: no such format.
         """
         check_table_format(table_format)
-        with atomic_folder(Path(path), overwrite=overwrite) as folder:
+        with atomic_folder(Path(path), PREDICTIONS, overwrite=overwrite) as folder:
             parts: list[Part] = []
             if self.instances is not None and table_format == "csv":
                 large = len(self.instances) >= COMPRESSED_FROM

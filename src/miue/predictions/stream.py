@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from miue.common.files import atomic_folder
+from miue.common.folder_kinds import PREDICTIONS
 from miue.predictions.folder import Predictions, check_table_format
 from miue.predictions.part_writer import PartWriter
 from miue.predictions.parts import FOLDER
@@ -55,7 +56,7 @@ class PredictionStream:
             predictions.save(path, overwrite=overwrite, table_format=table_format)
             return predictions
         bags: list[PredictionTable] = []
-        with atomic_folder(Path(path), overwrite=overwrite) as folder:
+        with atomic_folder(Path(path), PREDICTIONS, overwrite=overwrite) as folder:
             with PartWriter(folder / FOLDER) as writer:
                 for of_bags, of_instances in self.batches:
                     bags.append(of_bags)

@@ -18,7 +18,9 @@ from miue.bags.fingerprint import fingerprint
 from miue.common.devices import torch_device
 from miue.common.errors import StorageError, lacking
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
+from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
+from miue.common.outputs import refuse_taken
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import write_rows
 from miue.evaluation import evaluate
@@ -307,6 +309,8 @@ def _open(out: Path, description: dict[str, Any]) -> None:
         if changed := changes(read_json(path, what="cross-validation"), description):
             raise changed_setting(f"cross-validation {str(out)!r}", changed, "choose another --out")
         return
+    if not path.exists():
+        refuse_taken(out, CROSS_VALIDATION, overwrite=False)
     make_folder(out)
     write_json(path, description)
 

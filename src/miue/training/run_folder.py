@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from miue.common.errors import ConfigError
-from miue.common.files import make_folder, read_json, refuse_existing, remove_temporaries, write_json
+from miue.common.files import make_folder, read_json, remove_temporaries, write_json
+from miue.common.folder_kinds import MODEL, UNFINISHED_RUN, FolderKind
+from miue.common.outputs import refuse_taken
 from miue.model.folder import MODEL_FILES
 
 IfExists = Literal["refuse", "resume", "overwrite"]
@@ -16,6 +18,7 @@ IfExists = Literal["refuse", "resume", "overwrite"]
 MAY_CHANGE = "training.max_epochs"
 FILES = (*MODEL_FILES, "log.csv", "run.json", "splits.csv", "trackers.json")
 LAST = "last.safetensors"
+RUN = FolderKind("a run", (*MODEL.shown_by, *UNFINISHED_RUN.shown_by))
 MEMBERS, MEMBER = "members", "member.json"
 """Folder of an ensemble's members, and the file that each has once it is trained."""
 FOLDERS = ("checkpoints", MEMBERS, "tensorboard", "mlflow", "wandb")
@@ -49,7 +52,7 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
                 file.unlink(missing_ok=True)
             write_json(path, description)
         return
-    refuse_existing(folder, overwrite=if_exists == "overwrite")
+    refuse_taken(folder, RUN, overwrite=if_exists == "overwrite")
     if folder.exists() and if_exists == "overwrite":
         clear_run(folder)
     make_folder(folder)

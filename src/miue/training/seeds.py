@@ -7,8 +7,9 @@ from pathlib import Path
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
-from miue.common.files import refuse_existing
+from miue.common.folder_kinds import kind_of
 from miue.common.locks import locked
+from miue.common.outputs import refuse_existing, refuse_taken
 from miue.model.folder import read_config
 from miue.model.recipe import Recipe
 from miue.predictions.provenance import TrainingRecord
@@ -16,7 +17,7 @@ from miue.tasks import Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
 from miue.training.plan import Plan, question_negative_class
-from miue.training.run_folder import IfExists, clear_run
+from miue.training.run_folder import RUN, IfExists, clear_run
 from miue.training.trackers import Tracking, check_trackers
 from miue.training.train import train_recipe
 
@@ -53,8 +54,10 @@ def train_seeds(
         question_negative_class(bags)
     with locked(out):
         if if_exists == "refuse":
-            refuse_existing(out, overwrite=False)
+            refuse_existing(out, RUN, overwrite=False)
         if if_exists == "overwrite":
+            for folder in [*([out] if kind_of(out) else []), *folders]:
+                refuse_taken(folder, RUN, overwrite=True)
             for folder in folders:
                 clear_run(folder)
         with handed_over(job, out, run.executor) as path:

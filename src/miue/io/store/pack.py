@@ -17,8 +17,10 @@ import numpy as np
 from miue.bags.arrays import check_bag
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, StorageError, lacking, not_readable
-from miue.common.files import atomic_folder, read_json, refuse_existing, remove_temporaries, write_json
+from miue.common.files import atomic_folder, read_json, remove_temporaries, write_json
+from miue.common.folder_kinds import STORE
 from miue.common.locks import locked
+from miue.common.outputs import refuse_existing
 from miue.common.progress import tracked
 from miue.common.tables import read_text_columns, write_rows, write_table
 from miue.io.formats.arrays import UNREADABLE
@@ -77,7 +79,7 @@ def pack(
             read back.
     """
     with locked(out):
-        refuse_existing(out, overwrite=if_exists == "overwrite")
+        refuse_existing(out, STORE, overwrite=if_exists == "overwrite")
         work = out.parent / f".{out.name}.packing"
         try:
             written, missed, resumed = _write(work, bags, skip_bad=skip_bad, progress=progress)
@@ -88,7 +90,7 @@ def pack(
             raise lacking(repr(str(out)), "at least one bag", missed[0].reason if missed else "check the folder")
         instances = _finish(work, bags, written)
         kept, missing = bags.subset(list(written)), (*left_out, *missed)
-        with atomic_folder(out, overwrite=if_exists == "overwrite") as folder:
+        with atomic_folder(out, STORE, overwrite=if_exists == "overwrite") as folder:
             digests = [digest for _, digest in written.values()]
             write_table(folder / CHECKSUMS, {"bag_id": kept.ids, "sha256": digests})
             if missing:

@@ -27,6 +27,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import split_name
 from miue.common.errors import StorageError, missing_column, not_a_folder, repeated, wrong_shape
 from miue.common.files import atomic_folder, check_format, read_json, write_json
+from miue.common.folder_kinds import STORE
 from miue.common.tables import read_text_columns, write_table
 from miue.io.formats.arrays import read_array
 from miue.io.raw_bags import RawBags, to_dataset
@@ -66,7 +67,7 @@ def write_store(
     for name, start, size in zip(dataset.ids, dataset.starts, dataset.sizes, strict=True):
         check_bag(name, dataset.instances[start : start + size], dataset.instance_shape)
     positions = dataset.positions
-    with atomic_folder(path, overwrite=overwrite) as folder:
+    with atomic_folder(path, STORE, overwrite=overwrite) as folder:
         shape = (len(positions), *dataset.instance_shape)
         _write_array(folder / "instances.npy", dataset.instances, dataset, shape)
         write_tables(folder, dataset, made_by or {})

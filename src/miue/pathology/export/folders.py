@@ -10,13 +10,17 @@ from typing import Any
 
 from miue.calibration import describe_flags
 from miue.common.errors import DataError, StorageError, one_of_two, unknown_name
-from miue.common.files import atomic_folder
+from miue.common.files import atomic_folder, write_json
+from miue.common.folder_kinds import EXPORT
 from miue.common.progress import tracked
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
 from miue.pathology.export.patches import Patches, class_names, class_number, file_names, patches_by_slide
 from miue.pathology.export.slide_arrays import write_slide_arrays
 from miue.pathology.slides import bounds_origin, find_slide, microns_per_pixel, open_slide, thumbnail
 from miue.predictions.folder import Predictions
+
+FORMAT = "miue-export"
+VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -222,14 +226,18 @@ def _write_each(
     files = file_names([str(slide) for slide in predictions.bags.bag_ids], suffix)
     skipped: list[str] | None = [] if how.skip_bad else None
     counts: list[int] = []
+    written: dict[str, str] = {}
     unsized: list[str] = []
     every: Iterator[Patches] = patches_by_slide(predictions, how.patch_size, skipped, unsized)
-    with atomic_folder(out, overwrite=how.overwrite) as folder:
+    with atomic_folder(out, EXPORT, overwrite=how.overwrite) as folder:
         for patches in tracked(every, doing, shown=how.progress, total=len(files)):
             count = write(patches, folder / files[patches.slide], skipped)
             if count is not None:
                 counts.append(count)
+                written[patches.slide] = files[patches.slide]
         left_out = (*(skipped or ()), *unsized)
+        said = {"format": FORMAT, "version": VERSION, "slides": written, "left_out": left_out}
+        write_json(folder / EXPORT.shown_by[0], said)
         if not counts:
             raise DataError(
                 item=f"{str(out)!r}",

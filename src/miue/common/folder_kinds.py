@@ -1,0 +1,45 @@
+"""The kinds of folders that miue writes, each known by a file that it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class FolderKind:
+    """A kind of folder.
+
+    Attributes:
+        name: what one is called in messages, "a bag store".
+        shown_by: files of which every folder of this kind has at least one, and no other folder has.
+        parts: folders directly in it that belong to it although they are of another kind.
+    """
+
+    name: str
+    shown_by: tuple[str, ...]
+    parts: tuple[str, ...] = ()
+
+    def matches(self, folder: Path) -> bool:
+        """Return whether ``folder`` is one of this kind."""
+        return any((folder / name).is_file() for name in self.shown_by)
+
+
+STORE = FolderKind("a bag store", ("store.json",))
+MODEL = FolderKind("a trained model", ("config.json",))
+UNFINISHED_RUN = FolderKind("a run whose training has not finished", ("run.json",))
+PREDICTIONS = FolderKind("predictions", ("predictions.json", "empty_shard.json"))
+CROSS_VALIDATION = FolderKind("a cross-validation", ("cross_validation.json",))
+EXPORT = FolderKind("an export", ("export.json",))
+DEMO = FolderKind("a demo", ("evaluations/mirel.json",), parts=("store",))
+CALIBRATION = FolderKind("a calibration", ("calibration.json",))
+
+KINDS = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION, EXPORT, DEMO, CALIBRATION)
+"""All kinds; of several that match the first is meant, as a model of miue has a run.json and a calibration too."""
+KEPT = (STORE, MODEL, UNFINISHED_RUN, PREDICTIONS, CROSS_VALIDATION)
+"""Kinds that are not replaced with a folder around them, since they are dear or cannot be made again."""
+
+
+def kind_of(folder: Path) -> FolderKind | None:
+    """Return the kind of a folder, None where it is of none."""
+    return next((kind for kind in KINDS if kind.matches(folder)), None)

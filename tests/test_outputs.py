@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from commands import run
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -14,7 +15,6 @@ from miue.common.folder_kinds import EXPORT, PREDICTIONS, STORE, FolderKind, kin
 from miue.common.outputs import refuse_existing
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
-from tests.commands import run
 
 ONE_EPOCH = ("--set", "max_epochs=1", "--method", "deterministic", "--quiet")
 

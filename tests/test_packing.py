@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import made_files
 import numpy as np
 import pytest
 from commands import run
+from PIL import Image
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -16,6 +18,7 @@ from miue.common.errors import DataError, StorageError
 from miue.io.load import load_bags
 from miue.io.store import pack as packing
 from miue.io.store.pack import pack, verify
+from miue.io.store.store import write_store
 
 
 @pytest.fixture
@@ -110,6 +113,51 @@ def test_a_packing_of_other_files_begins_anew(slides: tuple[Path, Path], tmp_pat
     packed = pack(load_bags(slides[0]).bags, tmp_path / "store")
     assert packed.resumed == 0
     assert np.array_equal(miue.read_store(tmp_path / "store").instances[: len(changed)], changed)
+
+
+def image_bags(folder: Path, seed: int) -> Path:
+    for number in range(6):
+        path = folder / f"bag_{number // 3}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = np.random.default_rng(number + (seed if number == 4 else 0)).integers(0, 256, (5, 4), np.uint8)
+        Image.fromarray(pixels).save(path, compress_level=0)  # all files of one size
+    return folder
+
+
+def long_table(folder: Path, seed: int) -> Path:
+    folder.mkdir(exist_ok=True)
+    rows = [f"bag_{number // 3},{number + (seed if number == 4 else 0)}.5" for number in range(6)]
+    (folder / "table.csv").write_text("\n".join(["bag_id,f0", *rows, ""]))
+    return folder / "table.csv"
+
+
+def store(folder: Path, seed: int) -> Path:
+    rows = np.arange(12, dtype=np.float32).reshape(6, 2)
+    rows[4] += seed
+    write_store(folder, BagDataset.from_arrays([rows[:3], rows[3:]]), overwrite=True)
+    return folder
+
+
+@pytest.mark.parametrize("make", [image_bags, long_table, store])
+def test_a_killed_packing_goes_on_with_the_same_input_alone(
+    make: Callable[[Path, int], Path], tmp_path: Path
+) -> None:
+    """What is read may change while names, numbers, shapes and sizes of files stay the same."""
+
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    source = make(tmp_path / "in", 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "_finish", kill)
+        for name in ("same", "changed"):
+            with pytest.raises(KeyboardInterrupt):
+                pack(load_bags(source).bags, tmp_path / name)
+    assert pack(load_bags(source).bags, tmp_path / "same").resumed == 2
+    make(tmp_path / "in", 1)
+    assert pack(load_bags(source).bags, tmp_path / "changed").resumed == 0
+    before, after = (np.asarray(miue.read_store(tmp_path / name).instances) for name in ("same", "changed"))
+    assert after.shape == before.shape and not np.array_equal(after, before)
 
 
 def test_a_bag_with_nan_is_left_out_of_the_store_where_asked(slides: tuple[Path, Path], tmp_path: Path) -> None:

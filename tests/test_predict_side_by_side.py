@@ -134,6 +134,33 @@ def test_shards_of_another_prediction_that_was_killed_are_not_used(
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
+@pytest.mark.usefixtures("small_batches")
+@pytest.mark.parametrize("changed", ["an instance", "a patient"])
+def test_shards_of_bags_that_changed_meanwhile_are_not_used(trained: Path, tmp_path: Path, changed: str) -> None:
+    model, bags = opened(trained)
+    rows = np.array(bags.instances)
+    others = rows.copy()
+    others[int(bags.starts[1]) + 1] += 1  # neither the first of its bag, nor of the bags
+    of_patients = [tuple(f"{name}{number // 2}" for number in range(len(bags))) for name in "ab"]
+    before = replace(bags, instances=rows, patients=of_patients[0])
+    after = (
+        replace(before, instances=others) if changed == "an instance" else replace(before, patients=of_patients[1])
+    )
+
+    def run_tasks(tasks: list[Task], *_: object, **__: object) -> None:
+        for task in tasks:
+            task.run()
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(module, "run_tasks", run_tasks)
+        with pytest.raises(KeyboardInterrupt):
+            write_predictions_side_by_side(before, request_of(trained), tmp_path / "out", LOCAL)
+    write_predictions_side_by_side(after, request_of(trained), tmp_path / "out", LOCAL)
+    write_predictions(model, after, request_of(trained), tmp_path / "whole")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
 @pytest.fixture
 def damaged_files(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BagDataset:
     """Bags in files, each a batch, one of which became unreadable after it was opened."""

@@ -9,9 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from lightning.pytorch.callbacks import Callback
 from made_bags import separable_bags
 from safetensors.numpy import load_file
 
@@ -165,8 +167,48 @@ def test_accelerators_that_are_not_there_are_named(device: str, devices: int) ->
 
 
 def test_the_rank_is_read_only_where_several_processes_train(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURM_PROCID", "3")
+    for name, value in {"SLURM_PROCID": "3", "SLURM_NTASKS": "8", "SLURM_STEP_ID": "0"}.items():
+        monkeypatch.setenv(name, value)
     assert training_rank(1) == 0
     assert training_rank(8) == 3
+    assert training_rank(2) == 0  # one of eight trainings of two processes each
     monkeypatch.setenv("RANK", "5")
     assert training_rank(8) == 5
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        {"SLURM_JOB_ID": "7", "SLURM_NTASKS": "1", "SLURM_PROCID": "0"},
+        {
+            "SLURM_JOB_ID": "7",
+            "SLURM_NTASKS": "4",
+            "SLURM_PROCID": "3",
+            "SLURM_LOCALID": "3",
+            "SLURM_STEP_ID": "0",
+        },
+    ],
+    ids=["batch script", "one of several tasks"],
+)
+def test_a_training_in_a_job_of_slurm_is_as_anywhere(
+    step: dict[str, str], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning takes a job for one training of all its tasks, and sends it again on a signal."""
+    settings = {"max_epochs": 2}
+    bags = miue.read_store(store)
+    miue.train(bags, settings=settings, progress=False, device="cpu", out=tmp_path / "alone")
+    for name, value in {"SLURM_JOB_NAME": "miue", "SLURM_NODELIST": "n1", **step}.items():
+        monkeypatch.setenv(name, value)
+    before = signal.getsignal(signal.SIGUSR1)
+    seen = []
+
+    class Looks(Callback):
+        def on_train_epoch_end(self, trainer: Any, module: Any) -> None:
+            seen.append(signal.getsignal(signal.SIGUSR1))
+
+    miue.train(bags, settings=settings, progress=False, device="cpu", out=tmp_path / "slurm", callbacks=[Looks()])
+    assert seen == [before, before]
+    names = {path.name for path in (tmp_path / "alone").rglob("*")}
+    assert {path.name for path in (tmp_path / "slurm").rglob("*")} == names
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("alone", "slurm")]
+    assert weights[0] == weights[1]

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from commands import fail
@@ -24,10 +25,13 @@ from miue.common.files import atomic_file
 from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
 from miue.io.store.pack import pack
+from miue.io.write_array import write_array
 from miue.model.recipe import Recipe
 from miue.selection.cross_validation import cross_validate
+from miue.tasks import Executor
 
 QUICK = {"max_epochs": 1}
+TWO = Executor("processes", 2)
 
 
 @contextmanager
@@ -54,6 +58,9 @@ WRITERS: dict[str, Callable[[Path], object]] = {
     ),
     "store": lambda out: write_store(out, separable_bags()),
     "pack": lambda out: pack(separable_bags(), out),
+    "cross_validate side by side": lambda out: cross_validate(
+        separable_bags(), make_folds(separable_bags(), 2), [1], out, Recipe(settings=QUICK), executor=TWO
+    ),
     "predictions": lambda out: made_predictions(200).save(out),
 }
 
@@ -222,3 +229,22 @@ def test_a_cross_validation_of_which_no_run_was_begun_does_not_block_the_next(
     with pytest.raises(ConfigError):
         cross_validate(bags, folds, [1], tmp_path, Recipe(network="no-network"), progress=False)
     cross_validate(bags, folds, [1], tmp_path, Recipe(settings=QUICK), progress=False)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+def test_large_arrays_are_written_so_that_a_full_disk_is_an_error() -> None:
+    """A memory map reserves no room, and the process ends by SIGBUS once its pages are to be written."""
+    rows = np.zeros((1000, 50), np.float32)
+    with pytest.raises(OSError, match="No space left on device"):
+        write_array(Path("/dev/full"), rows.dtype, rows.shape, [rows])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "uint8", "int64"])
+def test_arrays_written_span_by_span_are_those_of_numpy(dtype: str, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 200, (7, 3, 2)).astype(dtype)
+    write_array(tmp_path / "a.npy", rows.dtype, rows.shape, [rows[:3], rows[3:3], rows[3:, ::1]])
+    np.save(tmp_path / "b.npy", rows)
+    assert (tmp_path / "a.npy").read_bytes() == (tmp_path / "b.npy").read_bytes()
+    for spans, wrong in (([rows[:3]], "3 rows"), ([rows[:, :2]], "rows of shape")):
+        with pytest.raises(ValueError, match=wrong):
+            write_array(tmp_path / "c.npy", rows.dtype, rows.shape, spans)

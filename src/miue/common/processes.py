@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, distributed
 from torch.nn import Parameter
 
-RANK_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
-"""Set by torchrun, by Lightning for the processes that it starts, and by srun, in the order of precedence."""
+RANK_VARIABLES = ("RANK", "LOCAL_RANK")
+"""Set by torchrun and by Lightning for the processes that it starts, in the order of precedence."""
 
 
 def training_rank(processes: int) -> int:
@@ -23,7 +23,14 @@ def training_rank(processes: int) -> int:
         return 0
     if _several_processes():
         return distributed.get_rank()
-    return next((int(os.environ[name]) for name in RANK_VARIABLES if name in os.environ), 0)
+    names = [*RANK_VARIABLES, *(["SLURM_PROCID"] if is_training_of_slurm(processes) else [])]
+    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
+
+
+def is_training_of_slurm(processes: int) -> bool:
+    """Return whether srun started as many tasks as a training has processes, of which this is one."""
+    tasks = os.environ.get("SLURM_NTASKS")
+    return processes > 1 and tasks == str(processes) and "SLURM_STEP_ID" in os.environ
 
 
 def sum_over_processes(values: Sequence[float]) -> list[float]:

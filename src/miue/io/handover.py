@@ -15,9 +15,10 @@ from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.common.errors import StorageError
+from miue.common.errors import StorageError, cannot_write
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats.arrays import memory_mapped, read_array
+from miue.io.write_array import write_array
 
 CLASSES = {
     "labels": Labels,
@@ -90,10 +91,12 @@ def _describe_instances(instances: InstanceArray, copy: Path) -> dict[str, Any]:
         }
     file = _file_of(instances)
     if file is None:
-        out = np.lib.format.open_memmap(copy, "w+", instances.dtype, instances.shape)
-        for start in range(0, len(instances), COPIED_AT_ONCE):
-            out[start : start + COPIED_AT_ONCE] = instances[start : start + COPIED_AT_ONCE]
-        out.flush()
+        starts = range(0, len(instances), COPIED_AT_ONCE)
+        spans = (np.asarray(instances[start : start + COPIED_AT_ONCE]) for start in starts)
+        try:
+            write_array(copy, instances.dtype, tuple(instances.shape), spans)
+        except OSError as error:
+            raise cannot_write(copy, error) from error
     return {"paths": [str((file or copy).resolve())]}
 
 

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from miue.bags.dataset import BagDataset
+from miue.common.errors import MiueError
 from miue.common.files import file_sha256, make_folder, read_json, write_json
 from miue.common.locks import locked
 from miue.common.nested import read_nested, write_nested
+from miue.io.file_states import state_of_bags
 from miue.io.handover import describe_bags, find_bags_again
 from miue.model.model import Model
 from miue.model.predict import NoReadableBag, batches_of
@@ -133,10 +135,14 @@ def write_predictions_side_by_side(
     first = describe_shard(Shard(1, count), bags, request.seed, request.precision, Path(request.run))
     shards = [first.model_copy(update={"number": number}) for number in range(1, count + 1)]
     with locked(out):
-        folder = out.parent.resolve() / f".{out.name}.shards" / _digest(request, first)
+        folder = out.parent.resolve() / f".{out.name}.shards" / _digest(request, first, bags)
         _remove_others(folder)
         make_folder(folder)
-        write_nested(folder / BAGS, describe_bags(bags, folder / "bags.npy"))
+        try:
+            write_nested(folder / BAGS, describe_bags(bags, folder / "bags.npy"))
+        except MiueError:  # a full disk: room for others
+            (folder / "bags.npy").unlink(missing_ok=True)
+            raise
         tasks = [
             Task(
                 name=f"shard {shard} of {out}",
@@ -167,10 +173,10 @@ def _opened(folder: str, run: str, trust: bool) -> tuple[Model, BagDataset]:
     return Model.load(run, trust=trust), find_bags_again(read_nested(Path(folder) / BAGS))
 
 
-def _digest(request: PredictionRequest, shard: ShardOf) -> str:
-    """Return the name of a folder whose shards are those of this prediction and of no other."""
+def _digest(request: PredictionRequest, shard: ShardOf, bags: BagDataset) -> str:
+    """Return the name of a folder whose shards are those of this prediction of these instances and no other."""
     weights = file_sha256(Path(request.run) / "model.safetensors")
-    text = json.dumps([asdict(request), shard.model_dump(), weights])
+    text = json.dumps([asdict(request), shard.model_dump(), weights, state_of_bags(bags)])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

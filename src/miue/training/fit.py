@@ -12,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, EarlyStopping
 from lightning.pytorch.loggers import Logger
@@ -20,7 +24,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.devices import lightning_device
 from miue.common.errors import ConfigError, one_of_two, out_of_range, unknown_name
 from miue.common.nested import read_nested
-from miue.common.processes import training_rank
+from miue.common.processes import is_training_of_slurm, training_rank
 from miue.methods import Method
 from miue.model.config import TrainingConfig
 from miue.networks.precision import encoder_precision
@@ -230,7 +234,7 @@ def _trainer(
             default_root_dir=run.folder,
             max_epochs=max_epochs,
             callbacks=callbacks,
-            plugins=[SafetensorsCheckpointIO()],
+            plugins=[SafetensorsCheckpointIO(), _environment(run.processes)],
             logger=[*loggers, *run.loggers],
             enable_progress_bar=False,
             enable_model_summary=False,
@@ -246,6 +250,19 @@ def _trainer(
             got=str(error).split("\n")[0],
             fix="change or leave out what this names",
         ) from error
+
+
+def _environment(processes: int) -> ClusterEnvironment:
+    """Return how the processes of a training find each other.
+
+    Lightning takes every job of Slurm for a training of all its tasks, which it sends again when time is up; here
+    a training takes part in what the command line says, and goes on with ``--resume``.
+    """
+    if is_training_of_slurm(processes):
+        return SLURMEnvironment(auto_requeue=False)
+    if processes > 1 and TorchElasticEnvironment.detect():
+        return TorchElasticEnvironment()
+    return LightningEnvironment()
 
 
 @contextmanager

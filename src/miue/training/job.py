@@ -62,12 +62,12 @@ def handed_over(job: Job, output: Path, executor: Executor) -> Iterator[str]:
         StorageError: the folder cannot be written.
     """
     folder = output.parent.resolve() / f".{output.name}.job"
-    if executor.is_local:
-        _of_this_process[str(folder)] = job
-    else:
-        job.recipe.check_importable(f"executor {executor.kind!r}")
-        _write(folder, job)
     try:
+        if executor.is_local:
+            _of_this_process[str(folder)] = job
+        else:
+            job.recipe.check_importable(f"executor {executor.kind!r}")
+            _write(folder, job)
         yield str(folder)
     finally:
         _of_this_process.pop(str(folder), None)

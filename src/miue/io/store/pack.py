@@ -23,6 +23,7 @@ from miue.common.locks import locked
 from miue.common.outputs import refuse_existing
 from miue.common.progress import tracked
 from miue.common.tables import read_text_columns, write_rows, write_table
+from miue.io.file_states import state_of_instances
 from miue.io.formats.arrays import UNREADABLE
 from miue.io.loaded import LeftOut
 from miue.io.store.store import write_tables
@@ -187,12 +188,10 @@ def _begun(work: Path, bags: BagDataset) -> list[tuple[int, int, str]]:
 
 
 def _description(bags: BagDataset) -> dict[str, Any]:
-    """Return what identifies this packing: bags, sizes, and the files as they are."""
+    """Return what identifies this packing: bags, sizes, and the instances as they are."""
     digest = hashlib.sha256("\0".join(bags.ids).encode())
     digest.update(bags.sizes.tobytes())
-    for path in getattr(bags.instances, "paths", []):
-        stat = path.stat()
-        digest.update(f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    digest.update(state_of_instances(bags).encode())
     return {"bags": len(bags), "dtype": str(bags.instances.dtype), "digest": digest.hexdigest()}
 
 

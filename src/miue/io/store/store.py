@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.lib.format import open_memmap
 
 from miue.bags.arrays import InstanceArray, check_bag
 from miue.bags.dataset import BagDataset
@@ -31,6 +30,7 @@ from miue.common.folder_kinds import STORE
 from miue.common.tables import read_text_columns, write_table
 from miue.io.formats.arrays import read_array
 from miue.io.raw_bags import RawBags, to_dataset
+from miue.io.write_array import write_array
 
 FORMAT = "miue-bags"
 VERSION = 1
@@ -103,12 +103,8 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
 
 def _write_array(path: Path, values: InstanceArray, dataset: BagDataset, shape: tuple[int, ...]) -> None:
     """Write the rows of the dataset's bags, one bag at a time."""
-    out = open_memmap(path, "w+", values.dtype, shape)
-    end = 0
-    for start, size in zip(dataset.starts, dataset.sizes, strict=True):
-        out[end : end + size] = values[start : start + size]
-        end += size
-    out.flush()
+    spans = zip(dataset.starts, dataset.sizes, strict=True)
+    write_array(path, values.dtype, shape, (np.asarray(values[start : start + size]) for start, size in spans))
 
 
 def read_store(path: Path | str) -> BagDataset:

@@ -1,0 +1,80 @@
+"""Whether instances are still what they were when an interrupted command had read them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from miue.bags.arrays import ChainedInstances, InstanceArray
+from miue.bags.dataset import BagDataset
+from miue.common.errors import not_stated
+from miue.io.folders.file_instances import FileInstances
+from miue.io.formats.image_folder import image_files
+
+AT_ONCE = 65_536  # instances
+
+
+def state_of_instances(bags: BagDataset) -> str:
+    """Return a digest that changes when the instances do.
+
+    Of files it reads size and time of change, of which every way to write a file changes one; of a folder of
+    images those of each image. Instances in memory it reads as they are.
+
+    Raises:
+        StorageError: a file that is gone.
+    """
+    digest = hashlib.sha256()
+    for part in _states(bags.instances):
+        digest.update(part)
+    return digest.hexdigest()[:16]
+
+
+def state_of_bags(bags: BagDataset) -> str:
+    """Return a digest that changes when the instances do, or anything that is known of them or of their bags.
+
+    Raises:
+        StorageError: a file that is gone.
+    """
+    digest = hashlib.sha256()
+    for part in _known(bags):
+        digest.update(part)
+    return digest.hexdigest()[:16]
+
+
+def _known(value: Any) -> Iterator[bytes]:
+    if isinstance(value, InstanceArray):
+        yield from _states(value)
+    elif is_dataclass(value):
+        for each in fields(value):
+            yield each.name.encode()
+            yield from _known(getattr(value, each.name))
+    else:
+        yield repr(value).encode()
+
+
+def _states(instances: InstanceArray) -> Iterator[bytes]:
+    yield f"{instances.dtype} {tuple(instances.shape)}\n".encode()
+    if isinstance(instances, ChainedInstances):
+        for part in instances.parts:
+            yield from _states(part)
+    elif isinstance(instances, FileInstances):
+        for path in instances.paths:
+            yield from map(_state, [path, *(image_files(path) if path.is_dir() else [])])
+    elif isinstance(instances, np.memmap) and instances.filename is not None:
+        yield _state(Path(str(instances.filename)))
+    else:
+        for start in range(0, len(instances), AT_ONCE):
+            yield np.ascontiguousarray(instances[start : start + AT_ONCE]).tobytes()
+
+
+def _state(path: Path) -> bytes:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise not_stated(path, error) from error
+    return f"{path.resolve()} {stat.st_size} {stat.st_mtime_ns}\n".encode()

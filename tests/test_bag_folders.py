@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -410,3 +411,27 @@ def test_clam_features_take_their_patch_size_from_the_patches(tmp_path: Path) ->
     shutil.rmtree(tmp_path / "patches")
     bags = load_bags(tmp_path).bags
     assert bags.patch_sizes is not None and bags.patch_sizes.tolist() == [0]
+
+
+def test_files_that_are_not_read_are_said_and_such_as_cannot_be_are_bad_bags(tmp_path: Path) -> None:
+    folder = tmp_path / "features"
+    for name in "ab":
+        made_files.trident(folder, name, made_files.features_of(4))
+    (folder / "a.h5").rename(folder / "a.hdf5")
+    (folder / "more").mkdir()
+    np.save(folder / "more" / "c.npy", made_files.features_of(3))
+    for name in ("labels.csv", "d.mat", ".hidden.mat"):
+        (folder / name).touch()
+    said = (
+        "files of other kinds were not read: 1 (d.mat); bag files in folders of 'features' were not read: 1 (more)"
+    )
+    loaded = load_bags(folder)
+    assert loaded.bags.ids == ("a", "b")
+    assert loaded.notes == (said,)
+    (folder / "e.npy").symlink_to("nowhere")
+    os.mkfifo(folder / "f.pt")
+    with pytest.raises(
+        DataError, match=r"2 that cannot \(e: .*got a link to nothing; .*f: .*got a pipe or a device"
+    ):
+        load_bags(folder)
+    assert [one.bag for one in load_bags(folder, skip_bad=True).left_out] == ["e", "f"]

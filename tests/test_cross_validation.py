@@ -279,7 +279,7 @@ def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
         compare([tmp_path / "x"])
     with pytest.raises(DataError, match="2 of this name"):
         compare([tmp_path / "a", tmp_path / "a"])
-    assert isinstance(CliRunner().invoke(app, [*words, "--level", "bag"]).exception, ConfigError)
+    assert isinstance(CliRunner().invoke(app, [*words, "--level", "bag", "--overwrite"]).exception, ConfigError)
 
 
 def drop(lines: list[str], part: str) -> list[str]:

@@ -54,7 +54,8 @@ def test_a_slide_without_coords_is_named_or_left_out_of_what_is_drawn(
     assert not (tmp_path / "out").exists()
     result = export("geojson", tmp_path / "p", "--out", tmp_path / "out", "--quiet", "--skip-bad")
     assert result.exit_code == 0 and reason in result.output
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["007.geojson"]
+    assert [path.name for path in (tmp_path / "out").glob("*.geojson")] == ["007.geojson"]
+    assert json.loads((tmp_path / "out" / "export.json").read_text())["slides"] == {"007": "007.geojson"}
     error = export("arrays", tmp_path / "p", "--out", tmp_path / "h5", "--quiet", "--patch-size", "64").exception
     assert isinstance(error, DataError) and reason in str(error)
 
@@ -93,7 +94,12 @@ def test_a_slide_whose_patch_size_is_unknown_is_listed_and_stops_no_overlay(tmp_
         assert (
             "left out: slide 'lone'" in result.output and "beside slides with patches of 256, 512" in result.output
         )
-        assert sorted(file.name for file in (tmp_path / command).iterdir()) == [f"a.{suffix}", f"c.{suffix}"]
+        assert sorted(file.name for file in (tmp_path / command).glob(f"*.{suffix}")) == [
+            f"a.{suffix}",
+            f"c.{suffix}",
+        ]
+        (said,) = json.loads((tmp_path / command / "export.json").read_text())["left_out"]
+        assert said.startswith("slide 'lone'")
     again = ("--out", tmp_path / "geojson", "--patch-size", 256, "--overwrite", "--quiet")
     assert export("geojson", tmp_path / "p", *again).exit_code == 0
     assert sizes_written(tmp_path / "geojson")["lone"] == (256, "specified")
@@ -121,7 +127,7 @@ def test_a_missing_or_broken_slide_is_named_and_can_be_left_out(saved_slides: Pa
     result = export("heatmap", saved_slides, "--slides", slides, "--out", out, "--skip-bad", "--quiet")
     assert result.exit_code == 0, result.output
     assert "left out" in result.output
-    assert [file.name for file in out.iterdir()] == ["b.png"]
+    assert sorted(file.name for file in out.iterdir()) == ["b.png", "export.json"]
     (slides / "b.svs").unlink()
     nothing = export(
         "heatmap", saved_slides, "--slides", slides, "--out", saved_slides.parent / "none", "--skip-bad", "--quiet"
@@ -167,7 +173,7 @@ def test_arrays_are_read_back_with_their_places_and_values(saved_slides: Path, t
     assert table is not None
     assert table.coords is not None
     files = sorted(path.name for path in (saved_slides.parent / "out").iterdir())
-    assert files == ["007.h5", "b.h5"]
+    assert files == ["007.h5", "b.h5", "export.json"]
     for slide in ("007", "b"):
         rows = np.flatnonzero(table.bag_ids.astype(str) == slide)
         with h5py.File(saved_slides.parent / "out" / f"{slide}.h5", "r") as file:
@@ -197,7 +203,7 @@ def test_python_exports_the_files_of_the_command(
     given = options or {"merge": True, "classes": ["tumour"], "bounds": (512, 0)}
     written = miue.export(read_predictions(tmp_path / "p"), str(tmp_path / "python"), kind, **given)  # type: ignore[arg-type]
     files = {path.name: path.read_bytes() for path in (tmp_path / "shell").iterdir()}
-    assert written.slides == len(files) == 2 and written.left_out == ()
+    assert written.slides == len(files) - 1 == 2 and written.left_out == ()
     assert {path.name: path.read_bytes() for path in (tmp_path / "python").iterdir()} == files
     with pytest.raises(StorageError, match="python"):
         miue.export(two_slides, tmp_path / "python", kind)

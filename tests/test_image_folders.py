@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,29 @@ def images(folder: Path, count: int = 3, **how: object) -> Path:
     for number in range(count):
         image(number, **how).save(folder / f"{number}.png")  # type: ignore[arg-type]
     return folder
+
+
+def test_nothing_in_a_folder_of_bags_goes_unsaid(tmp_path: Path) -> None:
+    for name in "ab":
+        images(tmp_path / "bags" / name)
+    (tmp_path / "bags" / "empty").mkdir()
+    (tmp_path / "bags" / "a" / "notes.doc").touch()
+    notes = load_bags(tmp_path / "bags").notes
+    assert notes[0] == "folders without an image, which are no bags: 1 (empty)"
+    assert notes[1].startswith("files that are no images were not read (1 ")
+    os.mkfifo(tmp_path / "bags" / "b" / "7.png")
+    (tmp_path / "bags" / "a" / "7.png").symlink_to("nowhere")
+    with pytest.raises(DataError, match=r"2 that cannot \(a: .*7.png.*got a link to nothing, or no file"):
+        load_bags(tmp_path / "bags")
+
+
+def test_a_gif_is_an_image_unless_it_moves(tmp_path: Path) -> None:
+    folder = images(tmp_path / "bag")
+    image(5).save(folder / "5.gif")
+    assert contents_of(folder).size == 4
+    image(5).save(folder / "6.gif", save_all=True, append_images=[image(6)])
+    with pytest.raises(DataError, match="expected one image, got 2"):
+        contents_of(folder)
 
 
 def test_instances_are_the_images_in_the_order_of_their_numbers(tmp_path: Path) -> None:

@@ -282,13 +282,15 @@ def test_exports_show_flags_with_their_promise(on_slides: Predictions, tmp_path:
     promise = "promised: on a new negative bag, any instance is flagged with chance at most 0.4"
     export(on_slides, tmp_path / "json", "geojson", patch_size=256)
     flagged = 0.0
-    for path in (tmp_path / "json").iterdir():
+    for path in (tmp_path / "json").glob("*.geojson"):
         content = json.loads(path.read_text())
         assert promise in content["miue"]["flags"]
         flagged += sum(one["properties"]["measurements"]["flagged"] for one in content["features"])
     assert flagged == on_slides.instances.flagged.sum()
     export(on_slides, tmp_path / "merged", "geojson", patch_size=256, merge=True)
-    regions = [one for path in (tmp_path / "merged").iterdir() for one in json.loads(path.read_text())["features"]]
+    regions = [
+        one for path in (tmp_path / "merged").glob("*.geojson") for one in json.loads(path.read_text())["features"]
+    ]
     assert sum(one["properties"]["measurements"]["flagged patches"] for one in regions) == flagged
     export(on_slides, tmp_path / "arrays", "arrays", patch_size=256)
     with h5py.File(tmp_path / "arrays" / "bag 0000.h5") as file:

@@ -116,7 +116,7 @@ def _write_slides(folder: Path) -> None:
         ("train STORE --out NEW --encoder lenet", "choose another encoder: 'mlp' for features"),
         ("train STORE --out NEW --tracker tensorbord", "did you mean 'tensorboard'?"),
         ("train STORE --out NEW --fold 3", "expected splits with several folds beside it"),
-        ("train STORE --out FILE", "expected a new name, got a file that is there"),
+        ("train STORE --out FILE", "expected a new or empty folder, got a file that is there"),
         ("train STORE --out FILE/x", "which is a file and no folder; choose another place"),
         ("train STORE --out /proc/x", "expected to write it whole, got Permission denied"),
         ("train STORE --out RUN", "pass --overwrite to replace it"),

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.common.errors import StorageError
 from miue.io.splits.draw import make_folds
 from miue.model.config import TrainingConfig
 from miue.model.defaults import settings_by_size
@@ -157,10 +158,25 @@ def test_more_epochs_end_where_a_training_of_that_length_ends(
 def test_fewer_epochs_end_a_training_where_it_is(kind: str, tmp_path: Path) -> None:
     longer = train(kind, tmp_path / "run")
     (tmp_path / "run" / "calibration.json").write_text("{}")  # of the weights that there were
-    shorter = train(kind, tmp_path / "run", settings={"max_epochs": 2}, if_exists="resume")
+    with pytest.warns(UserWarning, match="the calibration in .* is removed: calibrate again"):
+        shorter = train(kind, tmp_path / "run", settings={"max_epochs": 2}, if_exists="resume")
     assert shorter.weights_sha256 == longer.weights_sha256
     assert shorter.training.epochs == longer.training.epochs
     assert not (tmp_path / "run" / "calibration.json").exists()
+
+
+@pytest.mark.parametrize("lost", ["damaged", "gone"])
+@pytest.mark.parametrize("kind", ["mlp", "ensemble"])
+def test_a_model_stays_where_other_epochs_cannot_be_trained(kind: str, lost: str, tmp_path: Path) -> None:
+    train(kind, tmp_path / "run", settings={"max_epochs": 2})
+    for path in (tmp_path / "run").rglob("last.safetensors"):
+        path.write_bytes(b"half")
+        if lost == "gone":
+            path.unlink()
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(StorageError, match="--overwrite"):
+        train(kind, tmp_path / "run", if_exists="resume")
+    assert before == {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
 
 
 class Filters(nn.Module):

@@ -97,9 +97,10 @@ def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Pat
         StorageError: no files, or no folder of annotations.
     """
     from miue.common.errors import StorageError
+    from miue.io.formats.isolated import ENDINGS
     from miue.pathology.annotations import find_annotation
 
-    files = sorted(features.glob("*.h5"))
+    files = sorted(file for ending in ENDINGS for file in features.glob(f"*{ending}"))
     if not files:
         raise StorageError(
             item=f"{str(features)!r}", wanted="a folder of .h5 files", got="none in it", fix="check the folder"

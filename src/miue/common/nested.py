@@ -50,7 +50,7 @@ def damaged_checkpoint(path: Path, got: str) -> StorageError:
         item=f"checkpoint {str(path)!r}",
         wanted="a checkpoint written by miue",
         got=got,
-        fix="start the run again without --resume",
+        fix="start the run anew with --overwrite",
     )
 
 

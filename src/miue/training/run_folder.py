@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, StorageError
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import MODEL, UNFINISHED_RUN, FolderKind
 from miue.common.outputs import refuse_taken
 from miue.model.folder import MODEL_FILES
+from miue.training.checkpoint import epochs_in
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 
@@ -28,7 +30,7 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
     """Make the run's folder, or check that the one to resume is the same run; the caller holds its lock.
 
     A run without a finished epoch is begun anew. One that is to be trained for another number of epochs at most
-    is no longer finished: its model goes, its checkpoints stay.
+    is no longer finished: its model goes, its checkpoints stay, once these were found to be whole.
 
     Args:
         folder: of the run.
@@ -37,7 +39,7 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
 
     Raises:
         ConfigError: the run to resume is another.
-        StorageError: the folder is taken, or cannot be written.
+        StorageError: the folder is taken, cannot be written, or has no whole checkpoint to go on from.
     """
     path = folder / "run.json"
     _remove_left(folder)
@@ -48,6 +50,12 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
         if others := [change for change in changed if change[0] != MAY_CHANGE]:
             raise changed_setting(f"run {str(folder)!r}", others, "start anew with --overwrite")
         if changed:
+            _check_checkpoints(folder)
+            if (folder / "calibration.json").exists():
+                warnings.warn(
+                    f"the calibration in {str(folder)!r} was of the model before and is removed: calibrate again",
+                    stacklevel=2,
+                )
             for file in (*(folder / name for name in MODEL_FILES), *folder.glob(f"{MEMBERS}/*/{MEMBER}")):
                 file.unlink(missing_ok=True)
             write_json(path, description)
@@ -57,6 +65,22 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
         clear_run(folder)
     make_folder(folder)
     write_json(path, description)
+
+
+def _check_checkpoints(folder: Path) -> None:
+    """Raise unless a run that is to be trained for another number of epochs can go on from where it is."""
+    ended = [folder] if (folder / "config.json").exists() and not (folder / MEMBERS).is_dir() else []
+    ended += [path.parent for path in sorted(folder.glob(f"{MEMBERS}/*/{MEMBER}"))]
+    for training in ended:
+        if not (training / "checkpoints" / LAST).exists():
+            raise StorageError(
+                item=f"run {str(training)!r}",
+                wanted="its checkpoints, from which another number of epochs is trained",
+                got="none; the model is as it was",
+                fix="start anew with --overwrite",
+            )
+    for path in sorted(folder.rglob(LAST)):
+        epochs_in(path)
 
 
 def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:

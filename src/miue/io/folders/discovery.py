@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +12,21 @@ from miue.io.formats.image_folder import has_images
 from miue.io.formats.registry import READERS
 
 NO_BAGS = ("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson")
+ABOUT_BAGS = (
+    ".csv",
+    ".tsv",
+    ".xlsx",
+    ".json",
+    ".yaml",
+    ".yml",
+    ".toml",
+    ".txt",
+    ".md",
+    ".log",
+    ".xml",
+    ".geojson",
+)
+"""Endings of what tools write beside bag files."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +63,27 @@ def bag_files(folder: Path) -> BagFiles:
             folder, "bags: a bag store or a folder of feature files", "name the bags, then --out RUN"
         )
     if files:
-        return BagFiles(str(folder), _by_id(files))
+        below = [one for one in _folders_directly_below(folder) if _files_in(one)]
+        inner = f"bag files in folders of {folder.name!r} were not read: {_names(below)}" if below else ""
+        return BagFiles(str(folder), _by_id(files), _sentences(_others(folder), inner))
     below = _folders_below(folder)
     with_files = _without_twins([one for one in below if _files_in(one)])
     if with_files:
         only = _only(with_files, folder)
-        return BagFiles(str(folder), _by_id(_files_in(only)), _not_read(only))
+        return BagFiles(str(folder), _by_id(_files_in(only)), _sentences(_others(only), _not_read(only)))
     with_images = [one for one in below if has_images(one)]
     images = [one for one in with_images if one not in {other.parent for other in with_images}]
     only = _only(list(dict.fromkeys(one.parent for one in images)), folder)
     beside = (
         f"images in {str(only)!r} itself were not read: they are in no bag's folder" if has_images(only) else ""
     )
-    return BagFiles(str(folder), _by_id([one for one in images if one.parent == only]), beside)
+    empty = [
+        one for one in _folders_directly_below(only) if one not in images and not _folders_directly_below(one)
+    ]
+    without = f"folders without an image, which are no bags: {_names(empty)}" if empty else ""
+    return BagFiles(
+        str(folder), _by_id([one for one in images if one.parent == only]), _sentences(beside, without)
+    )
 
 
 def _by_id(files: list[Path]) -> dict[str, tuple[Path, ...]]:
@@ -83,11 +106,37 @@ def _not_read(folder: Path) -> str:
 
 
 def _files_in(folder: Path) -> list[Path]:
+    """Return all that is called as a bag file; what is none, such as a link to nothing, its reader refuses."""
     return sorted(
         path
         for path in folder.iterdir()
-        if path.suffix.lower() in READERS and not path.name.startswith(".") and path.is_file()
+        if path.suffix.lower() in READERS and not path.name.startswith(".") and not path.is_dir()
     )
+
+
+def _others(folder: Path) -> str:
+    """Return which files of a folder are neither bag files nor tables or notes about them, "" for none."""
+    known = (*READERS, *ABOUT_BAGS)
+    others = [
+        path
+        for path in sorted(folder.iterdir())
+        if not path.name.startswith(".") and path.suffix.lower() not in known and not path.is_dir()
+    ]
+    return f"files of other kinds were not read: {_names(others)}" if others else ""
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return f"{len(paths):,} ({first_few(path.name for path in paths)})"
+
+
+def _sentences(*parts: str) -> str:
+    return "; ".join(filter(None, parts))
+
+
+def _folders_directly_below(folder: Path) -> list[Path]:
+    return [
+        below for below in sorted(folder.iterdir()) if below.is_dir() and not _is_beside(below.relative_to(folder))
+    ]
 
 
 def _folders_below(folder: Path) -> list[Path]:

@@ -16,8 +16,8 @@ from PIL import Image
 from miue.common.errors import DataError
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
 
-ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp")
-FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP")  # the decoders that a file may ask for
+ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif")
+FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "WEBP", "GIF")  # the decoders that a file may ask for
 GREY, WITH_ALPHA = ("1", "L", "LA"), ("LA", "PA", "RGBA", "La", "RGBa")
 EIGHT_BITS = (*GREY, *WITH_ALPHA, "P", "RGB", "CMYK", "YCbCr")
 UNREADABLE = (OSError, ValueError, SyntaxError, EOFError, TypeError, KeyError, Image.DecompressionBombError)
@@ -44,7 +44,9 @@ def open_images(folder: Path) -> Iterator[OpenFile]:
     Raises:
         DataError: an image that is damaged, of more than 8 bits, or of another size than the first.
     """
-    yield OpenFile(format="images", features=Images(folder))
+    others = [path.name for path in sorted(folder.iterdir()) if not (_is_image(path) or path.name.startswith("."))]
+    notes = ("files that are no images were not read",) if others else ()
+    yield OpenFile(format="images", features=Images(folder), notes=notes)
 
 
 class Images:
@@ -100,6 +102,8 @@ def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, 
 
 
 def _opened(path: Path) -> Image.Image:
+    if not path.is_file():  # to read a pipe would wait for ever
+        raise FileNotFoundError("a link to nothing, or no file")
     return Image.open(path, formats=FORMATS)
 
 
@@ -113,7 +117,7 @@ def _other_size(path: Path, wanted: tuple[int, ...], got: tuple[int, ...]) -> Da
 
 
 def _is_image(path: Path) -> bool:
-    return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and path.is_file()
+    return path.suffix.lower() in ENDINGS and not path.name.startswith(".") and not path.is_dir()
 
 
 def _by_value(name: str) -> list[tuple[int, int, str]]:

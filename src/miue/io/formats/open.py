@@ -87,7 +87,10 @@ def open_bag_file(path: Path) -> Iterator[OpenFile]:
     if reader is None:
         raise bag_error(path, f"a file ending in {', '.join(READERS)}", path.suffix or "no ending")
     if not path.is_file():
-        raise bag_error(path, "an existing file", "no such file", "check the path")
+        got = (
+            "a pipe or a device" if path.exists() else "a link to nothing" if path.is_symlink() else "no such file"
+        )
+        raise bag_error(path, "an existing file", got, "check the path")
     with reader(path) as file:
         refuse_claim(path, file.features)
         yield file

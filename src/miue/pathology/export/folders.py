@@ -236,7 +236,12 @@ def _write_each(
                 counts.append(count)
                 written[patches.slide] = files[patches.slide]
         left_out = (*(skipped or ()), *unsized)
-        said = {"format": FORMAT, "version": VERSION, "slides": written, "left_out": left_out}
+        said = {
+            "format": FORMAT,
+            "version": VERSION,
+            "slides": dict(sorted(written.items())),
+            "left_out": left_out,
+        }
         write_json(folder / EXPORT.shown_by[0], said)
         if not counts:
             raise DataError(

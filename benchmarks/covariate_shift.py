@@ -3,8 +3,9 @@
     python benchmarks/covariate_shift.py PREDICTIONS OUT.csv
 
 In each of 30 runs a third of the labelled bags in distribution calibrates. The others are kept with a chance
-proportional to exp(tilt · z): z is the standardized entropy, at most 2 from 0, or the class as ±1. One half of
-those kept are the new bags, without labels; the coverage is that of the other half.
+proportional to exp(tilt · z): z is the standardized entropy, at most 2 from 0, its absolute value (more bags at both
+ends), or the class as ±1. One half of those kept are the new bags, without labels; the coverage is that of the other
+half.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ if __name__ == "__main__":
     entropy = judged.bags.uncertainty("entropy")
     mixes = {
         "entropy": np.clip((entropy - entropy.mean()) / entropy.std(), -2, 2),
+        "both ends of the entropy": np.abs(np.clip((entropy - entropy.mean()) / entropy.std(), -2, 2)),
         "class": judged.bags.labels.values * 2.0 - 1,
     }
     write_rows(

@@ -14,6 +14,7 @@ from commands import fail, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_promises import predictions_of, within_band
+from scipy.stats import norm
 
 from miue.calibration import (
     Calibration,
@@ -24,7 +25,13 @@ from miue.calibration import (
     decide,
     find_shift,
 )
-from miue.calibration.covariate_shift import CLIP, NEEDED, effective_sample_size, estimate_log_ratios
+from miue.calibration.covariate_shift import (
+    CLIP,
+    NEEDED,
+    effective_sample_size,
+    estimate_log_ratios,
+    unbalanced,
+)
 from miue.calibration.prediction_sets import fit_prediction_sets
 from miue.calibration.ranks import conformal_rank, weighted_rank
 from miue.calibration.scaling import fit_scaling
@@ -131,6 +138,35 @@ def test_the_density_ratio_of_two_normals_is_estimated() -> None:
         assert np.abs(log_ratios - known).mean() < 0.1
 
 
+def test_the_density_ratio_of_a_wider_normal_is_estimated() -> None:
+    """It rises on both sides, which no function that is linear in the score does."""
+    random = np.random.default_rng(13)
+    held, new = random.normal(0, 1, (4000, 1)), random.normal(0, 1.5, (2000, 1))
+    for log_ratios, x in zip(estimate_log_ratios(held, new), (held, new), strict=True):
+        known = x[:, 0] ** 2 * (1 - 1 / 1.5**2) / 2 - np.log(1.5)
+        assert np.abs(log_ratios - known).mean() < 0.1
+
+
+@pytest.mark.parametrize("spread", [0.4, 2.0])
+def test_weights_that_do_not_follow_the_shift_are_found_and_right_ones_pass(spread: float) -> None:
+    random, found = np.random.default_rng(14), {"right": 0, "none": 0}
+    for _ in range(50):
+        held, new = random.normal(0, 1, (400, 2)), random.normal(0, 1, (300, 2)) * [1, spread]
+        right = norm.pdf(held[:, 1], 0, spread) / norm.pdf(held[:, 1])
+        found["right"] += bool(unbalanced(held, np.minimum(right, CLIP), new))
+        found["none"] += unbalanced(held, np.ones(400), new) == [1]
+    assert found["right"] <= 2 and found["none"] >= 45
+
+
+def test_many_bags_of_few_patients_are_no_evidence_against_weights() -> None:
+    random, found = np.random.default_rng(15), {1.0: 0, 0.1: 0}
+    for _ in range(50):
+        held, new = random.normal(0, 1, (500, 1)), random.normal(0, 1, (50, 1)).repeat(10, 0)
+        for share in found:
+            found[share] += bool(unbalanced(held, np.ones(500), new, (1.0, share)))
+    assert found[1.0] > 10 and found[0.1] <= 2
+
+
 def test_bags_of_one_patient_are_in_one_fold() -> None:
     random = np.random.default_rng(4)
     held, new = random.normal(0, 1, (60, 40)), random.normal(0, 1, (60, 40))
@@ -161,6 +197,31 @@ def test_weights_cover_bags_of_another_mix_where_the_plain_sets_do_not() -> None
     assert covered["plain"] < 0.87
     assert 0.9 <= covered["weighted"] < 0.95
     assert np.mean(effective) == pytest.approx(600 / np.e, rel=0.3)  # of a normal, moved by one: n / e
+
+
+def test_weights_follow_bags_that_are_harder_on_both_sides_or_are_refused() -> None:
+    """A score of wider spread at the same mean; where bags come in clusters, no such weights do."""
+
+    def bags(count: int, kind: str) -> Predictions:
+        x = random.normal(0, 1.6 if kind == "wider" else 1, count)
+        x = random.choice([-1.3, 0, 1.3], count) + random.normal(0, 0.25, count) if kind == "in clusters" else x
+        sure, top = 0.6 + 0.39 * random.random(count), random.integers(0, 2, count)
+        right = random.random(count) < 0.99 - 0.5 / (1 + np.exp(-4 * np.abs(x) + 6))
+        p = np.where(np.arange(2) == top[:, None], sure[:, None], 1 - sure[:, None])
+        labels = np.where(right, top, 1 - top)
+        return predictions_of(Categorical(torch.from_numpy(p)), labels, scores={"hardness": x})
+
+    random, runs, covered = np.random.default_rng(16), 20, {"plain": 0.0, "weighted": 0.0}
+    goals = {"scaling": False, "prediction_sets": PredictionSetGoal(0.1)}
+    for _ in range(runs):
+        held, new, later = bags(600, "as before"), bags(500, "wider"), bags(1000, "wider")
+        plain = calibrate(held, deferral=None, false_alarms=None, **goals)  # type: ignore[arg-type]
+        covered["plain"] += coverage(plain, later) / runs
+        covered["weighted"] += coverage(calibrate(held, like=new, **goals), later) / runs  # type: ignore[arg-type]
+    assert covered["plain"] < 0.87
+    assert 0.89 <= covered["weighted"] < 0.96
+    with pytest.raises(DataError, match="got another of hardness; the mix of bags has changed in a way"):
+        calibrate(bags(2000, "as before"), like=bags(2000, "in clusters"), **goals)  # type: ignore[arg-type]
 
 
 def test_without_a_shift_the_effective_sample_size_is_about_n_and_the_coverage_stays() -> None:
@@ -239,7 +300,7 @@ def test_too_few_effective_or_new_bags_are_refused_with_their_number() -> None:
     assert calibrate(mixed_bags(200, 0, random), like=mixed_bags(NEEDED, 0, random)).prediction_sets is not None
     with pytest.raises(DataError, match=r"weigh at least 99 times as much as a new bag.* got \d+"):
         calibrate(
-            mixed_bags(120, 0, random), like=mixed_bags(100, 0.7, random), prediction_sets=PredictionSetGoal(0.01)
+            mixed_bags(200, 0, random), like=mixed_bags(100, 0.5, random), prediction_sets=PredictionSetGoal(0.01)
         )
 
 

@@ -24,6 +24,9 @@ NEEDED = 30
 MOST_CLIPPED = 0.1
 """Largest share of new bags whose density ratio may exceed the clip."""
 
+CHANCE = 0.01
+"""Of weights that are right to be taken for wrong, as the weighted bags differ from the new ones by chance."""
+
 _FOLDS = 5
 _FIX = "label some of the new bags and calibrate on them"
 
@@ -89,8 +92,9 @@ def estimate_log_ratios(
 ) -> tuple[Float64[np.ndarray, "n"], Float64[np.ndarray, "m"]]:
     """Return the log density ratio, new over calibration, of the calibration bags and of the new ones.
 
-    A logistic regression on standardized columns tells one from the other; the ratio is p / (1 − p) · n / m. Each
-    bag is judged by the regression of the folds that do not have it.
+    A logistic regression on standardized columns and their squares, for shifts away from the middle or to it,
+    tells one from the other; the ratio is p / (1 − p) · n / m. Each bag is judged by the regression of the folds
+    that do not have it.
 
     Reference: Bickel et al. 2009; Tibshirani et al. 2019, section 2.3.
 
@@ -102,17 +106,56 @@ def estimate_log_ratios(
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
+    from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
     columns = np.concatenate([calibration, new])
     is_new = np.arange(len(columns)) >= len(calibration)
     log_ratios = np.empty(len(columns))
     for kept, tested in draw_folds(is_new, _FOLDS, seed, groups=groups):
-        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=2000))
+        steps = (StandardScaler(), FunctionTransformer(_with_squares), StandardScaler())
+        classifier = make_pipeline(*steps, LogisticRegression(max_iter=2000))
         classifier.fit(columns[kept], is_new[kept])
         prior = np.log(is_new[kept].mean()) - np.log1p(-is_new[kept].mean())
         log_ratios[tested] = classifier.decision_function(columns[tested]) - prior
     return log_ratios[~is_new], log_ratios[is_new]
+
+
+def _with_squares(columns: Float64[np.ndarray, "n F"]) -> Float64[np.ndarray, "n 2*F"]:
+    return np.concatenate([columns, columns**2], 1)
+
+
+def unbalanced(
+    calibration: Float64[np.ndarray, "n F"],
+    weights: Float64[np.ndarray, "n"],
+    new: Float64[np.ndarray, "m F"],
+    shares: tuple[float, float] = (1.0, 1.0),
+) -> list[int]:
+    """Return the columns in which the weighted calibration bags still differ from the new bags.
+
+    Each column is compared by the two-sample Kolmogorov–Smirnov test, with the effective sample size for the
+    weighted bags, and Bonferroni's correction; right weights fail with chance about `CHANCE` at most.
+
+    Args:
+        calibration: columns of the calibration bags.
+        weights: of the calibration bags, at least one positive.
+        new: the same columns of the new bags.
+        shares: patients over bags, of the calibration and of the new bags, since the bags of one are alike.
+    """
+    counts, columns = (effective_sample_size(weights) * shares[0], len(new) * shares[1]), calibration.shape[1]
+    limit = np.sqrt(-0.5 * np.log(CHANCE / columns / 2) * sum(1 / count for count in counts))
+    return [k for k in range(columns) if _largest_gap(calibration[:, k], weights, new[:, k]) > limit]
+
+
+def _largest_gap(
+    held: Float64[np.ndarray, "n"], weights: Float64[np.ndarray, "n"], new: Float64[np.ndarray, "m"]
+) -> float:
+    """Return the largest difference between the distribution of weighted values and that of others."""
+    at = np.unique(np.concatenate([held, new]))
+    order = np.argsort(held)
+    summed = np.concatenate([[0.0], weights[order].cumsum()]) / weights.sum()
+    of_held = summed[np.searchsorted(held[order], at, side="right")]
+    of_new = np.searchsorted(np.sort(new), at, side="right") / len(new)
+    return float(np.abs(of_held - of_new).max())
 
 
 def count_new_bags(like: Predictions, bags_of_patient: str, seed: int) -> PredictionTable:
@@ -190,7 +233,19 @@ def weigh_bags(
         largest=max(weights.max(), of_new_bags.max()),
     )
     _check_overlap(shift)
+    shares = (_patients_per_bag(held), _patients_per_bag(new))
+    if different := unbalanced(held_columns, weights, new_columns, shares):
+        raise DataError(
+            item="the calibration bags, weighted for the new bags",
+            wanted="the distribution that the new bags have of each uncertainty",
+            got=f"another of {', '.join(scores[k] for k in different)}",
+            fix=f"the mix of bags has changed in a way that these weights do not follow: {_FIX}",
+        )
     return shift, new, weights
+
+
+def _patients_per_bag(table: PredictionTable) -> float:
+    return 1.0 if table.patients is None else len(np.unique(group_by_patient(table.patients))) / len(table)
 
 
 def _check_overlap(shift: CovariateShift) -> None:

@@ -90,9 +90,17 @@ def fit_false_alarms(values: Float64[np.ndarray, "n"], score: str, goal: FalseAl
             fix="add bags, raise the rate, or leave the out-of-distribution threshold out",
         )
     rank = rank_of_threshold(count, goal)
+    threshold = float(np.sort(values)[rank - 1])
+    if not np.isfinite(threshold):
+        raise DataError(
+            item=f"the score {score!r} of in-distribution calibration bags",
+            wanted="finite numbers of at most 3e38 up to the threshold",
+            got=str(threshold),
+            fix="mend the scores, or choose another with --ood-score",
+        )
     return FalseAlarms(
         score=score,
-        threshold=float(np.sort(values)[rank - 1]),
+        threshold=threshold,
         rate=goal.rate,
         confidence=goal.confidence,
         bags=count,

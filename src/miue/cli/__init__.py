@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+from io import TextIOWrapper
+from pathlib import Path
 
 from typer import Typer
 
 from miue.cli.app import app
 from miue.cli.interrupt import NOTHING, Interrupted, repeat_dropped_interrupts
-from miue.common.errors import MiueError
+from miue.common.errors import MiueError, not_stated
 
 
 def main() -> None:
@@ -26,10 +30,19 @@ def run_commands(commands: Typer, program: str) -> None:
         program: what the messages begin with.
     """
     repeat_dropped_interrupts()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a name need not be spelt in the encoding of the terminal
+            stream.reconfigure(errors="backslashreplace")
     try:
         commands()
     except MiueError as error:
         print(f"{program}: error: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:  # of a path that cannot be looked at, wherever that was tried
+        if error.filename is None and error.errno != errno.ENOSPC:
+            raise
+        shown = "the standard output" if error.filename is None else Path(os.fsdecode(error.filename))
+        print(f"{program}: error: {not_stated(shown, error)}", file=sys.stderr)
         sys.exit(2)
     except (Interrupted, KeyboardInterrupt) as error:
         print(f"{program}: interrupted: {str(error) or NOTHING}", file=sys.stderr)

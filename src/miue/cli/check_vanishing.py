@@ -73,7 +73,7 @@ def check_vanishing(
     check_order(run, bags)
     where = make_executor(executor, jobs, address)
     numbers = parse_seeds(seeds or [])
-    opened = open_bags(bags, source.of_model(read_config(run).contract.class_names), progress=not quiet)
+    opened = open_bags(bags, source, progress=not quiet, model_classes=read_config(run).contract.class_names)
     say_left_out(opened)
     found = check(
         run,

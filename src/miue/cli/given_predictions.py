@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from miue.cli.sources import refuse_other_classes
 from miue.common.terminal import say
 
 if TYPE_CHECKING:
@@ -32,4 +34,15 @@ def read_given(path: Path, instances: Path | None = None, classes: Sequence[str]
         raise one_of_two(
             "a folder of predictions with --instances", fix="pass the bag table instead of the folder"
         )
-    return read_predictions(path)
+    predictions = read_predictions(path)
+    own = predictions.provenance.classes
+    if classes and own:
+        refuse_other_classes(f"{str(path)!r}", own, classes)
+    if classes and not own:
+        number = predictions.bags.distribution.num_classes
+        numbered = [str(k) for k in range(number)]
+        if len(classes) != number:
+            refuse_other_classes(f"{str(path)!r}", numbered, classes)
+        named = predictions.provenance.model_copy(update={"classes": tuple(classes)})
+        return replace(predictions, provenance=named)
+    return predictions

@@ -32,7 +32,7 @@ from miue.cli.options import (
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, as_trained, check_order, label_as_trained, open_bags_for
-from miue.common.errors import ConfigError, one_of_two
+from miue.common.errors import ConfigError, StorageError, one_of_two
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
@@ -137,6 +137,14 @@ def predict(
     where = make_executor(executor, jobs, address)
     if one is not None and not where.is_local:
         raise one_of_two("--shard with --executor", fix="let each job predict its shard by itself")
+    if export and not overwrite and PREDICTIONS.matches(out):
+        instead = f"'miue export {export[0]} {out} --out {out / export[0]}' writes what is missing"
+        raise StorageError(
+            item=f"output {str(out)!r}",
+            wanted="a new or empty folder",
+            got="predictions",
+            fix=f"{instead}; or choose another --out, or pass --overwrite to predict again",
+        )
     refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     check_order(run, bags)
     check_kinds(export or [])

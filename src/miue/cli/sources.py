@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -65,10 +66,6 @@ class Source:
         typer.Option("--skip-bad", help="Leave out bags that cannot be used; list them.", rich_help_panel=RUNNING),
     ] = False
 
-    def of_model(self, classes: tuple[str, ...]) -> Source:
-        """Return the same with the classes of a model where none are named."""
-        return self if self.classes else replace(self, classes=list(classes))
-
 
 def check_order(run: Path, bags: Path) -> None:
     """Raise where a command that takes a run and then bags is passed them in the other order.
@@ -79,6 +76,21 @@ def check_order(run: Path, bags: Path) -> None:
     if (bags / "config.json").exists() and not (run / "config.json").exists():
         raise ConfigError(
             item="the arguments", wanted="RUN, then BAGS", got=f"BAGS, then RUN ({str(bags)!r})", fix="swap them"
+        )
+
+
+def refuse_other_classes(item: str, own: Sequence[str], named: Sequence[str]) -> None:
+    """Raise where --classes names other classes, or another order, than what is read has of its own.
+
+    Raises:
+        ConfigError: it does.
+    """
+    if list(own) != list(named):
+        raise ConfigError(
+            item=f"--classes {','.join(named)}",
+            wanted=f"the classes that {item} has, in their order: {','.join(own)}",
+            got="others",
+            fix="leave --classes out; classes are named where files or tables are read first",
         )
 
 
@@ -97,6 +109,7 @@ def open_bags(
     check_values: bool = False,
     instance_shape: tuple[int, ...] | None = None,
     coords_for: str = "",
+    model_classes: tuple[str, ...] = (),
 ) -> LoadedBags:
     """Return the bags at ``path`` and what was left out.
 
@@ -109,6 +122,7 @@ def open_bags(
             unless "none" is asked for; None draws none.
         instance_shape: that a model takes; else that of most files of a folder.
         coords_for: the option that needs coords, so that bags without them cannot be used; "" for none.
+        model_classes: those of a model, where none are named.
 
     Raises:
         ConfigError: an option that does not fit what is at ``path``.
@@ -116,14 +130,17 @@ def open_bags(
     """
     from miue.io.checks import check_values as check
     from miue.io.load import load_bags
+    from miue.io.store.store import read_store_summary
 
+    if source.classes and (path / "store.json").exists():
+        refuse_other_classes(f"bag store {str(path)!r}", read_store_summary(path)["class_names"], source.classes)
     loaded = load_bags(
         path,
         labels=source.labels,
         splits=None if source.splits == "none" else source.splits,
         instance_labels=source.instance_labels,
         fold=source.fold,
-        classes=source.classes or (),
+        classes=source.classes or model_classes,
         columns=columns_by_meaning(source.id_column, source.label_column, source.patient_column),
         slide_table=source.slide_table,
         microns_per_pixel=source.mpp,
@@ -145,8 +162,9 @@ def open_bags_for(model: Model, path: Path, source: Source, *, progress: bool, c
     contract = model.contract
     opened = open_bags(
         path,
-        source.of_model(contract.class_names),
+        source,
         progress=progress,
+        model_classes=contract.class_names,
         instance_shape=contract.instance_shape,
         coords_for=coords_for,
     )

@@ -105,7 +105,7 @@ def folder_name(path: Path) -> str:
     return "a folder without it" if kind is None else kind.name
 
 
-def not_stated(path: Path, error: OSError) -> StorageError:
+def not_stated(path: Path | str, error: OSError) -> StorageError:
     """Return the error for a path of which the system does not say what is there."""
     return StorageError(
         item=repr(str(path)),

@@ -182,6 +182,8 @@ def import_part(path: str) -> Any:
     True
     """
     module, _, name = path.partition(":")
+    if not module or not name:
+        raise ImportError("no module or no name")
     part: Any = import_module(module)
     for step in name.split("."):
         part = getattr(part, step)

@@ -130,9 +130,9 @@ class TrainingConfig(BaseModel):
     Reference: Liu & Ji 2024, Appendix D.3.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    seed: int = Field(default=42, ge=0, description="seed of initial weights, bag order and dropout")
+    seed: int = Field(default=42, ge=0, lt=2**63, description="seed of initial weights, bag order and dropout")
     max_epochs: int = Field(ge=1, description="epochs at most")
     learning_rate: float = Field(default=1e-4, gt=0, description="of Adam, at the start")
     weight_decay: float = Field(default=1e-5, ge=0, description="on weights, not on biases or norms")

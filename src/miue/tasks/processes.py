@@ -34,7 +34,8 @@ def run_in_processes(tasks: Iterator[Task], jobs: int | None = None) -> Iterator
     from joblib import cpu_count
 
     count = jobs or cpu_count()
-    threads = int(os.environ.get("OMP_NUM_THREADS") or max(1, cpu_count() // count))
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # "4,2" is of nested teams
+    threads = int(given) if given.isdecimal() and int(given) else max(1, cpu_count() // count)
     attempts: Counter[Path] = Counter()
     again: list[Task] = []
     workers: dict[int, _Worker] = {}

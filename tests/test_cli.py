@@ -6,11 +6,13 @@ import functools
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commands import fail, run
+from made_bags import separable_bags
 from typer.testing import CliRunner
 
 import miue
@@ -226,3 +228,14 @@ def test_the_demo_shows_a_deferred_bag_whatever_the_calibration_accepts(tmp_path
     wrong = int((table.predicted[known] != table.labels.values[known]).sum())
     assert "the 2 least certain have " in deferred and f" of {wrong} errors" in deferred
     assert detected == "Out of distribution: no bag was detected"
+
+
+def test_train_says_which_parts_it_uses_and_asks_about_the_negative_class(tmp_path: Path) -> None:
+    splits = ("train",) * 24 + ("validation",) * 8 + ("test",) * 6 + ("",) * 2
+    bags = replace(separable_bags(), splits=splits, class_names=("tumour", "normal"))
+    miue.write_store(tmp_path / "store", bags)
+    for more in ((), ("--quiet",)):
+        words = ("train", tmp_path / "store", "--out", tmp_path / "run", "--set", "max_epochs=1", "--overwrite")
+        said = run(*words, *more)
+        assert "parts: train 24, validation 8; not used: test 6, of no part 2\n" in said
+        assert said.count("Note: the negative class is 'tumour'") == 1

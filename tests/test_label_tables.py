@@ -168,7 +168,7 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     [
         ("slide_id,label\na,x\na,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
         ("slide_id,label\na,x\na.svs,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
-        ("slide_id,label\na,x\n,y\n", "row 2: expected the name of a bag, got nothing"),
+        ("slide_id,label\na,x\n,y\n", r"row 3 \(the heading is row 1\): expected the name of a bag, got nothing"),
         ("slide_id,label\n", "expected at least one row"),
     ],
 )
@@ -275,3 +275,8 @@ def test_a_table_that_is_no_text_in_a_known_encoding_is_named(content: bytes, sa
     (tmp_path / "t.csv").write_bytes(content)
     with pytest.raises(StorageError, match=said):
         read_label_table(tmp_path / "t.csv")
+
+
+def test_empty_rows_below_a_table_are_no_bags(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("slide_id,label\na,x\n,\nb,y\n,  \n,\n")
+    assert read_label_table(tmp_path / "labels.csv").ids == ("a", "b")

@@ -73,7 +73,7 @@ def read_label_table(
         ConfigError: a column that does not exist.
     """
     specified = columns or {}
-    cells = read_text_columns(path)
+    cells = _without_empty_rows(read_text_columns(path))
     bags = _chosen(path, cells, specified.get("bag_id"), BAG_COLUMNS, "id")
     patients = _chosen(path, cells, specified.get("patient"), PATIENT_COLUMNS, "patient")
     labels = _chosen(path, cells, specified.get("label"), LABEL_COLUMNS, "label")
@@ -100,6 +100,12 @@ def read_label_table(
         folds={fold: read_splits_column(cells[name], str(path)) for fold, name in folds.items()},
         columns=used,
     )
+
+
+def _without_empty_rows(columns: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return the columns without rows that hold nothing, as spreadsheets leave below a table."""
+    kept = [row for row, cells in enumerate(zip(*columns.values(), strict=True)) if any(map(str.strip, cells))]
+    return {name: [cells[row] for row in kept] for name, cells in columns.items()}
 
 
 def fold_columns(path: Path, columns: Iterable[str]) -> dict[int, str]:
@@ -175,7 +181,7 @@ def _check_ids(path: Path, ids: Sequence[str], column: str) -> None:
     keys = list(map(strip_endings, ids))
     if "" in keys:
         raise DataError(
-            item=f"table {str(path)!r}, row {keys.index('') + 1}",
+            item=f"table {str(path)!r}, row {keys.index('') + 2} (the heading is row 1)",
             wanted="the name of a bag",
             got="nothing",
             fix="fill the cell",

@@ -227,3 +227,15 @@ def test_an_estimator_that_is_not_there_is_answered(bags: BagDataset) -> None:
     model = miue.train(bags, network="max", settings=SETTINGS, progress=False)
     with pytest.raises(ConfigError, match="a network with attention and two classes, got MaxNetwork"):
         model.predict(bags, estimator="attention")
+
+
+@pytest.mark.parametrize("method", ["mc-dropout", "bayes-mil", "deterministic"])
+def test_training_and_prediction_leave_the_caller_s_random_numbers_as_they_were(
+    method: str, bags: BagDataset
+) -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    model = miue.train(bags, method=method, settings={"max_epochs": 1}, progress=False, device="cpu")
+    model.predict(bags)
+    assert torch.equal(torch.rand(3), expected)

@@ -130,9 +130,10 @@ class BayesMIL(Softmax):
         """Yield this method ``draws`` times, sampling."""
         self.sampling = True
         try:
-            for draw in range(self.draws):
-                torch.manual_seed(derive_seed(seed, draw))
-                yield self
+            with torch.random.fork_rng(devices=[]):  # the caller's own draws stay what they were
+                for draw in range(self.draws):
+                    torch.manual_seed(derive_seed(seed, draw))
+                    yield self
         finally:
             self.sampling = False
 

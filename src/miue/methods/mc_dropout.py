@@ -46,9 +46,10 @@ class MCDropout(Softmax):
         try:
             for layer in layers:
                 layer.train()
-            for draw in range(self.draws):
-                torch.manual_seed(derive_seed(seed, draw))
-                yield self
+            with torch.random.fork_rng(devices=[]):  # the caller's own draws stay what they were
+                for draw in range(self.draws):
+                    torch.manual_seed(derive_seed(seed, draw))
+                    yield self
         finally:
             for layer, mode in zip(layers, before, strict=True):
                 layer.train(mode)

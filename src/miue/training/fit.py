@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
@@ -160,6 +161,7 @@ def fit(
     with (
         quiet_lightning(),
         encoder_precision(method, config.precision),
+        torch.random.fork_rng(devices=[]),  # every epoch seeds torch's own generator
         interrupts_after_batches() as stop,
         opened_loggers(run.tracking if run.is_first else Tracking(), run.folder, config, trained) as loggers,
     ):

@@ -51,12 +51,14 @@ def clam_patches(folder: Path, name: str, size: int, patch_size: int, downsample
     return folder / "patches" / f"{name}.h5"
 
 
-def trident(folder: Path, name: str, features: np.ndarray, step: int = 1024, **attributes: Any) -> Path:
+def trident(
+    folder: Path, name: str, features: np.ndarray, step: int = 1024, encoder: str = "uni_v1", **attributes: Any
+) -> Path:
     """TRIDENT: features_<encoder>/<slide>.h5; at 40x with patches of 256 at 10x the grid's step is 1024."""
     folder.mkdir(parents=True, exist_ok=True)
     with h5py.File(folder / f"{name}.h5", "w") as file:
         stored = file.create_dataset("features", data=features)
-        stored.attrs.update(encoder="uni_v1", name=name, savetodir="/somewhere")
+        stored.attrs.update(encoder=encoder, name=name, savetodir="/somewhere")
         coords = file.create_dataset("coords", data=grid(len(features), step).astype(np.int64))
         told: dict[str, Any] = {
             "patch_size": 256,

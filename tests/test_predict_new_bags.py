@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import made_files
@@ -13,6 +15,7 @@ import pytest
 from commands import run
 
 import miue
+from miue.io.load import load_bags
 
 QUICK = ["--quiet", "--distance", "none", "--set", "max_epochs=2", "--set", "encoder.width=8"]
 
@@ -239,3 +242,28 @@ def test_columns_of_a_table_of_instances_are_stated_too(tmp_path: Path) -> None:
     named = ["--id-column", "slide", "--label-column", "outcome", "--patient-column", "case"]
     said = run("data", "pack", table, *named, *to_store(tmp_path))
     assert "labels: column 'outcome' (" in said and "patients: column 'case' (" in said
+
+
+@pytest.mark.parametrize("through_store", [False, True])
+def test_features_of_another_extractor_are_warned_of(tmp_path: Path, through_store: bool) -> None:
+    """Two extractors may give features of one width, on which a model predicts as if nothing were."""
+    for folder, encoder in (("uni", "uni_v1"), ("same", "UNI_v1"), ("clam", "resnet50")):
+        for number in range(20):
+            features = made_files.features_of(5, seed=number, positive=number % 2 == 1)
+            made_files.trident(tmp_path / folder, f"{number:02}", features, encoder=encoder)
+    labels = tmp_path / "labels.csv"
+    labels.write_text("slide_id,label\n" + "".join(f"{number:02},{number % 2}\n" for number in range(20)))
+    given = {folder: load_bags(tmp_path / folder, labels=labels).bags for folder in ("uni", "same", "clam")}
+    if through_store:
+        for folder, bags in given.items():
+            miue.write_store(tmp_path / f"{folder}-store", bags)
+            given[folder] = miue.read_store(tmp_path / f"{folder}-store")
+    miue.train(given["uni"], settings={"max_epochs": 1}, progress=False, device="cpu", out=tmp_path / "run")
+    model = miue.Model.load(tmp_path / "run")
+    assert model.contract.extractor == "uni_v1"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(given["same"])
+        model.predict(replace(given["clam"], extractor=""))
+    with pytest.warns(UserWarning, match="features of 'uni_v1', these bags have features of 'resnet50'"):
+        model.predict(given["clam"].subset([1, 3]))

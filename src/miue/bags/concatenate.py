@@ -37,6 +37,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
     offsets = lengths.cumsum() - lengths
     of_instances = ItemColumns.concatenate([part.all_instance_columns() for part in parts])
     of_bags = ItemColumns.concatenate([part.columns for part in parts])
+    extractors = {part.extractor for part in parts}
     statistics = [part.statistics for part in parts if part.statistics is not None]
     return BagDataset(
         instances=chain([part.instances for part in parts]),
@@ -49,6 +50,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
         coords=of_instances.coords,
         class_names=names,
         statistics=chain(statistics) if len(statistics) == len(parts) else None,
+        extractor=extractors.pop() if len(extractors) == 1 else "",
         **bag_fields(of_bags),
     )
 

@@ -44,6 +44,7 @@ class BagDataset(PrintsAsTable):
         patients: whose each bag is, where that is known.
         patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
         statistics: of the image of each of the M instances, (M, S), where features were stored with them.
+        extractor: name of the network that made the features, "" where it is unknown.
     """
 
     instances: InstanceArray
@@ -61,6 +62,7 @@ class BagDataset(PrintsAsTable):
     patients: tuple[str, ...] | None = None
     patch_sizes: Int64[np.ndarray, "B"] | None = None
     statistics: InstanceArray | None = None
+    extractor: str = ""
 
     @classmethod
     def of(

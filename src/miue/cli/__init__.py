@@ -5,14 +5,18 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import warnings
 from io import TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 from typer import Typer
 
 from miue.cli.app import app
 from miue.cli.interrupt import NOTHING, Interrupted, repeat_dropped_interrupts
 from miue.common.errors import MiueError, not_stated
+
+_formatwarning = warnings.formatwarning
 
 
 def main() -> None:
@@ -33,6 +37,7 @@ def run_commands(commands: Typer, program: str) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name need not be spelt in the encoding of the terminal
             stream.reconfigure(errors="backslashreplace")
+    warnings.formatwarning = _as_sentence
     try:
         commands()
     except MiueError as error:
@@ -47,6 +52,13 @@ def run_commands(commands: Typer, program: str) -> None:
     except (Interrupted, KeyboardInterrupt) as error:
         print(f"{program}: interrupted: {str(error) or NOTHING}", file=sys.stderr)
         sys.exit(130)
+
+
+def _as_sentence(message: Warning | str, category: type[Warning], *where: Any, **line: Any) -> str:
+    """Return a warning to a user as a sentence, and one to a programmer with the line of code."""
+    return (
+        f"Warning: {message}\n" if category is UserWarning else _formatwarning(message, category, *where, **line)
+    )
 
 
 __all__ = ["app", "main", "run_commands"]

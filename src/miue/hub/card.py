@@ -30,7 +30,8 @@ METRICS = {
     "aurc": "area under the risk-coverage curve",
 }
 SAME_FEATURES = (
-    "They must come from the extractor of the training features. Their width is checked, the extractor cannot be."
+    "They must come from the extractor of the training features. Their width is checked, and the name of the "
+    "extractor where the files have it."
 )
 SAME_IMAGES = "They must be made as the training images were. Their size is checked, how they were made cannot be."
 TEXT = """\

@@ -38,6 +38,7 @@ class RawBags:
             instance_ood_known, coords, located.
         class_names: by the numbers that are the labels; None where labels are the names of classes.
         statistics: of the images of the M instances, (M, S), None where there are none.
+        extractor: of the instances, "" where unknown.
         bad: what is wrong with bags that cannot be used, by their names.
     """
 
@@ -51,6 +52,7 @@ class RawBags:
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None
     statistics: InstanceArray | None = None
+    extractor: str = ""
     bad: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -99,5 +101,6 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
         patients=None if patients is None else tuple(p or n for p, n in zip(patients, raw.ids, strict=True)),
         patch_sizes=of_bags.patch_sizes,
         statistics=raw.statistics,
+        extractor=raw.extractor,
     )
     return bags.subset([row for row, name in enumerate(raw.ids) if name not in raw.bad]) if raw.bad else bags

@@ -156,12 +156,19 @@ LARGEST_SIDE = 1 << 24
 
 
 class DataContract(BaseModel):
-    """What bags must look like for a model."""
+    """What bags must look like for a model.
+
+    Attributes:
+        instance_shape: of every instance.
+        class_names: in the order of the probabilities.
+        extractor: name of the network that made the features, "" where it is unknown.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     instance_shape: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIDE)], ...]
     class_names: tuple[str, ...]
+    extractor: str = ""
 
     @property
     def num_classes(self) -> int:

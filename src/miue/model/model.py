@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -192,7 +193,7 @@ class Model(PrintsAsTable):
         return None
 
     def check(self, bags: BagDataset) -> None:
-        """Raise unless the model can take these bags.
+        """Raise unless the model can take these bags; warn where their features are of another extractor by name.
 
         Raises:
             ModelError: instances of another shape.
@@ -204,6 +205,13 @@ class Model(PrintsAsTable):
                 wanted=f"{what} {_shape(self.contract.instance_shape)}, which the model was trained on",
                 got=_shape(bags.instance_shape),
                 fix="use the feature extractor that made the training bags",
+            )
+        ours, theirs = self.contract.extractor, bags.extractor
+        if ours and theirs and ours.casefold() != theirs.casefold():
+            warnings.warn(
+                f"the model was trained on features of {ours!r}, these bags have features of {theirs!r}: unless "
+                "both are names of one extractor, the predictions mean nothing",
+                stacklevel=3,
             )
 
     def with_validation(self, validation: BagDataset, *, device: str = "auto") -> Model:

@@ -89,6 +89,7 @@ def make_dataset(contents: Sequence[Contents]) -> BagDataset:
         [file.id for file in contents],
         coords=coords,
         statistics=statistics,
+        extractor=contents[0].extractor if len({file.extractor for file in contents}) == 1 else "",
         patch_sizes=None if coords is None else np.array([file.patch_size or 0 for file in contents], np.int64),
     )
 

@@ -1,6 +1,6 @@
 """The bag store: one folder, readable tables and memory-mapped arrays, no pickle.
 
-store.json           format, version, shapes, class names, how it was made
+store.json           format, version, shapes, class names, the extractor of the features if known, how it was made
 bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label is an unknown one, and where
                      is_ood is empty it is unknown whether the bag is in or out of distribution;
                      patient and patch_size (side of a patch in level-0 pixels) where known, an empty
@@ -96,6 +96,7 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
         "instance_shape": list(dataset.instance_shape),
         "dtype": str(dataset.instances.dtype),
         "class_names": list(dataset.class_names) or [str(c) for c in range(dataset.num_classes)],
+        **({"extractor": dataset.extractor} if dataset.extractor else {}),
         "made_by": made_by,
     }
     write_json(folder / "store.json", summary)
@@ -164,6 +165,7 @@ def read_raw_store(path: Path | str) -> RawBags:
         arrays={name: np.array(array, ARRAYS[name]) for name, array in arrays.items()},
         class_names=tuple(summary["class_names"]),
         statistics=statistics,
+        extractor=str(summary.get("extractor", "")),
     )
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from commands import fail, run
 from made_bags import separable_bags
@@ -100,3 +102,21 @@ def test_bags_that_a_model_was_not_trained_on_are_evaluated(kept: str) -> None:
     evaluation = model.evaluate(named(100, seed=7) if kept == "other bags" else held)
     assert evaluation.bags.metrics["accuracy"].value is not None
     assert evaluation.provenance.seed == model.training.seed
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_validation_bags_that_are_trained_on_are_refused(named: bool) -> None:
+    ids = [f"slide_{number}" for number in range(40)] if named else None
+    whole = separable_bags(40) if ids is None else replace(separable_bags(40), ids=tuple(ids))
+    training, validation = whole.subset(np.arange(30)), whole.subset(np.arange(29, 40))
+    quick: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "device": "cpu"}
+    with pytest.raises(
+        DataError, match="other bags, of other patients, than those to train on, got 1 bag of which"
+    ):
+        miue.train(training, validation=validation, **quick)
+    miue.train(training, validation=whole.subset(np.arange(30, 40)), **quick)
+    if named:
+        patients = tuple(str(number // 3) for number in range(40))
+        owned = replace(whole, patients=patients)
+        with pytest.raises(DataError, match="got 2 bags of which that does not hold: slide_34, slide_35"):
+            miue.train(owned.subset(np.arange(34)), validation=owned.subset(np.arange(34, 40)), **quick)

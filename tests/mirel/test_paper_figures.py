@@ -196,9 +196,8 @@ def test_surfaces_show_what_models_say_of_each_point(paths: Paths, monkeypatch: 
 def test_bag_examples_hold_every_instance_of_the_bags(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     images = [np.full((size, 28, 28, 1), 7, np.uint8) for size in (3, 14)]
     bags = BagDataset.from_arrays(images * 2, [0, 1, 0, 1])
-    model = miue.train(
-        bags, settings={"max_epochs": 1}, progress=False, device="cpu", validation=bags, distances=()
-    )
+    settings = {"max_epochs": 1, "validation_fraction": 0.0}
+    model = miue.train(bags, settings=settings, progress=False, device="cpu", distances=())
     monkeypatch.setattr(bag_examples, "train_preset", lambda *_: [model])
     drawn = bag_examples.draw_bags(bags.subset([0, 1]), 42, paths, "cpu")
     assert [row[1] for row in drawn.rows] == [*range(3), *range(14)]

@@ -13,7 +13,7 @@ from miue.bags.classes import doubt_about_negative_class
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import group_by_patient, hold_out
 from miue.bags.fingerprint import fingerprint
-from miue.common.errors import DataError
+from miue.common.errors import DataError, first_few
 from miue.common.plural import plural
 from miue.common.terminal import say
 from miue.io.splits.splits import Splits, check_patients
@@ -21,6 +21,7 @@ from miue.model.config import DataContract, ModelConfig, TrainingConfig, check_s
 from miue.model.feature_scores import check_saveable_distances, find_distance, part_of_distance
 from miue.model.options import Option
 from miue.model.recipe import Recipe
+from miue.model.training_bags import TrainingBags
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,9 @@ def training_sets(
             one class only or too small to hold out from, or validation bags that are not like those to train on.
     """
     bags = dataset.split("train") if any(dataset.splits) else dataset
-    if validation is None and "validation" in dataset.splits:
+    if validation is not None:
+        _refuse_trained_on(validation, bags)
+    elif "validation" in dataset.splits:
         validation = dataset.split("validation")
     check_labels(bags, "training", classes_wanted=2)
     check_patients(dataset, "the bags")
@@ -183,6 +186,19 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
             wanted="classes numbered from 0, the negative one, or names of classes",
             got=f"no bag of class 0, and {', '.join(map(str, classes))}",
             fix="number the classes from 0, or pass class_names",
+        )
+
+
+def _refuse_trained_on(validation: BagDataset, bags: BagDataset) -> None:
+    """Raise where bags that were passed to validate on are trained on, or others of their patients."""
+    trained = TrainingBags.of(dict.fromkeys(bags.ids, "train"), bags)
+    known = trained.compare(validation).or_of_their_patients("train")
+    if known:
+        raise DataError(
+            item="the validation bags",
+            wanted="other bags, of other patients, than those to train on",
+            got=f"{plural(len(known), 'bag')} of which that does not hold: {first_few(sorted(known))}",
+            fix="pass others, or none: a share is held out (validation_fraction=0 holds none out)",
         )
 
 

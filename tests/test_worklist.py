@@ -24,6 +24,7 @@ from miue.calibration.false_alarms import FalseAlarms
 from miue.common.errors import ConfigError
 from miue.common.escapes import escape_formula
 from miue.distributions import Categorical, Dirichlet
+from miue.distributions.measures import MEASURES
 from miue.predictions.decisions import Decisions
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
@@ -205,6 +206,8 @@ def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> 
     assert "few patches (3 < 5)" in rows[1]["reason"]
     written = json.loads((tmp_path / "list.json").read_text())
     assert written["judged"][FEW] == "fewer than 5 patches, as given"
+    assert written["columns"]["entropy"] == MEASURES["entropy"].describes
+    assert set(written["columns"]) <= set(rows[0])
     assert "warning" not in written
     many = run("worklist", tmp_path / "p", "--out", tmp_path / "all.csv", "--max-distance", 0.5)
     assert "Warning: 12 of 12 slides (100%) are first" in many

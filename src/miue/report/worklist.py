@@ -20,6 +20,7 @@ from miue.pathology.export.patches import class_names
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
+from miue.report.summaries import described_measures
 
 FLAGGED, DEFERRED = "called out of distribution", "deferred"
 BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few patches"
@@ -79,6 +80,7 @@ class Worklist:
         not_judged: reason and why nothing can be said of it.
         order: what the slides of one reason are ordered by, in words.
         flags: by which rule patches were flagged and what is promised, in words; "" where none were.
+        columns: what the numbers of each uncertainty say, by its name in the rows.
     """
 
     rows: list[dict[str, Any]]
@@ -86,6 +88,7 @@ class Worklist:
     not_judged: dict[str, str] = field(default_factory=dict)
     order: str = ""
     flags: str = ""
+    columns: dict[str, str] = field(default_factory=dict)
 
     @property
     def warning(self) -> str:
@@ -162,7 +165,9 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
             }
         )
     order = f"within a reason the highest {name} first"
-    return Worklist(rows, judged, not_judged, order, describe_flags(predictions.provenance))
+    described = described_measures([table])
+    columns = {key: described[key]["text"] for key in _shown(uncertainties, name)}
+    return Worklist(rows, judged, not_judged, order, describe_flags(predictions.provenance), columns)
 
 
 def write_worklist(path: Path | str, given: Worklist) -> None:
@@ -172,7 +177,12 @@ def write_worklist(path: Path | str, given: Worklist) -> None:
     """
     path = Path(path)
     write_rows(path, list(given.rows[0]), [list(map(_cell, row.values())) for row in given.rows])
-    limits = {"judged": given.judged, "not judged": given.not_judged, "order": given.order}
+    limits = {
+        "judged": given.judged,
+        "not judged": given.not_judged,
+        "order": given.order,
+        "columns": given.columns,
+    }
     said = {name: text for name, text in (("flags", given.flags), ("warning", given.warning)) if text}
     write_json(path.with_suffix(".json"), {**limits, **said})
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -16,13 +15,13 @@ from miue.calibration.instance_flags import InstanceFlags
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.errors import ModelError, StorageError, first_problem
-from miue.common.files import check_format, read_json, write_json
+from miue.common.json_record import JsonFormat
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.predictions.provenance import Provenance
 
-FORMAT = "miue-calibration"
-VERSION = 6
 FILE = "calibration.json"
+AGAIN = "calibrate again"
+FORMAT = JsonFormat("miue-calibration", 6, "calibration", "calibration", AGAIN, AGAIN)
 
 
 class CalibrationBags(BaseModel):
@@ -112,8 +111,7 @@ class Calibration(PrintsAsTable, BaseModel):
         Raises:
             StorageError: it cannot be written.
         """
-        content = {"format": FORMAT, "version": VERSION, "miue": version("miue")}
-        write_json(Path(path), {**content, "calibration": self.model_dump(mode="json")})
+        FORMAT.write(Path(path), self)
 
     @classmethod
     def load(cls, path: Path | str) -> Calibration:
@@ -123,14 +121,7 @@ class Calibration(PrintsAsTable, BaseModel):
             StorageError: no calibration there, a damaged one, or a newer format.
         """
         file = Path(path) / FILE if Path(path).is_dir() else Path(path)
-        content = read_json(file, what="calibration")
-        item = f"calibration {str(file)!r}"
-        fix = "update miue, or calibrate again"
-        check_format(content, item=item, format_name=FORMAT, version=VERSION, fix=fix)
-        try:
-            calibration = cls.model_validate(content.get("calibration"))
-        except ValidationError as error:
-            raise _damaged(item, first_problem(error)) from error
+        calibration, item = FORMAT.read(file, cls), f"calibration {str(file)!r}"
         sets, names = calibration.prediction_sets, calibration.class_names
         if sets is not None and (sets.score not in SET_SCORES or len(sets.thresholds) != len(names)):
             raise _damaged(item, f"prediction sets of score {sets.score!r} with {len(sets.thresholds)} thresholds")
@@ -162,4 +153,4 @@ def describe_flags(provenance: Provenance) -> str:
 
 
 def _damaged(item: str, got: str) -> StorageError:
-    return StorageError(item=item, wanted="the parts that miue writes", got=got, fix="calibrate again")
+    return StorageError(item=item, wanted="the parts that miue writes", got=got, fix=AGAIN)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float64, Int64
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from miue.common.errors import DataError, not_readable
-from miue.common.files import check_format, read_json, write_json
+from miue.common.errors import DataError
+from miue.common.json_record import JsonFormat
 from miue.predictions.table import PredictionTable
 
-FORMAT = "miue-error-model"
-VERSION = 1
 FILE = "error_model.json"
+FORMAT = JsonFormat(
+    "miue-error-model",
+    1,
+    "error_model",
+    "error model",
+    "train again",
+    "save the model again, or remove the file: predictions then lack the error probability",
+)
 
 ERROR_PROBABILITY = "error_probability"
 """The score that it adds to bags."""
@@ -153,8 +158,7 @@ class ErrorModel(BaseModel):
         Raises:
             StorageError: it cannot be written.
         """
-        content = {"format": FORMAT, "version": VERSION, "miue": version("miue")}
-        write_json(path, {**content, "error_model": self.model_dump(mode="json")})
+        FORMAT.write(path, self)
 
     @classmethod
     def load(cls, path: Path) -> ErrorModel:
@@ -163,14 +167,7 @@ class ErrorModel(BaseModel):
         Raises:
             StorageError: a damaged file, or a newer format.
         """
-        content = read_json(path, what="error model")
-        item = f"error model {str(path)!r}"
-        check_format(content, item=item, format_name=FORMAT, version=VERSION, fix="update miue, or train again")
-        try:
-            return cls.model_validate(content.get("error_model"))
-        except ValidationError as error:
-            fix = "save the model again, or remove the file: predictions then lack the error probability"
-            raise not_readable(item, "the parts that miue writes", error, fix) from error
+        return FORMAT.read(path, cls)
 
 
 def _log_odds(bags: PredictionTable, instances: PredictionTable) -> Float64[np.ndarray, "B F"]:

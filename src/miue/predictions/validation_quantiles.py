@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from miue.common.errors import not_readable
-from miue.common.files import check_format, read_json, write_json
+from miue.common.json_record import JsonFormat
 from miue.predictions.table import PredictionTable
 
-FORMAT = "miue-validation"
-VERSION = 1
 FILE = "validation.json"
+FORMAT = JsonFormat(
+    "miue-validation",
+    1,
+    "validation",
+    "validation quantiles",
+    "train again",
+    "save the model again, or remove the file: only work lists read it",
+)
 
 SHARES = (0.0, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 1.0)
 
@@ -78,8 +82,7 @@ class ValidationQuantiles(BaseModel):
         Raises:
             StorageError: it cannot be written.
         """
-        content = {"format": FORMAT, "version": VERSION, "miue": version("miue")}
-        write_json(path, {**content, "validation": self.model_dump(mode="json")})
+        FORMAT.write(path, self)
 
     @classmethod
     def load(cls, path: Path) -> ValidationQuantiles:
@@ -88,18 +91,7 @@ class ValidationQuantiles(BaseModel):
         Raises:
             StorageError: a damaged file, or a newer format.
         """
-        content = read_json(path, what="validation quantiles")
-        item = f"validation quantiles {str(path)!r}"
-        check_format(content, item=item, format_name=FORMAT, version=VERSION, fix="update miue, or train again")
-        try:
-            return cls.model_validate(content.get("validation"))
-        except ValidationError as error:
-            raise not_readable(
-                item,
-                "the parts that miue writes",
-                error,
-                "save the model again, or remove the file: only work lists read it",
-            ) from error
+        return FORMAT.read(path, cls)
 
 
 def _quantiles(values: np.ndarray) -> tuple[float, ...]:

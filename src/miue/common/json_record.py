@@ -1,0 +1,59 @@
+"""One pydantic record as a JSON file that says its format and version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from miue.common.errors import not_readable
+from miue.common.files import check_format, read_json, write_json
+
+Record = TypeVar("Record", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class JsonFormat:
+    """A kind of JSON file that holds one record.
+
+    Attributes:
+        name: of the format, under the key ``format``.
+        version: the highest that is read, and the one that is written.
+        key: under which the record is.
+        what: what the record is called in messages, "error model".
+        again: how one of a newer format is made anew, "train again".
+        damaged: what to do about a damaged one.
+    """
+
+    name: str
+    version: int
+    key: str
+    what: str
+    again: str
+    damaged: str
+
+    def write(self, path: Path, record: BaseModel) -> None:
+        """Write a record to the file ``path``, whole or not at all.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        content = {"format": self.name, "version": self.version, "miue": version("miue")}
+        write_json(path, {**content, self.key: record.model_dump(mode="json")})
+
+    def read(self, path: Path, kind: type[Record]) -> Record:
+        """Return the record of some kind in the file ``path``.
+
+        Raises:
+            StorageError: none there, a damaged one, or a newer format.
+        """
+        content, item = read_json(path, what=self.what), f"{self.what} {str(path)!r}"
+        fix = f"update miue, or {self.again}"
+        check_format(content, item=item, format_name=self.name, version=self.version, fix=fix)
+        try:
+            return kind.model_validate(content.get(self.key))
+        except ValidationError as error:
+            raise not_readable(item, "the parts that miue writes", error, self.damaged) from error

@@ -237,5 +237,5 @@ def test_train_says_which_parts_it_uses_and_asks_about_the_negative_class(tmp_pa
     for more in ((), ("--quiet",)):
         words = ("train", tmp_path / "store", "--out", tmp_path / "run", "--set", "max_epochs=1", "--overwrite")
         said = run(*words, *more)
-        assert "parts: train 24, validation 8; not used: test 6, of no part 2\n" in said
+        assert ("parts: train 24, validation 8; not used: test 6, of no part 2\n" in said) == (not more)
         assert said.count("Note: the negative class is 'tumour'") == 1

@@ -134,7 +134,7 @@ def test_columns_of_a_long_table_are_those_that_are_named(tmp_path: Path) -> Non
     named = ["--id-column", "slide", "--label-column", "outcome", "--patient-column", "case"]
     run("train", path, *named, "--out", tmp_path / "run", *QUICK)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["contract"] == {"instance_shape": [2], "class_names": ["n", "p"]}
+    assert config["contract"] == {"instance_shape": [2], "class_names": ["n", "p"], "extractor": ""}
     parts = rows_of(tmp_path / "run" / "splits.csv")
     of_patient: dict[str, set[str]] = {}
     for row in parts:

@@ -41,11 +41,9 @@ from miue.common.terminal import TextTable, say, say_json, show_result, show_tab
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from miue.bags.dataset import BagDataset
     from miue.predictions.provenance import TrainingRecord
     from miue.training.run_folder import IfExists
 
-USED = ("train", "validation")
 NEARLY = 1  # epochs from the last one, at which a best epoch shows that training was not over
 
 
@@ -154,8 +152,6 @@ def train(
         say_left_out(opened)
     if run.is_first and opened.note:
         say(opened.note, err=as_json)
-    elif run.is_first and (parts := _parts(opened.bags)):
-        say(parts, err=True)
     if run.is_first and quiet:
         question_negative_class(opened.bags)
     with kept_on_interrupt(lambda: kept_epochs(out)) if run.is_first else quiet_interrupt():
@@ -180,16 +176,6 @@ def train(
         say(f"Note: still improving at epoch {best} of {most}; raise max_epochs and --resume.", err=True)
     elif record.warning:
         say(f"Note: {record.warning}.", err=True)
-
-
-def _parts(bags: BagDataset) -> str:
-    """Return how many bags are in each part that they came with, and which are not used; "" without parts."""
-    if not any(bags.splits):
-        return ""
-    counts = {name: bags.splits.count(name) for name in dict.fromkeys(bags.splits)}
-    used = ", ".join(f"{name} {counts[name]:,}" for name in USED if name in counts)
-    others = [f"{name or 'of no part'} {count:,}" for name, count in counts.items() if name not in USED]
-    return f"parts: {used}" + (f"; not used: {', '.join(others)}" if others else "")
 
 
 def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None:

@@ -23,6 +23,8 @@ from miue.model.options import Option
 from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 
+PARTS_USED = ("train", "validation")
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -115,6 +117,16 @@ def question_negative_class(bags: BagDataset) -> None:
     doubt = doubt_about_negative_class(bags.class_names)
     if doubt:
         say(f"Note: {doubt} (in Python: class_names, negative_class)", err=True)
+
+
+def parts_used(bags: BagDataset) -> str:
+    """Return how many bags are in each part that they came with, and which are not used; "" without parts."""
+    if not any(bags.splits):
+        return ""
+    counts = {name: bags.splits.count(name) for name in dict.fromkeys(bags.splits)}
+    used = ", ".join(f"{name} {counts[name]:,}" for name in PARTS_USED if name in counts)
+    others = [f"{name or 'of no part'} {count:,}" for name, count in counts.items() if name not in PARTS_USED]
+    return f"parts: {used}" + (f"; not used: {', '.join(others)}" if others else "")
 
 
 def training_sets(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from commands import run
+from made_bags import separable_bags
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -23,23 +25,31 @@ def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.fixture
-def store(tmp_path: Path, bags: BagDataset) -> Path:
-    write_store(tmp_path / "store", bags)
-    return tmp_path / "store"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store, a model and predictions."""
+    place = tmp_path_factory.mktemp("made")
+    bags = separable_bags()
+    write_store(place / "store", bags)
+    model = miue.train(bags, method="deterministic", settings={"max_epochs": 1}, progress=False)
+    model.save(place / "run")
+    model.predict(bags).save(place / "predictions")
+    return place
 
 
 @pytest.fixture
-def model(tmp_path: Path, bags: BagDataset) -> Path:
-    settings = {"max_epochs": 1}
-    miue.train(bags, method="deterministic", settings=settings, progress=False, out=tmp_path / "run")
-    return tmp_path / "run"
+def store(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made / "store", tmp_path / "store")
 
 
 @pytest.fixture
-def predicted(tmp_path: Path, store: Path, model: Path) -> Path:
-    run("predict", model, store, "--part", "all", "--out", tmp_path / "predictions", "--quiet")
-    return tmp_path / "predictions"
+def model(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made / "run", tmp_path / "run")
+
+
+@pytest.fixture
+def predicted(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made / "predictions", tmp_path / "predictions")
 
 
 def test_folders_are_known_by_kind(store: Path, model: Path, predicted: Path, tmp_path: Path) -> None:

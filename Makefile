@@ -8,6 +8,9 @@ BIN := $(VENV)/bin
 demo: $(VENV)/.demo
 	$(BIN)/miue demo --out demo --overwrite
 
+# Two test processes share the cores: with more threads each, they wait for each other.
+test test-all docs: export OMP_NUM_THREADS = 1
+
 test: $(VENV)/.develop
 	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu and not examples"
 

@@ -32,6 +32,7 @@ from miue.tasks import Executor
 
 QUICK = {"max_epochs": 1}
 TWO = Executor("processes", 2)
+SLOW = ("cross_validate side by side", 5_000)  # fails as it does with 100 bytes
 
 
 @contextmanager
@@ -65,8 +66,10 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("allowed", [100, 5_000])
-@pytest.mark.parametrize("what", WRITERS)
+@pytest.mark.parametrize(
+    ("what", "allowed"),
+    [(what, allowed) for what in WRITERS for allowed in (100, 5_000) if (what, allowed) != SLOW],
+)
 def test_a_full_disk_is_said_and_the_next_try_goes_through(what: str, allowed: int, tmp_path: Path) -> None:
     out = tmp_path / "out"
     try:

@@ -46,7 +46,8 @@ def train_seeds(
             got=f"seeds {', '.join(map(str, seeds))}, folder {out}, {len(run.callbacks + run.loggers)} callbacks",
             fix="train one seed after another where each needs its own callbacks",
         )
-    Plan.of(recipe, bags).check_saveable()
+    for seed in seeds:
+        Plan.of(recipe.with_seed(seed), bags).check_saveable()
     check_trackers(run.tracking.names, out)
     folders = [out.resolve() / f"seed_{seed}" for seed in seeds]
     job = Job(bags, recipe, run.accelerator, run.tracking.names, run.trainer_options)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,7 @@ def state_of_instances(bags: BagDataset) -> str:
     Raises:
         StorageError: a file that is gone.
     """
-    digest = hashlib.sha256()
-    for part in _states(bags.instances):
-        digest.update(part)
-    return digest.hexdigest()[:16]
+    return _digest(_states(bags.instances))
 
 
 def state_of_bags(bags: BagDataset) -> str:
@@ -40,8 +37,12 @@ def state_of_bags(bags: BagDataset) -> str:
     Raises:
         StorageError: a file that is gone.
     """
+    return _digest(_known(bags))
+
+
+def _digest(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
-    for part in _known(bags):
+    for part in parts:
         digest.update(part)
     return digest.hexdigest()[:16]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -26,14 +27,26 @@ def write_array(
         OSError: the disk is full, or the file cannot be written.
         ValueError: the spans are not of that shape.
     """
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
     rows = 0
     with path.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
+        file.write(array_header(dtype, shape))
         for span in spans:
             if span.shape[1:] != shape[1:]:
                 raise ValueError(f"rows of shape {span.shape[1:]} in an array of {shape}")
-            file.write(np.ascontiguousarray(span, dtype).reshape(-1).view(np.uint8).data)
+            file.write(bytes_of(np.asarray(span, dtype)))
             rows += len(span)
     if rows != shape[0]:
         raise ValueError(f"{rows} rows in an array of {shape}")
+
+
+def array_header(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    """Return the header of a .npy file; NumPy leaves room in it for more rows, so that its length stays."""
+    written = BytesIO()
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(written, header)
+    return written.getvalue()
+
+
+def bytes_of(rows: np.ndarray) -> memoryview:
+    """Return the bytes of an array, without a copy where they are contiguous."""
+    return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data

@@ -44,9 +44,9 @@ def open_images(folder: Path) -> Iterator[OpenFile]:
     Raises:
         DataError: an image that is damaged, of more than 8 bits, or of another size than the first.
     """
-    others = [path.name for path in sorted(folder.iterdir()) if not (_is_image(path) or path.name.startswith("."))]
-    notes = ("files that are no images were not read",) if others else ()
-    yield OpenFile(format="images", features=Images(folder), notes=notes)
+    images = Images(folder)
+    notes = ("files that are no images were not read",) if images.has_others else ()
+    yield OpenFile(format="images", features=images, notes=notes)
 
 
 class Images:
@@ -62,7 +62,7 @@ class Images:
     dtype = np.dtype(np.uint8)
 
     def __init__(self, folder: Path) -> None:
-        self.paths, self.shape = _headers(folder, folder.stat().st_mtime_ns)
+        self.paths, self.shape, self.has_others = _headers(folder, folder.stat().st_mtime_ns)
 
     def __getitem__(self, span: Any) -> UInt8[np.ndarray, "n ..."]:
         found = [self._read(path) for path in self.paths[span]]
@@ -80,8 +80,11 @@ class Images:
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, ...]]:
-    """Return the images of a folder and the shape of all together, after a look at the header of each."""
+def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, ...], bool]:
+    """Return the images of a folder, the shape of all together, and whether there are other files.
+
+    The header of each image is looked at.
+    """
     paths, sizes, is_grey = tuple(image_files(folder)), [], True
     for path in paths:
         with refusing(path, "an image that can be read", *UNREADABLE), _opened(path) as image:
@@ -98,7 +101,9 @@ def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, 
     if not paths:
         raise bag_error(folder, f"images ({', '.join(ENDINGS)})", "none", "check the path")
     width, height = sizes[0]
-    return paths, (len(paths), height, width) if is_grey else (len(paths), height, width, 3)
+    visible = sum(not path.name.startswith(".") for path in folder.iterdir())
+    shape = (len(paths), height, width) if is_grey else (len(paths), height, width, 3)
+    return paths, shape, visible > len(paths)
 
 
 def _opened(path: Path) -> Image.Image:

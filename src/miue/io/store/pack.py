@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -27,6 +26,7 @@ from miue.io.file_states import state_of_instances
 from miue.io.formats.arrays import UNREADABLE
 from miue.io.loaded import LeftOut
 from miue.io.store.store import write_tables
+from miue.io.write_array import array_header, bytes_of
 
 READ_AHEAD = 256 << 20  # bytes of bags that wait to be written
 WORKERS = 4
@@ -124,7 +124,7 @@ def _write(
                     missed.append(LeftOut(bags.ids[bag], str(content)))
                     continue
                 rows, digest = content
-                file.write(_bytes(rows))
+                file.write(bytes_of(rows))
                 file.flush()
                 journal.write(f"{bag},{len(rows)},{digest}\n")
                 journal.flush()
@@ -265,24 +265,11 @@ def _read(bags: BagDataset, bag: int) -> tuple[np.ndarray, str]:
 
 
 def _digest(rows: np.ndarray) -> str:
-    return hashlib.sha256(_bytes(rows)).hexdigest()
-
-
-def _bytes(rows: np.ndarray) -> memoryview:
-    """Return the bytes of the rows, without a copy where they are contiguous."""
-    return np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data
+    return hashlib.sha256(bytes_of(rows)).hexdigest()
 
 
 def _header(bags: BagDataset, rows: int) -> bytes:
-    """Return the header of instances.npy; NumPy leaves room in it for more rows, so that its length stays."""
-    header = {
-        "descr": np.lib.format.dtype_to_descr(np.dtype(bags.instances.dtype)),
-        "fortran_order": False,
-        "shape": (rows, *bags.instance_shape),
-    }
-    written = BytesIO()
-    np.lib.format.write_array_header_1_0(written, header)
-    return written.getvalue()
+    return array_header(np.dtype(bags.instances.dtype), (rows, *bags.instance_shape))
 
 
 def _finish(work: Path, bags: BagDataset, written: dict[int, tuple[int, str]]) -> int:

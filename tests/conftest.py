@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 from pathlib import Path
 
 from jaxtyping import install_import_hook
 
-install_import_hook("miue", "beartype.beartype")
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+WITH_SHAPES = [
+    ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+    for path in sorted(SOURCE.rglob("*.py"))
+    if "jaxtyping" in path.read_text(encoding="utf-8")
+]
+install_import_hook(WITH_SHAPES, "beartype.beartype")  # not all modules: a check takes 50 µs a call
 
 import pytest  # noqa: E402
 import torch  # noqa: E402
@@ -23,6 +31,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what 
 torch.set_num_threads(1)  # the tests' tensors are small, and several test processes share the cores
 settings.register_profile("miue", deadline=None)  # how long an example takes says how busy the machine is
 settings.load_profile("miue")
+
+
+os.fsync = lambda fd: None  # what a test writes need not outlive a loss of power
+
+
+def pytest_collection_finish() -> None:
+    """Keep what is imported out of the garbage collector's rounds."""
+    gc.collect()
+    gc.freeze()
+
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

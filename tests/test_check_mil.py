@@ -65,12 +65,8 @@ def test_bags_follow_from_their_seed_and_their_order_says_nothing(name: str) -> 
     first, again, other = (MIL_TESTS[name].bags(60, seed=seed) for seed in (1, 1, 2))
     np.testing.assert_array_equal(first.instances, again.instances)
     assert len(first.instances) != len(other.instances)
-    means = [
-        bag.numpy().mean(1)
-        for bag in (
-            MIL_TESTS["single-concept"].bags(200, seed=1).batch([row]).instances for row in range(1, 200, 2)
-        )
-    ]
+    bags = MIL_TESTS["single-concept"].bags(200, seed=1)
+    means = [bags.batch([row]).instances.numpy().mean(1) for row in range(1, 200, 2)]
     places = {int(np.argmin(one)) for one in means if len(one) > 5}
     assert len(places) > 3
 

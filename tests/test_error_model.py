@@ -166,7 +166,8 @@ def train(bags: BagDataset, **more: Any) -> miue.Model:
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 def test_every_method_has_one_of_its_validation_bags(method: str, bags: BagDataset, tmp_path: Path) -> None:
-    model = train(bags, method=method, out=tmp_path / "run")
+    options = {"method.size": 2} if method == "deep-ensemble" else {}
+    model = train(bags, method=method, options=options, out=tmp_path / "run")
     held, test = bags.split("validation"), bags.split("test")
     bare = replace(model, error_model=None).predict(held)
     assert bare.instances is not None

@@ -31,10 +31,11 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
 
 def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced = []
-    monkeypatch.setattr(files, "_sync", lambda path: synced.append((path.name, (tmp_path / "file").exists())))
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append((os.fstat(file), (tmp_path / "file").exists())))
     with atomic_file(tmp_path / "file") as temporary:
         temporary.write_text("whole")
-    assert synced == [(temporary.name, False)]
+        written = temporary.stat()
+    assert [(os.path.samestat(one, written), exists) for one, exists in synced] == [(True, False)]
 
 
 def test_a_failed_folder_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None:

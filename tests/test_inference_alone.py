@@ -16,6 +16,7 @@ import miue
 from miue.io.store import write_store
 
 TRAINERS = ("lightning", "pytorch_lightning", "miue.training.fit")
+TRACKERS = ("tensorboard", "mlflow", "wandb")
 COMMANDS = {
     "predict": "predict run store --part all --out out_a --quiet",
     "evaluate": "evaluate predictions --out out_b.json",
@@ -65,8 +66,9 @@ predictions = Model.load("run").predict(bags.split("validation"), device="cpu")
 miue.evaluate(predictions)
 miue.calibrate(predictions, deferral=miue.DeferralGoal(0.4))
 note("Python")
-miue.train
+miue.train(bags, out="trained", settings={"max_epochs": 1}, progress=False, device="cpu")
 note("train")
+loaded["trackers"] = [name for name in TRACKERS if name in sys.modules]
 Path("loaded.json").write_text(json.dumps(loaded))
 """
 
@@ -74,7 +76,7 @@ Path("loaded.json").write_text(json.dumps(loaded))
 @pytest.fixture(scope="module")
 def loaded(folder: Path) -> dict[str, list[str]]:
     """Which trainers a new process has loaded after each step: each command, then Python, then training."""
-    code = f"TRAINERS, COMMANDS = {TRAINERS!r}, {COMMANDS!r}\n{CODE}"
+    code = f"TRAINERS, TRACKERS, COMMANDS = {TRAINERS!r}, {TRACKERS!r}, {COMMANDS!r}\n{CODE}"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
     modules: dict[str, list[str]] = json.loads((folder / "loaded.json").read_text())
@@ -84,6 +86,10 @@ def loaded(folder: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("step", [*COMMANDS, "Python"])
 def test_what_trains_nothing_loads_no_trainer(step: str, loaded: dict[str, list[str]]) -> None:
     assert loaded[step] == []
+
+
+def test_no_tracker_is_loaded_unless_asked_for(loaded: dict[str, list[str]]) -> None:
+    assert loaded["trackers"] == []
 
 
 def test_training_loads_a_trainer(loaded: dict[str, list[str]]) -> None:

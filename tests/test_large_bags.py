@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fast import slow_but
 from made_bags import FITTING, separable_bags
 
 import miue
@@ -36,7 +37,11 @@ def method_of(name: str, network: str, dropout: float = 0.0) -> miue.methods.Met
     return build_method(config, DataContract(instance_shape=(5,), class_names=("0", "1")), seed=1)
 
 
-@pytest.mark.parametrize(("name", "network"), [pair for pair in FITTING if pair[0] != "bayes-mil"])
+BLOCKWISE = [pair for pair in FITTING if pair[0] != "bayes-mil"]
+FAST = [pair for pair in BLOCKWISE if pair[0] == "mirel" or pair[1] == "attention"]
+
+
+@pytest.mark.parametrize(("name", "network"), slow_but(BLOCKWISE, FAST))
 def test_a_bag_is_predicted_in_blocks_as_it_is_whole(
     name: str, network: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

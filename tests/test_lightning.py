@@ -11,6 +11,7 @@ import jaxtyping
 import lightning.pytorch as pl
 import pytest
 import torch
+from fast import slow_but
 from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 
@@ -98,7 +99,7 @@ def test_a_callback_is_called_at_the_end_of_every_epoch_of_every_network(
     assert epochs.seen == [epoch for log in wanted for epoch in log]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, ["mirel", "deep-ensemble"]))
 def test_a_run_that_a_callback_broke_off_resumes_to_the_same_files(
     kind: str, tmp_path: Path, bags: BagDataset
 ) -> None:
@@ -111,7 +112,7 @@ def test_a_run_that_a_callback_broke_off_resumes_to_the_same_files(
     assert files(tmp_path / "broken") == files(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, ["mirel"]))
 def test_callbacks_may_come_and_go_between_a_run_and_its_resume(
     kind: str, tmp_path: Path, bags: BagDataset
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from fast import slow_but
 from lightning.pytorch import Trainer
 from made_bags import separable_bags
 from made_images import bright_bags
@@ -91,7 +92,7 @@ def assert_same_files(first: Path, second: Path) -> None:
     assert [name for name in contents[0] if contents[0][name] != contents[1][name]] == []
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, [kind for kind in KINDS if kind != "alexnet"]))
 def test_what_is_resumed_ends_in_the_same_files(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,8 +106,10 @@ def test_what_is_resumed_ends_in_the_same_files(
     assert_same_files(tmp_path / "whole", tmp_path / "killed")
 
 
-@pytest.mark.parametrize("kind", ["compact", "mlp", "ensemble"])
-@pytest.mark.parametrize("number", [1, 2, 4])
+BETWEEN = [(kind, number) for kind in ("compact", "mlp", "ensemble") for number in (1, 2, 4)]
+
+
+@pytest.mark.parametrize(("kind", "number"), slow_but(BETWEEN, [("compact", 2), ("mlp", 1), ("ensemble", 4)]))
 def test_a_run_killed_between_best_and_last_weights_is_resumed(
     kind: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,15 +137,14 @@ def test_a_cross_validation_of_images_goes_on_to_the_same_files(
     assert_same_files(tmp_path / "whole", tmp_path / "killed")
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.slow] if kind == "alexnet" else []) for kind in KINDS]
-)
-@pytest.mark.parametrize("finished", [True, False])
+UNFINISHED = [(kind, False) for kind in ("lenet", "compact", "mlp", "ensemble")]
+FAST = [("lenet", True), ("compact", False), ("mlp", True), ("bayes-mil", True), ("ensemble", False)]
+
+
+@pytest.mark.parametrize(("kind", "finished"), slow_but([*((kind, True) for kind in KINDS), *UNFINISHED], FAST))
 def test_more_epochs_end_where_a_training_of_that_length_ends(
     kind: str, finished: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if kind in ("alexnet", "torchmil-transmil", "bayes-mil") and not finished:
-        pytest.skip("as the others")
     train(kind, tmp_path / "whole")
     with monkeypatch.context() as patch:
         if not finished:

@@ -70,6 +70,29 @@ def test_predictions_with_draws_depend_on_the_seed_alone(
         np.testing.assert_allclose(back.bags.uncertainties()[name], values, atol=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [*DRAWING, ("deep-ensemble", {"method.member": "mc-dropout", "method.size": 2, "encoder.dropout": 0.25})],
+    ids=["ensemble", "mc-dropout", "bayes-mil", "ensemble of mc-dropout"],
+)
+def test_what_is_predicted_of_a_bag_does_not_depend_on_the_others(
+    method: str, options: dict[str, int | float], bags: BagDataset
+) -> None:
+    model = train(bags, method, **options)
+    together = model.predict(bags, seed=1)
+    chosen = np.array([17, 3, 29])
+    few = model.predict(bags.subset(chosen), seed=1)
+    assert together.instances is not None
+    assert few.instances is not None
+    rows = np.concatenate([np.flatnonzero(together.instances.bag_ids == bags.ids[i]) for i in chosen])
+    for all_of_them, some, kept in (
+        (together.bags, few.bags, chosen),
+        (together.instances, few.instances, rows),
+    ):
+        for name, values in all_of_them.uncertainties().items():
+            np.testing.assert_allclose(some.uncertainties()[name], values[kept], rtol=1e-5, err_msg=name)
+
+
 def test_a_member_of_an_ensemble_is_the_network_trained_alone(bags: BagDataset) -> None:
     ensemble = train(bags, "deep-ensemble", **{"method.size": 3})
     seeds = member_seeds(ensemble.method, 3)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import importlib.util
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -118,18 +116,6 @@ def test_wandb_writes_offline_files_for_each_member(tmp_path: Path, bags: BagDat
     files = list((tmp_path / "run" / "wandb").glob("offline-run-*/run-*.wandb"))
     assert len(files) == 2
     assert all(b"validation_nll" in file.read_bytes() for file in files)
-
-
-def test_nothing_of_a_tracker_is_loaded_unless_asked_for(tmp_path: Path) -> None:
-    code = f"""
-import sys, numpy as np, miue
-bags = [np.full((2, 3), i % 2, np.float32) for i in range(20)]
-miue.train(bags, [i % 2 for i in range(20)], settings={{"max_epochs": 1}}, progress=False,
-           out={str(tmp_path / "run")!r})
-print([name for name in ("tensorboard", "mlflow", "wandb") if name in sys.modules])
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_tracker_that_is_not_installed_names_its_extra(

@@ -231,6 +231,7 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(tmp_path: Path, 
     assert rates[-1] < rates[0], "the schedule must have moved for the test to mean anything"
 
 
+@pytest.mark.slow  # its sibling of the shell stands in test_interrupt.py
 def test_an_interrupt_is_an_interrupt_and_leaves_a_run_to_resume(tmp_path: Path, trainings: Trainings) -> None:
     run = tmp_path / "run"
     process = trainings.start(run, "refuse", "slow")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fast import slow_but
 from made_bags import separable_bags
 from made_slides import alpha_of
 from made_slides import prediction_table as table
@@ -28,6 +29,8 @@ def bags() -> BagDataset:
 
 
 def train(bags: BagDataset, **more: Any) -> miue.Model:
+    if more.get("method") == "deep-ensemble":
+        more["options"] = {"method.size": 2}
     return miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu", **more)
 
 
@@ -45,8 +48,11 @@ def test_the_quantile_of_the_i_th_of_n_values_is_i_of_n_plus_1() -> None:
     assert set(ValidationQuantiles.of(unsure, order).uncertainties) == set(bags.uncertainties()) - {"knn_mean"}
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
-@pytest.mark.parametrize("distances", [(), ("knn",)])
+WITH = [(method, ("knn",)) for method in sorted(METHODS)]
+WITHOUT = [(method, ()) for method in sorted(METHODS)]
+
+
+@pytest.mark.parametrize(("method", "distances"), slow_but(WITHOUT, [*WITH, ("mirel", ())]))
 def test_every_model_keeps_those_of_its_validation_bags_and_its_predictions_carry_them(
     method: str, distances: tuple[str, ...], bags: BagDataset, tmp_path: Path
 ) -> None:

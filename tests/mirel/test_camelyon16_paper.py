@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast import slow_but
 from made_camelyon16 import OUTLINED, SHIFTS, STEP, made_camelyon16
 from typer.testing import CliRunner
 
@@ -85,7 +86,7 @@ def paper(*words: object) -> Any:
     return result
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(KINDS, ["clam"]))
 def test_the_commands_run_from_files_to_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     source = made_camelyon16(tmp_path / "data", kind)
     shortened(monkeypatch)

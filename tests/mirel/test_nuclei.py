@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fast import slow_but
 from test_cifar10_bags import write_strips
 from typer.testing import CliRunner
 
@@ -161,7 +162,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize("method", ["mirel", "deep-ensemble", "one-sided-attention-mirel"])
+@pytest.mark.parametrize("method", slow_but(["one-sided-attention-mirel"], ["mirel", "deep-ensemble"]))
 def test_a_fold_is_learned_and_its_results_are_whole(method: str, tmp_path: Path) -> None:
     task = Task(method, 42, 3)
     results = run_task(task, made_bags(), tmp_path, device="cpu")

@@ -40,12 +40,18 @@ class Method(nn.Module, ABC):
         network: any MIL network.
         estimators: the instance estimators, the default first: "residual" (R), "bag-of-one" (T), "attention"
             (a_k, for networks with attention).
-        encodes_at_random: whether encoding is stochastic, so that each pass has features of its own.
+        draws_at_random: whether a pass draws random numbers. Each bag is then predicted by itself with numbers
+            that depend on its name and the seed, so that what is predicted does not depend on the other bags.
+        copies: how many draws a pass makes, of so many copies of a bag; more than one where each instance has
+            random numbers of its own.
+        encodes_at_random: whether they change the features, so that a bag is encoded anew in each pass.
         encoder_defaults: encoder options for which this method has other defaults than the encoder.
     """
 
     estimators: tuple[str, ...] = (BAG_OF_ONE, ATTENTION)
+    draws_at_random: ClassVar[bool] = False
     encodes_at_random: ClassVar[bool] = False
+    copies: int = 1
     encoder_defaults: ClassVar[dict[str, float]] = {}
 
     def __init__(self, network: MILNetwork) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -12,10 +13,9 @@ from torch.nn.functional import cross_entropy, linear, softplus
 from miue.bags.segments import BagBatch, Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
 from miue.common.errors import ConfigError
 from miue.common.option_types import Width
-from miue.common.seeds import derive_seed
 from miue.distributions import Categorical
 from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method
-from miue.methods.mc_dropout import positive_count
+from miue.methods.mc_dropout import positive_count, seed_torch
 from miue.methods.softmax import Softmax
 from miue.networks.attention import AttentionNetwork
 from miue.networks.base import MILNetwork
@@ -71,6 +71,7 @@ class BayesMIL(Softmax):
     """
 
     estimators: tuple[str, ...] = (ATTENTION, BAG_OF_ONE)
+    draws_at_random: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class BayesMIL(Softmax):
         self.content = VariationalLinear(width, hidden, log_alpha=-1.0)
         self.gate = VariationalLinear(width, hidden, log_alpha=-1.0)
         self.score = VariationalLinear(hidden, 2, log_alpha=-1.0)
-        self.draws = positive_count("draws", draws)
+        self.copies = positive_count("draws", draws)
         self.weight_divergence = weight_divergence
         self.attention_divergence = attention_divergence
         self.sampling = False
@@ -127,13 +128,12 @@ class BayesMIL(Softmax):
         return logits.log_softmax(-1)
 
     def passes(self, seed: int) -> Iterator[Method]:
-        """Yield this method ``draws`` times, sampling."""
+        """Yield this method, sampling."""
         self.sampling = True
         try:
             with torch.random.fork_rng(devices=[]):  # the caller's own draws stay what they were
-                for draw in range(self.draws):
-                    torch.manual_seed(derive_seed(seed, draw))
-                    yield self
+                seed_torch(seed)
+                yield self
         finally:
             self.sampling = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -163,28 +163,81 @@ def _run(
     with bar("bags", shown=progress) as shown:
         task = shown.add_task("predicting", total=sum(map(len, groups)))
         ahead = 0 if batches.in_memory else READ_AHEAD
-        for number, group, (kept, batch) in zip(numbers, groups, read_ahead(read, groups, ahead), strict=True):
+        for group, (kept, batch) in zip(groups, read_ahead(read, groups, ahead), strict=True):
             shown.advance(task, len(group))
             if batch is not None:
-                yield _predict_batch(method, kept, batch.to(device), estimator, derive_seed(seed, number), scores)
+                names = [bags.ids[position] for position in kept]
+                yield _Part(kept, *_predict_batch(method, names, batch.to(device), estimator, seed, scores))
 
 
 def _predict_batch(
-    method: Method, positions: np.ndarray, batch: BagBatch, estimator: str, seed: int, scores: Scorer | None
-) -> _Part:
-    """Return the predictions of one batch; the state of the random numbers is left as it was."""
+    method: Method, names: Sequence[str], batch: BagBatch, estimator: str, seed: int, scores: Scorer | None
+) -> tuple[PredictiveDistribution, PredictiveDistribution, dict[str, Tensor], dict[str, Tensor]]:
+    """Return predictions and scores of bags and instances; the state of the random numbers is left as it was."""
     device, first = batch.instances.device, method.members()[0]
     draws, scored = [], _FeatureScores(scores, first, batch)
     with torch.inference_mode(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        for member in method.passes(seed):
-            follow = member is first and not scored.complete and not member.encodes_at_random
-            blocks = _blocks(member, batch.instances)
-            output = member.predict(scored.following(blocks) if follow else blocks, batch.segments, estimator)
-            draws.append(BatchPrediction(output.bags.cpu(), output.instances.cpu()))
+        if any(member.draws_at_random for member in method.members()):
+            draws = _draws_of_each(method, names, batch, estimator, seed)
+        else:
+            for member in method.passes(derive_seed(seed, *names[0].encode())):
+                follow = member is first and not scored.complete
+                blocks = _blocks(member, batch.instances)
+                draws.append(
+                    member.predict(scored.following(blocks) if follow else blocks, batch.segments, estimator)
+                )
         if not scored.complete:
             deque(scored.following(_blocks(first, batch.instances)), maxlen=0)
+        draws = [BatchPrediction(draw.bags.cpu(), draw.instances.cpu()) for draw in draws]
         predicted = draws[0] if len(draws) == 1 else _combine(method, draws)
-        return _Part(positions, *predicted, *scored.of_bags_and_instances(batch.segments))
+        return *predicted, *scored.of_bags_and_instances(batch.segments)
+
+
+def _draws_of_each(
+    method: Method, names: Sequence[str], batch: BagBatch, estimator: str, seed: int
+) -> list[BatchPrediction]:
+    """Return each draw of all bags; those of a bag are as if it were alone, by its name and the seed."""
+    alone = [
+        _draws_of_one(method, instances, estimator, derive_seed(seed, *name.encode()))
+        for name, instances in zip(names, batch.instances.split(batch.segments.sizes.tolist()), strict=True)
+    ]
+    draws = []
+    for draw in zip(*alone, strict=True):
+        bags, instances = zip(*draw, strict=True)
+        draws.append(BatchPrediction(type(bags[0]).concatenate(bags), type(instances[0]).concatenate(instances)))
+    return draws
+
+
+def _draws_of_one(
+    method: Method, instances: Shaped[Tensor, "N *shape"], estimator: str, seed: int
+) -> list[BatchPrediction]:
+    """Return the draws of one bag, which is encoded once where encoding is not random."""
+    draws: list[BatchPrediction] = []
+    encoded: tuple[Method | None, list[Tensor]] = None, []
+    at_once = max(1, BATCH_INSTANCES // len(instances))
+    for member in method.passes(seed):
+        for copies in (min(at_once, member.copies - made) for made in range(0, member.copies, at_once)):
+            if member.encodes_at_random:
+                repeated = instances if copies == 1 else torch.cat([instances] * copies)
+                blocks = list(_blocks(member, repeated))
+            else:
+                if member is not encoded[0]:
+                    encoded = member, list(_blocks(member, instances))
+                blocks = encoded[1] if copies == 1 else [torch.cat(encoded[1] * copies)]
+            sizes = torch.full((copies,), len(instances), device=instances.device)
+            draws += _split(member.predict(blocks, Segments(sizes), estimator), copies)
+    return draws
+
+
+def _split(copied: BatchPrediction, copies: int) -> list[BatchPrediction]:
+    """Return the predictions of each copy of a bag."""
+    if copies == 1:
+        return [copied]
+    bags, rows = torch.arange(copies), torch.arange(len(copied.instances))
+    return [
+        BatchPrediction(copied.bags.subset(bag), copied.instances.subset(instances))
+        for bag, instances in zip(bags.split(1), rows.chunk(copies), strict=True)
+    ]
 
 
 def _blocks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Iterator[Float[Tensor, "n D"]]:

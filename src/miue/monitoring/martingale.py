@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from jaxtyping import Float64
-from scipy.special import logsumexp
 
 EXPONENTS = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
 CUTS = np.array([0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
@@ -72,7 +71,7 @@ def log_martingale(p_values: Float64[np.ndarray, "n"], bets: Bets | None = None)
     money, winnings = start, np.empty(len(paid))
     for row, bet in enumerate(paid):
         held = money + bet
-        winnings[row] = logsumexp(held)
+        winnings[row] = np.logaddexp.reduce(held)
         money = np.logaddexp(np.log1p(-JUMP) + held, np.log(JUMP) + winnings[row] + start)
     return winnings
 

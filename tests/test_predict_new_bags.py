@@ -8,13 +8,16 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import made_files
 import numpy as np
 import pytest
 from commands import run
+from made_images import bright_bags
 
 import miue
+from miue.common.errors import ModelError
 from miue.io.load import load_bags
 
 QUICK = ["--quiet", "--distance", "none", "--set", "max_epochs=2", "--set", "encoder.width=8"]
@@ -134,7 +137,7 @@ def test_columns_of_a_long_table_are_those_that_are_named(tmp_path: Path) -> Non
     named = ["--id-column", "slide", "--label-column", "outcome", "--patient-column", "case"]
     run("train", path, *named, "--out", tmp_path / "run", *QUICK)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["contract"] == {"instance_shape": [2], "class_names": ["n", "p"], "extractor": ""}
+    assert config["contract"] == {"instance_shape": [2], "class_names": ["n", "p"], "extractor": "", "pixels": ""}
     parts = rows_of(tmp_path / "run" / "splits.csv")
     of_patient: dict[str, set[str]] = {}
     for row in parts:
@@ -267,3 +270,22 @@ def test_features_of_another_extractor_are_warned_of(tmp_path: Path, through_sto
         model.predict(replace(given["clam"], extractor=""))
     with pytest.warns(UserWarning, match="features of 'uni_v1', these bags have features of 'resnet50'"):
         model.predict(given["clam"].subset([1, 3]))
+
+
+def test_images_of_another_scale_are_refused_or_warned_of(tmp_path: Path) -> None:
+    """A network takes bytes as numbers from 0 to 1, and numbers as they are."""
+    of_bytes = bright_bags()
+    pixels = np.asarray(of_bytes.instances, np.float32)
+    of_255, of_1 = replace(of_bytes, instances=pixels), replace(of_bytes, instances=pixels / 255)
+    more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "device": "cpu", "distances": ()}
+    miue.train(of_bytes, out=tmp_path / "bytes", **more)
+    model = miue.Model.load(tmp_path / "bytes")
+    assert model.contract.pixels == "bytes"
+    with pytest.raises(ModelError, match=r"bag 'bag_0': expected bytes .* got numbers from 0 to 119"):
+        model.predict(of_255)
+    same = model.predict(of_1).bags.probabilities
+    np.testing.assert_allclose(same, model.predict(of_bytes).bags.probabilities, rtol=1e-5)
+    of_numbers = miue.train(of_255, **more)
+    assert of_numbers.contract.pixels == "numbers"
+    with pytest.warns(UserWarning, match="trained on images of numbers, these are of bytes"):
+        of_numbers.predict(of_bytes)

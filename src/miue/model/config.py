@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
+from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
@@ -162,6 +164,8 @@ class DataContract(BaseModel):
         instance_shape: of every instance.
         class_names: in the order of the probabilities.
         extractor: name of the network that made the features, "" where it is unknown.
+        pixels: of images, "bytes" from 0 to 255, which networks take as 0 to 1, or "numbers", which they take as
+            they are; "" for features, and in models of earlier versions.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -169,11 +173,29 @@ class DataContract(BaseModel):
     instance_shape: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIDE)], ...]
     class_names: tuple[str, ...]
     extractor: str = ""
+    pixels: Literal["", "bytes", "numbers"] = ""
+
+    @classmethod
+    def of(cls, bags: BagDataset) -> DataContract:
+        """Return what these bags look like."""
+        return cls(
+            instance_shape=bags.instance_shape,
+            class_names=bags.class_names or tuple(str(c) for c in range(bags.num_classes)),
+            extractor=bags.extractor,
+            pixels=kind_of_pixels(bags),
+        )
 
     @property
     def num_classes(self) -> int:
         """C."""
         return len(self.class_names)
+
+
+def kind_of_pixels(bags: BagDataset) -> Literal["", "bytes", "numbers"]:
+    """Return "bytes" or "numbers" of images, "" of features."""
+    if len(bags.instance_shape) == 1:
+        return ""
+    return "bytes" if bags.instances.dtype == np.uint8 else "numbers"
 
 
 def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trust: bool = False) -> Method:

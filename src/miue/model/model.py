@@ -24,7 +24,7 @@ from miue.common.folder_kinds import MODEL
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
-from miue.model.config import DataContract, ModelConfig, check_saveable
+from miue.model.config import DataContract, ModelConfig, check_saveable, kind_of_pixels
 from miue.model.feature_scores import DistanceScores, check_saveable_distances
 from miue.model.folder import FORMAT, VERSION, read_config, read_distances, read_method, saved_name
 from miue.model.predict import OnBad, predict
@@ -193,10 +193,10 @@ class Model(PrintsAsTable):
         return None
 
     def check(self, bags: BagDataset) -> None:
-        """Raise unless the model can take these bags; warn where their features are of another extractor by name.
+        """Raise unless the model can take these bags; warn where they may mean something else than in training.
 
         Raises:
-            ModelError: instances of another shape.
+            ModelError: instances of another shape, or images of another scale.
         """
         if bags.instance_shape != tuple(self.contract.instance_shape):
             what = "feature width" if len(self.contract.instance_shape) == 1 else "image shape"
@@ -213,6 +213,26 @@ class Model(PrintsAsTable):
                 "both are names of one extractor, the predictions mean nothing",
                 stacklevel=3,
             )
+        self._check_pixels(bags)
+
+    def _check_pixels(self, bags: BagDataset) -> None:
+        """Raise where images are numbers beyond 0 to 1, not bytes; warn where they are bytes, not numbers."""
+        ours, theirs = self.contract.pixels, kind_of_pixels(bags)
+        if ours == "numbers" and theirs == "bytes":
+            warnings.warn(
+                "the model was trained on images of numbers, these are of bytes, which are taken as numbers "
+                "from 0 to 1: unless the training images had that scale, the predictions mean nothing",
+                stacklevel=4,
+            )
+        if ours == "bytes" and theirs == "numbers" and len(bags):
+            first = np.asarray(bags.instances[bags.starts[0] : bags.starts[0] + bags.sizes[0]])
+            if first.min() < 0 or first.max() > 1:
+                raise ModelError(
+                    item=f"the images of bag {bags.ids[0]!r}",
+                    wanted="bytes (uint8), as in training, or numbers from 0 to 1",
+                    got=f"numbers from {first.min():g} to {first.max():g}",
+                    fix="give the images as uint8, or divide them by 255",
+                )
 
     def with_validation(self, validation: BagDataset, *, device: str = "auto") -> Model:
         """Return the model with what its validation bags say of it: usual uncertainties, and how errors are told.

@@ -46,12 +46,8 @@ class Plan:
             DataError: bags that cannot be trained on.
         """
         training_bags, validation_bags = training_sets(dataset, validation, recipe.training_config(dataset))
-        names = dataset.class_names or tuple(str(c) for c in range(dataset.num_classes))
-        contract = DataContract(
-            instance_shape=dataset.instance_shape, class_names=names, extractor=dataset.extractor
-        )
         model_config, config = recipe.model_config(dataset.instance_shape), recipe.training_config(training_bags)
-        return cls(recipe, training_bags, validation_bags, model_config, config, contract)
+        return cls(recipe, training_bags, validation_bags, model_config, config, DataContract.of(dataset))
 
     def sentence(self, networks: int = 1) -> str:
         """Return how much is trained on, and for how long at most."""
@@ -71,7 +67,7 @@ class Plan:
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
             "trainer": dict(trainer_options),
-            "contract": self.contract.model_dump(mode="json", exclude={"extractor"}),
+            "contract": self.contract.model_dump(mode="json", exclude={"extractor", "pixels"}),
             "distances": [find_distance(distance).name for distance in self.recipe.distances],
             "training_bags": training_bags,
             "validation_bags": validation_bags,

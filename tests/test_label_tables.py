@@ -9,7 +9,9 @@ from typing import Any
 
 import made_files
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from miue.bags.dataset import BagDataset
 from miue.bags.names import strip_endings
@@ -187,6 +189,34 @@ def test_classes_have_the_order_given_and_none_is_lost() -> None:
         given.class_names(["9", "9", "10"])
     with pytest.raises(DataError, match="at least two classes, got x"):
         LabelTable("t", ("a",), ("x",), ("a",), {}).class_names()
+
+
+@pytest.mark.parametrize(
+    ("column", "classes"),
+    [
+        (pa.array([0, 1, 1]), ("0.0", "1.0")),
+        (pa.array([0.0, 1.0, 1.0]), ("0", "1")),
+        (pa.array([False, True, True]), ("False", "True")),
+        (pa.array(["TRUE", "FALSE", "FALSE"]), ("true", "false")),
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_labels_that_write_the_classes_otherwise_are_of_these_classes(
+    column: pa.Array, classes: tuple[str, ...], packed: bool, tmp_path: Path
+) -> None:
+    """Numbers with missing ones among them get a point, and each tool writes truth values in its own way."""
+    names = ["a", "b", "c"]
+    if packed:
+        of_instances = {"bag_id": names, "feature_0": [1.0, 2.0, 3.0], "label": column}
+        parquet.write_table(pa.table(of_instances), tmp_path / "bags.parquet")
+        bags = load_bags(tmp_path / "bags.parquet", classes=classes).bags
+    else:
+        for name in names:
+            np.save(tmp_path / f"{name}.npy", np.ones((2, 3), np.float32))
+        parquet.write_table(pa.table({"bag_id": names, "label": column}), tmp_path / "labels.parquet")
+        bags = load_bags(tmp_path, labels=tmp_path / "labels.parquet", classes=classes).bags
+    assert bags.class_names == classes
+    assert bags.labels.values.tolist() == [0, 1, 1]
 
 
 def test_an_unreadable_table_is_named(tmp_path: Path) -> None:

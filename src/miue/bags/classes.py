@@ -69,6 +69,29 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
     return names
 
 
+def by_their_names(labels: Iterable[str], classes: Sequence[str]) -> tuple[str, ...]:
+    """Return labels that write a class otherwise, as another number or truth value, by the name of the class.
+
+    One file says 0, where another has 0.0 since some of its labels are unknown; and one True, another true.
+
+    >>> by_their_names(["0", "1.00", "", "2"], ["0.0", "1.0"])
+    ('0.0', '1.0', '', '2')
+    >>> by_their_names(["TRUE", "false"], ["False", "True"])
+    ('True', 'False')
+    """
+    meant: dict[float | str, set[str]] = {}
+    for name in classes:
+        meant.setdefault(_meaning(name), set()).add(name)
+    only = {meaning: names.pop() for meaning, names in meant.items() if len(names) == 1}
+    return tuple(label if label in classes else only.get(_meaning(label), label) for label in labels)
+
+
+def _meaning(label: str) -> float | str:
+    if is_number(label):
+        return float(label)
+    return label.lower() if label.lower() in ("true", "false") else label
+
+
 def called_negative(names: Sequence[str]) -> list[str]:
     """Return the classes that are called as a negative one usually is, or "non-" and the name of another.
 

@@ -12,7 +12,7 @@ demo: $(VENV)/.demo
 test test-all docs: export OMP_NUM_THREADS = 1
 
 test: $(VENV)/.develop
-	$(BIN)/python -m pytest -n 2 -m "not slow and not gpu and not examples"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu and not examples"
 
 test-all: $(VENV)/.develop
 	$(BIN)/python -m pytest -n 2

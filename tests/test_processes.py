@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from commands import run
 from lightning.pytorch.callbacks import Callback
 from made_bags import separable_bags
 from safetensors.numpy import load_file
@@ -57,7 +58,7 @@ def assert_same_weights(one: Path, two: Path) -> None:
 
 def test_two_processes_end_at_the_weights_of_one_and_print_once(store: Path, tmp_path: Path) -> None:
     epochs = ("--set", "max_epochs=2", "--set", "bags_per_update=2")  # some process has only a bag of one instance
-    assert train(store, tmp_path / "one", *epochs).returncode == 0
+    run("train", store, "--out", tmp_path / "one", *OPTIONS, *epochs)
     by_two = train(store, tmp_path / "two", *epochs, "--devices", "2", "--json")
     assert by_two.returncode == 0, by_two.stderr
     assert json.loads(by_two.stdout)["epochs"] == 2

@@ -22,7 +22,7 @@ from miue.distributions import Categorical
 from miue.predictions.decisions import Decisions
 from miue.predictions.folder import Predictions
 
-MANY = pytest.mark.parametrize("runs", [40, pytest.param(500, marks=pytest.mark.slow)])
+MANY = pytest.mark.parametrize("runs", [30, pytest.param(500, marks=pytest.mark.slow)])
 GRID = 1000  # uncertainties at which the truth of a continuous world is computed
 ALONE: dict[str, None] = {"deferral": None, "prediction_sets": None, "false_alarms": None}
 

@@ -58,13 +58,20 @@ def predict(trained: Path, out: Path, *more: object) -> str:
     return run("predict", trained / "run", trained / "store", "--out", out, *WORDS, *more)
 
 
+@pytest.fixture(scope="module")
+def predicted(trained: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("miue.model.predict.BATCH_INSTANCES", 23)
+        for number in range(1, COUNT + 1):
+            predict(trained, trained / "shards" / str(number), "--shard", f"{number}/{COUNT}")
+    return trained / "shards"
+
+
 @pytest.fixture
-def shards(trained: Path, tmp_path: Path) -> list[Path]:
+def shards(predicted: Path, tmp_path: Path) -> list[Path]:
     """The three shards of one prediction."""
-    folders = [tmp_path / "shards" / str(number) for number in range(1, COUNT + 1)]
-    for number, folder in enumerate(folders, 1):
-        predict(trained, folder, "--shard", f"{number}/{COUNT}")
-    return folders
+    shutil.copytree(predicted, tmp_path / "shards")
+    return [tmp_path / "shards" / str(number) for number in range(1, COUNT + 1)]
 
 
 @pytest.mark.parametrize("calibrated", [False, True])

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_bags import separable_bags
+from made_bags import build_network, separable_bags
 from scipy import integrate
 
 import miue
@@ -18,7 +18,11 @@ from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical, Draws
 from miue.methods.attention_proxy import attention_proxy
 from miue.methods.bayes_mil import BayesMIL, VariationalLinear
+from miue.methods.mc_dropout import MCDropout
 from miue.model.config import member_seeds
+from miue.model.options import options_of_module
+from miue.model.part import Part
+from miue.networks.encoders.mlp import MLP
 from miue.predictions.folder import read_predictions
 from miue.training.run_folder import IfExists
 
@@ -91,6 +95,13 @@ def test_what_is_predicted_of_a_bag_does_not_depend_on_the_others(
     ):
         for name, values in all_of_them.uncertainties().items():
             np.testing.assert_allclose(some.uncertainties()[name], values[kept], rtol=1e-5, err_msg=name)
+
+
+def test_a_built_method_can_be_built_again_with_its_draws() -> None:
+    """Files keep the options of a module that was passed built, which are attributes of their names."""
+    network = build_network("attention", MLP((5,), width=7, dropout=0.3), 2)
+    options, why_not = options_of_module(Part("method", "mc-dropout", MCDropout(network, draws=3)))
+    assert (options, why_not) == ({"draws": 3}, "")
 
 
 def test_a_member_of_an_ensemble_is_the_network_trained_alone(bags: BagDataset) -> None:

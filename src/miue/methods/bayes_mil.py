@@ -96,7 +96,7 @@ class BayesMIL(Softmax):
         self.content = VariationalLinear(width, hidden, log_alpha=-1.0)
         self.gate = VariationalLinear(width, hidden, log_alpha=-1.0)
         self.score = VariationalLinear(hidden, 2, log_alpha=-1.0)
-        self.copies = positive_count("draws", draws)
+        self.copies = self.draws = positive_count("draws", draws)
         self.weight_divergence = weight_divergence
         self.attention_divergence = attention_divergence
         self.sampling = False

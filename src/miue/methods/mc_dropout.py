@@ -30,7 +30,7 @@ class MCDropout(Softmax):
 
     def __init__(self, network: MILNetwork, *, draws: int = 10) -> None:
         super().__init__(network)
-        self.copies = positive_count("draws", draws)
+        self.copies = self.draws = positive_count("draws", draws)
         if not any(layer.p > 0 for layer in self._dropout_layers()):
             raise ConfigError(
                 item="MC dropout",

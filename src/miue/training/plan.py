@@ -115,14 +115,14 @@ def question_negative_class(bags: BagDataset) -> None:
         say(f"Note: {doubt} (in Python: class_names, negative_class)", err=True)
 
 
-def parts_used(bags: BagDataset) -> str:
-    """Return how many bags are in each part that they came with, and which are not used; "" without parts."""
+def say_parts_used(bags: BagDataset) -> None:
+    """Say how many bags are in each part that they came with, and which are not used; nothing without parts."""
     if not any(bags.splits):
-        return ""
+        return
     counts = {name: bags.splits.count(name) for name in dict.fromkeys(bags.splits)}
     used = ", ".join(f"{name} {counts[name]:,}" for name in PARTS_USED if name in counts)
     others = [f"{name or 'of no part'} {count:,}" for name, count in counts.items() if name not in PARTS_USED]
-    return f"parts: {used}" + (f"; not used: {', '.join(others)}" if others else "")
+    say(f"parts: {used}" + (f"; not used: {', '.join(others)}" if others else ""), err=True)
 
 
 def training_sets(

@@ -16,7 +16,7 @@ from miue.predictions.provenance import TrainingRecord
 from miue.tasks import Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
-from miue.training.plan import Plan, question_negative_class
+from miue.training.plan import Plan, question_negative_class, say_parts_used
 from miue.training.run_folder import RUN, IfExists, clear_run
 from miue.training.trackers import Tracking, check_trackers
 from miue.training.train import train_recipe
@@ -52,6 +52,7 @@ def train_seeds(
     folders = [out.resolve() / f"seed_{seed}" for seed in seeds]
     job = Job(bags, recipe, run.accelerator, run.tracking.names, run.trainer_options)
     if run.progress:
+        say_parts_used(bags)
         question_negative_class(bags)
     with locked(out):
         if if_exists == "refuse":

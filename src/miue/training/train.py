@@ -37,7 +37,7 @@ from miue.tasks import LOCAL, Executor, Task, run_tasks
 from miue.training.after_training import act_after_training
 from miue.training.fit import Run, TrainerOption, TrainingSummary, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job
-from miue.training.plan import Plan, parts_used, question_negative_class
+from miue.training.plan import Plan, question_negative_class, say_parts_used
 from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, open_run
 from miue.training.trackers import Tracking, check_trackers
 
@@ -158,8 +158,7 @@ def train_recipe(
             return Model.load(folder, trust=not plan.is_own)
         if run.progress:
             say(plan.sentence(len(method.members())), err=True)
-            if parts := parts_used(bags):
-                say(parts, err=True)
+            say_parts_used(bags)
             question_negative_class(bags)
         _prepare(method, plan, bags, folder if run.is_first else None)
         if not run.executor.is_local:

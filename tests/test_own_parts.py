@@ -103,7 +103,10 @@ def test_nothing_is_imported_for_a_model_that_is_not_trusted(
         miue.Model.load(tmp_path / "model", trust=True)
 
 
-def test_a_method_of_others_as_member_of_an_ensemble_needs_trust_as_well(tmp_path: Path, bags: BagDataset) -> None:
+def test_a_method_of_others_as_member_of_an_ensemble_needs_trust_as_well(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(miue.METHODS, "_registered", {})
     miue.METHODS.register("smoothed-of-others", others.Smoothed)
     options = {"method.member": "smoothed-of-others", "method.size": 2}
     model = train(bags, method="deep-ensemble", options=options)

@@ -71,7 +71,7 @@ FULL = [(what, allowed) for what in WRITERS for allowed in (100, 5_000) if "side
 
 @pytest.mark.parametrize(
     ("what", "allowed"),
-    slow_but([("cross_validate side by side", 100)], FULL),
+    slow_but([("cross_validate side by side", allowed) for allowed in (100, 5_000)], FULL),
 )
 def test_a_full_disk_is_said_and_the_next_try_goes_through(what: str, allowed: int, tmp_path: Path) -> None:
     out = tmp_path / "out"

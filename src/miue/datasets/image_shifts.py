@@ -10,6 +10,7 @@ from jaxtyping import UInt8
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
+from miue.bags.pixels import kind_of_pixels
 from miue.common.errors import DataError
 
 NOISE_DEVIATION = 60.0  # grey levels of 255
@@ -55,7 +56,7 @@ def shifted_copies(bags: BagDataset, *, seed: int, shifts: Mapping[str, ImageShi
     Raises:
         DataError: the instances are not uint8 images.
     """
-    if len(bags.instance_shape) != 3 or bags.instances.dtype != np.uint8:
+    if kind_of_pixels(bags) != "bytes":
         raise DataError(
             item="the bags to shift",
             wanted="uint8 images",

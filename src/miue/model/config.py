@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
-import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
 from miue.bags.dataset import BagDataset
+from miue.bags.pixels import kind_of_pixels
 from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
@@ -189,13 +189,6 @@ class DataContract(BaseModel):
     def num_classes(self) -> int:
         """C."""
         return len(self.class_names)
-
-
-def kind_of_pixels(bags: BagDataset) -> Literal["", "bytes", "numbers"]:
-    """Return "bytes" or "numbers" of images, "" of features."""
-    if len(bags.instance_shape) == 1:
-        return ""
-    return "bytes" if bags.instances.dtype == np.uint8 else "numbers"
 
 
 def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trust: bool = False) -> Method:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset
+from miue.bags.pixels import kind_of_pixels
 from miue.bags.segments import BagBatch, Segments, per_instance
 from miue.common.errors import ConfigError, DataError
 from miue.common.seeds import derive_seed
@@ -79,7 +80,7 @@ def fit_distances(
 
 def has_statistics(bags: BagDataset) -> bool:
     """Return whether the image statistics of the bags are stored, or can be computed."""
-    return bags.statistics is not None or (len(bags.instance_shape) == 3 and bags.instances.dtype == np.uint8)
+    return bags.statistics is not None or kind_of_pixels(bags) == "bytes"
 
 
 def _reads_statistics(kinds: Mapping[str, Any]) -> bool:

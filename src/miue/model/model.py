@@ -16,6 +16,7 @@ from torch import Tensor
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import LabelSequence
+from miue.bags.pixels import kind_of_pixels
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
 from miue.common.errors import DataError, ModelError, first_few
@@ -24,7 +25,7 @@ from miue.common.folder_kinds import MODEL
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
-from miue.model.config import DataContract, ModelConfig, check_saveable, kind_of_pixels
+from miue.model.config import DataContract, ModelConfig, check_saveable
 from miue.model.feature_scores import DistanceScores, check_saveable_distances
 from miue.model.folder import FORMAT, VERSION, read_config, read_distances, read_method, saved_name
 from miue.model.predict import OnBad, predict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -158,8 +158,7 @@ def _run(
             got=f"{shard.count:,}",
             fix="choose fewer shards, the same number in all jobs",
         )
-    numbers = range(len(batches)) if shard is None else shard.share(range(len(batches)))
-    groups = [batches.groups[number] for number in numbers]
+    groups = batches.groups if shard is None else shard.share(batches.groups)
     with bar("bags", shown=progress) as shown:
         task = shown.add_task("predicting", total=sum(map(len, groups)))
         ahead = 0 if batches.in_memory else READ_AHEAD
@@ -180,8 +179,8 @@ def _predict_batch(
         if any(member.draws_at_random for member in method.members()):
             draws = _draws_of_each(method, names, batch, estimator, seed)
         else:
-            for member in method.passes(derive_seed(seed, *names[0].encode())):
-                follow = member is first and not scored.complete
+            for member in method.passes(_seed_of(names[0], seed)):
+                follow = member is first and not scored.complete and not member.encodes_at_random
                 blocks = _blocks(member, batch.instances)
                 draws.append(
                     member.predict(scored.following(blocks) if follow else blocks, batch.segments, estimator)
@@ -198,7 +197,7 @@ def _draws_of_each(
 ) -> list[BatchPrediction]:
     """Return each draw of all bags; those of a bag are as if it were alone, by its name and the seed."""
     alone = [
-        _draws_of_one(method, instances, estimator, derive_seed(seed, *name.encode()))
+        _draws_of_one(method, instances, estimator, _seed_of(name, seed))
         for name, instances in zip(names, batch.instances.split(batch.segments.sizes.tolist()), strict=True)
     ]
     draws = []
@@ -211,15 +210,15 @@ def _draws_of_each(
 def _draws_of_one(
     method: Method, instances: Shaped[Tensor, "N *shape"], estimator: str, seed: int
 ) -> list[BatchPrediction]:
-    """Return the draws of one bag, which is encoded once where encoding is not random."""
+    """Return the draws of one bag, which is encoded once unless it is very large or encoding is random."""
     draws: list[BatchPrediction] = []
     encoded: tuple[Method | None, list[Tensor]] = None, []
     at_once = max(1, BATCH_INSTANCES // len(instances))
     for member in method.passes(seed):
         for copies in (min(at_once, member.copies - made) for made in range(0, member.copies, at_once)):
-            if member.encodes_at_random:
-                repeated = instances if copies == 1 else torch.cat([instances] * copies)
-                blocks = list(_blocks(member, repeated))
+            blocks: Iterable[Tensor]
+            if member.encodes_at_random or len(instances) > BLOCK_INSTANCES:
+                blocks = _blocks(member, instances if copies == 1 else torch.cat([instances] * copies))
             else:
                 if member is not encoded[0]:
                     encoded = member, list(_blocks(member, instances))
@@ -227,6 +226,11 @@ def _draws_of_one(
             sizes = torch.full((copies,), len(instances), device=instances.device)
             draws += _split(member.predict(blocks, Segments(sizes), estimator), copies)
     return draws
+
+
+def _seed_of(name: str, seed: int) -> int:
+    """Return the seed of a bag, which depends on its name and not on the bags beside it."""
+    return derive_seed(seed, *name.encode())
 
 
 def _split(copied: BatchPrediction, copies: int) -> list[BatchPrediction]:

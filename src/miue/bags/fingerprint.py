@@ -9,23 +9,26 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.common.errors import MiueError
 
-SAMPLED_BAGS = 100
+SAMPLED_BAGS = 1000
 
 
 def fingerprint(bags: BagDataset) -> str:
-    """Return what identifies a set of bags: a digest of ids, sizes, labels and a sample of instances.
+    """Return what identifies a set of bags: a digest of ids, sizes, labels and instances.
 
-    The sample is the first instance of up to `SAMPLED_BAGS` bags, so that features of another encoder are
-    detected and little is read. A bag that cannot be read counts as such.
+    Arrays in memory count as a whole. Of instances in files, the first of up to `SAMPLED_BAGS` bags counts, so
+    that features of another encoder are detected and little is read. A bag that cannot be read counts as such.
     """
     digest = hashlib.sha256("\0".join(bags.ids).encode())
     digest.update(bags.sizes.tobytes())
     digest.update(bags.labels.values.tobytes())
     digest.update(str(bags.instance_shape).encode())
-    for bag in np.linspace(0, len(bags) - 1, min(len(bags), SAMPLED_BAGS)).astype(int):
+    starts, sizes = bags.starts, bags.sizes
+    if type(bags.instances) is not np.ndarray:
+        sampled = np.linspace(0, len(bags) - 1, min(len(bags), SAMPLED_BAGS)).astype(int)
+        starts, sizes = starts[sampled], np.ones(len(sampled), np.int64)
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
         try:
-            first = bags.instances[bags.starts[bag] : bags.starts[bag] + 1]
-            digest.update(np.asarray(first, np.float32).tobytes())
+            digest.update(np.asarray(bags.instances[start : start + size], np.float32).tobytes())
         except MiueError:
             digest.update(b"unreadable")
     return digest.hexdigest()[:16]

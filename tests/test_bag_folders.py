@@ -150,6 +150,18 @@ def test_a_patch_size_that_is_not_the_step_of_the_grid_is_said_once_with_the_num
     assert load_bags(tmp_path).notes[0].endswith("(2 of 3 files)")
 
 
+def test_patches_that_lie_where_another_does_are_said(tmp_path: Path) -> None:
+    for name in "abc":
+        made_files.trident(tmp_path, name, made_files.features_of(20))
+    assert not load_bags(tmp_path).notes
+    for name in "ab":
+        with h5py.File(tmp_path / f"{name}.h5", "r+") as file:
+            file["coords"][7] = file["coords"][2]
+    assert load_bags(tmp_path).notes == (
+        "patches that lie where another one of the slide does, so that they count twice (2 of 3 files)",
+    )
+
+
 def test_one_id_in_two_files_is_a_problem_of_that_bag_alone(slides: tuple[Path, Path]) -> None:
     folder, labels = slides
     whole = load_bags(folder).bags

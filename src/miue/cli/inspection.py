@@ -142,7 +142,8 @@ def _describe_table(path: Path, columns: Mapping[str, str]) -> dict[str, Any]:
     opened = load_bags(path, columns=columns, skip_bad=True)
     facts = {"kind": "long table", "path": str(path), **_facts_of(opened.bags), "split": _splits_of(opened.bags)}
     problems = [f"{one.bag}: {one.reason}" for one in opened.left_out]
-    return {**facts, "bags that cannot be used": problems} if problems else facts
+    said = {"bags that cannot be used": problems, "notes": list(opened.notes)}
+    return {**facts, **{name: texts for name, texts in said.items() if texts}}
 
 
 def _describe_store(path: Path, read: bool) -> dict[str, Any]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
 from miue.io.folders.bag_folder import open_files
 from miue.io.folders.discovery import bag_files
@@ -62,20 +62,17 @@ def find_bags(
     has_labels, has_patients = bool(bags.labels.known.any()), bags.patients is not None
     own = {"label": columns.get("label", "label")} if has_labels else {}
     own |= {"patient": columns.get("patient", "patient")} if has_patients else {}
-    read = partial(_choose, str(path), bags, bad, options.skip_bad)
+    loaded = LoadedBags(bags, tuple(bad), raw.notes)
+    read = partial(_choose, str(path), loaded, options.skip_bad)
     return FoundBags(str(path), bags.ids, has_labels, read, own if is_table else None)
 
 
 def _choose(
-    path: str,
-    bags: BagDataset,
-    bad: Sequence[LeftOut],
-    skip_bad: bool,
-    names: Sequence[str],
-    left_out: Sequence[LeftOut],
+    path: str, loaded: LoadedBags, skip_bad: bool, names: Sequence[str], left_out: Sequence[LeftOut]
 ) -> LoadedBags:
     """Return the bags of some names, which are read already."""
     refuse_or_skip(path, len(names), left_out, skip_bad=skip_bad)
+    bags = loaded.bags
     row = {name: number for number, name in enumerate(bags.ids)}
     chosen = bags if tuple(names) == bags.ids else bags.subset([row[name] for name in names])
-    return LoadedBags(chosen, (*bad, *left_out))
+    return replace(loaded, bags=chosen, left_out=(*loaded.left_out, *left_out))

@@ -40,6 +40,7 @@ class RawBags:
         statistics: of the images of the M instances, (M, S), None where there are none.
         extractor: of the instances, "" where unknown.
         bad: what is wrong with bags that cannot be used, by their names.
+        notes: what to know of the table.
     """
 
     source: str
@@ -54,6 +55,7 @@ class RawBags:
     statistics: InstanceArray | None = None
     extractor: str = ""
     bad: Mapping[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
 
 def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:

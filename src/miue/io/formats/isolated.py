@@ -18,7 +18,7 @@ from jaxtyping import Shaped
 from miue.common.errors import DataError, StorageError, no_such_file
 from miue.io.formats.base import Contents, bag_error
 from miue.io.formats.open import contents_here, rows_here
-from miue.io.formats.positions import grid_note
+from miue.io.formats.positions import grid_note, repeats_note
 from miue.io.formats.process import ReadingProcess, ReadingProcessEnded
 
 ENDINGS = (".h5", ".hdf5")
@@ -57,8 +57,8 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
     if contents.coords is None:
         return contents
     patch_size = contents.patch_size or _patch_size_beside(path)
-    note = grid_note(contents.coords, patch_size) if patch_size else ""
-    return replace(contents, patch_size=patch_size, notes=(*contents.notes, note) if note else contents.notes)
+    notes = [grid_note(contents.coords, patch_size) if patch_size else "", repeats_note(contents.coords)]
+    return replace(contents, patch_size=patch_size, notes=(*contents.notes, *filter(None, notes)))
 
 
 def read_rows(path: Path, start: int, stop: int, *, statistics: bool = False) -> Shaped[np.ndarray, "n *shape"]:

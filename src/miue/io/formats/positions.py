@@ -56,6 +56,17 @@ def grid_note(coords: Int64[np.ndarray, "n 2"], patch_size: int) -> str:
     return f"patch size {patch_size}, but neighbors are {step} level-0 pixels apart: {kind}, or a wrong patch size"
 
 
+def repeats_note(coords: Int64[np.ndarray, "n 2"]) -> str:
+    """Return what to know of patches that lie where others do; "" where none does.
+
+    >>> repeats_note(np.array([[0, 0], [256, 0], [0, 0]]))
+    'patches that lie where another one of the slide does, so that they count twice'
+    """
+    if len(np.unique(coords, axis=0)) == len(coords):
+        return ""
+    return "patches that lie where another one of the slide does, so that they count twice"
+
+
 def _whole_pixels(path: Path, coords: Shaped[np.ndarray, "..."], unit: float) -> Int64[np.ndarray, "n 2"]:
     """Return coords in pixels of ``unit``, refused where they are no numbers or none that a pixel can have."""
     if coords.size == 0:

@@ -72,6 +72,7 @@ def read_long_table(
         of_instances={name: cells[name] for name in ("instance_label", *COORDS) if name in cells},
         order=rows.astype(np.int64),
         bad=_by_bag(not_finite, chosen, cells[BAG]),
+        notes=_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
     )
 
 
@@ -87,6 +88,25 @@ def _fill(values: np.ndarray, rows: np.ndarray, parts: Iterable[Any]) -> dict[in
         values[target[end : end + len(numbers)]] = numbers
         end += len(numbers)
     return found
+
+
+def _repeats_note(bag: np.ndarray, values: np.ndarray, cells: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Return how many rows are another one of their bag again: at the same place, else of the same features.
+
+    Args:
+        bag: of each row.
+        values: features of each row.
+        cells: columns in the order of the rows, x and y among them where the table has them.
+    """
+    places = [cells[name] for name in COORDS if name in cells]
+    placed = len(places) == len(COORDS) and bool(np.isfinite(places).all())
+    told_by = np.stack(places, 1) if placed else values
+    row_hashes = np.array([hash(row.tobytes()) for row in told_by])
+    again = len(bag) - len(np.unique(np.stack([bag, row_hashes], 1), axis=0))
+    where = (
+        "lie where another row of their bag does" if placed else "have all features of another row of their bag"
+    )
+    return (f"{again:,} of {len(bag):,} rows {where}: are they there twice?",) if again else ()
 
 
 def _by_bag(not_finite: Mapping[int, int], features: Sequence[str], bag_of: np.ndarray) -> dict[str, str]:

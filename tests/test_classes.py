@@ -12,6 +12,7 @@ from made_bags import separable_bags
 import miue
 from miue.bags.classes import class_names, doubt_about_negative_class
 from miue.bags.dataset import BagDataset
+from miue.common.errors import DataError
 from miue.io.splits.draw import make_folds
 from miue.model.recipe import Recipe
 from miue.selection.cross_validation import cross_validate
@@ -19,9 +20,12 @@ from miue.training.fit import Run
 from miue.training.seeds import train_seeds
 
 
-def test_classes_of_equal_value_have_one_order_whatever_the_order_of_a_set() -> None:
-    for labels in (["1", "1.0", "01", "2"], ["2", "01", "1.0", "1"]):
-        assert class_names(labels, "labels.csv") == ("01", "1", "1.0", "2")
+@pytest.mark.parametrize("labels", [["0", "1", "1.0", "1"], ["0", "01", "1"], ["no", "Tumor", "tumor"]])
+def test_two_ways_to_write_a_class_are_one_only_where_nobody_names_both(labels: list[str]) -> None:
+    with pytest.raises(DataError, match=r"in how a number is written, got '.*\(\d bags?\) and '.*; write"):
+        class_names(labels, "labels.csv")
+    both = tuple(sorted(set(labels)))
+    assert class_names(labels, "labels.csv", both) == both
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
 
     Raises:
         DataError: an order that leaves a class out, fewer than two classes, or without an order two that differ
-            in case alone.
+            in case alone or are the same number.
         ConfigError: an order with a class twice.
     """
     texts = [label for label in labels if label]
@@ -50,12 +50,12 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             fix="name it as one of these, add it to --classes, or take these bags out of the table",
         )
     names = tuple(order or sorted_names)
-    by_word = sorted(names, key=str.lower)
-    alike = next((pair for pair in pairwise(by_word) if pair[0].lower() == pair[1].lower()), None)
+    by_word = sorted(names, key=lambda name: str(_meaning(name)))
+    alike = next((pair for pair in pairwise(by_word) if _meaning(pair[0]) == _meaning(pair[1])), None)
     if alike is not None and not order:
         raise DataError(
             item=f"the classes of {source!r}",
-            wanted="names that differ in more than case",
+            wanted="names that differ in more than case, or in how a number is written",
             got=" and ".join(f"{name!r} ({plural(texts.count(name), 'bag')})" for name in alike),
             fix="write the class in one way, or name both with --classes",
         )
@@ -83,13 +83,19 @@ def by_their_names(labels: Iterable[str], classes: Sequence[str]) -> tuple[str, 
     for name in classes:
         meant.setdefault(_meaning(name), set()).add(name)
     only = {meaning: names.pop() for meaning, names in meant.items() if len(names) == 1}
-    return tuple(label if label in classes else only.get(_meaning(label), label) for label in labels)
+    return tuple(
+        only.get(_meaning(label), label) if label not in classes and _is_value(label) else label
+        for label in labels
+    )
 
 
 def _meaning(label: str) -> float | str:
-    if is_number(label):
-        return float(label)
-    return label.lower() if label.lower() in ("true", "false") else label
+    return float(label) if is_number(label) else label.lower()
+
+
+def _is_value(label: str) -> bool:
+    """Return whether a label is a number or a truth value, which tables write in several ways."""
+    return is_number(label) or label.lower() in ("true", "false")
 
 
 def called_negative(names: Sequence[str]) -> list[str]:

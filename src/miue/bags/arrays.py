@@ -142,7 +142,7 @@ def check_bag(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
             item=f"bag {name!r}",
             wanted="an array (n, D) of features or (n, H, W[, channels]) of images",
             got=f"shape {array.shape}",
-            fix="reshape it, one row per instance",
+            fix="reshape it, one row per instance; pass a single bag as a list of one, [bag]",
         )
     if not len(array):
         raise lacking(f"bag {name!r}", "at least one instance", "drop it or give it instances")

@@ -8,7 +8,7 @@ import numpy as np
 
 from miue.bags.arrays import chain
 from miue.bags.columns import ItemColumns
-from miue.bags.dataset import BagDataset, bag_fields
+from miue.bags.dataset import BagDataset, bag_fields, check_dataset
 from miue.common.errors import DataError, lacking
 
 
@@ -22,6 +22,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
         parts: at least one, of different bags.
 
     Raises:
+        ConfigError: a part that is no dataset.
         DataError: no parts, a bag in two of them, instances of different shapes or kinds, or other classes.
 
     >>> parts = [BagDataset.from_arrays([np.ones((3, 2))], ids=[name]) for name in "ab"]
@@ -30,6 +31,8 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
     """
     if not parts:
         raise lacking("the parts", "at least one dataset", "pass some bags")
+    for number, part in enumerate(parts, 1):
+        check_dataset(part, f"part {number}")
     names = max((part.class_names for part in parts), key=len)
     parts = [part.with_classes(names) for part in parts]
     _check_parts(parts)

@@ -36,10 +36,10 @@ def fields_of_arrays(
     """Return the arguments of ``BagDataset.packed`` for bags in memory; see ``BagDataset.from_arrays``."""
     names = tuple(map(str, ids)) if ids is not None else tuple(f"bag_{i}" for i in range(len(bags)))
     if len(names) != len(bags):
-        raise _count_mismatch("id", len(bags), len(names))
+        raise _count_mismatch("ids", len(bags), len(names))
     arrays = [bag_array(bag, name) for bag, name in zip(bags, names, strict=True)]
     check_bags(arrays, names)
-    for what, values in (("label", labels), ("is_ood", is_ood), ("patient", patients)):
+    for what, values in (("labels", labels), ("values of is_ood", is_ood), ("patients", patients)):
         if values is not None and len(values) != len(arrays):
             raise _count_mismatch(what, len(arrays), len(values))
     sizes = np.array([len(array) for array in arrays], np.int64)
@@ -228,9 +228,11 @@ def _instance_labels(
     """
     if values is None:
         return Labels.unknown(int(sizes.sum()))
-    counts = [len(bag) for bag in values]
-    if counts != sizes.tolist():
-        raise _count_mismatch("list of instance labels", int(sizes.sum()), sum(counts))
+    if len(values) != len(sizes):
+        raise _count_mismatch("lists of instance labels", len(sizes), len(values))
+    for number, (bag, size) in enumerate(zip(values, sizes.tolist(), strict=True)):
+        if len(bag) != size:
+            raise _count_mismatch(f"instance labels of bag {number}", size, len(bag))
     return read_labels([label for bag in values for label in bag], class_names)[0]
 
 
@@ -257,7 +259,7 @@ def _read_coords(values: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) ->
 
 def _count_mismatch(what: str, wanted: int, got: int) -> DataError:
     return DataError(
-        item=f"the {what}s",
+        item=f"the {what}",
         wanted=f"{wanted}, one for each",
         got=str(got),
         fix="pass as many as there are, None where unknown",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,30 @@ from miue.bags.labels import Labels, LabelSequence
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import BagBatch, Segments
 from miue.bags.summary import summary_table
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, wrong_type
 from miue.common.result_table import PrintsAsTable, ResultTable
+
+MAKE_DATASET = "make them of arrays with miue.BagDataset.from_arrays(bags, labels)"
+
+
+def check_dataset(bags: object, item: str = "the bags", fix: str = MAKE_DATASET) -> None:
+    """Raise unless ``bags`` are a dataset.
+
+    Args:
+        bags: the argument.
+        item: what it is called.
+        fix: what to do where it is neither a path nor bags that were loaded.
+
+    Raises:
+        ConfigError: a path, bags with what was left out of them, arrays or anything else.
+    """
+    if isinstance(bags, BagDataset):
+        return
+    if isinstance(bags, str | Path):
+        fix = f"open it: miue.load_bags({str(bags)!r}, labels=...).bags"
+    elif isinstance(getattr(bags, "bags", None), BagDataset):
+        fix = "pass its attribute 'bags'"
+    raise wrong_type(item, "a BagDataset", bags, fix)
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,11 +94,12 @@ class BagDataset(PrintsAsTable):
         """Return bags that may be a dataset, which has its own labels, or arrays, as ``from_arrays`` takes them.
 
         Raises:
-            ConfigError: labels beside a dataset.
+            ConfigError: labels beside a dataset, or neither a dataset nor arrays.
             DataError: arrays or labels that cannot become bags.
         """
-        if not isinstance(bags, BagDataset):
+        if isinstance(bags, Sequence | np.ndarray) and not isinstance(bags, str | bytes):
             return cls.from_arrays(bags, labels)
+        check_dataset(bags)
         if labels is not None:
             raise ConfigError(
                 item="labels",

@@ -34,7 +34,7 @@ from miue.common.plural import plural
 from miue.distributions import Dirichlet
 from miue.predictions.decisions import RESERVED
 from miue.predictions.error_model import ERROR_PROBABILITY
-from miue.predictions.folder import Predictions
+from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.table import PredictionTable
 from miue.predictions.training_parts import refuse_training_bags
 
@@ -85,10 +85,11 @@ def calibrate(
         allow_training_bags: calibrate although the model was trained on some of these bags: no guarantee holds.
 
     Raises:
-        ConfigError: nothing to calibrate, or names that do not fit.
+        ConfigError: no predictions, nothing to calibrate, or names that do not fit.
         DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
         ModelError: ``like`` was predicted by a model with other weights.
     """
+    check_predictions(predictions)
     goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances)
     if like is not None:
         goals, rules_left_out = goals.keep_weighted()

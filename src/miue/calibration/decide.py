@@ -13,7 +13,7 @@ from miue.calibration.dataset_shift import find_shift
 from miue.calibration.deferral import Deferral
 from miue.common.errors import DataError
 from miue.predictions.decisions import DEFERRED, OUT_OF_DISTRIBUTION, Decisions
-from miue.predictions.folder import Predictions
+from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.table import PredictionTable
 
@@ -28,10 +28,12 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     comparison.
 
     Raises:
+        ConfigError: no predictions.
         DataError: other classes, an uncertainty that the predictions do not have, or instances predicted by
             another estimator than the calibrated one.
         ModelError: predictions of a model with other weights than the calibrated ones.
     """
+    check_predictions(predictions)
     calibration.check_weights(predictions.provenance.weights_sha256)
     table = predictions.bags
     classes = match_classes(predictions, calibration)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
-from miue.bags.dataset import BagDataset
+from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.drawing import group_by_patient
 from miue.checks.slope import Slope, fit_slope
 from miue.common.errors import DataError, lacking
@@ -121,6 +121,7 @@ def check_vanishing(
         ConfigError, StorageError: as ``cross_validate`` does.
     """
     run, out = Path(run), Path(out)
+    check_dataset(bags)
     saved = read_config(run)
     parts = parts_of_run(run, bags)
     train, validation, test = _rows_of_parts(saved, parts, bags)

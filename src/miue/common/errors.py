@@ -145,6 +145,12 @@ def out_of_range(item: str, wanted: str, got: object) -> ConfigError:
     return ConfigError(item=item, wanted=wanted, got=repr(got), fix="change the value")
 
 
+def wrong_type(item: str, wanted: str, got: object, fix: str) -> ConfigError:
+    """Return the error for an argument that is something else than it must be."""
+    shown = f" ({got!r})" if isinstance(got, str | Path | int | float) else ""
+    return ConfigError(item=item, wanted=wanted, got=f"a value of type {type(got).__name__}{shown}", fix=fix)
+
+
 def first_problem(error: ValidationError | Any) -> str:
     """Return where the first problem of a record is, and what it is."""
     problem = error.errors()[0]

@@ -33,7 +33,7 @@ from miue.evaluation.metrics import (
     overconfidence,
 )
 from miue.evaluation.ranking import Ranking, class_auroc, ranked_auroc, ranked_risk_coverage
-from miue.predictions.folder import Predictions
+from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.table import PredictionTable
 from miue.predictions.training_parts import refuse_training_bags
 
@@ -62,8 +62,10 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
             new ones.
 
     Raises:
+        ConfigError: no predictions.
         DataError: the model was trained on some of these bags, or on others of their patients.
     """
+    check_predictions(predictions)
     fix = "evaluate bags of other patients, or pass allow_training_bags=True (--allow-training-bags)"
     refuse_training_bags(predictions.bags, "evaluate", fix, allowed=allow_training_bags)
     instances, decisions = predictions.instances, predictions.bags.decisions

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import ConfigError, unknown_name
+from miue.common.errors import ConfigError, unknown_name, wrong_type
 from miue.methods import Method
 from miue.model.config import Component, ModelConfig, TrainingConfig
 from miue.model.defaults import settings_by_size
@@ -50,6 +50,9 @@ class Recipe:
         options: values by "network.hidden", "encoder.width", "method.routing" and the like.
         distances: names, import paths or classes of distances, fitted after training.
         settings: fields of ``TrainingConfig`` that are specified.
+
+    Raises:
+        ConfigError: options, settings or distances that are no collections of these.
     """
 
     network: PartLike = DEFAULT_NETWORK
@@ -58,6 +61,17 @@ class Recipe:
     options: Mapping[str, Option] = field(default_factory=dict)
     distances: Sequence[DistanceLike] = DEFAULT_DISTANCES
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, values in (("options", self.options), ("settings", self.settings)):
+            if not isinstance(values, Mapping):
+                raise wrong_type(
+                    name, "values by their names", values, f"pass a dictionary: {name}={{name: value}}"
+                )
+        if isinstance(self.distances, str):
+            wanted = f"several, such as ({self.distances!r},)"
+            raise wrong_type("distances", wanted, self.distances, "pass a tuple or list")
+        object.__setattr__(self, "distances", tuple(self.distances))  # what a generator yields is read once
 
     def with_seed(self, seed: int) -> Recipe:
         """Return the same recipe with another seed."""

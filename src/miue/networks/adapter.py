@@ -48,22 +48,22 @@ class BagModuleNetwork(MILNetwork):
         if segments.are_singletons and len(features) > 1 and self._vectorizes:
             try:
                 vectorized = torch.vmap(self.module, randomness="different", chunk_size=ONES_AT_ONCE)
-                return Scores(self._checked(vectorized(features.unsqueeze(1)), len(features)), None)
+                return Scores(self._checked(vectorized(features.unsqueeze(1)), (len(features),)), None)
             except RuntimeError:
                 self._vectorizes = False  # it branches on values, say, or updates running statistics
         sizes = [1] * len(features) if segments.are_singletons else segments.sizes.tolist()
-        bags = [self.module(bag) for bag in features.split(sizes)]
-        return Scores(self._checked(torch.stack(bags), len(bags)), None)
+        return Scores(torch.stack([self._checked(self.module(bag)) for bag in features.split(sizes)]), None)
 
-    def _checked(self, logits: Tensor, bags: int) -> Tensor:
-        if tuple(logits.shape) != (bags, self.num_classes):
-            raise ModelError(
-                item=f"network {type(self.module).__name__!r}",
-                wanted=f"logits of shape ({self.num_classes},) for one bag with features of shape (n, D)",
-                got=f"a tensor of shape {tuple(logits.shape[1:])}",
-                fix="return one score per class, without a batch axis",
-            )
-        return logits
+    def _checked(self, logits: object, bags: tuple[int, ...] = ()) -> Tensor:
+        """Return what the module returned for one bag, or for several at once, where it has the right shape."""
+        if isinstance(logits, Tensor) and tuple(logits.shape) == (*bags, self.num_classes):
+            return logits
+        raise ModelError(
+            item=f"network {type(self.module).__name__!r}",
+            wanted=f"logits of shape ({self.num_classes},) for one bag with features of shape (n, D)",
+            got=_kind(logits, len(bags)),
+            fix="return one score per class, without a batch axis, and nothing else",
+        )
 
 
 class ModuleEncoder(Encoder):
@@ -85,12 +85,12 @@ class ModuleEncoder(Encoder):
         with torch.no_grad():
             features = module.eval()(torch.zeros(2, *instance_shape, device=like.device))
         module.train(was_training)
-        if features.dim() != 2 or len(features) != 2:
+        if not isinstance(features, Tensor) or features.dim() != 2 or len(features) != 2:
             raise ModelError(
                 item=f"encoder {type(module).__name__!r}",
                 wanted="features of shape (n, D) for n instances",
-                got=f"a tensor of shape {tuple(features.shape)} for 2 instances",
-                fix="return one vector per instance",
+                got=f"{_kind(features)} for 2 instances",
+                fix="return one vector per instance, and nothing else",
             )
         self.out_features = features.shape[1]
 
@@ -98,3 +98,12 @@ class ModuleEncoder(Encoder):
         """Return the features of each instance."""
         features: Tensor = self.module(instances)
         return features
+
+
+def _kind(returned: object, batch_axes: int = 0) -> str:
+    """Return what a module returned, as a phrase; the shape without the axes of a batch."""
+    if isinstance(returned, Tensor):
+        return f"a tensor of shape {tuple(returned.shape[batch_axes:])}"
+    if isinstance(returned, tuple | list):
+        return f"a {type(returned).__name__} of {len(returned)}"
+    return f"a {type(returned).__name__}"

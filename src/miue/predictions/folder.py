@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from miue.common.errors import DataError, lacking, not_a_folder, not_readable, unknown_name
+from miue.common.errors import DataError, lacking, not_a_folder, not_readable, unknown_name, wrong_type
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.folder_kinds import PREDICTIONS
 from miue.common.plural import plural
@@ -136,6 +136,20 @@ def check_table_format(name: str) -> None:
     """
     if name not in FORMATS:
         raise unknown_name("format of tables", name, FORMATS)
+
+
+def check_predictions(predictions: object, item: str = "the predictions") -> None:
+    """Raise unless ``predictions`` are predictions.
+
+    Raises:
+        ConfigError: a model, a path or anything else.
+    """
+    if isinstance(predictions, Predictions):
+        return
+    fix = "predict bags with a model: model.predict(bags)"
+    if isinstance(predictions, str | Path):
+        fix = f"read them: miue.read_predictions({str(predictions)!r})"
+    raise wrong_type(item, "Predictions", predictions, fix)
 
 
 def read_predictions(path: Path | str) -> Predictions:

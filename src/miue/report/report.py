@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, wrong_type
 from miue.common.files import atomic_file
 from miue.evaluation.decisions import DecisionEvaluation
-from miue.predictions.folder import Predictions
+from miue.predictions.folder import Predictions, check_predictions
 from miue.predictions.provenance import UNKNOWN
 from miue.report.cases import find_cases
 from miue.report.content import list_facts, overview, page_content
@@ -74,9 +74,15 @@ def write_report(
 
     Raises:
         DataError: predictions that cannot be compared, or a store of other bags.
-        ConfigError: not as many names as predictions, or a report that cannot be made small enough.
+        ConfigError: something else than predictions, not as many names as predictions, or a report that cannot be
+            made small enough.
         StorageError: the file cannot be written.
     """
+    if isinstance(sources, Predictions):
+        fix = "pass [(name, predictions)], one pair for each"
+        raise wrong_type("sources", "pairs of a name and Predictions", sources, fix)
+    for name, predictions in sources:
+        check_predictions(predictions, f"source {name!r}")
     if names and len(names) != len(sources):
         wanted, fix = f"one for each of {len(sources)} predictions", "name all or none"
         raise ConfigError(item="--name", wanted=wanted, got=str(len(names)), fix=fix)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.common.errors import DataError, StorageError, not_a_folder, unknown_name
+from miue.common.errors import DataError, StorageError, not_a_folder, unknown_name, wrong_type
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import fold_columns
@@ -124,9 +124,12 @@ def compare(folders: Sequence[Path | str]) -> Comparison:
         folders: written by ``cross_validate``.
 
     Raises:
+        ConfigError: one path in place of several.
         StorageError: a folder without a finished cross-validation.
         DataError: two folders of one name.
     """
+    if isinstance(folders, str | Path):
+        raise wrong_type("folders", "several folders", folders, "pass a list of them")
     read = [_read(Path(folder)) for folder in folders]
     names = [one.name for one in read]
     for name in names:

@@ -13,7 +13,7 @@ from jaxtyping import Float64
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from miue.bags.dataset import BagDataset
+from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.devices import torch_device
 from miue.common.errors import StorageError, lacking
@@ -157,11 +157,12 @@ def cross_validate(
         progress: show a bar with the time left.
 
     Raises:
-        ConfigError: ``out`` holds another cross-validation.
+        ConfigError: no dataset, or ``out`` holds another cross-validation.
         DataError: a fold that cannot be trained or tested on.
         StorageError: another process writes ``out``, or it cannot be written.
     """
     out = Path(out)
+    check_dataset(bags)
     folds = [splits.assign(bags, fold) for fold in range(len(splits))]
     if not any(fold.split("test").labels.known.any() for fold in folds):
         raise lacking(

@@ -168,7 +168,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         values = {name: _plain(getattr(self, name)) for name in SETTINGS}
         settings = {name: value for name, value in values.items() if value is not None} | {"seed": self._seed()}
         options = {name: _plain(value) for name, value in (self.options or {}).items()}
-        recipe = Recipe(*parts, options, tuple(self.distances), settings)
+        recipe = Recipe(*parts, options, self.distances, settings)
         learning, validation = dataset, None
         fraction = recipe.validation_fraction
         if groups is not None and fraction:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from lightning.pytorch.callbacks import Callback
@@ -14,10 +14,10 @@ from lightning.pytorch.loggers import Logger
 from torch import Tensor
 
 from miue.bags.batches import ordered_batches
-from miue.bags.dataset import BagDataset
+from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.labels import LabelSequence
 from miue.common.devices import torch_device
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
 from miue.common.terminal import say
@@ -104,7 +104,12 @@ def train(
         StorageError: ``out`` is taken, in use by another process, or cannot be written.
     """
     dataset = BagDataset.of(bags, labels)
-    recipe = Recipe(network, method, encoder, options or {}, tuple(distances), settings or {})
+    if validation is not None:
+        share = "to hold out a share of the bags, pass settings={'validation_fraction': 0.2}"
+        check_dataset(validation, "validation", share)
+    if if_exists not in get_args(IfExists):
+        raise unknown_name("if_exists", if_exists, get_args(IfExists))
+    recipe = Recipe(network, method, encoder, options or {}, distances, settings or {})
     run = Run(
         None if out is None else Path(out),
         progress=progress,

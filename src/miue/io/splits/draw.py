@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.dataset import BagDataset
+from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.drawing import draw_folds, folds_for, hold_out
 from miue.common.errors import DataError, lacking
 from miue.common.plural import plural
@@ -34,8 +34,10 @@ def make_folds(
         seed: of the draw.
 
     Raises:
+        ConfigError: no dataset.
         DataError: a class with too few patients.
     """
+    check_dataset(bags)
     tested = _test_folds(bags, count, calibration, seed)
     shares = {"validation": validation, "calibration": calibration}
     folds = tuple(_fold(bags, rows, shares, seed, number) for number, rows in enumerate(tested))

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from miue.bags.arrays import InstanceArray, check_bag
-from miue.bags.dataset import BagDataset
+from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import split_name
 from miue.common.errors import StorageError, missing_column, not_a_folder, repeated, wrong_shape
@@ -60,10 +60,11 @@ def write_store(
 
     Raises:
         DataError: a feature is NaN or infinite.
-        ConfigError: a split of another name than splits have.
+        ConfigError: no dataset, or a split of another name than splits have.
         StorageError: ``path`` is taken, or the disk is full.
     """
     path = Path(path)
+    check_dataset(dataset)
     for name, start, size in zip(dataset.ids, dataset.starts, dataset.sizes, strict=True):
         check_bag(name, dataset.instances[start : start + size], dataset.instance_shape)
     positions = dataset.positions

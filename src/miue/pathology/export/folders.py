@@ -17,7 +17,7 @@ from miue.pathology.export.geojson import Selection, regions, squares, write_geo
 from miue.pathology.export.patches import Patches, class_names, class_number, file_names, patches_by_slide
 from miue.pathology.export.slide_arrays import write_slide_arrays
 from miue.pathology.slides import bounds_origin, find_slide, microns_per_pixel, open_slide, thumbnail
-from miue.predictions.folder import Predictions
+from miue.predictions.folder import Predictions, check_predictions
 
 FORMAT = "miue-export"
 VERSION = 1
@@ -190,9 +190,10 @@ def export(
             slides and class_name of "heatmap" (``write_heatmaps``).
 
     Raises:
-        ConfigError: no such kind, option or class.
+        ConfigError: no predictions, or no such kind, option or class.
         DataError, StorageError: a slide that fails; nothing was written.
     """
+    check_predictions(predictions)
     check_kinds([kind])
     known = [name for name in signature(KINDS[kind]).parameters if name not in ("predictions", "out", "how")]
     for name in options:

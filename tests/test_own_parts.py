@@ -54,6 +54,36 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 
 
+def test_two_distances_of_one_name_are_refused_before_training(bags: BagDataset) -> None:
+    class Nearer(others.Farness):
+        name = "knn"
+
+    class FarnessAgain(others.Farness):
+        pass
+
+    for distances in (["knn", Nearer], [Nearer], ["combined", Nearer], [others.Farness, FarnessAgain]):
+        with pytest.raises(ConfigError, match=r"'(knn|farness)': expected one of this name, got .*r b|Again b"):
+            train(bags, distances=distances, settings={"max_epochs": 10**9})
+    assert list(train(bags, distances=["knn", "knn", others.Farness]).distances) == ["knn", "farness"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "got"), [(float("nan"), "nan"), (float("inf"), "inf"), (None, r"shape \(\d+, 1\)")]
+)
+def test_a_distance_of_others_that_is_no_finite_number_of_each_instance_is_named(
+    wrong: float | None, got: str, bags: BagDataset
+) -> None:
+    class Wrong(others.Farness):
+        name = "wrong"
+
+        def _distances(self, rows: torch.Tensor) -> torch.Tensor:
+            right = super()._distances(rows)
+            return right[:, None] if wrong is None else right.index_fill(0, torch.tensor([0]), wrong)
+
+    with pytest.raises(ModelError, match=f"distance 'wrong': expected a finite number for each .*, got {got};"):
+        train(bags, distances=[Wrong])
+
+
 @pytest.mark.parametrize("kind", GIVEN)
 def test_a_part_of_others_is_trained_saved_and_loaded_where_it_is_trusted(
     kind: str, tmp_path: Path, bags: BagDataset

@@ -55,10 +55,10 @@ def fit_distances(
         held_out: bags that "combined" is standardized by, without shifts; the training bags if None.
 
     Raises:
-        ConfigError: a name that does not exist.
+        ConfigError: a name that does not exist, or two distances of one name.
         DataError: image statistics of features that were stored without them.
     """
-    kinds = {kind.name: kind for kind in map(find_distance, distances)}
+    kinds = find_distances(distances)
     if Combined.name in kinds:
         looks = ImageStatistics if has_statistics(bags) else Typicality
         kinds = {kind.name: kind for kind in (NearestNeighbors, looks)} | kinds
@@ -76,6 +76,26 @@ def fit_distances(
     if Combined in kinds.values():
         fitted[Combined.name] = _fit_combined(method, bags if held_out is None else held_out, fitted)
     return fitted
+
+
+def find_distances(distances: Sequence[DistanceLike]) -> dict[str, Any]:
+    """Return classes of distances, and distances that are fitted already, by their names.
+
+    Raises:
+        ConfigError: a name that does not exist, or one of two different distances.
+    """
+    kinds: dict[str, Any] = {}
+    for kind in map(find_distance, distances):
+        made_by = kind if isinstance(kind, type) else type(kind)
+        if DISTANCES.get(kind.name, made_by) is not made_by or kinds.get(kind.name, kind) is not kind:
+            raise ConfigError(
+                item=f"distance {kind.name!r}",
+                wanted="one of this name",
+                got=f"{made_by.__module__}.{made_by.__qualname__} beside another",
+                fix="give each distance a 'name' of its own",
+            )
+        kinds[kind.name] = kind
+    return kinds
 
 
 def has_statistics(bags: BagDataset) -> bool:

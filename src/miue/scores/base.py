@@ -92,13 +92,27 @@ class FeatureDistance(nn.Module, ABC):
 
         Raises:
             DataError: the features are not finite, or their width differs from that of the training features.
+            ModelError: a distance of another package that is no finite number for each instance.
         """
         self.check_width(features)
         device = self.get_buffer(self.state_names[0]).device
         scores = features.new_empty(len(features), dtype=torch.float64)
         for start, rows in finite_chunks(features, "features to score"):
-            scores[start : start + len(rows)] = self._distances(rows.to(device))
+            scores[start : start + len(rows)] = self._checked(self._distances(rows.to(device)), len(rows))
         return scores
+
+    def _checked(self, distances: Tensor, count: int) -> Tensor:
+        """Return the distances that ``_distances`` computed, if there is a finite one for each instance."""
+        is_one_each = tuple(distances.shape) == (count,)
+        if is_one_each and distances.isfinite().all():
+            return distances
+        wrong = f"{distances[~distances.isfinite()][0]:g}" if is_one_each else f"shape {tuple(distances.shape)}"
+        raise ModelError(
+            item=f"distance {self.name!r}",
+            wanted=f"a finite number for each of {count} instances, shape ({count},)",
+            got=wrong,
+            fix="correct what it computes, or train without it",
+        )
 
     def check_width(self, features: Float[Tensor, "N D"]) -> None:
         """Raise unless the features are as wide as the training features.

@@ -18,7 +18,7 @@ from miue.common.plural import plural
 from miue.common.terminal import say
 from miue.io.splits.splits import Splits, check_patients
 from miue.model.config import DataContract, ModelConfig, TrainingConfig, check_saveable
-from miue.model.feature_scores import check_saveable_distances, find_distance, part_of_distance
+from miue.model.feature_scores import check_saveable_distances, find_distances, part_of_distance
 from miue.model.options import Option
 from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
@@ -68,7 +68,7 @@ class Plan:
             "training": self.training_config.model_dump(mode="json"),
             "trainer": dict(trainer_options),
             "contract": self.contract.model_dump(mode="json", exclude={"extractor", "pixels"}),
-            "distances": [find_distance(distance).name for distance in self.recipe.distances],
+            "distances": list(find_distances(self.recipe.distances)),
             "training_bags": training_bags,
             "validation_bags": validation_bags,
         }

@@ -60,6 +60,24 @@ def test_the_numbers_of_the_page_are_those_of_the_evaluation(tmp_path: Path) -> 
     assert vacuity == pytest.approx(predictions.bags.uncertainties()["vacuity"], rel=1e-6)
 
 
+def test_patients_with_several_bags_are_evaluated_as_by_the_command(tmp_path: Path) -> None:
+    made = made_predictions(seed=1, provenance=Provenance(method="told"))
+    patients = np.array([f"patient {number // 2}" for number in range(len(made.bags))], object)
+    told = replace(made, bags=replace(made.bags, patients=patients))
+    other = made_predictions(seed=2, provenance=Provenance(method="silent"))
+    shown, _ = reported(tmp_path, told, other)
+    alike = replace(other, bags=replace(other.bags, patients=patients))
+    places = [shown.text.index(f"Metrics of {level}") for level in ("bags", "patients", "instances")]
+    assert places == sorted(places)
+    below = shown.text[places[1] : places[2]]
+    for name, predictions in (("told", told), ("silent", alike)):
+        level = evaluate(predictions).patients
+        assert level is not None and level.count == 15
+        assert re.search(rf"{name} {100 * (level.metrics['accuracy'].value or 0):.1f}", below)
+    alone, _ = reported(tmp_path, made)
+    assert "Metrics of patients" not in alone.text
+
+
 def test_the_file_asks_for_nothing_from_a_network(tmp_path: Path) -> None:
     shown, _ = reported(tmp_path, made_predictions())
     for name, value in shown.attributes:

@@ -1,9 +1,9 @@
-"""Evaluation of every run at both levels, with intervals, and the paired differences between methods."""
+"""Evaluation of every run at each level, with intervals, and the paired differences between methods."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -22,6 +22,7 @@ from miue.evaluation.evaluate import Items, ResampledLevel, detection_score, eva
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import Metric, mean_confidence, overconfidence
 from miue.evaluation.ranking import Ranking
+from miue.predictions.patients import by_patient
 from miue.predictions.table import PredictionTable
 from miue.report.metrics_table import Difference, MetricsTable, metric_values, metrics_table
 from miue.report.pairs import PairTable, pair_tables
@@ -29,6 +30,9 @@ from miue.report.runs import Run
 from miue.report.summaries import LevelSummary
 
 LEVELS = ("bags", "instances")
+"""What is predicted, and shown in figures."""
+EVALUATED = ("bags", "patients", "instances")
+"""What is evaluated: patients as well, whose predictions are made of those of their bags."""
 Track = Callable[[str, int], Callable[[int], None]]
 
 
@@ -67,18 +71,29 @@ class Level:
 
 
 def evaluate_levels(runs: Sequence[Run], how: Resampling, track: Track) -> dict[str, Level]:
-    """Return both levels of the runs, which have the same bags.
+    """Return each level of the runs, which have the same bags.
 
     Every run is resampled with the same draws: of the patients that any run knows, else of bags.
     """
     patients: dict[str, str] = {}
     for run in runs:
         patients.update(patients_by_bag(run.predictions.bags))
-    tables = {level: [getattr(run.predictions, level) for run in runs] for level in LEVELS}
+    tables: dict[str, list[PredictionTable | None]] = {
+        "bags": [run.predictions.bags for run in runs],
+        "patients": [_of_patients(run.predictions.bags, patients) for run in runs],
+        "instances": [run.predictions.instances for run in runs],
+    }
     step = track(
         "evaluation and intervals", how.resamples * sum(t is not None for of in tables.values() for t in of)
     )
-    return {level: _evaluate(runs, of_level, patients, how, step) for level, of_level in tables.items()}
+    owners: dict[str, dict[str, str]] = {"bags": patients, "patients": {}, "instances": patients}
+    return {level: _evaluate(runs, tables[level], owners[level], how, step) for level in EVALUATED}
+
+
+def _of_patients(bags: PredictionTable, patients: Mapping[str, str]) -> PredictionTable | None:
+    """Return one prediction for each patient; None where none has several bags."""
+    of_bags = np.array([patients.get(str(bag), "") for bag in bags.bag_ids], object)
+    return by_patient(replace(bags, patients=of_bags))
 
 
 def _evaluate(

@@ -20,7 +20,7 @@ from miue.report.content import list_facts, overview, page_content
 from miue.report.decisions_table import decisions_table, evaluate_outcomes
 from miue.report.fitting import fitted_page, look_inside
 from miue.report.instances_table import instances_table
-from miue.report.levels import LEVELS, Level, Resampling, Track, evaluate_levels
+from miue.report.levels import EVALUATED, Level, Resampling, Track, evaluate_levels
 from miue.report.pairs import compare_methods
 from miue.report.runs import Comparison, compare, named_runs
 from miue.report.verdict import Verdict, judge_run, shared_sentences
@@ -121,8 +121,8 @@ def _answer(
         "shared": shared_sentences(verdicts),
         "detects": any(one is not None and one.ood and one.in_distribution for one in bags.evaluations),
         "differences": compare_methods(bags.differences),
-        "pairs": {name: levels[name].pairs for name in LEVELS if levels[name].pairs},
-        "tables": {name: levels[name].table for name in LEVELS if levels[name].table is not None},
+        "pairs": {name: levels[name].pairs for name in EVALUATED if levels[name].pairs},
+        "tables": {name: levels[name].table for name in EVALUATED if levels[name].table is not None},
         "labelled": any(judged),
         "instances_table": instances_table(comparison.shared, levels["instances"].evaluations),
     }

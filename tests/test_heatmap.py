@@ -12,12 +12,22 @@ import pytest
 import torch
 from made_slides import GRID, STEP, alpha_of, export, one_slide
 from made_slides import prediction_table as table
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
+import miue
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
-from miue.pathology.export.heatmap import Layer, Slide, heatmap_figure, layers_of, painted
+from miue.pathology.export.heatmap import (
+    Layer,
+    Slide,
+    heatmap_figure,
+    painted,
+    probability_layer,
+    uncertainty_layers,
+)
 from miue.pathology.export.patches import patches_by_slide
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
 
 
 def test_painted_values_lie_where_the_patches_lie_and_keep_their_values(two_slides: Predictions) -> None:
@@ -38,16 +48,17 @@ def test_overlapping_patches_are_averaged() -> None:
 
 def test_a_heatmaps_ranges_are_fixed_by_the_method_alone() -> None:
     def layers(distribution: PredictiveDistribution) -> list[Layer]:
-        return layers_of(table(distribution, ["a"] * len(distribution)), "tumour")
+        return uncertainty_layers(table(distribution, ["a"] * len(distribution)))
 
     flat = Dirichlet(torch.ones(1, 3, dtype=torch.float64))
     assert [layer.highest for layer in layers(alpha_of(3, classes=3))] == pytest.approx(
-        [1, math.log(3), float(flat.mutual_information())], rel=1e-5
+        [math.log(3), float(flat.mutual_information())], rel=1e-5
     )
     p = torch.tensor([[0.4, 0.6]], dtype=torch.float64)
     draws = layers(Draws(p, torch.tensor([0.3], dtype=torch.float64)))
-    assert [layer.highest for layer in draws] == pytest.approx([1, math.log(2), math.log(2)])
-    assert [layer.column for layer in layers(Categorical(p))] == ["probability", "entropy"]
+    assert [layer.highest for layer in draws] == pytest.approx([math.log(2), math.log(2)])
+    assert [layer.column for layer in layers(Categorical(p))] == ["entropy"]
+    assert probability_layer("tumour").highest == 1
 
 
 def test_a_heatmap_shows_the_distance_on_one_range_for_all_slides(two_slides: Predictions) -> None:
@@ -55,7 +66,7 @@ def test_a_heatmap_shows_the_distance_on_one_range_for_all_slides(two_slides: Pr
     distance = np.linspace(0, 3, len(two_slides.instances))
     measured = replace(two_slides, instances=replace(two_slides.instances, scores={"knn": distance}))
     assert measured.instances is not None
-    layers = layers_of(measured.instances, "tumour")
+    layers = uncertainty_layers(measured.instances)
     assert (layers[-1].column, layers[-1].highest) == ("score_knn", 3)
     for patches in patches_by_slide(measured):
         figure = heatmap_figure(patches, layers, 1)
@@ -67,7 +78,7 @@ def test_a_heatmap_shows_the_distance_on_one_range_for_all_slides(two_slides: Pr
 def test_a_heatmap_shows_raw_values_units_and_ranges(two_slides: Predictions) -> None:
     (patches, _) = patches_by_slide(two_slides)
     assert two_slides.instances is not None
-    layers = layers_of(two_slides.instances, "tumour")
+    layers = [probability_layer("tumour"), *uncertainty_layers(two_slides.instances)]
     slide = Slide(np.full((3, 5, 3), 200, np.uint8), (5 * STEP, 3 * STEP), 0.5)
     for under in (None, slide):
         figure = heatmap_figure(patches, layers, 1, under)
@@ -85,6 +96,34 @@ def test_a_heatmap_shows_raw_values_units_and_ranges(two_slides: Predictions) ->
             assert shown == pytest.approx(np.unique(expected))
         labels = [axis.get_xlabel() for axis in figure.axes]
         assert sum("nats" in label for label in labels) == 2
+
+
+@pytest.mark.parametrize(
+    ("classes", "chosen", "titles"),
+    [
+        (3, None, ["c", "a"]),  # what each slide is predicted as
+        (3, "b", ["b", "b"]),
+        (2, None, ["b", "b"]),
+    ],
+)
+def test_a_heatmap_shows_the_positive_class_or_the_predicted_one_of_several(
+    classes: int, chosen: str | None, titles: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strength = torch.ones(2, classes, dtype=torch.float64)
+    strength[0, -1] = strength[1, 0] = 9
+    instances = table(alpha_of(4, classes=classes), ["s", "s", "t", "t"], GRID[:4])
+    made = Predictions(
+        table(Dirichlet(strength), ["s", "t"]), instances, Provenance(classes=tuple("abc"[:classes]))
+    )
+    drawn: list[Figure] = []
+    monkeypatch.setattr("miue.pathology.export.heatmap.save_heatmap", lambda figure, path: drawn.append(figure))
+    miue.export(made, tmp_path / "out", "heatmap", patch_size=STEP, class_name=chosen)
+    shown = [figure.axes[0].get_title(loc="left") for figure in drawn]
+    assert shown == [f"Probability of {name}" for name in titles]
+    for figure, slide, name in zip(drawn, "st", titles, strict=True):
+        of_slide = instances.probabilities[instances.bag_ids == slide, "abc".index(name)]
+        values: np.ndarray = np.ma.asarray(figure.axes[0].images[-1].get_array()).compressed()
+        assert np.unique(values) == pytest.approx(np.sort(of_slide))
 
 
 def test_the_heatmap_command_writes_a_picture_per_slide(saved_slides: Path) -> None:

@@ -23,7 +23,7 @@ from miue.cli.rules import RuleOptions
 from miue.common.errors import ConfigError, DataError
 from miue.common.plural import plural
 from miue.pathology.export.folders import export
-from miue.pathology.export.heatmap import heatmap_figure, layers_of
+from miue.pathology.export.heatmap import heatmap_figure, probability_layer
 from miue.pathology.export.patches import patches_by_slide
 from miue.predictions.folder import Predictions, read_predictions
 from miue.report.levels import Resampling
@@ -300,8 +300,7 @@ def test_exports_show_flags_with_their_promise(on_slides: Predictions, tmp_path:
 
 def test_a_heatmap_outlines_flagged_patches_and_says_the_promise(on_slides: Predictions) -> None:
     patches = next(p for p in patches_by_slide(on_slides, 256) if p.flagged is not None and p.flagged.any())
-    assert on_slides.instances is not None
-    layers = layers_of(on_slides.instances, "tumor")
+    layers = [probability_layer("tumor")]
     figure = heatmap_figure(patches, layers, 1, None, "promised: little")
     (frames,) = figure.axes[0].collections
     assert patches.flagged is not None

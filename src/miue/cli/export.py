@@ -124,7 +124,8 @@ def export_heatmap(
         typer.Option(
             "--class",
             metavar="NAME",
-            help="Class whose probability is drawn; by default the last.",
+            help="Class whose probability is drawn; by default the positive one of two, else the one that the "
+            "slide is predicted as.",
             rich_help_panel=DRAWN,
         ),
     ] = None,

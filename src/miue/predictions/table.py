@@ -75,6 +75,11 @@ class PredictionTable(PrintsAsTable):
         return self.distribution.predicted.numpy()
 
     @property
+    def class_in_question(self) -> Int64[np.ndarray, "n"]:
+        """The class whose probability says most of an item's parts: class 1 of two, else the predicted one."""
+        return self.predicted if self.distribution.num_classes > 2 else np.ones(len(self), np.int64)
+
+    @property
     def judged(self) -> Bool[np.ndarray, "n"]:
         """The items whose class can be judged: labelled, and not known to be out of distribution."""
         return self.labels.known & ~self.is_ood.out_of_distribution

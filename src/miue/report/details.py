@@ -145,7 +145,7 @@ def _instances_of(comparison: Comparison, bags: Int64[np.ndarray, "b"]) -> Insta
             uncertainty.append(np.full(len(union), np.nan))
             flagged.append(np.zeros(len(union), bool) if describe_flags(run.predictions.provenance) else None)
             continue
-        of_class = run.predictions.bags.predicted[bag_rows[bag]] if len(comparison.class_names) > 2 else 1
+        of_class = run.predictions.bags.class_in_question[bag_rows[bag]]
         probability.append(np.where(there, table.probabilities[row, of_class], np.nan))
         uncertainty.append(np.where(there, table.uncertainty(detection_score(table))[row], np.nan))
         flagged.append(None if table.flagged is None else there & table.flagged[row])

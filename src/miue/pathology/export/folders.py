@@ -131,18 +131,28 @@ def write_heatmaps(
         predictions: with instances that have coords.
         out: the folder.
         how: see ``Export``.
-        class_name: whose probability, by name or number; None for the last class.
+        class_name: whose probability, by name or number; None for class 1 of two, else the predicted one.
         slides: folder of slides, drawn under the values.
 
     Raises:
         ConfigError: a class that there is not.
         DataError, StorageError: a slide that fails; nothing was written.
     """
-    from miue.pathology.export.heatmap import LONGEST, Slide, heatmap_figure, layers_of, save_heatmap
+    from miue.pathology.export.heatmap import (
+        LONGEST,
+        Slide,
+        heatmap_figure,
+        probability_layer,
+        save_heatmap,
+        uncertainty_layers,
+    )
 
     names = class_names(predictions)
-    number = class_number(names, class_name) if class_name is not None else len(names) - 1
-    layers = layers_of(predictions.instances, names[number]) if predictions.instances else []
+    layers = uncertainty_layers(predictions.instances) if predictions.instances else []
+    bags = predictions.bags
+    classes = dict(zip(map(str, bags.bag_ids), bags.class_in_question.tolist(), strict=True))
+    if class_name is not None:
+        classes = dict.fromkeys(classes, class_number(names, class_name))
     flags = describe_flags(predictions.provenance)
 
     def picture(slide: Any) -> Slide:
@@ -152,7 +162,9 @@ def write_heatmaps(
         drawn = None if slides is None else _of_slide(slides, patches.slide, skipped, picture)
         if slides is not None and drawn is None:
             return None
-        save_heatmap(heatmap_figure(patches, layers, number, drawn, flags), path)
+        number = classes[patches.slide]
+        panels = [probability_layer(names[number]), *layers]
+        save_heatmap(heatmap_figure(patches, panels, number, drawn, flags), path)
         return len(patches)
 
     return _write_each(predictions, out, how, ".png", "Drawing", write)

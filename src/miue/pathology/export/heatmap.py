@@ -64,15 +64,19 @@ class Slide:
     microns_per_pixel: float | None = None
 
 
-def layers_of(table: PredictionTable, class_name: str) -> list[Layer]:
-    """Return the panels of a table of instances.
+def probability_layer(class_name: str) -> Layer:
+    """Return the panel of the probability of a class."""
+    return Layer("probability", f"Probability of {class_name}", "probability", 1.0, "cividis")
+
+
+def uncertainty_layers(table: PredictionTable) -> list[Layer]:
+    """Return the panels of the uncertainties of a table of instances.
 
     A single softmax has no epistemic uncertainty: its one entropy is all there is. Every distance of the table has
     a panel; it shows what the probabilities cannot, that a patch is unlike the training patches.
 
     Args:
         table: of all slides, so that the range of a distance is the same in each.
-        class_name: of the class whose probability is shown.
     """
     entropies = {
         "expected_entropy": "Aleatoric uncertainty (expected entropy)",
@@ -80,8 +84,7 @@ def layers_of(table: PredictionTable, class_name: str) -> list[Layer]:
     }
     if isinstance(table.head.distribution, Categorical):
         entropies = {"entropy": "Total uncertainty (entropy)"}
-    layers = [Layer("probability", f"Probability of {class_name}", "probability", 1.0, "cividis")]
-    layers += [
+    layers = [
         Layer(name, title, "nats", highest_value(table, name), "YlOrRd") for name, title in entropies.items()
     ]
     distances = [name for name in table.head.scores if name not in MEASURES]

@@ -79,7 +79,7 @@ def test_any_other_command_says_that_nothing_half_written_was_left(tmp_path: Pat
     assert not list(tmp_path.iterdir())
 
 
-IN_A_DESTRUCTOR = """
+INTERRUPTS_ITSELF = """
 import os, signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import typer
@@ -102,18 +102,39 @@ def first():
     time.sleep(60)
 
 @app.command()
-def second(): ...
+def second():
+    import swallows_interrupts
+    print("imported whole" if swallows_interrupts.is_whole else "imported in part")
+    time.sleep(60)
 
 import sys
-sys.argv = ["program", "first"]
+sys.argv = ["program", *sys.argv[1:]]
 run_commands(app, "program")
 """
 
 
-def test_an_interrupt_within_a_destructor_is_not_lost() -> None:
-    command = [sys.executable, "-c", IN_A_DESTRUCTOR]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=50, check=False)
-    assert ended.stdout == "goes on\n"
+SWALLOWS_INTERRUPTS = """
+import os, signal
+
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+    for _ in range(1000):
+        pass
+    is_whole = True
+except KeyboardInterrupt:
+    is_whole = False
+"""
+
+
+@pytest.mark.parametrize(("command", "goes_on"), [("first", "goes on"), ("second", "imported whole")])
+def test_an_interrupt_within_a_destructor_or_an_import_comes_after_it(
+    command: str, goes_on: str, tmp_path: Path
+) -> None:
+    (tmp_path / "swallows_interrupts.py").write_text(SWALLOWS_INTERRUPTS)
+    called = [sys.executable, "-c", INTERRUPTS_ITSELF, command]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    ended = subprocess.run(called, capture_output=True, text=True, timeout=50, check=False, env=environment)
+    assert ended.stdout == f"{goes_on}\n"
     assert ended.returncode == 130
     assert "interrupted: nothing half-written was left" in ended.stderr
 

@@ -13,8 +13,9 @@ from typing import Any
 from typer import Typer
 
 from miue.cli.app import app
-from miue.cli.interrupt import NOTHING, Interrupted, repeat_dropped_interrupts
+from miue.cli.interrupt import NOTHING, Interrupted
 from miue.common.errors import MiueError, not_stated
+from miue.common.interrupts import hear_all_interrupts
 
 _formatwarning = warnings.formatwarning
 
@@ -33,7 +34,7 @@ def run_commands(commands: Typer, program: str) -> None:
         commands: a Typer app whose class is ``miue.cli.help.Commands``.
         program: what the messages begin with.
     """
-    repeat_dropped_interrupts()
+    hear_all_interrupts()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name need not be spelt in the encoding of the terminal
             stream.reconfigure(errors="backslashreplace")

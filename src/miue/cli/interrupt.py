@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,19 +11,6 @@ NOTHING = "nothing half-written was left; give the same command again"
 
 class Interrupted(Exception):
     """An interrupt, with what to say of it; Typer ends a plain ``KeyboardInterrupt`` without a word."""
-
-
-def repeat_dropped_interrupts() -> None:
-    """Send an interrupt again that came within a destructor or a callback of C code, where Python drops it."""
-    report = sys.unraisablehook
-
-    def repeat(dropped: sys.UnraisableHookArgs) -> None:
-        if dropped.exc_type is KeyboardInterrupt:
-            threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
-        else:
-            report(dropped)
-
-    sys.unraisablehook = repeat
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 
+from miue.common.interrupts import raises_interrupts
+
 
 class StopAfterBatch(Callback):
     """Raise ``KeyboardInterrupt`` at the end of the batch during which an interrupt came.
@@ -44,21 +46,21 @@ class StopAfterBatch(Callback):
 def interrupts_after_batches() -> Iterator[StopAfterBatch]:
     """Hold back the first interrupt of the block for the callback; a second one is raised at once.
 
-    Another handler than Python's own is left in place, and so is any outside of the main thread.
+    A handler that does something else than to raise it is left in place, and so is any outside of the main thread.
     """
-    stop, own = StopAfterBatch(), signal.default_int_handler
+    stop, before = StopAfterBatch(), signal.getsignal(signal.SIGINT)
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) is not own:
+    if not is_main or not raises_interrupts(before):
         yield stop
         return
 
     def request(number: int, frame: FrameType | None) -> None:
         stop.is_requested = True
-        signal.signal(signal.SIGINT, own)
+        signal.signal(signal.SIGINT, before)
 
     signal.signal(signal.SIGINT, request)
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, own)
+        signal.signal(signal.SIGINT, before)
     stop.check()

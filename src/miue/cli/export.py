@@ -222,6 +222,28 @@ def parse_bounds(text: str | None) -> tuple[int, int]:
     return x, y
 
 
+def refuse_export(out: Path, kinds: Sequence[str], *, overwrite: bool) -> None:
+    """Raise where predictions cannot be exported into ``out``, before they are computed.
+
+    Raises:
+        ConfigError: a kind that does not exist.
+        StorageError: ``out`` holds predictions already, whose exports another command writes.
+    """
+    from miue.common.errors import StorageError
+    from miue.common.folder_kinds import PREDICTIONS
+    from miue.pathology.export.folders import check_kinds
+
+    check_kinds(kinds)
+    if kinds and not overwrite and PREDICTIONS.matches(out):
+        instead = f"'miue export {kinds[0]} {out} --out {out / kinds[0]}' writes what is missing"
+        raise StorageError(
+            item=f"output {str(out)!r}",
+            wanted="a new or empty folder",
+            got="predictions",
+            fix=f"{instead}; or choose another --out, or pass --overwrite to predict again",
+        )
+
+
 def export_beside(
     predictions: Any,
     folder: Path,

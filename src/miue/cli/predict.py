@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.export import export_beside
+from miue.cli.export import export_beside, refuse_export
 from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
@@ -32,7 +33,7 @@ from miue.cli.options import (
 from miue.cli.outputs import keeps_inputs, locks_out
 from miue.cli.shift_warning import warn_of_shift
 from miue.cli.sources import BAGS_HELP, Source, as_trained, check_order, label_as_trained, open_bags_for
-from miue.common.errors import ConfigError, StorageError, one_of_two
+from miue.common.errors import ConfigError, one_of_two
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
@@ -121,46 +122,25 @@ def predict(
     from miue.common.folder_kinds import PREDICTIONS
     from miue.common.outputs import refuse_existing
     from miue.model.model import Model
-    from miue.model.shards import describe_shard
-    from miue.model.write_predictions import (
-        PredictionRequest,
-        write_predictions,
-        write_predictions_side_by_side,
-    )
-    from miue.pathology.export.folders import check_kinds
+    from miue.model.write_predictions import PredictionRequest
     from miue.predictions.folder import check_table_format
     from miue.tasks.shards import parse_shard
 
-    one = None if shard is None else parse_shard(shard)
-    if one is not None and export:
-        raise one_of_two("--shard with --export", fix="export what 'miue merge' writes")
+    one, kinds = None if shard is None else parse_shard(shard), export or []
     where = make_executor(executor, jobs, address)
-    if one is not None and not where.is_local:
-        raise one_of_two("--shard with --executor", fix="let each job predict its shard by itself")
-    if export and not overwrite and PREDICTIONS.matches(out):
-        instead = f"'miue export {export[0]} {out} --out {out / export[0]}' writes what is missing"
-        raise StorageError(
-            item=f"output {str(out)!r}",
-            wanted="a new or empty folder",
-            got="predictions",
-            fix=f"{instead}; or choose another --out, or pass --overwrite to predict again",
-        )
+    _check_shard(one, kinds, where)
+    refuse_export(out, kinds, overwrite=overwrite)
     refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     check_order(run, bags)
-    check_kinds(export or [])
     check_table_format(table_format)
     torch_device(device)
     model = Model.load(run, trust=trust)
-    every = open_bags_for(model, bags, source, progress=not quiet, coords_for="--export" if export else "")
-    classes = model.contract.class_names
-    wanted = set(_bags_to_predict(as_trained(every, source, run, classes)[0], part, run).ids)
-    rows = [row for row, name in enumerate(every.ids) if name in wanted]
-    chosen = label_as_trained(every.subset(rows), source, run, classes)
-    whole = "all bags" if len(chosen) == len(every) else "bags that the model did not learn from"
+    every = open_bags_for(model, bags, source, progress=not quiet, coords_for="--export" if kinds else "")
+    chosen, split = _labelled_bags_to_predict(every, source, part, run, model.contract.class_names)
     request = PredictionRequest(
         run=str(run.resolve()),
         source=str(bags),
-        split=" ".join(sorted(set(chosen.splits))).strip() or whole,
+        split=split,
         estimator=estimator,
         seed=seed,
         device=device,
@@ -168,36 +148,66 @@ def predict(
         skip_bad=source.skip_bad,
         trust=trust,
     )
-    predictions: Predictions | None
-    if where.is_local:
-        described = None if one is None else describe_shard(one, chosen, seed, precision, run)
-        predictions, failed = write_predictions(
-            model,
-            chosen,
-            request,
-            out,
-            shard=described,
-            overwrite=overwrite,
-            table_format=table_format,
-            progress=not quiet,
+    written = {"overwrite": overwrite, "table_format": table_format, "progress": not quiet}
+    predictions, failed = _predict(model, chosen, request, out, one, where, written)
+    _show(predictions, failed, out, as_json)
+    if predictions is not None:
+        warn_of_shift(predictions)
+        export_beside(
+            predictions, out, kinds, slides, skip_bad=source.skip_bad, progress=not quiet, to_stderr=as_json
         )
-    else:
-        predictions, failed = write_predictions_side_by_side(
-            chosen, request, out, where, overwrite=overwrite, table_format=table_format, progress=not quiet
-        )
+
+
+def _check_shard(shard: Any, exports: Sequence[str], where: Any) -> None:
+    """Raise unless a shard is predicted alone: what belongs to the whole is made of all shards.
+
+    Raises:
+        ConfigError: exports, or another executor than this process, beside a shard.
+    """
+    if shard is not None and exports:
+        raise one_of_two("--shard with --export", fix="export what 'miue merge' writes")
+    if shard is not None and not where.is_local:
+        raise one_of_two("--shard with --executor", fix="let each job predict its shard by itself")
+
+
+def _predict(
+    model: Any, bags: Any, request: Any, out: Path, shard: Any, where: Any, written: Mapping[str, Any]
+) -> tuple[Predictions | None, list[str]]:
+    """Write predictions of bags, of a shard or by several processes; return them, and what was left out."""
+    from miue.model.shards import describe_shard
+    from miue.model.write_predictions import write_predictions, write_predictions_side_by_side
+
+    if not where.is_local:
+        return write_predictions_side_by_side(bags, request, out, where, **written)
+    of_shard = None
+    if shard is not None:
+        of_shard = describe_shard(shard, bags, request.seed, request.precision, Path(request.run))
+    return write_predictions(model, bags, request, out, shard=of_shard, **written)
+
+
+def _show(predictions: Predictions | None, failed: Sequence[str], out: Path, as_json: bool) -> None:
+    """Write how much was predicted, and what was left out."""
     for reason in failed:
         say(f"left out: {reason}", err=True)
-    count = len(predictions.bags) if predictions else 0
+    bags = len(predictions.bags) if predictions else 0
     instances = len(predictions.instances) if predictions and predictions.instances is not None else 0
-    facts = {"bags": count, "instances": instances, "left_out": failed, "out": str(out)}
-    sentence = f"{plural(count, 'bag')} with {plural(instances, 'instance')} predicted: {out}"
+    facts = {"bags": bags, "instances": instances, "left_out": list(failed), "out": str(out)}
+    sentence = f"{plural(bags, 'bag')} with {plural(instances, 'instance')} predicted: {out}"
     show_result(facts, sentence, as_json)
-    if predictions is None:
-        return
-    warn_of_shift(predictions)
-    export_beside(
-        predictions, out, export or [], slides, skip_bad=source.skip_bad, progress=not quiet, to_stderr=as_json
-    )
+
+
+def _labelled_bags_to_predict(
+    every: Any, source: Any, part: str | None, run: Path, classes: tuple[str, ...]
+) -> tuple[Any, str]:
+    """Return the bags to predict with the labels that are known of them, and which part of all bags they are.
+
+    Labels and patients that the run lists count as well; what was said of them is said once.
+    """
+    wanted = set(_bags_to_predict(as_trained(every, source, run, classes)[0], part, run).ids)
+    chosen = every.subset([row for row, name in enumerate(every.ids) if name in wanted])
+    chosen = label_as_trained(chosen, source, run, classes)
+    whole = "all bags" if len(chosen) == len(every) else "bags that the model did not learn from"
+    return chosen, " ".join(sorted(set(chosen.splits))).strip() or whole
 
 
 def _bags_to_predict(bags: Any, part: str | None, run: Path) -> Any:

@@ -10,7 +10,7 @@ from made_bags import COUNTING_NETWORKS, RAGGED_NETWORKS, build_network
 from torch import Tensor
 
 from miue.bags.segments import Segments
-from miue.common.errors import ModelError
+from miue.common.errors import ConfigError, ModelError
 from miue.networks import NETWORKS, DualStreamNetwork, MILNetwork, initialize
 from miue.networks.base import instance_logits_of_features
 from miue.networks.encoders import MLP, AlexNet, CompactCNN, LeNet
@@ -83,6 +83,19 @@ def test_attention_pools_features_before_a_linear_head() -> None:
     weights = network.attention(output.features).softmax(0)  # type: ignore[operator]
     pooled = (weights * output.features).sum(0, keepdim=True)
     torch.testing.assert_close(output.bag_logits, network.head(pooled))  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("name", ["normal", "uniform"])
+def test_the_convolution_of_the_dual_stream_is_drawn_as_its_option_says(name: str) -> None:
+    network = DualStreamNetwork(MLP((5,), width=WIDTH), 2, hidden=500, initial_weights=name)
+    initialize(network, torch.Generator().manual_seed(3))
+    weight, bound = network.bag_head.weight.detach(), 1 / (2 * 500) ** 0.5
+    if name == "normal":
+        assert float(weight.std()) == pytest.approx(1, rel=0.1)
+    else:
+        assert 0.99 * bound < float(weight.abs().max()) <= bound
+    with pytest.raises(ConfigError, match="initial weights 'xavier': expected one of normal, uniform"):
+        DualStreamNetwork(MLP((5,), width=WIDTH), 2, initial_weights="xavier")
 
 
 def test_dual_stream_follows_its_definition() -> None:

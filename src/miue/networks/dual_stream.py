@@ -3,30 +3,43 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.bags.segments import Segments, per_instance, segment_argmax, segment_softmax, segment_weighted_sum
+from miue.common.errors import unknown_name
 from miue.common.option_types import Width
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders.base import Encoder
 
+InitialWeights = Literal["normal", "uniform"]
+
 
 class BagHead(nn.Conv1d):
-    """The convolution over the attended values; weights and bias are initialized from N(0, 1).
+    """The convolution over the attended values.
 
-    Reference: the published code of Liu & Ji 2024.
+    Weights and bias are initialized from N(0, 1) ("normal"), or from U(±1/sqrt(fan-in)) as those of all other
+    layers ("uniform").
+
+    Reference: the published code of Liu & Ji 2024 ("normal").
     """
 
+    def __init__(self, num_classes: int, hidden: int, initial_weights: str) -> None:
+        self.initial_weights = initial_weights
+        super().__init__(num_classes, num_classes, kernel_size=hidden)
+
+    @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the initial weights."""
-        with torch.no_grad():
-            self.weight.normal_(0, 1, generator=generator)
-            if self.bias is not None:
-                self.bias.normal_(0, 1, generator=generator)
+        bound = 1 / sqrt(self.weight[0].numel())
+        for parameter in (self.weight, self.bias):
+            if parameter is not None and self.initial_weights == "normal":
+                parameter.normal_(0, 1, generator=generator)
+            elif parameter is not None:
+                parameter.uniform_(-bound, bound, generator=generator)
 
 
 class DualStreamNetwork(MILNetwork):
@@ -42,19 +55,28 @@ class DualStreamNetwork(MILNetwork):
         encoder: f.
         num_classes: C.
         hidden: width of queries and values.
+        initial_weights: of the convolution: "normal", N(0, 1), as published, or "uniform", as in all other layers.
+            Where features are large, the first gives logits beyond ±10, where evidence has no gradient.
+
+    Raises:
+        ConfigError: other initial weights.
     """
 
     has_attention: ClassVar[bool] = True
     instance_routing: ClassVar[str] = "residual-only"
 
-    def __init__(self, encoder: Encoder, num_classes: int, hidden: Width = 256) -> None:
+    def __init__(
+        self, encoder: Encoder, num_classes: int, hidden: Width = 256, initial_weights: str = "normal"
+    ) -> None:
         super().__init__(encoder, num_classes)
-        self.hidden = hidden
+        self.hidden, self.initial_weights = hidden, initial_weights
+        if initial_weights not in get_args(InitialWeights):
+            raise unknown_name("initial weights", initial_weights, get_args(InitialWeights))
         width = encoder.out_features
         self.instance_head = nn.Linear(width, num_classes)
         self.query = nn.Linear(width, hidden)
         self.value = nn.Linear(width, hidden)
-        self.bag_head = BagHead(num_classes, num_classes, kernel_size=hidden)
+        self.bag_head = BagHead(num_classes, hidden, initial_weights)
 
     @property
     def last_layer(self) -> nn.Module:

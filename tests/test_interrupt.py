@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from made_bags import separable_bags
 
 import miue
+from miue.cli import main
 from miue.io.store import write_store
 
 INTERRUPTIBLE = (
@@ -164,6 +165,17 @@ def test_an_interrupt_of_a_training_is_heard_wherever_it_comes(kind: str, tmp_pa
         miue.train(separable_bags(), out=tmp_path / "run", callbacks=[InterruptWithin()], progress=False)
     assert heard.count(kind) == 1
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_command_leaves_the_handlers_of_its_process_as_they_were(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    monkeypatch.setattr(sys, "argv", ["miue", "--version"])
+    with pytest.raises(SystemExit, match="0"):
+        main()
+    assert capsys.readouterr().out.startswith("miue ")
+    assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == before
 
 
 def test_an_interrupt_after_the_last_batch_is_heard() -> None:

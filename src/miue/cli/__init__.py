@@ -15,7 +15,7 @@ from typer import Typer
 from miue.cli.app import app
 from miue.cli.interrupt import NOTHING, Interrupted
 from miue.common.errors import MiueError, not_stated
-from miue.common.interrupts import hear_all_interrupts
+from miue.common.interrupts import all_interrupts_heard
 
 _formatwarning = warnings.formatwarning
 
@@ -34,13 +34,13 @@ def run_commands(commands: Typer, program: str) -> None:
         commands: a Typer app whose class is ``miue.cli.help.Commands``.
         program: what the messages begin with.
     """
-    hear_all_interrupts()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name need not be spelt in the encoding of the terminal
             stream.reconfigure(errors="backslashreplace")
     warnings.formatwarning = _as_sentence
     try:
-        commands()
+        with all_interrupts_heard():
+            commands()
     except MiueError as error:
         print(f"{program}: error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -6,19 +6,22 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 
 IMPORTING = "<frozen importlib._bootstrap>"
-AGAIN_S = 0.05
+AGAIN_S = 0.005
 
 
-def hear_all_interrupts() -> None:
-    """Send an interrupt again that came within an import, a destructor or a callback of C code.
+@contextmanager
+def all_interrupts_heard() -> Iterator[None]:
+    """Send an interrupt of the block again that came within an import, a destructor or a callback of C code.
 
     Within an import, libraries take it for a module that is missing, and fail later for another reason; within a
     destructor or a callback, Python drops it. Another handler than Python's own is left in place.
     """
-    report = sys.unraisablehook
+    report, handler = sys.unraisablehook, signal.getsignal(signal.SIGINT)
 
     def repeat(dropped: sys.UnraisableHookArgs) -> None:
         if dropped.exc_type is KeyboardInterrupt:
@@ -27,8 +30,14 @@ def hear_all_interrupts() -> None:
             report(dropped)
 
     sys.unraisablehook = repeat
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, interrupt_after_imports)
+    try:
+        yield
+    finally:
+        sys.unraisablehook = report
+        if signal.getsignal(signal.SIGINT) is interrupt_after_imports:
+            signal.signal(signal.SIGINT, handler)
 
 
 def interrupt_after_imports(number: int, frame: FrameType | None) -> None:

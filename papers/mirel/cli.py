@@ -189,6 +189,26 @@ def error_measures(
         show_table(table)
 
 
+@app.command("initial-weights")
+def initial_weights(
+    names: Annotated[list[str] | None, typer.Argument(help="Data to train on; all where none is named.")] = None,
+    source: Source = DATA,
+    results: Results = RESULTS,
+    seeds: Seeds = "42,17,26",
+) -> None:
+    """Compare initial weights of DSMIL on validation bags, as its default was chosen.
+
+    What was trained before is kept: data may be named together or in turn.
+    """
+    from papers.mirel.initial_weights_choice import DATA as EVERY
+    from papers.mirel.initial_weights_choice import choice_table, measure_initial_weights
+
+    out = results / "initial_weights" / "validation.csv"
+    table, chosen = choice_table(measure_initial_weights(names or list(EVERY), parse_seeds(seeds), source, out))
+    show_table(table)
+    say(f"By the rule in results/initial_weights/README.md: {chosen}")
+
+
 @app.command("ue")
 def ue(results: Results = RESULTS) -> None:
     """Print UE of MNIST-bags by network, OOD detected by `combined`, from the results that are there."""

@@ -40,6 +40,7 @@ def test_the_commands_of_the_paper_are_its_own() -> None:
         "distances",
         "error-measures",
         "figure",
+        "initial-weights",
         "instance-guarantees",
         "list",
         "mitoses make",

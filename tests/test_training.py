@@ -60,6 +60,17 @@ def test_a_model_that_learned_nothing_says_so(negative_share: float) -> None:
     assert model.training.constant_criterion == pytest.approx(lowest)
     assert model.training.criterion > 0.95 * lowest
     assert "hardly anything was learned: on the validation bags NLL + error is" in str(model)
+    assert "initial_weights" not in str(model)
+
+
+def test_a_model_that_learned_nothing_says_what_its_network_could_try() -> None:
+    bags = separable_bags(32)
+    for weights, said in (("normal", True), ("uniform", False)):
+        options = {"network.initial_weights": weights}
+        model = quick_train(bags, network="dsmil", settings={"learning_rate": 1e-12}, options=options)
+        assert "hardly anything" in model.training.warning
+        assert (", or network.initial_weights=uniform" in model.training.warning) == said
+    assert miue.train(bags, network="dsmil", method="softmax", progress=False).training.also_try == ""
 
 
 def test_bags_of_one_class_have_no_class_shares_to_compare_with(bags: BagDataset) -> None:

@@ -85,6 +85,11 @@ class MILNetwork(nn.Module, ABC):
         self.num_classes = num_classes
 
     @property
+    def also_try(self) -> str:
+        """An option with another value for a training that learned hardly anything, "" for none."""
+        return ""
+
+    @property
     def last_layer(self) -> nn.Module:
         """The layer that maps an embedding to class logits: the last ``nn.Linear`` after the encoder.
 

@@ -79,6 +79,11 @@ class DualStreamNetwork(MILNetwork):
         self.bag_head = BagHead(num_classes, hidden, initial_weights)
 
     @property
+    def also_try(self) -> str:
+        """The other initial weights, with which logits begin small."""
+        return "network.initial_weights=uniform" if self.initial_weights == "normal" else ""
+
+    @property
     def last_layer(self) -> nn.Module:
         """The convolution over the attended values; the other stream takes its logits from single instances."""
         return self.bag_head

@@ -32,6 +32,7 @@ class TrainingRecord(BaseModel):
         without_error_model: why no error model was fitted to the validation bags, "" otherwise.
         constant_criterion: the lowest NLL + error rate on the same bags of any prediction that is the same for
             each, that of the class shares; None where one class alone is there, or it was not written down.
+        also_try: an option of the network to try where hardly anything was learned, "" otherwise.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -46,6 +47,7 @@ class TrainingRecord(BaseModel):
     without_distances: str = ""
     without_error_model: str = ""
     constant_criterion: float | None = None
+    also_try: str = ""
 
     @property
     def warning(self) -> str:
@@ -56,7 +58,7 @@ class TrainingRecord(BaseModel):
         return (
             f"hardly anything was learned: on the {bags} bags NLL + error is {self.criterion:.3f}, and the class "
             f"shares as prediction of every bag have {self.constant_criterion:.3f}; train longer, or choose "
-            "another learning_rate, bags_per_update or method"
+            f"another learning_rate, bags_per_update or method{self.also_try and f', or {self.also_try}'}"
         )
 
 

@@ -24,6 +24,7 @@ CALLED = {
     "without_error_model": "without error model",
     "criterion": "NLL + error",
     "constant_criterion": "NLL + error of the class shares",
+    "also_try": "also try",
 }
 SHOWN_ELSEWHERE = ("classes", "calibration", "validation", "dataset_shift")
 

@@ -172,7 +172,7 @@ def train_recipe(
             )
         summaries = _fit_members(method, plan, run)
         if not run.is_first:
-            return Model(method.eval(), plan.model_config, plan.contract, _record(plan, summaries))
+            return Model(method.eval(), plan.model_config, plan.contract, _record(plan, summaries, method))
         model = _trained_model(method, plan, summaries, bags, run.accelerator)
         if folder is not None:
             model.write_into(folder)
@@ -287,16 +287,18 @@ def _trained_model(
     """Return the model with its distances, what its validation bags say of it, and what it was trained on."""
     act_after_training(method.eval(), plan.train, plan.training_config.seed)
     distances, without_distances = _fit_distances(method, plan)
-    training = _record(plan, summaries, without_distances)
+    training = _record(plan, summaries, method, without_distances)
     model = Model(method, plan.model_config, plan.contract, training, distances)
     if plan.holds_out:
         model = model.with_validation(plan.validation, device=device)
     return replace(model, training_bags=TrainingBags.of(plan.splits(bags).folds[0], bags, plan.validation))
 
 
-def _record(plan: Plan, summaries: Sequence[TrainingSummary], without_distances: str = "") -> TrainingRecord:
+def _record(
+    plan: Plan, summaries: Sequence[TrainingSummary], method: Method, without_distances: str = ""
+) -> TrainingRecord:
     best_epochs = tuple(summary.best_epoch for summary in summaries)
-    return TrainingRecord(
+    record = TrainingRecord(
         seed=plan.training_config.seed,
         training_bags=len(plan.train),
         validation_bags=len(plan.validation) if plan.holds_out else 0,
@@ -307,6 +309,8 @@ def _record(plan: Plan, summaries: Sequence[TrainingSummary], without_distances:
         without_distances=without_distances,
         constant_criterion=_constant_criterion(plan.validation),
     )
+    also_try = next(iter(method.members())).network.also_try if record.warning else ""
+    return record.model_copy(update={"also_try": also_try})
 
 
 def _constant_criterion(bags: BagDataset) -> float | None:

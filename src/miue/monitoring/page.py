@@ -64,12 +64,14 @@ def render_page(course: Course) -> bytes:
     top = max(max(course.log10_limits) + 0.5, float(course.log10_evidence.max()) + 0.3)
     frame = Frame(len(course.ids), top)
     ends = np.searchsorted(course.batch_of, np.arange(len(course.batches)), side="right")
+    limits, limits_text = _limits(course, frame)
     step = max(1, int(np.ceil((top - LOWEST) / 8)))
     text = environment.get_template("page.html.j2").render(
         course=course,
         table=course.tables()[0],
         lines=[_line(course, column, frame) for column in range(len(course.scores))],
-        limits=_limits(course, frame),
+        limits=limits,
+        limits_text=limits_text,
         ends=[frame.x(end) for end in ends[:-1].tolist()],
         ticks=[(frame.y(float(power)), power) for power in range(int(LOWEST), int(top) + 1, step)],
         width=WIDTH,
@@ -81,16 +83,14 @@ def render_page(course: Course) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def _limits(course: Course, frame: Frame) -> list[tuple[float, str]]:
-    """Return where each different limit is drawn, from the top, and its name."""
+def _limits(course: Course, frame: Frame) -> tuple[list[float], str]:
+    """Return where each different limit is drawn, from the top, and the text above the first."""
     names: dict[float, list[str]] = {}
     for score, limit in zip(course.scores, course.log10_limits, strict=True):
         names.setdefault(frame.y(limit), []).append(score)
-    mixed = len(names) > 1
-    return [
-        (y, f"alarm of {'the class mix' if is_mix(of[0]) else 'the uncertainties'}" if mixed else "alarm")
-        for y, of in sorted(names.items())
-    ]
+    places = sorted(names)
+    of = ["of the class mix" if is_mix(names[y][0]) else "of the uncertainties" for y in places]
+    return places, "alarm" if len(places) == 1 else f"alarm {'; below: '.join(of)}"
 
 
 def _line(course: Course, column: int, frame: Frame) -> Line:

@@ -6,10 +6,12 @@ import csv
 import gzip
 import json
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
+from made_predictions import made_predictions, made_provenance
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -44,6 +46,48 @@ def test_saved_predictions_are_read_back_as_they_were(predictions: Predictions, 
     assert np.array_equal(back.instances.instance, predictions.instances.instance)  # type: ignore[arg-type]
     kept, evaluated = (evaluate(one, allow_training_bags=True) for one in (back, predictions))
     assert kept.to_json() == evaluated.to_json()
+
+
+@pytest.mark.parametrize("table_format", ["csv", "parquet"])
+@pytest.mark.parametrize("classes", [("1", "0"), ("1", "2"), ("2", "1"), ("0", "1"), ("0.0", "-1"), ("no", "0")])
+def test_classes_that_are_called_by_other_numbers_keep_their_labels(
+    classes: tuple[str, ...], table_format: Literal["csv", "parquet"], tmp_path: Path
+) -> None:
+    provenance = made_provenance(network="attention", method="mirel", seed=42).model_copy(
+        update={"classes": classes}
+    )
+    predictions = made_predictions(provenance=provenance)
+    predictions.save(tmp_path / "out", table_format=table_format)
+    back = read_predictions(tmp_path / "out")
+    assert back.provenance == predictions.provenance
+    assert predictions.instances is not None and back.instances is not None
+    for ours, theirs in ((back.bags, predictions.bags), (back.instances, predictions.instances)):
+        known = theirs.labels.known
+        assert np.array_equal(ours.labels.known, known)
+        assert np.array_equal(ours.labels.values[known], theirs.labels.values[known])
+
+
+@pytest.mark.parametrize(
+    ("classes", "labels", "read"),
+    [
+        (("1", "2"), ["1", "2", "2.0"], [0, 1, 1]),
+        (("1", "0"), ["1", "0", "0.0"], [0, 1, 1]),
+        (("1", "2"), ["1", "0", "2"], None),
+        (("0", "1"), ["0", "1.0", "1"], [0, 1, 1]),
+        (("no", "yes"), ["no", "1", "YES"], None),
+        (("no", "yes"), ["no", "1", "0"], [0, 1, 0]),
+    ],
+)
+def test_a_number_that_is_the_name_of_a_class_is_no_other_class(
+    classes: tuple[str, ...], labels: list[str], read: list[int] | None, tmp_path: Path
+) -> None:
+    rows = [f"bag_{row},{label},0.3,0.7" for row, label in enumerate(labels)]
+    table = write(tmp_path / "t.csv", "\n".join(["bag_id,label,p_0,p_1", *rows]))
+    if read is not None:
+        assert read_table(table, classes).labels.values.tolist() == read
+        return
+    with pytest.raises(DataError, match=f"one of {', '.join(classes)}, "):
+        read_table(table, classes)
 
 
 def test_the_columns_are_those_promised(predictions: Predictions, tmp_path: Path) -> None:

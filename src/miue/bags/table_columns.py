@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from miue.bags.cells import UNKNOWN_WORDS, cell_name, known_text, whole_number
-from miue.bags.classes import check_classes
+from miue.bags.classes import by_their_names, check_classes
 from miue.bags.columns import ItemColumns
 from miue.bags.coords import LARGEST_COORD, Coords
 from miue.bags.labels import Labels
@@ -117,6 +117,9 @@ def read_classes(
 ) -> Labels:
     """Return labels from a column with names of classes or their numbers; an empty cell is an unknown label.
 
+    Where a class has a number for its name, and not its own, cells are names alone: with the classes 1 and 2, a
+    cell of 0 is none of them, and not the first.
+
     Args:
         values: the column, text.
         table: its name, for messages.
@@ -130,19 +133,32 @@ def read_classes(
     distinct, places = np.unique(np.asarray(values, object).astype(str), return_inverse=True)
     count = max(2, len(names)) if num_classes is None else num_classes
     numbers = np.full(len(distinct), -1, np.int64)
-    for position, text in enumerate(distinct.tolist()):
-        word = known_text(text)
+    by_number = are_their_numbers(names)
+    words = by_their_names(map(known_text, distinct.tolist()), names)
+    for position, (text, word) in enumerate(zip(distinct.tolist(), words, strict=True)):
         if word:
-            number = list(names).index(word) if word in names else whole_number(word)
+            number = list(names).index(word) if word in names else whole_number(word) if by_number else None
             if number is None or not 0 <= number < count:
+                index = f"a class index from 0 to {count - 1}, " if by_number else ""
+                known_as = "names or numbers" if by_number else "names"
                 raise DataError(
                     item=cell_name(table, places, position, column),
-                    wanted=f"{_one_of(names)}a class index from 0 to {count - 1}, or empty where unknown",
+                    wanted=f"{_one_of(names)}{index}or empty where unknown",
                     got=repr(text),
-                    fix="use the names or numbers of the classes; mark out-of-distribution rows with is_ood",
+                    fix=f"use the {known_as} of the classes; mark out-of-distribution rows with is_ood",
                 )
             numbers[position] = number
     return Labels(np.maximum(numbers, 0)[places], (numbers >= 0)[places])
+
+
+def are_their_numbers(names: Sequence[str]) -> bool:
+    """Return whether no class has the number of another, or of none, for its name.
+
+    >>> are_their_numbers(["0", "1"]), are_their_numbers(["no", "yes"]), are_their_numbers(["1", "2"])
+    (True, True, False)
+    """
+    found = [whole_number(name) for name in names]
+    return all(number in (None, place) for place, number in enumerate(found))
 
 
 def read_flags(values: Any, table: str, column: str = "is_ood") -> OodFlags:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
+from miue.bags.table_columns import are_their_numbers
 from miue.common.errors import DataError, lacking, not_a_folder, not_readable, unknown_name, wrong_type
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.folder_kinds import PREDICTIONS
@@ -191,9 +192,9 @@ def read_predictions(path: Path | str) -> Predictions:
         raise lacking(item, wanted, fix)
     if instances == folder / FOLDER:
         stored = _stored_instances(instances, summary.get("parts"), item)
-        predictions = _with_instances(read_tables(folder / "bags.csv", None, provenance), stored, str(instances))
+        predictions = _with_instances(_read_tables(folder / "bags.csv", None, provenance), stored, str(instances))
     else:
-        predictions = read_tables(folder / "bags.csv", instances, provenance)
+        predictions = _read_tables(folder / "bags.csv", instances, provenance)
     for key, read in _sizes(predictions).items():
         if summary.get(key) != read:
             wanted = f"{key} {summary.get(key)}, as predictions.json says"
@@ -203,6 +204,13 @@ def read_predictions(path: Path | str) -> Predictions:
         wanted = f"names of {count} classes, as there are in the tables, under classes in predictions.json"
         raise DataError(item=item, wanted=wanted, got=repr(classes), fix=fix)
     return predictions
+
+
+def _read_tables(bags: Path, instances: Path | None, provenance: Provenance) -> Predictions:
+    """Return predictions as miue writes them: labels are numbers of classes, which can be the names of others."""
+    unmistakable = provenance.classes if are_their_numbers(provenance.classes) else ()
+    read = read_tables(bags, instances, provenance.model_copy(update={"classes": unmistakable}))
+    return replace(read, provenance=provenance)
 
 
 def _stored_instances(folder: Path, listed: Any, item: str) -> StoredInstances:

@@ -133,6 +133,58 @@ def test_typicality_of_any_width_and_of_repeated_instances_is_finite(width: int)
     assert score.score(torch.cat([training, torch.zeros(1, width), 100 + training[:1]])).isfinite().all()
 
 
+@pytest.mark.parametrize("offset", [0.0, 50.0])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+def test_rounding_of_instances_that_are_there_often_is_not_seen(share: float, offset: float) -> None:
+    """As of empty patches, whose features differ in the last digits with the batch they were computed in."""
+
+    def features(seed: int) -> torch.Tensor:
+        random = torch.Generator().manual_seed(seed)
+        rows = torch.randn(600, 20, generator=random)
+        rows[torch.rand(600, generator=random) < share] = 0.4
+        return rows + offset
+
+    def rounded(rows: torch.Tensor, seed: int) -> torch.Tensor:
+        noise = torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed))
+        return rows * (1 + 2e-7 * noise)
+
+    typicality = Typicality.fit(rounded(features(0), 1), None, generator=GENERATOR)
+    knn = NearestNeighbors.fit(rounded(features(0), 1), None, generator=GENERATOR)
+
+    def both(rows: torch.Tensor) -> torch.Tensor:
+        return torch.stack([typicality.score(rows), knn.score(rows)], 1)
+
+    combined, segments = (
+        Combined.fit_bags(both(rounded(features(2), 3)), Segments.of(*[20] * 30)),
+        Segments.of(600),
+    )
+    first, second = both(rounded(features(4), 5)), both(rounded(features(4), 6))
+    torch.testing.assert_close(second[:, 0], first[:, 0], rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(combined.score(second), combined.score(first), rtol=1e-3, atol=2e-3)
+    for kind, values in combined.score_bags(first, segments).items():
+        torch.testing.assert_close(combined.score_bags(second, segments)[kind], values, rtol=1e-3, atol=2e-3)
+
+
+def test_a_bag_of_repeated_instances_has_the_same_scores_beside_other_bags() -> None:
+    random = np.random.default_rng(0)
+
+    def bags(count: int) -> BagDataset:
+        arrays = [
+            random.normal(size=(random.integers(5, 30), 32)).astype(np.float32) + (i % 2) for i in range(count)
+        ]
+        for array in arrays:
+            array[random.random(len(array)) < 0.3] = 0.5
+        return BagDataset.from_arrays(arrays, np.arange(count) % 2)
+
+    model = miue.train(bags(60), settings={**SETTINGS, "learning_rate": 1e-3}, progress=False, device="cpu")
+    new = bags(40)
+    together, alone = model.predict(new), [model.predict(new.subset([row])) for row in range(40)]
+    assert {"typicality_mean", "combined_mean", "combined_high"} <= set(together.bags.scores)
+    for name, values in together.bags.scores.items():
+        own = [float(one.bags.scores[name][0]) for one in alone]
+        np.testing.assert_allclose(own, values, rtol=2e-3, atol=2e-3, err_msg=name)
+
+
 def test_the_class_density_is_that_of_scipys_mixture() -> None:
     labels = torch.arange(211) % 3
     training = torch.randn(211, 5, dtype=torch.float64) + 2 * labels.unsqueeze(1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from miue.common.errors import DataError
 from miue.scores.base import finite_chunks
-from miue.scores.logs import floors_of, logs
+from miue.scores.logs import ROUNDING, floors_of, logs, typical_rounding
 from miue.scores.nearest_neighbors import NearestNeighbors
 from miue.scores.principal_components import principal_components
 from miue.scores.whitening import fit_whitening
@@ -18,6 +18,7 @@ from miue.scores.whitening import fit_whitening
 COMPONENTS = 64
 STORED = 1024  # fewer than of the nearest neighbors, since one coordinate of four needs no more
 LEAST = 4
+ROUNDING_OF_NORM = 1e-5  # of float32, times the norm of features: a shorter distance may be that of two copies
 
 
 class Typicality(NearestNeighbors):
@@ -29,8 +30,8 @@ class Typicality(NearestNeighbors):
     nearer to their neighbors. Neighbors are at most 1,024, or half, of the instances; t is fitted to the others.
 
     Args:
-        state: of ``NearestNeighbors``; variances (K) of the components; floors (4), the smallest positive values;
-            center (4) and whitening (4, 4).
+        state: of ``NearestNeighbors``; variances (K) of the components; floors (4), the smallest values that are
+            no rounding; center (4) and whitening (4, 4).
     """
 
     name: ClassVar[str] = "typicality"
@@ -76,7 +77,9 @@ class Typicality(NearestNeighbors):
         unfinished = cls(**state)
         others = finite_chunks(features[order[stored:]], "training features")
         values = torch.cat([unfinished._values(rows) for _, rows in others])
-        floors = floors_of(values)
+        rounding = typical_rounding(values)
+        rounding[:2] = ROUNDING_OF_NORM / ROUNDING * rounding[3]  # both are distances between features
+        floors = floors_of(values, rounding)
         center, whitening = fit_whitening(logs(values, floors))
         return {**state, "floors": floors, "center": center, "whitening": whitening}
 

@@ -18,6 +18,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, StorageError
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
+from miue.predictions.any_table import read_any_tables
 from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.read_table import read_table
 
@@ -310,3 +311,21 @@ def test_predictions_in_latin_1_are_refused_with_their_line_and_in_utf_16_are_re
         (tmp_path / "t.csv").write_bytes(damaged.encode("latin-1"))
         with pytest.raises(StorageError, match=f"t.csv', line {line}: expected text in UTF-8"):
             read_table(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("side", [1, 256])
+@pytest.mark.parametrize("truth", ["", "target"])
+def test_the_place_of_an_instance_of_another_tool_is_not_its_label(side: int, truth: str, tmp_path: Path) -> None:
+    bags = write(tmp_path / "bags.csv", "slide_id,p_0,p_1,y\na,0.4,0.6,1\nb,0.9,0.1,0\n")
+    heading = f"slide_id,instance,x,y,p_0,p_1{',' + truth if truth else ''}"
+    rows = [
+        f"{bag},{i},{side * i},{side * (i % 2)},0.5,0.5{',0' if truth else ''}" for bag in "ab" for i in range(4)
+    ]
+    instances = write(tmp_path / "instances.csv", "\n".join([heading, *rows]))
+    read, said = read_any_tables(bags, instances)
+    assert said.startswith("bags.csv: bag_id = 'slide_id', label = 'y'; instances.csv: bag_id = 'slide_id'")
+    assert ("label = 'target'" in said) == bool(truth)
+    assert read.bags.labels.values.tolist() == [1, 0]
+    assert read.instances is not None and read.instances.coords is not None
+    assert read.instances.coords.values[:, 1].tolist() == [0, side, 0, side] * 2
+    assert read.instances.labels.known.all() if truth else not read.instances.labels.known.any()

@@ -44,10 +44,15 @@ def read_any_tables(
     said = ", ".join(f"{meaning} = {column!r}" for column, meaning in renamed.items())
     if words and not classes:
         said += f"{'; ' if said else ''}classes {', '.join(words)} (--classes sets another order)"
-    of_instances = None if instances is None else _recognize(read_header(instances), instances, words)[0]
+    said = f"{bags.name}: {said}" if said else ""
+    of_instances = None
+    if instances is not None:
+        of_instances = _recognize(read_header(instances), instances, words)[0]
+        renamed_too = [f"{meaning} = {column!r}" for meaning, column in of_instances.items() if column != meaning]
+        said += f"{'; ' if said else ''}{instances.name}: {', '.join(renamed_too)}" if renamed_too else ""
     provenance = Provenance(classes=tuple(words))
     predictions = read_tables(bags, instances, provenance, names=names, instance_names=of_instances)
-    return predictions, f"{bags.name}: {said}" if said else ""
+    return predictions, said
 
 
 def _recognize(
@@ -61,7 +66,8 @@ def _recognize(
             f"table {str(path)!r}", f"a column of ids: {', '.join(IDS)}", columns, "rename the column of the ids"
         )
     names = {"bag_id": bag_id}
-    label = next((lower[name] for name in LABELS if name in lower), None)
+    has_places = {"x", "y"} <= lower.keys()  # then y is one of two coordinates
+    label = next((lower[name] for name in LABELS if name in lower and not (has_places and name == "y")), None)
     if label is not None:
         names["label"] = label
     patient = next((lower[name] for name in PATIENTS if lower.get(name, bag_id) != bag_id), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from scipy import sparse
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, DataError, MiueError
+from miue.io.store.store import read_store, write_store
+from miue.sklearn import MILUncertaintyClassifier
 
 ROWS = np.arange(10.0).reshape(5, 2)
 BAGS = ["b", "a", "b", "c", "a"]
@@ -179,3 +182,24 @@ def test_a_subset_is_of_positions_or_of_a_mask_and_of_nothing_else() -> None:
 def test_labels_beside_a_dataset_are_refused() -> None:
     with pytest.raises(ConfigError, match="None beside a dataset"):
         miue.train(separable_bags(10), [0, 1] * 5)
+
+
+def test_patients_are_the_same_in_memory_and_in_files(tmp_path: Path) -> None:
+    patients = ["p1 ", "unknown", "NA", None, "p2", "p1"]
+    arrays = [np.ones((2, 3), np.float32)] * len(patients)
+    bags = BagDataset.from_arrays(arrays, [0, 1, 0, 1, 0, 1], patients=patients)
+    assert bags.patients == ("p1", "", "", "", "p2", "p1")
+    write_store(tmp_path / "store", bags)
+    assert read_store(tmp_path / "store").patient_groups == bags.patient_groups
+
+
+@pytest.mark.parametrize("dtype", ["string", "Int64"])
+def test_a_missing_id_or_label_of_pandas_is_named(dtype: str) -> None:
+    values = pd.array(["a", None, "b"] if dtype == "string" else [1, None, 0], dtype=dtype)
+    frame = pd.DataFrame({"slide": values, "label": [1, 1, 0], "feature": [1.0, 2.0, 3.0]})
+    with pytest.raises(DataError, match="row 1 of bag_ids: expected the id of a bag"):
+        BagDataset.from_frame(frame, bag="slide", label="label")
+    with pytest.raises(DataError, match="row 1 of bag_ids: expected the id of a bag"):
+        MILUncertaintyClassifier().fit(np.ones((3, 2)), [0, 0, 1], bag_ids=pd.Series(values))
+    with pytest.raises(DataError, match="y, entry 1: expected a class label"):
+        MILUncertaintyClassifier().fit([np.ones((2, 2))] * 3, pd.Series(values))

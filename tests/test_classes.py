@@ -5,15 +5,19 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
+import made_files
 import numpy as np
 import pytest
+from commands import fail, run
 from made_bags import separable_bags
 
 import miue
-from miue.bags.classes import class_names, doubt_about_negative_class
+from miue.bags.classes import class_names, doubt_about_negative_class, known_labels
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
+from miue.io.load import load_bags
 from miue.io.splits.draw import make_folds
+from miue.io.store.store import read_store
 from miue.model.recipe import Recipe
 from miue.selection.cross_validation import cross_validate
 from miue.training.fit import Run
@@ -86,3 +90,42 @@ def test_every_training_asks_before_it_begins(tmp_path: Path, capsys: pytest.Cap
         assert capsys.readouterr().err.count(asked) == progress
         cross_validate(bags, make_folds(bags, 2), [1], tmp_path / f"folds-{progress}", recipe, progress=progress)
         assert capsys.readouterr().err.count(asked) == progress
+
+
+@pytest.mark.parametrize("word", ["none", "None", "unknown"])
+def test_a_word_that_can_be_a_class_or_an_unknown_label_is_asked_for(word: str, tmp_path: Path) -> None:
+    _, labels = made_files.slides(tmp_path, patients=12)
+    labels.write_text(labels.read_text().replace("normal", word))
+    features = tmp_path / "features_uni_v1"
+    with pytest.raises(
+        DataError, match=f"label '{word}' .*a class, or an empty cell .*--classes {word},tumor"
+    ) as told:
+        load_bags(features, labels=labels)
+    assert "if it is none, empty these cells" in str(told.value)
+    bags = load_bags(features, labels=labels, classes=(word, "tumor")).bags
+    assert bags.class_names == (word, "tumor") and bags.labels.known.all()
+    named = load_bags(features, labels=labels, classes=("negative", "tumor")).bags
+    assert named.labels.known.tolist() == (bags.labels.values == 1).tolist()
+    with pytest.raises(DataError, match="expected one of the classes given: NONE, UNKNOWN, tumor"):
+        load_bags(features, labels=labels, classes=("NONE", "UNKNOWN", "tumor"))
+
+
+def test_other_words_for_nothing_are_unknown_labels_unless_they_are_classes() -> None:
+    labels = ["NA", "n/a", "nan", "null", "", "low"]
+    assert known_labels(labels, "t.csv") == ("", "", "", "", "", "low")
+    assert known_labels(labels, "t.csv", ["NA", "low"]) == ("NA", "", "", "", "", "low")
+
+
+def test_classes_with_commas_are_ordered_as_the_note_says(tmp_path: Path) -> None:
+    _, labels = made_files.slides(tmp_path, patients=12)
+    text = labels.read_text().replace(",normal", ",normal mucosa").replace(",tumor", ',"Adenocarcinoma, NOS"')
+    labels.write_text(text)
+    names = ("Adenocarcinoma, NOS", "normal mucosa")
+    advice = "--classes 'normal mucosa' --classes 'Adenocarcinoma, NOS'"
+    assert advice in doubt_about_negative_class(names)
+    words = ["data", "pack", tmp_path / "features_uni_v1", "--labels", labels, "--quiet"]
+    made = run(*words, "--out", tmp_path / "store", *shlex.split(advice))
+    assert "negative class: normal mucosa" in made
+    assert read_store(tmp_path / "store").class_names == names[::-1]
+    refused = fail(*words, "--out", tmp_path / "other", "--classes", ",".join(names))
+    assert "one of the classes given: Adenocarcinoma, NOS" in refused.replace("'", "")

@@ -142,10 +142,18 @@ def test_a_bag_is_not_lost_to_one_that_differs_in_the_ending_alone(tmp_path: Pat
     assert one.bags.ids == ("a.png", "b") and [name.bag for name in one.left_out] == ["a.jpg"]
 
 
-@pytest.mark.parametrize("text", ["", "NA", "nan", "None", "unknown"])
+@pytest.mark.parametrize("text", ["", "NA", "nan", "null", "n/a"])
 def test_a_missing_label_is_an_unknown_one(tmp_path: Path, text: str) -> None:
     found = read_label_table(table(tmp_path, f"slide_id,label\na,x\nb,{text}\nc,y\n"))
-    assert found.labels == ("x", "", "y") and found.class_names() == ("x", "y")
+    assert found.class_names() == ("x", "y")
+
+
+@pytest.mark.parametrize("text", ["None", "unknown"])
+def test_a_label_that_may_be_missing_or_a_class_is_asked_for(tmp_path: Path, text: str) -> None:
+    found = read_label_table(table(tmp_path, f"slide_id,label\na,x\nb,{text}\nc,y\n"))
+    assert found.class_names(("x", "y")) == ("x", "y")
+    with pytest.raises(DataError, match="a class, or an empty cell where the label is unknown"):
+        found.class_names()
 
 
 def test_columns_may_be_given(tmp_path: Path) -> None:

@@ -63,6 +63,14 @@ def test_a_model_that_learned_nothing_says_so(negative_share: float) -> None:
     assert "initial_weights" not in str(model)
 
 
+@pytest.mark.parametrize(("labels", "gap"), [((1, 2), 0), ((0, 2), 1), ((0, 100_000), 1), ((0, 1, 3), 2)])
+def test_numbers_of_classes_without_names_have_no_gaps(labels: tuple[int, ...], gap: int) -> None:
+    arrays = [np.full((2, 3), label, np.float32) for label in labels * 8]
+    bags = BagDataset.from_arrays(arrays, [*labels] * 8)
+    with pytest.raises(DataError, match=f"without gaps, or names of classes, got no bag of class {gap}, and "):
+        quick_train(bags)
+
+
 def test_a_model_that_learned_nothing_says_what_its_network_could_try() -> None:
     bags = separable_bags(32)
     for weights, said in (("normal", True), ("uniform", False)):

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import numpy as np
 
 UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown")
+"""What stands for nothing in a cell; names of classes can be two of these."""
+POSSIBLE_CLASSES = ("none", "unknown")
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value of a list or a data frame means nothing: None, NaN, pandas' NA, or an empty text."""
+    if value is None or (isinstance(value, str) and not value):
+        return True
+    return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"
 
 
 def known_text(text: str) -> str:

@@ -9,7 +9,7 @@ from shlex import quote
 
 import numpy as np
 
-from miue.bags.cells import is_number
+from miue.bags.cells import POSSIBLE_CLASSES, is_number, known_text
 from miue.bags.labels import Labels
 from miue.common.errors import ConfigError, DataError
 from miue.common.plural import plural
@@ -45,7 +45,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
     if left_out is not None:
         raise DataError(
             item=f"label {left_out!r} of {source!r}",
-            wanted=f"one of the classes given: {', '.join(order)}",
+            wanted=f"one of the classes given: {_listed(order)}",
             got=f"{plural(texts.count(left_out), 'bag')} of this class",
             fix="name it as one of these, add it to --classes, or take these bags out of the table",
         )
@@ -67,6 +67,38 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             fix="check the label column",
         )
     return names
+
+
+def known_labels(labels: Iterable[str], source: str, classes: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return labels as a table writes them, "" for the words that stand for nothing.
+
+    "none" and "unknown" can also be a class: they are one where ``classes`` names it, and an unknown label
+    where it does not.
+
+    Args:
+        labels: cells of the table.
+        source: the table, for messages.
+        classes: names of the classes, empty where they are not known.
+
+    Raises:
+        DataError: one of these words where the classes are not known.
+
+    >>> known_labels([" low", "NA", "none"], "labels.csv", ["none", "low"])
+    ('low', '', 'none')
+    """
+    texts, names = [label.strip() for label in labels], {name.casefold() for name in classes}
+    doubtful = [text for text in texts if text.casefold() in POSSIBLE_CLASSES]
+    if doubtful and not classes:
+        word = doubtful[0]
+        others = sorted({text for text in texts if known_text(text)} - {word})
+        order = quoted_order([word, *others])
+        raise DataError(
+            item=f"label {word!r} of {source!r}",
+            wanted="a class, or an empty cell where the label is unknown",
+            got=f"{plural(texts.count(word), 'bag')}, of which it could mean either",
+            fix=f"if it is a class, name all in their order: {order}; if it is none, empty these cells",
+        )
+    return tuple(text if text.casefold() in names else known_text(text) for text in texts)
 
 
 def by_their_names(labels: Iterable[str], classes: Sequence[str]) -> tuple[str, ...]:
@@ -123,9 +155,24 @@ def doubt_about_negative_class(names: Sequence[str]) -> str:
     likely = called_negative(names) or [name for name in names if _sounds_negative(name, names)]
     if len(likely) != 1 or likely[0] == names[0]:
         return ""
-    order = quote(",".join([*likely, *(name for name in names if name not in likely)]))
-    meant = f"if it is {likely[0]!r}, name that first: --classes {order}"
+    order = quoted_order([*likely, *(name for name in names if name not in likely)])
+    meant = f"if it is {likely[0]!r}, name that first: {order}"
     return f"the negative class is {names[0]!r}, the first; {meant}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names) if any("," in name for name in names) else names)
+
+
+def quoted_order(names: Sequence[str]) -> str:
+    """Return the option that names classes in this order, as a shell takes it.
+
+    >>> quoted_order(["normal", "Adenocarcinoma, NOS"])
+    "--classes normal --classes 'Adenocarcinoma, NOS'"
+    """
+    if not any("," in name for name in names):
+        return f"--classes {quote(','.join(names))}"
+    return " ".join(f"--classes {quote(name)}" for name in names)
 
 
 def _sounds_negative(name: str, names: Sequence[str]) -> bool:

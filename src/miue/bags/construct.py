@@ -13,8 +13,9 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from miue.bags.arrays import bag_array, check_bags
+from miue.bags.cells import is_missing, known_text
 from miue.bags.coords import Coords
-from miue.bags.labels import Labels, LabelSequence, is_missing, plain_values, read_labels
+from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords
@@ -211,10 +212,10 @@ def _texts_or_numbers(values: Any) -> np.ndarray:
 
 
 def _read_patients(values: Any) -> tuple[str, ...] | None:
-    """Return the patient of each bag, "" where unknown; None where all are."""
+    """Return the patient of each bag, "" where unknown, as in a table; None where all are."""
     if values is None:
         return None
-    texts = tuple("" if is_missing(value) else str(value) for value in plain_values(values))
+    texts = tuple("" if is_missing(value) else known_text(str(value)) for value in plain_values(values))
     return texts if any(texts) else None
 
 

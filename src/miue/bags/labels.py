@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
+from miue.bags.cells import is_missing
 from miue.common.errors import DataError, unknown_name
 
 LabelSequence = Collection[Any]
@@ -117,10 +117,3 @@ def plain_values(labels: Any) -> list[Any]:
         )
     plain = labels.tolist() if hasattr(labels, "tolist") else list(labels)
     return [value.item() if isinstance(value, Tensor | np.generic) else value for value in plain]
-
-
-def is_missing(value: Any) -> bool:
-    """Return whether a value means an unknown label: None, NaN, pandas' NA, or an empty text."""
-    if value is None or (isinstance(value, str) and not value):
-        return True
-    return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, Shaped
 
+from miue.bags.cells import is_missing
 from miue.common.errors import DataError
 
 
@@ -37,7 +38,7 @@ class GroupedRows:
         ids = np.asarray(bag_ids)
         if ids.ndim != 1:
             raise row_count("bag_ids", "an array with one id for each row", f"shape {ids.shape}")
-        missing = np.array([name is None or name != name for name in ids.tolist()], bool)
+        missing = np.array([is_missing(name) for name in ids.tolist()], bool)
         if missing.any():
             row = int(missing.argmax())
             raise row_count(f"row {row} of bag_ids", "the id of a bag", repr(ids.tolist()[row]))

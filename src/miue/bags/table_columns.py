@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64, Int64
 
 from miue.bags.cells import UNKNOWN_WORDS, cell_name, known_text, whole_number
-from miue.bags.classes import by_their_names, check_classes
+from miue.bags.classes import by_their_names, check_classes, known_labels
 from miue.bags.columns import ItemColumns
 from miue.bags.coords import LARGEST_COORD, Coords
 from miue.bags.labels import Labels
@@ -134,8 +134,9 @@ def read_classes(
     count = max(2, len(names)) if num_classes is None else num_classes
     numbers = np.full(len(distinct), -1, np.int64)
     by_number = are_their_numbers(names)
-    words = by_their_names(map(known_text, distinct.tolist()), names)
-    for position, (text, word) in enumerate(zip(distinct.tolist(), words, strict=True)):
+    cells = distinct.tolist()
+    words = by_their_names(known_labels(cells, table, names) if names else map(known_text, cells), names)
+    for position, (text, word) in enumerate(zip(cells, words, strict=True)):
         if word:
             number = list(names).index(word) if word in names else whole_number(word) if by_number else None
             if number is None or not 0 <= number < count:

@@ -37,6 +37,17 @@ def separate(values: list[str] | None) -> list[str] | None:
     return [word.strip() for value in values for word in value.split(",") if word.strip()] if values else None
 
 
+def separate_classes(values: list[str] | None) -> list[str] | None:
+    """Return the names of classes of a repeated option as they are, and those of one between commas.
+
+    >>> separate_classes(["normal", "Adenocarcinoma, NOS"]), separate_classes(["normal, tumor"])
+    (['normal', 'Adenocarcinoma, NOS'], ['normal', 'tumor'])
+    """
+    if values is not None and len(values) > 1:
+        return [name.strip() for name in values]
+    return separate(values)
+
+
 Out = Annotated[Path, typer.Option(metavar="FOLDER", help="Folder to write.", rich_help_panel=OUTPUT)]
 Overwrite = Annotated[
     bool,
@@ -177,8 +188,8 @@ ClassNames = Annotated[
     typer.Option(
         "--classes",
         metavar="NAME",
-        help=f"Classes in order; the first is the negative one. {MANY}",
-        callback=separate,
+        help=f"Classes in order; the first is the negative one. {MANY} Repeated names may hold commas.",
+        callback=separate_classes,
         rich_help_panel=LABELS,
     ),
 ]

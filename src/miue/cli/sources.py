@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from miue.bags.classes import quoted_order
 from miue.cli.options import LABELS, RUNNING, ClassNames
 from miue.common.errors import ConfigError, first_few
 from miue.common.plural import plural
@@ -87,8 +88,8 @@ def refuse_other_classes(item: str, own: Sequence[str], named: Sequence[str]) ->
     """
     if list(own) != list(named):
         raise ConfigError(
-            item=f"--classes {','.join(named)}",
-            wanted=f"the classes that {item} has, in their order: {','.join(own)}",
+            item=quoted_order(named),
+            wanted=f"the classes that {item} has, in their order: {quoted_order(own)}",
             got="others",
             fix="leave --classes out; classes are named where files or tables are read first",
         )

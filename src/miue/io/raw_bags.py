@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.bags.arrays import InstanceArray
-from miue.bags.cells import known_text
-from miue.bags.classes import by_their_names, class_names
+from miue.bags.classes import by_their_names, class_names, known_labels
 from miue.bags.dataset import BagDataset
 from miue.bags.table_columns import (
     read_classes,
@@ -72,7 +71,7 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
     nothing = ("",) * len(raw.ids)
     texts, names = raw.of_bags.get("label", nothing), raw.class_names
     if names is None:
-        texts = by_their_names(map(known_text, texts), classes)
+        texts = by_their_names(known_labels(texts, raw.source, classes), classes)
         names = class_names(texts, raw.source, classes) if any(texts) else tuple(classes)
     labels = read_classes(texts, raw.source, "label", names if raw.class_names is None else (), len(names))
     of_bags = read_item_columns({"bag_id": raw.ids, **raw.of_bags}, raw.source, labels)

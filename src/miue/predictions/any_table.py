@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from miue.bags.cells import known_text
-from miue.bags.classes import called_negative
+from miue.bags.classes import called_negative, known_labels
 from miue.common.errors import DataError, missing_column
 from miue.common.tables import read_columns, read_header
 from miue.predictions.folder import Predictions, read_tables
@@ -125,7 +124,8 @@ def _classes_of_labels(path: Path, column: str | None) -> tuple[str, ...]:
     """Return the two classes of a column of labels that are names; none where they are numbers."""
     if column is None:
         return ()
-    words = {known_text(str(word)) for word in read_columns(path, {column})[column]} - {""}
+    cells = map(str, read_columns(path, {column})[column])
+    words = set(known_labels(cells, str(path))) - {""}
     if all(re.fullmatch(r"-?\d+(\.0*)?", word) for word in words):
         return ()
     negative = called_negative(sorted(words))

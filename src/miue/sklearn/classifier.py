@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from miue.bags.cells import is_missing
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import hold_out
 from miue.bags.rows import GroupedRows, row_count
@@ -300,15 +301,16 @@ def _plain(value: Any) -> Any:
 
 def _labels(y: Any) -> Shaped[np.ndarray, "n"]:
     """Return ``y`` as an array of class labels, none missing."""
-    labels: np.ndarray = column_or_1d(y, warn=True)
-    missing = np.array([label is None or label != label for label in labels.tolist()], bool)
-    if missing.any():
+    values = [] if y is None else np.asarray(y, object).ravel().tolist()
+    missing = [is_missing(label) for label in values]
+    if any(missing):
         raise DataError(
-            item=f"y, entry {int(missing.argmax())}",
+            item=f"y, entry {missing.index(True)}",
             wanted="a class label",
-            got=repr(labels.tolist()[int(missing.argmax())]),
+            got=repr(values[missing.index(True)]),
             fix="leave out what is not labelled; NaN and None are no classes",
         )
+    labels: np.ndarray = column_or_1d(y, warn=True)
     check_classification_targets(labels)
     return labels
 

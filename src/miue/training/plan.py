@@ -188,12 +188,13 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
             got=f"class {classes} only",
             fix="add bags of another class, or check the label column",
         )
-    if classes_wanted > 1 and not bags.class_names and classes[0] > 0:
+    gap = next((number for number, label in enumerate(classes) if label != number), None)
+    if classes_wanted > 1 and not bags.class_names and gap is not None:
         raise DataError(
             item=f"the labels of the {what} set",
-            wanted="classes numbered from 0, the negative one, or names of classes",
-            got=f"no bag of class 0, and {', '.join(map(str, classes))}",
-            fix="number the classes from 0, or pass class_names",
+            wanted="classes numbered from 0, the negative one, without gaps, or names of classes",
+            got=f"no bag of class {gap}, and {first_few(list(map(str, classes)))}",
+            fix="number the classes from 0 on, or pass class_names",
         )
 
 

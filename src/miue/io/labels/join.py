@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from miue.bags.classes import by_their_names
+from miue.bags.classes import by_their_names, known_labels
 from miue.bags.dataset import BagDataset
 from miue.bags.names import match_names, strip_endings
 from miue.bags.table_columns import read_classes
@@ -42,7 +42,7 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
     row_of, left_out = _match(table, found.ids, found.path)
     loaded = found.read(list(row_of), left_out)
     bags = loaded.bags
-    table = replace(table, labels=by_their_names(table.labels, classes))
+    table = replace(table, labels=by_their_names(known_labels(table.labels, table.source, classes), classes))
     names = table.class_names(classes)
     rows = [row_of[name] for name in bags.ids]
     labels = read_classes([table.labels[row] for row in rows], table.source, "label", names)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from miue.bags.cells import known_text
-from miue.bags.classes import class_names
+from miue.bags.classes import class_names, known_labels
 from miue.bags.names import find_rows, named_twice, strip_endings
 from miue.bags.table_columns import read_splits_column
 from miue.common.errors import DataError, missing_column, repeated, unknown_name
@@ -28,7 +28,7 @@ class LabelTable:
     Attributes:
         source: the file, for messages.
         ids: name of each bag, as the table writes it.
-        labels: its class as the table writes it, "" where unknown.
+        labels: its class as the table writes it, which can be a word for an unknown one.
         patients: whose bag it is; the bag's own name where the table does not say.
         folds: "train", "validation", "test" or "" of each bag, for each ``fold_k`` of the table.
         columns: the names of the columns of the label and, where there is one, of the patient.
@@ -52,9 +52,10 @@ class LabelTable:
         """Return the classes in the specified order, else sorted; numbers by value.
 
         Raises:
-            DataError: an order that leaves a class of the table out, or fewer than two classes.
+            DataError: an order that leaves a class of the table out, fewer than two classes, or a word that can be
+                a class or an unknown label.
         """
-        return class_names(self.labels, self.source, order)
+        return class_names(known_labels(self.labels, self.source, order), self.source, order)
 
 
 def read_label_table(
@@ -95,7 +96,7 @@ def read_label_table(
     return LabelTable(
         source=str(path),
         ids=ids,
-        labels=tuple(map(known_text, cells[labels])),
+        labels=tuple(map(str.strip, cells[labels])),
         patients=tuple(patient or bag for patient, bag in zip(owners, ids, strict=True)),
         folds={fold: read_splits_column(cells[name], str(path)) for fold, name in folds.items()},
         columns=used,

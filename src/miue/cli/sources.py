@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.bags.classes import quoted_order
 from miue.cli.options import LABELS, RUNNING, ClassNames
 from miue.common.errors import ConfigError, first_few
 from miue.common.plural import plural
@@ -86,6 +85,8 @@ def refuse_other_classes(item: str, own: Sequence[str], named: Sequence[str]) ->
     Raises:
         ConfigError: it does.
     """
+    from miue.bags.classes import quoted_order
+
     if list(own) != list(named):
         raise ConfigError(
             item=quoted_order(named),

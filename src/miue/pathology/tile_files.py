@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from miue.common.errors import DataError, MiueError, StorageError
-from miue.common.files import atomic_file
+from miue.common.hdf5_files import atomic_hdf5
 from miue.io.formats.hdf5 import STATISTICS
 from miue.io.formats.isolated import read_hdf5_parts
 
@@ -48,9 +48,7 @@ def write_features(
     attributes: Mapping[str, Any],
 ) -> None:
     """Write features, image statistics and coords to ``path``, whole or not at all; attributes go to features."""
-    import h5py
-
-    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_hdf5(path) as file:
         file.create_dataset("features", data=features)
         file.create_dataset(STATISTICS, data=statistics)
         file.create_dataset("coords", data=tiles.coords)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.annotations import Groups, find_annotation, is_tumour, read_tumour, tumour_share
+from miue.pathology.tile_files import read_tiles
 
 HEAD = '<?xml version="1.0"?>'
 Outline = list[tuple[float, float]]
@@ -220,6 +221,25 @@ def test_patches_are_labelled_in_their_order_and_ids_stay_text(tiled: Path) -> N
     assert "1 of 8 patches of 2 slides are tumour; 1 slide without annotation: negative" in result.output
     assert label(tiled, "--unannotated", "skip", "--least", "0.1", "--overwrite").exit_code == 0
     assert rows(tiled)[1:] == [("010", str(i), value) for i, value in enumerate("1100")]
+
+
+def test_patches_are_labelled_by_their_side_on_level_0_alone(tiled: Path) -> None:
+    """What size their pictures were read at is of no use, and not all files say it."""
+    assert label(tiled, "--unannotated", "negative").exit_code == 0
+    whole = rows(tiled)
+    for name in ("010", "normal_1"):
+        with h5py.File(tiled / "features" / f"{name}.h5", "a") as file:
+            del file["coords"].attrs["patch_size"]
+    result = label(tiled, "--unannotated", "negative", "--overwrite")
+    assert result.exit_code == 0, result.exception
+    assert rows(tiled) == whole
+    with pytest.raises(DataError, match="attribute patch_size, .* got patch_size_level0; cut .* anew"):
+        read_tiles(tiled / "features" / "010.h5")
+    with h5py.File(tiled / "features" / "010.h5", "a") as file:
+        del file["coords"].attrs["patch_size_level0"]
+    said = str(label(tiled, "--unannotated", "negative", "--overwrite").exception)
+    assert "expected the attribute patch_size_level0 (or CLAM's patch_size and downsample), got none" in said
+    assert "write the attribute patch_size_level0 to the coords" in said and "--tiles" not in said
 
 
 def test_a_slide_without_annotation_is_negative_only_if_asked_for(tiled: Path) -> None:

@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from commands import run
 
 import miue
 from miue.cli.inspection import MOST_ROWS
-from miue.common.errors import DataError
+from miue.common.errors import ConfigError, DataError
 from miue.io.labels.label_table import read_label_table
 from miue.io.load import load_bags
 from miue.io.store.pack import pack
@@ -255,6 +256,29 @@ def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
     assert "note: 1 of 27 files without coords (bare)" in run(*predict, "--overwrite")
 
 
+def test_predictions_that_lack_exports_name_the_commands_that_write_them(
+    saved_slides: Path, tmp_path: Path
+) -> None:
+    """After a kill between two exports, the same command is refused, and what it names goes through."""
+    both = ("--export", "geojson", "--export", "heatmap,arrays", "--export", "geojson")
+    predict = ("predict", tmp_path / "run", tmp_path / "bags", "--out", saved_slides, *both)
+    said = run(*predict, code=2)
+    assert "got predictions that lack 3 exports (geojson, heatmap, arrays)" in said
+    run("export", "geojson", saved_slides, "--out", saved_slides / "geojson")
+    said = run(*predict, "--slides", "my slides", "--skip-bad", code=2)
+    assert "export geojson" not in said and "write what is missing; or choose another --out" in said
+    commands = [shlex.split(command) for command in re.findall("[\"'](miue export .+? --skip-bad)[\"']", said)]
+    assert [command[2] for command in commands] == ["heatmap", "arrays"]
+    assert commands[0][-3:-1] == ["--slides", "my slides"] and "--slides" not in commands[1]
+    run(*commands[1][1:])
+    command = f"'miue export heatmap {saved_slides} --out {saved_slides / 'heatmap'}' writes what is missing"
+    said = run(*predict, code=2)
+    assert f"got predictions that lack 1 export (heatmap); {command}; or choose another --out" in said
+    run("export", "heatmap", saved_slides, "--out", saved_slides / "heatmap")
+    said = run(*predict, code=2)
+    assert "got predictions with these exports; choose another --out, or pass --overwrite to predict again" in said
+
+
 def test_what_files_tell_of_themselves_is_said_once_by_every_command(tmp_path: Path) -> None:
     for name in "abc":
         made_files.stamp(tmp_path / "features", name, made_files.features_of(4))
@@ -273,6 +297,67 @@ def test_slides_that_only_the_folder_beside_holds_are_said(tmp_path: Path) -> No
     assert load_bags(tmp_path).notes == (beside,)
     assert json.loads(run("inspect", tmp_path, "--json", "--quiet"))["note"] == beside
     assert "note" not in json.loads(run("inspect", tmp_path / "pt_files", "--json", "--quiet"))
+
+
+@pytest.fixture
+def some_not_finite(tmp_path: Path) -> tuple[Path, Path]:
+    """A folder of 40 bags, 20 of each class, of which 6 of class b hold NaN; and their labels."""
+    random, folder, rows = np.random.default_rng(0), tmp_path / "features", ["slide_id,label"]
+    folder.mkdir()
+    for number in range(40):
+        values = random.normal(size=(5, 8)).astype(np.float32)
+        if number in (1, 3, 5, 7, 9, 11):
+            values[0, 0] = np.nan
+        np.save(folder / f"s{number:02d}.npy", values)
+        rows.append(f"s{number:02d},{'ab'[number % 2]}")
+    (tmp_path / "labels.csv").write_text("\n".join(rows) + "\n")
+    return folder, tmp_path / "labels.csv"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "--set", "max_epochs=1", "--distance", "none"],
+        ["cross-validate", "--set", "max_epochs=1", "--distance", "none", "--folds", "2"],
+        ["data", "pack"],
+        ["data", "split"],
+    ],
+    ids=" ".join,
+)
+def test_labels_are_counted_and_divided_of_the_bags_that_are_used(
+    command: list[str], some_not_finite: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, labels = some_not_finite
+    out = tmp_path / "out.csv"
+    words = command[: 2 if command[0] == "data" else 1]
+    said = run(*words, folder, *command[len(words) :], "--labels", labels, "--out", out, "--skip-bad", "--quiet")
+    assert said.count("labels: column 'label' (a 20, b 14; negative class: a), patients: no column") == 1
+    assert "b 20" not in said and said.count("left out: s") == 6
+    table = out if out.is_file() else out / ("bags.csv" if words == ["data", "pack"] else "splits.csv")
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 34 and not {"s01", "s11"} & {row["bag_id"] for row in rows}
+    if words in (["train"], ["data", "split"]):  # a fifth of each class of the bags that are used
+        tested = [row["bag_id"] for row in rows if row["fold_0"] == "test"]
+        assert [sum(int(name[1:]) % 2 == label for name in tested) for label in (0, 1)] == [4, 3]
+
+
+def test_a_split_reads_values_only_where_bags_are_left_out_by_them(
+    some_not_finite: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Without --skip-bad no command that reads values goes on without these bags."""
+    folder, labels = some_not_finite
+    split = ("data", "split", folder, "--labels", labels, "--quiet", "--out")
+    assert "(a 20, b 20; " in run(*split, tmp_path / "all.csv")
+    for command in (["train"], ["cross-validate"], ["data", "pack"]):
+        said = run(*command, folder, "--labels", labels, "--out", tmp_path / "run", "--quiet", code=2)
+        assert "bag 's01'" in said and "finite" in said
+
+
+def test_a_fold_without_splits_is_refused_where_a_split_would_be_drawn(slides: tuple[Path, Path]) -> None:
+    folder, labels = slides
+    with pytest.raises(ConfigError, match="fold 3: expected splits with several folds beside it, got none"):
+        load_bags(folder, labels=labels, fold=3, validation_share=0.15)
 
 
 def test_files_that_the_table_does_not_list_are_named(slides: tuple[Path, Path], tmp_path: Path) -> None:

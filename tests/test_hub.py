@@ -6,7 +6,9 @@ with the Hub's own rule of which files a pattern allows.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import shutil
 import sys
@@ -71,6 +73,16 @@ def evaluated(run: Path, bags: BagDataset, out: Path) -> dict[str, Any]:
     evaluation = miue.Model.load(run).evaluate(bags, allow_training_bags=True).to_json()
     write_json(out, evaluation)
     return evaluation
+
+
+def test_a_full_disk_is_no_fault_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(StorageError, match="got No space left on device; free space or choose another place"):
+        pull("someone/model", tmp_path / "out")
+    assert not list(tmp_path.glob("out"))
 
 
 def test_the_metadata_of_a_card_is_what_the_hub_reads(run: Path, bags: BagDataset, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def results() -> dict[str, PrintsAsTable]:
     difference = {("bags", "accuracy"): Difference(-0.012, 0.5)}
     return {
         "bags": bags,
-        "loaded": LoadedBags(bags, notes=("a <b>note",), labels="labels of labels.csv"),
+        "loaded": LoadedBags(bags, notes=("a <b>note",), label_columns={"label": "diagnosis"}),
         "model": model,
         "predictions": predictions,
         "table of bags": predictions.bags,
@@ -88,7 +88,7 @@ def test_prints_say_what_there_is(results: dict[str, PrintsAsTable]) -> None:
     assert isinstance(bags, miue.BagDataset)
     assert repr(bags).splitlines()[0].split()[:4] == ["split", "bags", "normal", "<b>tumor"]
     assert repr(bags).splitlines()[2].split()[:4] == ["no", "split", "40", "20"]
-    assert "a <b>note" in repr(results["loaded"]) and "labels of labels.csv" in repr(results["loaded"])
+    assert "a <b>note" in repr(results["loaded"]) and "column 'diagnosis'" in repr(results["loaded"])
     assert "attention" in repr(model) and "hidden=7" in repr(model) and "weights" in repr(model)
     assert "40 bags, 2 classes, dirichlet" in repr(results["table of bags"])
     assert repr(results["predictions"]).splitlines()[2].split()[:3] == ["bags", "40", "40"]

@@ -21,15 +21,20 @@ from made_predictions import made_predictions
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.devices import lightning_device, torch_device
-from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.errors import NO_ROOM, ConfigError, DataError, StorageError
 from miue.common.files import atomic_file
 from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
 from miue.io.store.pack import pack
 from miue.io.write_array import write_array
+from miue.model.config import TrainingConfig
 from miue.model.recipe import Recipe
+from miue.pathology.export.folders import export
+from miue.pathology.tile_files import Tiles, read_tiles, write_features
+from miue.predictions.folder import Predictions
 from miue.selection.cross_validation import cross_validate
 from miue.tasks import Executor
+from miue.training.trackers import Tracking, opened_loggers
 
 QUICK = {"max_epochs": 1}
 TWO = Executor("processes", 2)
@@ -112,6 +117,69 @@ def test_commands_say_that_the_disk_is_full_or_the_folder_takes_no_files(
     assert "which is a file and no folder; choose another place" in fail(
         *command, saved_slides, "--out", tmp_path / "file" / "out"
     )
+
+
+@pytest.mark.parametrize(("kind", "sizes"), [("geojson", 12), ("heatmap", 3), ("arrays", 12)])
+def test_an_export_meets_a_full_disk_wherever_in_its_file_that_is(
+    kind: str, sizes: int, two_slides: Predictions, tmp_path: Path
+) -> None:
+    """HDF5 writes most of a file when it is closed, and its errors there are no errors of the system."""
+    export(two_slides, tmp_path / "whole", kind)
+    largest = max(path.stat().st_size for path in (tmp_path / "whole").iterdir())
+    for allowed in np.linspace(0, largest - 1, sizes, dtype=int).tolist():
+        with full_disk(allowed), pytest.raises(StorageError, match="File too large; free space"):
+            export(two_slides, tmp_path / "out", kind)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["whole"]
+
+
+def test_features_meet_a_full_disk_wherever_in_their_file_that_is(tmp_path: Path) -> None:
+    random, path = np.random.default_rng(0), tmp_path / "slide.h5"
+    features = random.normal(size=(2000, 4)).astype(np.float32)
+    tiles = Tiles(random.integers(0, 9000, (2000, 2)), 256, 256, {"level0_width": 9000})
+    write_features(path, features, features[:, :3], tiles, {"encoder": "mine"})
+    largest = path.stat().st_size
+    path.unlink()
+    for allowed in np.linspace(0, largest - 1, 12, dtype=int).tolist():
+        with full_disk(allowed), pytest.raises(StorageError, match="File too large; free space"):
+            write_features(path, features, features[:, :3], tiles, {"encoder": "mine"})
+        assert not list(tmp_path.iterdir())
+    write_features(path, features, features[:, :3], tiles, {"encoder": "mine"})
+    assert np.array_equal(read_tiles(path).coords, tiles.coords)
+
+
+def test_no_array_of_a_store_loses_its_end_to_a_full_disk(tmp_path: Path) -> None:
+    """``np.save`` passes over an error of its last page, and leaves a shorter file."""
+    bags = BagDataset.from_arrays([np.ones((500, 1), np.float32)], [1], instance_labels=[np.ones(500, int)])
+    with full_disk(4096), pytest.raises(StorageError, match="File too large; free space"):
+        write_store(tmp_path / "store", bags)
+    assert not list(tmp_path.glob("*"))
+
+
+def test_a_tracker_that_finds_no_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("tensorboard")
+    monkeypatch.setattr("threading.excepthook", lambda *_: None)  # TensorBoard's thread fails as well
+    tracking = Tracking(("tensorboard",), tmp_path)
+    config = TrainingConfig(max_epochs=1, bags_per_update=1, lr_patience=1, stop_patience=1)
+    with (
+        pytest.raises(StorageError, match="what is tracked of .*File too large; free space"),
+        opened_loggers(tracking, tmp_path, config, 0) as loggers,
+        full_disk(100),
+    ):
+        for step in range(100):
+            loggers[0].log_metrics({"criterion": 0.5}, step)
+            loggers[0].save()
+
+
+@pytest.mark.parametrize("number", NO_ROOM)
+def test_a_standard_output_without_room_is_said(
+    number: int, monkeypatch: pytest.MonkeyPatch, saved_slides: Path
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("miue.cli.inspect.show_table", refuse)
+    said = fail("inspect", saved_slides)
+    assert f"'the standard output': expected a path that can be used, got {os.strerror(number)}" in said
 
 
 @pytest.mark.parametrize("what", WRITERS)

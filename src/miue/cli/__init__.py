@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import warnings
@@ -14,7 +13,7 @@ from typer import Typer
 
 from miue.cli.app import app
 from miue.cli.interrupt import NOTHING, Interrupted
-from miue.common.errors import MiueError, not_stated
+from miue.common.errors import NO_ROOM, MiueError, not_stated
 from miue.common.interrupts import all_interrupts_heard
 
 _formatwarning = warnings.formatwarning
@@ -45,7 +44,7 @@ def run_commands(commands: Typer, program: str) -> None:
         print(f"{program}: error: {error}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:  # of a path that cannot be looked at, wherever that was tried
-        if error.filename is None and error.errno != errno.ENOSPC:
+        if error.filename is None and error.errno not in NO_ROOM:
             raise
         shown = "the standard output" if error.filename is None else Path(os.fsdecode(error.filename))
         print(f"{program}: error: {not_stated(shown, error)}", file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -222,26 +223,49 @@ def parse_bounds(text: str | None) -> tuple[int, int]:
     return x, y
 
 
-def refuse_export(out: Path, kinds: Sequence[str], *, overwrite: bool) -> None:
+def refuse_export(
+    out: Path, kinds: Sequence[str], slides: Path | None, *, skip_bad: bool, overwrite: bool
+) -> None:
     """Raise where predictions cannot be exported into ``out``, before they are computed.
+
+    Args:
+        out: folder of the predictions.
+        kinds: of the exports.
+        slides: folder of slides, for the kinds that take one.
+        skip_bad: whether slides that fail are left out.
+        overwrite: whether predictions that are there are replaced.
 
     Raises:
         ConfigError: a kind that does not exist.
-        StorageError: ``out`` holds predictions already, whose exports another command writes.
+        StorageError: ``out`` holds predictions already, whose missing exports other commands write.
     """
     from miue.common.errors import StorageError
-    from miue.common.folder_kinds import PREDICTIONS
+    from miue.common.folder_kinds import EXPORT, PREDICTIONS
     from miue.pathology.export.folders import check_kinds
 
     check_kinds(kinds)
-    if kinds and not overwrite and PREDICTIONS.matches(out):
-        instead = f"'miue export {kinds[0]} {out} --out {out / kinds[0]}' writes what is missing"
-        raise StorageError(
-            item=f"output {str(out)!r}",
-            wanted="a new or empty folder",
-            got="predictions",
-            fix=f"{instead}; or choose another --out, or pass --overwrite to predict again",
-        )
+    if not kinds or overwrite or not PREDICTIONS.matches(out):
+        return
+    missing = [kind for kind in dict.fromkeys(kinds) if not EXPORT.matches(out / kind)]
+    got, instead = "predictions with these exports", ""
+    if missing:
+        there = plural(len(missing), "export")
+        got = f"predictions that lack {there} ({', '.join(missing)})"
+        commands = [shlex.join(_words(out, kind, slides, skip_bad=skip_bad)) for kind in missing]
+        verb = "writes" if len(commands) == 1 else "write"
+        instead = f"{' and '.join(map(repr, commands))} {verb} what is missing; or "
+    raise StorageError(
+        item=f"output {str(out)!r}",
+        wanted="a new or empty folder",
+        got=got,
+        fix=f"{instead}choose another --out, or pass --overwrite to predict again",
+    )
+
+
+def _words(out: Path, kind: str, slides: Path | None, *, skip_bad: bool) -> list[str]:
+    """Return the command that writes an export into the predictions ``out`` as ``export_beside`` does."""
+    drawn = ["--slides", str(slides)] if slides is not None and kind != "arrays" else []
+    return ["miue", "export", kind, str(out), "--out", str(out / kind), *drawn, *(["--skip-bad"] * skip_bad)]
 
 
 def export_beside(

@@ -44,7 +44,8 @@ def data_pack(
 
     refuse_existing(out, STORE, overwrite=overwrite)
     opened = open_bags(bags, source, progress=not quiet, validation_share=VALIDATION_SHARE)
-    say_left_out(opened)
+    counted_later = source.skip_bad  # which bags are used is known once their values are read
+    say_left_out(replace(opened, label_columns=None) if counted_later else opened)
     with kept_on_interrupt(lambda: kept_bags(out)):
         packed = pack(
             opened.bags,
@@ -58,6 +59,11 @@ def data_pack(
     failed = packed.left_out[len(opened.left_out) :]
     for one in failed:
         say(f"left out: {one.bag}: {one.reason}", err=True)
+    bad = {one.bag for one in failed}
+    kept = opened.bags.subset([row for row, name in enumerate(opened.bags.ids) if name not in bad])
+    opened = replace(opened, bags=kept)
+    if counted_later and opened.labels:
+        say(opened.labels, err=True)
     missing = len(packed.left_out)
     listed = f"; {missing:,} left out, listed in {out / 'left_out.csv'}" if missing else ""
     already = f" ({packed.resumed:,} by an earlier run)" if packed.resumed else ""
@@ -67,9 +73,7 @@ def data_pack(
     )
     show_result(facts, sentence, as_json)
     if opened.note:
-        bad = {one.bag for one in failed}
-        kept = opened.bags.subset([row for row, name in enumerate(opened.bags.ids) if name not in bad])
-        say(replace(opened, bags=kept).note, err=as_json)
+        say(opened.note, err=as_json)
 
 
 @keeps_inputs
@@ -101,7 +105,8 @@ def data_split(
     """Draw train, validation and test bags by patient.
 
     No patient is in two parts, and classes have the same shares in all. Use them with --splits FILE --fold K of
-    train, predict and pack, or with cross-validate.
+    train, predict and pack, or with cross-validate. Pass --skip-bad here as well where it is passed there: all
+    values are then read, and the parts drawn of the bags that are used.
 
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """
@@ -110,7 +115,7 @@ def data_split(
     from miue.io.splits.files import write_splits
 
     refuse_existing(out, overwrite=overwrite)
-    opened = open_bags(bags, source, progress=not quiet)
+    opened = open_bags(bags, source, progress=not quiet, check_values=source.skip_bad)
     data = opened.bags
     if folds == 1:
         drawn = make_split(data, test=test, validation=validation, calibration=calibration, seed=seed)

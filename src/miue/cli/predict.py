@@ -129,7 +129,7 @@ def predict(
     one, kinds = None if shard is None else parse_shard(shard), export or []
     where = make_executor(executor, jobs, address)
     _check_shard(one, kinds, where)
-    refuse_export(out, kinds, overwrite=overwrite)
+    refuse_export(out, kinds, slides, skip_bad=source.skip_bad, overwrite=overwrite)
     refuse_existing(out, PREDICTIONS, overwrite=overwrite)
     check_order(run, bags)
     check_table_format(table_format)

@@ -119,7 +119,7 @@ def open_bags(
         path: store, folder or table.
         source: what the options say of them.
         progress: show a bar.
-        check_values: read all features of files once, to detect what is not finite.
+        check_values: read all features of files once, to detect what is not finite, before a split is drawn.
         validation_share: draw a split by patient and class with this share to validate on, where there is none,
             unless "none" is asked for; None draws none.
         instance_shape: that a model takes; else that of most files of a folder.
@@ -132,6 +132,7 @@ def open_bags(
     """
     from miue.io.checks import check_values as check
     from miue.io.load import load_bags
+    from miue.io.splits.assign import draw_split
     from miue.io.store.store import read_store_summary
 
     if source.classes and (path / "store.json").exists():
@@ -147,12 +148,15 @@ def open_bags(
         slide_table=source.slide_table,
         microns_per_pixel=source.mpp,
         instance_shape=instance_shape,
-        validation_share=validation_share if source.splits is None else None,
         coords_for=coords_for,
         skip_bad=source.skip_bad,
         progress=progress,
     )
-    return check(loaded, skip_bad=source.skip_bad, progress=progress) if check_values else loaded
+    if check_values:
+        loaded = check(loaded, skip_bad=source.skip_bad, progress=progress)
+    return (
+        loaded if validation_share is None or source.splits is not None else draw_split(loaded, validation_share)
+    )
 
 
 def open_bags_for(model: Model, path: Path, source: Source, *, progress: bool, coords_for: str = "") -> BagDataset:

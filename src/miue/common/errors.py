@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pydantic import ValidationError
 
 LONGEST_PART = 600  # characters of each of the four parts in a message
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where a disk is full, a quota is used up, or a file may not grow further."""
 
 
 class MiueError(Exception):
@@ -77,6 +79,22 @@ def cannot_write(path: Path, error: Exception) -> StorageError:
     return StorageError(
         item=f"{str(path)!r}", wanted="to write it whole", got=got, fix=f"{fix}; nothing half-written was left"
     )
+
+
+def no_room_behind(error: BaseException) -> OSError | None:
+    """Return the full disk that a library met before it raised ``error``, however it words that; None for another.
+
+    >>> no_room_behind(OSError(28, "No space left on device")), no_room_behind(ValueError("a batch without bags"))
+    (OSError(28, 'No space left on device'), None)
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno in NO_ROOM:
+            return cause
+        if "database or disk is full" in str(cause):  # as SQLite says it
+            return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 def no_such_file(item: str, fix: str = "check the path") -> StorageError:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import StorageError
+from miue.common.errors import StorageError, cannot_write, no_room_behind
 from miue.common.extras import import_extra
 from miue.common.files import atomic_folder
 from miue.common.folder_kinds import MODEL
@@ -76,6 +76,8 @@ def pull(
         try:
             hub.snapshot_download(repository, revision=revision, local_dir=fetched, allow_patterns=list(FILES))
         except _errors() as error:
+            if full := no_room_behind(error):
+                raise cannot_write(Path(fetched), full) from error
             raise _refused(repository, error) from error
         for name in FILES:
             if (Path(fetched) / name).is_file():

@@ -13,7 +13,7 @@ from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.labels.join import label_bags
 from miue.io.labels.label_table import LabelTable, read_label_table
 from miue.io.loaded import LoadedBags, ReadOptions
-from miue.io.splits.assign import assign_splits
+from miue.io.splits.assign import assign_splits, draw_split
 from miue.io.splits.splits import Splits
 
 
@@ -67,7 +67,9 @@ def load_bags(
     options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress)
     found = find_bags(Path(path), columns or {}, classes, options)
     labelled = label_bags(found, labels, classes)
-    assigned = assign_splits(labelled, splits, fold, validation_share)
+    assigned = assign_splits(labelled, splits, fold)
+    if validation_share is not None:
+        assigned = draw_split(assigned, validation_share)
     loaded = check_coords(assigned, found.path, coords_for, skip_bad=skip_bad) if coords_for else assigned
     if instance_labels is None:
         return loaded

@@ -9,6 +9,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.io.labels.describe import describe_labels
 from miue.io.splits.splits import Splits
 
 
@@ -37,7 +38,7 @@ class LoadedBags(PrintsAsTable):
         notes: what to know of the files that they were read from.
         drawn: how the splits came about, where they were drawn.
         folds: those of the label table, of the bags that are in the dataset.
-        labels: in one line, which columns hold labels and patients; "" of a store, which has its own.
+        label_columns: the columns that hold labels and patients, by what they mean; None of a store.
     """
 
     bags: BagDataset
@@ -45,7 +46,12 @@ class LoadedBags(PrintsAsTable):
     notes: tuple[str, ...] = ()
     drawn: str = ""
     folds: Splits | None = None
-    labels: str = ""
+    label_columns: Mapping[str, str] | None = None
+
+    @property
+    def labels(self) -> str:
+        """In one line, which columns hold labels and patients, and of how many of these bags; "" of a store."""
+        return "" if self.label_columns is None else describe_labels(self.bags, self.label_columns)
 
     def tables(self) -> Iterator[ResultTable]:
         """Return the bags of each split, and what was said of them."""

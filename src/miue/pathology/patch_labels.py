@@ -12,7 +12,7 @@ from jaxtyping import Int64
 from miue.common.errors import lacking
 from miue.common.tables import write_rows
 from miue.pathology.annotations import LEAST_TUMOUR, Groups, find_annotation, is_tumour, read_tumour, tumour_share
-from miue.pathology.tile_files import read_tiles
+from miue.pathology.tile_files import read_grid
 
 COLUMNS = ("bag_id", "instance", "instance_label")
 
@@ -45,7 +45,7 @@ def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
         StorageError: a file that cannot be read.
         DataError: no annotation, or one that cannot be used.
     """
-    tiles = read_tiles(features)
+    coords, side = read_grid(features)
     outline = find_annotation(how.annotations, features.stem)
     if outline is None:
         if not how.unannotated_negative:
@@ -54,8 +54,8 @@ def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
                 f"an annotation {features.stem}.xml or .geojson in {str(how.annotations)!r}",
                 "pass --unannotated negative if slides without one have no tumour, or --unannotated skip",
             )
-        return np.zeros(len(tiles.coords), np.int64)
-    share = tumour_share(read_tumour(outline, how.groups), tiles.coords, tiles.step)
+        return np.zeros(len(coords), np.int64)
+    share = tumour_share(read_tumour(outline, how.groups), coords, side)
     return is_tumour(share, how.least).astype(np.int64)
 
 

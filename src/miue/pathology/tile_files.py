@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float32, Int64
 
 from miue.common.errors import DataError, MiueError, StorageError
-from miue.common.files import atomic_file
+from miue.common.hdf5_files import atomic_hdf5
 from miue.io.formats.hdf5 import STATISTICS
 from miue.io.formats.isolated import read_hdf5_parts
 
@@ -48,9 +48,7 @@ def write_features(
     attributes: Mapping[str, Any],
 ) -> None:
     """Write features, image statistics and coords to ``path``, whole or not at all; attributes go to features."""
-    import h5py
-
-    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_hdf5(path) as file:
         file.create_dataset("features", data=features)
         file.create_dataset(STATISTICS, data=statistics)
         file.create_dataset("coords", data=tiles.coords)
@@ -92,39 +90,67 @@ def refuse_foreign(path: Path) -> None:
 
 
 def read_tiles(path: Path) -> Tiles:
-    """Return where the patches of a file lie: one of ours, of TRIDENT's, or CLAM's of patches.
+    """Return where the patches of a file lie, and of what size their pictures are: ours, TRIDENT's, or CLAM's.
 
     Raises:
         StorageError: it cannot be read.
         DataError: coords that are none, are stored in other files, or are of patches whose size it does not say.
     """
+    coords, attributes = _read_coords(path)
+    step = _step(path, attributes, "cut the slide anew, without --tiles")
+    try:
+        side = int(attributes["patch_size"])
+    except (KeyError, ValueError, TypeError, OverflowError) as error:
+        wanted = "the attribute patch_size, the side of the picture that is encoded"
+        raise _unsized(path, wanted, attributes, "cut the slide anew, without --tiles") from error
+    _check_places(path, coords, step)
+    if not 0 < side <= 1 << 14:
+        raise _no_coords(path, f"pictures of {side} pixels")
+    return Tiles(coords, step, side, attributes)
+
+
+def read_grid(path: Path) -> tuple[Int64[np.ndarray, "n 2"], int]:
+    """Return the coords of the patches of a file and their side, both in level-0 pixels.
+
+    Raises:
+        StorageError: it cannot be read.
+        DataError: coords that are none, are stored in other files, or are of patches whose side it does not say.
+    """
+    coords, attributes = _read_coords(path)
+    fix = "write the attribute patch_size_level0 to the coords; of CLAM's files, pass the folder 'patches'"
+    step = _step(path, attributes, fix)
+    _check_places(path, coords, step)
+    return coords, step
+
+
+def _read_coords(path: Path) -> tuple[Int64[np.ndarray, "n 2"], dict[str, Any]]:
     every, stored = read_hdf5_parts(path, ("coords",), "coords")
     if stored.ndim != 2 or stored.shape[1] != 2 or not 0 < stored.shape[0] < MOST_PATCHES:
         raise _no_coords(path, f"coords of shape {stored.shape}")
     if stored.dtype.kind not in "iu":
         raise _no_coords(path, f"coords of {stored.dtype}")
-    coords, attributes = stored.astype(np.int64), every["coords"]
+    return stored.astype(np.int64), every["coords"]
+
+
+def _step(path: Path, attributes: Mapping[str, Any], fix: str) -> int:
+    """Return the side of a patch in level-0 pixels."""
     try:
-        side = int(attributes["patch_size"])
-        step = (
-            int(attributes["patch_size_level0"])
-            if "patch_size_level0" in attributes
-            else _clam_step(attributes, side)
-        )
-    except (KeyError, ValueError, TypeError, OverflowError) as error:
-        raise DataError(
-            item=f"coords of {str(path)!r}",
-            wanted="the attributes patch_size and patch_size_level0 (or CLAM's downsample)",
-            got=f"{', '.join(attributes) or 'none'}",
-            fix="cut the slide anew, without --tiles",
-        ) from error
-    if coords.min() < 0 or not 0 < side <= 1 << 14 or not 0 < step <= 1 << 16:
-        raise _no_coords(path, f"a patch at {coords.min(0)}, sides {side} and {step}")
-    return Tiles(coords, step, side, attributes)
+        if "patch_size_level0" in attributes:
+            return int(attributes["patch_size_level0"])
+        return round(int(attributes["patch_size"]) * float(np.ravel(attributes["downsample"])[0]))
+    except (KeyError, ValueError, TypeError, OverflowError, IndexError) as error:
+        wanted = "the attribute patch_size_level0 (or CLAM's patch_size and downsample)"
+        raise _unsized(path, wanted, attributes, fix) from error
 
 
-def _clam_step(attributes: Mapping[str, Any], side: int) -> int:
-    return round(side * float(np.ravel(attributes["downsample"])[0]))
+def _unsized(path: Path, wanted: str, attributes: Mapping[str, Any], fix: str) -> DataError:
+    got = ", ".join(attributes) or "none"
+    return DataError(item=f"coords of {str(path)!r}", wanted=wanted, got=got, fix=fix)
+
+
+def _check_places(path: Path, coords: Int64[np.ndarray, "n 2"], step: int) -> None:
+    if coords.min() < 0 or not 0 < step <= 1 << 16:
+        raise _no_coords(path, f"a patch at {coords.min(0)}, of {step} level-0 pixels")
 
 
 def _no_coords(path: Path, got: str) -> DataError:

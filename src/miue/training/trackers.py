@@ -16,7 +16,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger, WandbLogger
 
-from miue.common.errors import ConfigError, unknown_name
+from miue.common.errors import ConfigError, MiueError, StorageError, no_room_behind, unknown_name
 from miue.common.files import make_folder, read_json, write_json
 from miue.model.config import TrainingConfig
 
@@ -149,26 +149,47 @@ def opened_loggers(
         folder: of this training; None where nothing is tracked.
         config: how it learns; its seed may be a member's own.
         epoch: how many epochs were trained before.
+
+    Raises:
+        StorageError: a tracker cannot write, since the disk is full.
     """
     loggers: list[Logger] = []
-    if folder is not None:
-        resumes = bool(epoch) and (folder / IDS).exists()
-        before = read_json(folder / IDS, what="tracked runs") if resumes else {}
-        ids = {}
-        for name in tracking.names:
-            logger = TRACKERS[name](Destination(tracking.home, folder, epoch + 1, before.get(name)))
-            if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
-                logger.log_hyperparams({**tracking.parameters, "training": config.model_dump(mode="json")})
-            if name != "tensorboard":
-                ids[name] = str(logger.version)
-            loggers.append(logger)
-        if ids:
-            write_json(folder / IDS, ids)
-    exit_code = 1
+    with _full_disk_said(folder):
+        if folder is not None:
+            resumes = bool(epoch) and (folder / IDS).exists()
+            before = read_json(folder / IDS, what="tracked runs") if resumes else {}
+            ids = {}
+            for name in tracking.names:
+                logger = TRACKERS[name](Destination(tracking.home, folder, epoch + 1, before.get(name)))
+                if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
+                    logger.log_hyperparams({**tracking.parameters, "training": config.model_dump(mode="json")})
+                if name != "tensorboard":
+                    ids[name] = str(logger.version)
+                loggers.append(logger)
+            if ids:
+                write_json(folder / IDS, ids)
+        exit_code = 1
+        try:
+            yield loggers
+            exit_code = 0
+        finally:
+            for logger in loggers:
+                if isinstance(logger, WandbLogger):
+                    logger.experiment.finish(exit_code=exit_code)
+
+
+@contextmanager
+def _full_disk_said(folder: Path | None) -> Iterator[None]:
+    """Let an error that a tracker raises since the disk is full say so; each words it in another way."""
     try:
-        yield loggers
-        exit_code = 0
-    finally:
-        for logger in loggers:
-            if isinstance(logger, WandbLogger):
-                logger.experiment.finish(exit_code=exit_code)
+        yield
+    except Exception as error:
+        full = no_room_behind(error)
+        if folder is None or full is None or isinstance(error, MiueError):
+            raise
+        raise StorageError(
+            item=f"what is tracked of {str(folder)!r}",
+            wanted="to write it",
+            got=str(full.strerror),
+            fix="free space or choose another place, then train again, or go on with --resume",
+        ) from error

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from miue.bags.classes import by_their_names, known_labels
-from miue.bags.dataset import BagDataset
 from miue.bags.names import match_names, strip_endings
 from miue.bags.table_columns import read_classes
 from miue.common.errors import ConfigError
@@ -29,9 +28,7 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
             cannot be used.
     """
     if table is None:
-        loaded = found.read(found.ids, ())
-        columns = found.label_columns
-        return loaded if columns is None else replace(loaded, labels=describe_labels(loaded.bags, columns))
+        return replace(found.read(found.ids, ()), label_columns=found.label_columns)
     if found.has_labels:
         raise ConfigError(
             item=f"label table {table.source!r}",
@@ -56,7 +53,7 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
         loaded,
         bags=bags,
         folds=Splits(table.source, folds) if folds else loaded.folds,
-        labels=describe_labels(bags, table.columns),
+        label_columns=table.columns,
     )
 
 
@@ -73,43 +70,6 @@ def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[s
             left_out.append(LeftOut(name, f"listed in {labels.source!r}, but {where!r} has no such bag{hint}"))
     left_out += [LeftOut(name, f"a bag that {labels.source!r} does not list", is_bad=False) for name in unlisted]
     return rows, left_out
-
-
-def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
-    """Return in one line which columns hold labels and patients, and of how many bags.
-
-    Args:
-        bags: with these labels and patients.
-        columns: the names of the columns, by what they mean: label, patient.
-
-    >>> import numpy as np
-    >>> bags = BagDataset.from_arrays([np.ones((1, 2))] * 3, [0, 1, None], class_names=["normal", "tumor"])
-    >>> describe_labels(bags, {"label": "diagnosis"})
-    "labels: column 'diagnosis' (normal 1, tumor 1, unknown 1; negative class: normal), patients: no column"
-    """
-    text = (
-        f"labels: column {columns['label']!r} ({counts_of_classes(bags)})"
-        if "label" in columns
-        else "labels: none"
-    )
-    if "patient" not in columns:
-        return f"{text}, patients: no column"
-    return f"{text}, patients: column {columns['patient']!r} ({len(set(bags.patients or bags.ids)):,})"
-
-
-def counts_of_classes(bags: BagDataset) -> str:
-    """Return how many bags have each class, and which class is the negative one.
-
-    >>> import numpy as np
-    >>> counts_of_classes(BagDataset.from_arrays([np.ones((1, 2))] * 2, [0, 1], class_names=["no", "yes"]))
-    'no 1, yes 1; negative class: no'
-    """
-    known = bags.labels.values[bags.labels.known]
-    names = bags.class_names or tuple(str(number) for number in range(bags.num_classes))
-    counts = [f"{name} {int((known == number).sum()):,}" for number, name in enumerate(names)]
-    unknown = len(bags) - len(known)
-    counts += [f"unknown {unknown:,}"] if unknown else []
-    return f"{', '.join(counts)}; negative class: {names[0]}"
 
 
 def _near(name: str, others: Iterable[str]) -> str | None:

@@ -13,7 +13,7 @@ from miue.bags.names import strip_endings
 from miue.common.errors import missing_column
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
-from miue.io.labels.join import counts_of_classes
+from miue.io.labels.describe import counts_of_classes
 
 
 def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...]) -> tuple[BagDataset, str]:

@@ -79,13 +79,13 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
     positions = dataset.positions
     _write_bag_table(folder / "bags.csv", dataset)
     if dataset.instance_labels.known.any():
-        np.save(folder / "instance_labels.npy", dataset.instance_labels.values[positions])
-        np.save(folder / "instance_labelled.npy", dataset.instance_labels.known[positions])
+        _write_whole(folder / "instance_labels.npy", dataset.instance_labels.values[positions])
+        _write_whole(folder / "instance_labelled.npy", dataset.instance_labels.known[positions])
     _write_instance_flags(folder, dataset.instance_is_ood[positions], dataset.is_ood.repeat(dataset.sizes))
     if dataset.coords is not None:
-        np.save(folder / "coords.npy", dataset.coords.values[positions])
+        _write_whole(folder / "coords.npy", dataset.coords.values[positions])
         if not dataset.coords.known[positions].all():
-            np.save(folder / "located.npy", dataset.coords.known[positions])
+            _write_whole(folder / "located.npy", dataset.coords.known[positions])
     if dataset.statistics is not None:
         shape = (len(positions), *dataset.statistics.shape[1:])
         _write_array(folder / STATISTICS, dataset.statistics, dataset, shape)
@@ -101,6 +101,11 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
         "made_by": made_by,
     }
     write_json(folder / "store.json", summary)
+
+
+def _write_whole(path: Path, values: np.ndarray) -> None:
+    """Write an array that is in memory; ``np.save`` does not see that the last bytes found no room."""
+    write_array(path, values.dtype, values.shape, [values])
 
 
 def _write_array(path: Path, values: InstanceArray, dataset: BagDataset, shape: tuple[int, ...]) -> None:
@@ -173,9 +178,9 @@ def read_raw_store(path: Path | str) -> RawBags:
 def _write_instance_flags(folder: Path, flags: OodFlags, of_bags: OodFlags) -> None:
     """Write what is known of instances being out of distribution, where it is not what is known of their bags."""
     if not np.array_equal(flags.known, of_bags.known):
-        np.save(folder / "instance_ood_known.npy", flags.known)
+        _write_whole(folder / "instance_ood_known.npy", flags.known)
     if not np.array_equal(flags.out_of_distribution, of_bags.out_of_distribution):
-        np.save(folder / "instance_is_ood.npy", flags.out_of_distribution)
+        _write_whole(folder / "instance_is_ood.npy", flags.out_of_distribution)
 
 
 def read_store_summary(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from miue.common.files import atomic_file
+from miue.common.hdf5_files import atomic_hdf5
 from miue.pathology.export.patches import Patches
 
 
@@ -29,9 +29,7 @@ def write_slide_arrays(path: Path, patches: Patches, class_names: Sequence[str],
     Raises:
         StorageError: the file cannot be written.
     """
-    import h5py
-
-    with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_hdf5(path) as file:
         file.attrs["slide"] = patches.slide
         coords = file.create_dataset("coords", data=patches.coords, compression="gzip", shuffle=True)
         coords.attrs["patch_size_level0"] = patches.size

@@ -1,0 +1,44 @@
+"""What is said of labels: the columns that hold them, and of how many bags they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from miue.bags.dataset import BagDataset
+
+
+def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
+    """Return in one line which columns hold labels and patients, and of how many bags.
+
+    Args:
+        bags: with these labels and patients.
+        columns: the names of the columns, by what they mean: label, patient.
+
+    >>> import numpy as np
+    >>> bags = BagDataset.from_arrays([np.ones((1, 2))] * 3, [0, 1, None], class_names=["normal", "tumor"])
+    >>> describe_labels(bags, {"label": "diagnosis"})
+    "labels: column 'diagnosis' (normal 1, tumor 1, unknown 1; negative class: normal), patients: no column"
+    """
+    text = (
+        f"labels: column {columns['label']!r} ({counts_of_classes(bags)})"
+        if "label" in columns
+        else "labels: none"
+    )
+    if "patient" not in columns:
+        return f"{text}, patients: no column"
+    return f"{text}, patients: column {columns['patient']!r} ({len(set(bags.patients or bags.ids)):,})"
+
+
+def counts_of_classes(bags: BagDataset) -> str:
+    """Return how many bags have each class, and which class is the negative one.
+
+    >>> import numpy as np
+    >>> counts_of_classes(BagDataset.from_arrays([np.ones((1, 2))] * 2, [0, 1], class_names=["no", "yes"]))
+    'no 1, yes 1; negative class: no'
+    """
+    known = bags.labels.values[bags.labels.known]
+    names = bags.class_names or tuple(str(number) for number in range(bags.num_classes))
+    counts = [f"{name} {int((known == number).sum()):,}" for number, name in enumerate(names)]
+    unknown = len(bags) - len(known)
+    counts += [f"unknown {unknown:,}"] if unknown else []
+    return f"{', '.join(counts)}; negative class: {names[0]}"

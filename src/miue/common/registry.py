@@ -190,6 +190,23 @@ def import_part(path: str) -> Any:
     return part
 
 
+def part_at(kind: str, path: str) -> Any:
+    """Return the part of this kind with the import path "module:name", which a user named.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return import_part(path)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            item=f"{kind} {path!r}",
+            wanted="the import path of a class or function, package.module:Class",
+            got=f"{type(error).__name__}: {error}",
+            fix="install that package, add its folder to PYTHONPATH, or correct the path",
+        ) from error
+
+
 def _describe(point: EntryPoint) -> str:
     package = "" if point.dist is None else f" of the package {point.dist.name} {point.dist.version}"
     return f"the entry point {point.name!r} ({point.value}){package}"

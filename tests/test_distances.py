@@ -82,6 +82,65 @@ def test_an_instance_equal_to_the_stored_ones_is_at_distance_zero() -> None:
     assert float(naive.sort(1).values[:, :10].mean(1).max()) > 1e-6  # the naive form fails
 
 
+def groups_of(count: int, apart: float, wide: float, seed: int = 0) -> Tensor:
+    """Features in groups, as float32."""
+    random = np.random.default_rng(seed)
+    centers = np.random.default_rng(99).normal(size=(5, 32)) * apart
+    return torch.from_numpy(
+        centers[random.integers(5, size=count)] + wide * random.normal(size=(count, 32))
+    ).float()
+
+
+NEAREST = {
+    "usual": (groups_of(1500, 0, 1), groups_of(70, 0, 1, seed=7)),
+    "groups": (groups_of(1500, 100, 0.1), groups_of(70, 100, 0.1, seed=7)),
+    "narrow groups": (groups_of(1500, 100, 0.01), groups_of(70, 100, 0.01, seed=7)),
+    "very narrow groups": (groups_of(1500, 1000, 1e-3).double(), groups_of(70, 1000, 1e-3, seed=7).double()),
+    "narrower than float32": (
+        groups_of(1500, 100, 0).double() + 1e-7 * groups_of(1500, 0, 1).double(),
+        groups_of(70, 100, 0, seed=7).double() + 1e-7 * groups_of(70, 0, 1, seed=7).double(),
+    ),
+    "huge": (groups_of(1500, 0, 1e20), groups_of(70, 0, 1e20, seed=7)),
+    "huge and few": (groups_of(33, 0, 1e20), groups_of(70, 0, 1e20, seed=7)),
+    "few": (groups_of(12, 100, 0.01), groups_of(70, 100, 0.01, seed=7)),
+    "huge and usual": (
+        torch.cat([groups_of(1500, 0, 1), groups_of(20, 0, 1e20)]),
+        torch.cat([groups_of(35, 0, 1, seed=7), groups_of(35, 0, 1e20, seed=7)]),
+    ),
+    "tiny": (groups_of(1500, 0, 1e-22), groups_of(70, 0, 1e-22, seed=7)),
+    "far away": (groups_of(1500, 0, 1), groups_of(70, 0, 1, seed=7) + 1e7),
+    "duplicates": (groups_of(50, 100, 1).repeat(30, 1), torch.cat([groups_of(50, 100, 1), groups_of(20, 100, 1)])),
+    "near duplicates": (groups_of(50, 100, 1).repeat(30, 1), groups_of(70, 100, 1, seed=7)),
+}
+
+
+@pytest.mark.parametrize("case", NEAREST)
+def test_no_nearest_neighbor_is_hidden_by_rounding(case: str) -> None:
+    training, unseen = NEAREST[case]
+    score = fitted(NearestNeighbors, training)
+    assert isinstance(score, NearestNeighbors)
+    projected = (unseen.double() - score.mean) @ score.components
+    gaps = cdist(projected, score.points)
+    expected = np.sort(gaps, 1)[:, :10].mean(1)
+    smallest = 1e-14 * gaps.max()  # as far as projections are exact
+    np.testing.assert_allclose(score.score(unseen), expected, rtol=1e-6, atol=smallest)
+    for count in (1, 5, 12, 20, len(score.points)):
+        (among,) = score.search(unseen[:9].double(), (min(count, len(score.points)),))
+        np.testing.assert_allclose(among, np.sort(gaps[:9, :count], 1)[:, :10].mean(1), rtol=1e-6, atol=smallest)
+
+
+def test_nearest_neighbors_are_found_where_products_are_rounded_to_half_the_digits() -> None:
+    training, unseen = NEAREST["usual"]
+    score = fitted(NearestNeighbors, training)
+    expected = score.score(unseen)
+    asked = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        torch.testing.assert_close(score.score(unseen), expected, rtol=1e-6, atol=0)
+    finally:
+        torch.set_float32_matmul_precision(asked)
+
+
 def test_at_most_the_bound_is_stored_and_each_point_is_a_training_instance(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

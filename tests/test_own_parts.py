@@ -19,6 +19,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, ModelError
 from miue.model.config import DataContract, build_method
+from miue.model.options import Option
 from miue.model.recipe import Recipe
 from miue.networks import NETWORKS
 from miue.networks.adapter import BagModuleNetwork
@@ -133,18 +134,89 @@ def test_nothing_is_imported_for_a_model_that_is_not_trusted(
         miue.Model.load(tmp_path / "model", trust=True)
 
 
+@pytest.mark.parametrize("member", ["smoothed-of-others", "parts_of_others:Smoothed"])
 def test_a_method_of_others_as_member_of_an_ensemble_needs_trust_as_well(
+    member: str, tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(miue.METHODS, "_registered", {})
+    if member == "smoothed-of-others":
+        miue.METHODS.register(member, others.Smoothed)
+    options = {"method.member": member, "method.size": 2, "method.smoothing": 0.2}
+    model = train(bags, method="deep-ensemble", options=options, out=tmp_path / "run")
+    again = train(bags, method="deep-ensemble", options=options, out=tmp_path / "run", if_exists="resume")
+    assert again.weights_sha256 == model.weights_sha256
+    model.save(tmp_path / "model")
+    miue.METHODS._registered.clear()  # as in another process
+    for folder in ("run", "model"):
+        with pytest.raises(ModelError, match="method.member 'parts_of_others:Smoothed' of a saved.*trust=True"):
+            miue.Model.load(tmp_path / folder)
+        loaded = miue.Model.load(tmp_path / folder, trust=True)
+        assert loaded.weights_sha256 == model.weights_sha256
+        assert [type(one) for one in loaded.method.members()] == [others.Smoothed] * 2
+    config = tmp_path / "model" / "config.json"
+    config.write_text(config.read_text().replace("parts_of_others", "parts_of_nobody"))
+    with pytest.raises(ModelError, match="No module named 'parts_of_nobody'; install the package"):
+        miue.Model.load(tmp_path / "model", trust=True)
+
+
+def test_nothing_is_imported_for_members_of_an_ensemble_that_are_not_trusted(
     tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"method.member": "parts_of_others:Smoothed", "method.size": 2}
+    train(bags, method="deep-ensemble", options=options).save(tmp_path / "model")
+    config = tmp_path / "model" / "config.json"
+    config.write_text(config.read_text().replace("parts_of_others", "also_leaves_a_trace"))
+    (tmp_path / "also_leaves_a_trace.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModelError, match="also_leaves_a_trace:Smoothed"):
+        miue.Model.load(tmp_path / "model")
+    from miue.cli.inspection import describe
+
+    assert "also_leaves_a_trace:Smoothed" in str(describe(tmp_path / "model")["parameters"])
+    with pytest.raises(SystemExit):
+        miue.Model.load(tmp_path / "model", trust=True)
+
+
+def test_a_member_of_an_ensemble_that_others_cannot_import_is_refused_before_training(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Local(others.Smoothed):
+        pass
+
+    monkeypatch.setattr(miue.METHODS, "_registered", {})
+    miue.METHODS.register("local", Local)
+    options: dict[str, Option] = {"method.member": "local", "method.size": 2}
+    with pytest.raises(ConfigError, match="method.member 'local': expected a part that another process can build"):
+        train(bags, method="deep-ensemble", options=options, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    model = train(bags, method="deep-ensemble", options=options)
+    assert model.predict(bags).bags.probabilities.shape == (len(bags), 2)
+    with pytest.raises(ConfigError, match="method.member 'local'"):
+        model.save(tmp_path / "model")
+    recipe = Recipe(method="deep-ensemble", options=options)
+    with pytest.raises(ConfigError, match="parts that another process can import"):
+        recipe.check_importable("the executor")
+
+
+@pytest.mark.parametrize(
+    ("member", "named"),
+    [
+        ("smoothed-of-others", "parts_of_others:Smoothed"),
+        ("parts_of_others:Smoothed", "parts_of_others:Smoothed"),
+        ("miue.methods.mirel:MIREL", "mirel"),
+        ("deterministic", "deterministic"),
+        ("mirel", "mirel"),
+    ],
+)
+def test_tasks_name_the_members_of_an_ensemble_so_that_they_can_import_them(
+    member: str, named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(miue.METHODS, "_registered", {})
     miue.METHODS.register("smoothed-of-others", others.Smoothed)
-    options = {"method.member": "smoothed-of-others", "method.size": 2}
-    model = train(bags, method="deep-ensemble", options=options)
-    model.save(tmp_path / "model")
-    with pytest.raises(ModelError, match="method.member 'smoothed-of-others' of a saved model.*trust=True"):
-        miue.Model.load(tmp_path / "model")
-    loaded = miue.Model.load(tmp_path / "model", trust=True)
-    assert loaded.weights_sha256 == model.weights_sha256
+    recipe = Recipe(method="deep-ensemble", options={"method.member": member})
+    recipe.check_importable("the executor")
+    assert recipe.to_json()["options"] == {"method.member": named}
+    assert recipe.model_config((WIDTH,)).method.options["member"] == named
 
 
 def unsaveable() -> dict[str, Any]:
@@ -205,6 +277,14 @@ def test_a_class_of_a_script_is_refused_with_out(
             "method 'PlainMean': expected a value|method 'PlainMean': expected a Method",
         ),
         ({"method": "deep-ensemble", "network": others.PlainMean(WIDTH, 2)}, "each member starts from weights"),
+        (
+            {"method": "deep-ensemble", "options": {"method.member": "parts_of_others:small_network"}},
+            "'method.member': expected a class of the kind miue.methods.Method, got 'parts_of_others:small_",
+        ),
+        (
+            {"method": "deep-ensemble", "options": {"method.member": "parts_of_nobody:Net"}},
+            "method 'parts_of_nobody:Net': expected the import path",
+        ),
         ({"distances": [others.PlainMean]}, "distance 'PlainMean': expected a class"),
     ],
 )

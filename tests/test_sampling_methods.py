@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import exp, log, pi, sqrt
 from pathlib import Path
 
@@ -16,12 +17,13 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical, Draws
+from miue.methods import Method
 from miue.methods.attention_proxy import attention_proxy
 from miue.methods.bayes_mil import BayesMIL, VariationalLinear
 from miue.methods.mc_dropout import MCDropout
 from miue.model.config import member_seeds
 from miue.model.options import options_of_module
-from miue.model.part import Part
+from miue.model.part import Part, PartLike
 from miue.networks.encoders.mlp import MLP
 from miue.predictions.folder import read_predictions
 from miue.training.run_folder import IfExists
@@ -32,9 +34,11 @@ DRAWING = [
     ("mc-dropout", {"method.draws": 4}),
     ("bayes-mil", {"method.draws": 5}),
 ]
+ENSEMBLE = ("deep-ensemble", {"method.member": "mc-dropout", "method.size": 2, "encoder.dropout": 0.25})
+NAMES = ["ensemble", "mc-dropout", "bayes-mil", "ensemble of mc-dropout"]
 
 
-def train(bags: BagDataset, method: str, **options: int | float) -> miue.Model:
+def train(bags: BagDataset, method: PartLike, **options: int | float) -> miue.Model:
     return miue.train(bags, method=method, options=options, settings=SETTINGS, progress=False, device="cpu")
 
 
@@ -74,13 +78,31 @@ def test_predictions_with_draws_depend_on_the_seed_alone(
         np.testing.assert_allclose(back.bags.uncertainties()[name], values, atol=1e-12)
 
 
+class DrawsWithoutSayingSo(MCDropout):
+    """Draws from the seed of its passes, the same for all bags."""
+
+    draws_at_random = False
+    encodes_at_random = False
+
+    def passes(self, seed: int) -> Iterator[Method]:
+        """Yield the method with noise on its last layer."""
+        last = self.network.last_layer
+        assert isinstance(last, torch.nn.Linear)
+        weight = last.weight.data
+        trained, generator = weight.clone(), torch.Generator().manual_seed(seed)
+        yield self
+        weight.copy_(trained + torch.randn(weight.shape, generator=generator).to(weight))
+        yield self
+        weight.copy_(trained)
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
-    [*DRAWING, ("deep-ensemble", {"method.member": "mc-dropout", "method.size": 2, "encoder.dropout": 0.25})],
-    ids=["ensemble", "mc-dropout", "bayes-mil", "ensemble of mc-dropout"],
+    [*DRAWING, ENSEMBLE, (DrawsWithoutSayingSo, {})],
+    ids=[*NAMES, "method that does not say that it draws"],
 )
 def test_what_is_predicted_of_a_bag_does_not_depend_on_the_others(
-    method: str, options: dict[str, int | float], bags: BagDataset
+    method: PartLike, options: dict[str, int | float], bags: BagDataset
 ) -> None:
     model = train(bags, method, **options)
     together = model.predict(bags, seed=1)
@@ -94,7 +116,50 @@ def test_what_is_predicted_of_a_bag_does_not_depend_on_the_others(
         (together.instances, few.instances, rows),
     ):
         for name, values in all_of_them.uncertainties().items():
-            np.testing.assert_allclose(some.uncertainties()[name], values[kept], rtol=1e-5, err_msg=name)
+            np.testing.assert_allclose(
+                some.uncertainties()[name], values[kept], rtol=1e-5, atol=1e-6, err_msg=name
+            )
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [*DRAWING, ENSEMBLE],
+    ids=NAMES,
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.uint8])
+def test_the_place_of_a_bag_in_a_list_without_names_does_not_matter(
+    method: str, options: dict[str, int | float | str], dtype: type
+) -> None:
+    model = miue.train(separable_bags(), method=method, options=options, settings=SETTINGS, progress=False)
+    random = np.random.default_rng(7)
+    listed: list[np.ndarray] = [(9 * random.random((size, 5))).astype(dtype) for size in (3, 1, 6, 2, 4, 5)]
+
+    def predicted(arrays: list[np.ndarray]) -> list[np.ndarray]:
+        predictions = model.predict(BagDataset.from_arrays(arrays), seed=1)
+        assert predictions.instances is not None
+        instances = predictions.instances.probabilities
+        ends = np.cumsum([len(array) for array in arrays])[:-1]
+        of_bags = np.split(predictions.bags.probabilities, len(arrays))
+        return [np.concatenate(rows) for rows in zip(of_bags, np.split(instances, ends), strict=True)]
+
+    expected = predicted(listed)
+    chosen = [4, 1]
+    wider = random.random((2, 5)).astype(np.uint8 if dtype == np.uint8 else np.float32)
+    for found, wanted in (
+        (predicted(listed[::-1])[::-1], expected),
+        ([predicted([array])[0] for array in listed], expected),
+        (predicted([listed[row] for row in chosen]), [expected[row] for row in chosen]),
+        (predicted([wider, *listed])[1:], expected),
+    ):
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_named_bags_draw_by_their_names(bags: BagDataset) -> None:
+    model = train(bags, "mc-dropout", **{"encoder.dropout": 0.5})
+    array = bags.batch([0]).instances.numpy()
+    drawn = model.predict(BagDataset.from_arrays([array, array], ids=["a", "b"])).bags.probabilities
+    assert not np.array_equal(drawn[0], drawn[1])
 
 
 def test_a_built_method_can_be_built_again_with_its_draws() -> None:

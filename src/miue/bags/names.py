@@ -15,6 +15,10 @@ SLIDES_AND_IMAGES = (
 )
 
 
+NUMBERED = re.compile(r"bag_\d+")
+"""The name of a bag without one of its own, which says its place in a list: other bags have it too."""
+
+
 def strip_endings(name: str) -> str:
     """Return a bag's name without the endings of files.
 

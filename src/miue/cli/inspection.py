@@ -220,8 +220,7 @@ def _count_parameters(path: Path, saved: RunConfig) -> int | str:
     """Return the numbers that training set, or why they are not counted: code of others is not run for that."""
     from miue.model.folder import read_shapes
 
-    parts = (saved.model.encoder, saved.model.network, saved.model.method)
-    if foreign := [part.import_path for part in parts if part.import_path]:
+    if foreign := saved.model.of_others:
         return f"not counted, as parts are not of miue: {', '.join(foreign)}"
     return int(sum(np.prod(shape) for shape in read_shapes(path, saved).values()))
 

@@ -84,6 +84,20 @@ class Registry(Mapping[str, P], Generic[P]):
         """Return the import path of a part of miue itself, None where the name is that of another or of none."""
         return self._own.get(self.canonical(name))
 
+    def describe(self, name: str) -> str:
+        """Return where the part of this name comes from, for messages.
+
+        >>> Registry("number", "miue.doctest", {"pi": "math:pi"}).describe("pi")
+        "math:pi, which is miue's own"
+        """
+        key = self.canonical(name)
+        if key in self._own:
+            return f"{self._own[key]}, which is miue's own"
+        if key in self._registered:
+            part = self._registered[key]
+            return f"{getattr(part, '__qualname__', repr(part))}, which was registered in this process"
+        return _describe(self._entry_points[key])
+
     def own_names(self) -> list[str]:
         """Return the names of the parts of miue itself."""
         return list(self._own)
@@ -188,6 +202,23 @@ def import_part(path: str) -> Any:
     for step in name.split("."):
         part = getattr(part, step)
     return part
+
+
+def part_at(kind: str, path: str) -> Any:
+    """Return the part of this kind with the import path "module:name", which a user named.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    try:
+        return import_part(path)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            item=f"{kind} {path!r}",
+            wanted="the import path of a class or function, package.module:Class",
+            got=f"{type(error).__name__}: {error}",
+            fix="install that package, add its folder to PYTHONPATH, or correct the path",
+        ) from error
 
 
 def _describe(point: EntryPoint) -> str:

@@ -41,7 +41,8 @@ class Method(nn.Module, ABC):
         estimators: the instance estimators, the default first: "residual" (R), "bag-of-one" (T), "attention"
             (a_k, for networks with attention).
         draws_at_random: whether a pass draws random numbers. Each bag is then predicted by itself with numbers
-            that depend on its name and the seed, so that what is predicted does not depend on the other bags.
+            that depend on its name and the seed, so that what is predicted does not depend on the other bags. A
+            bag of a list without names has numbers that depend on what it holds, wherever it lies in the list.
         copies: how many draws a pass makes, of so many copies of a bag; more than one where each instance has
             random numbers of its own.
         encodes_at_random: whether they change the features, so that a bag is encoded anew in each pass.

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from miue.bags.segments import BagBatch
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.parts import METHODS
+from miue.common.registry import part_at
 from miue.common.seeds import derive_seed
 from miue.distributions import PredictiveDistribution, to_dirichlet
 from miue.methods.base import Method, Option
@@ -35,7 +36,7 @@ class DeepEnsemble(Method):
     Args:
         network: any MIL network that the members' method takes; each member gets a copy with its own weights.
         size: number of members.
-        member: the members' method.
+        member: the members' method, by name or import path "package.module:Class".
         as_dirichlet: predict the Dirichlet distribution with the mean and the variance of the mixture, which has
             evidence and vacuity.
         options: of the members' method.
@@ -54,7 +55,7 @@ class DeepEnsemble(Method):
         **options: Option,
     ) -> None:
         super().__init__(network)
-        method = METHODS[member]
+        method = method_of_members(member)
         _check_options(member, method, options)
         copies = [network, *(deepcopy(network) for _ in range(positive_count("size", size) - 1))]
         self.ensemble = nn.ModuleList(method(copy, **options) for copy in copies)
@@ -64,7 +65,7 @@ class DeepEnsemble(Method):
     @classmethod
     def resolve_options(cls, options: Mapping[str, Option], network: type[MILNetwork]) -> dict[str, Option]:
         """Return the options as the members' method resolves them."""
-        return METHODS[str(options.get("member", DEFAULT_MEMBER))].resolve_options(options, network)
+        return method_of_members(str(options.get("member", DEFAULT_MEMBER))).resolve_options(options, network)
 
     def members(self) -> Sequence[Method]:
         """Return the members, which are trained separately."""
@@ -95,6 +96,23 @@ class DeepEnsemble(Method):
         """Return the log of the members' mean probabilities."""
         each = torch.stack([member.bag_log_probabilities(batch) for member in self.members()])
         return each.logsumexp(0) - torch.tensor(float(len(each))).log()
+
+
+def method_of_members(member: str) -> type[Method]:
+    """Return the method that a name or an import path "package.module:Class" names.
+
+    Raises:
+        ConfigError: none of that name, or something else than a class of methods.
+    """
+    method = part_at("method", member) if ":" in member else METHODS[member]
+    if isinstance(method, type) and issubclass(method, Method):
+        return method
+    raise ConfigError(
+        item="option 'method.member'",
+        wanted="a class of the kind miue.methods.Method",
+        got=f"{member!r}, which is {method!r}",
+        fix="name a class of that kind",
+    )
 
 
 def _check_options(member: str, method: type[Method], options: dict[str, Option]) -> None:

@@ -13,10 +13,10 @@ from miue.bags.pixels import kind_of_pixels
 from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
-from miue.methods import Method
+from miue.methods import DeepEnsemble, Method
 from miue.model.build import assemble, redraw, weights_to_keep
 from miue.model.options import Option, options_of_module
-from miue.model.part import Part, saved_part
+from miue.model.part import Part, find_part, saved_part
 from miue.networks import initialize
 from miue.networks.initialization import seeded
 from miue.networks.precision import Precision
@@ -86,7 +86,7 @@ class ModelConfig(BaseModel):
         Such an option is written down with its value, so that the model stays the same where the network's
         default changes; to a reader it says nothing.
         """
-        own = not self.method.import_path and not self.network.import_path
+        own = not self.method.import_path and not self.network.import_path and self._members_are_own
         if not own or self.method.name not in METHODS or self.network.name not in NETWORKS:
             return self.options()
         method, network = METHODS[self.method.name], NETWORKS[self.network.name]
@@ -105,25 +105,45 @@ class ModelConfig(BaseModel):
             ModelError, ConfigError: as ``Component.part`` does.
         """
         parts = {kind: getattr(self, kind).part(kind, trust=trust) for kind in ("encoder", "network", "method")}
-        if self.method._part is None and not trust and not self._members_are_own:
-            raise ModelError(
-                item=f"method.member {self.method.options['member']!r} of a saved model",
-                wanted="a method of miue itself, or leave to run the code of others",
-                got="a name that another package brings",
-                fix="if you trust that code, pass trust=True (on the command line --trust)",
-            )
+        if self.method._part is None and not self.method.import_path and not self._members_are_own:
+            _check_saved_member(str(self.method.options["member"]), trust=trust)
         return parts
 
     @property
     def _members_are_own(self) -> bool:
         """Whether the members of an ensemble, which an option names, are of a method of miue."""
         member = self.method.options.get("member")
-        return not isinstance(member, str) or METHODS.path_of_own(member) is not None or member not in METHODS
+        if not isinstance(member, str) or METHODS.path_of_own(member) is not None:
+            return True
+        return ":" not in member and member not in METHODS
+
+    @property
+    def of_others(self) -> list[str]:
+        """The import paths of parts that are not of miue, of which nothing is imported."""
+        paths = [part.import_path for part in (self.encoder, self.network, self.method) if part.import_path]
+        return paths if self._members_are_own else [*paths, str(self.method.options["member"])]
 
     @property
     def is_own(self) -> bool:
         """Whether all parts are of miue, so that what is saved of them needs no trust."""
         return self._members_are_own and all(part.is_own for part in self.parts(trust=True).values())
+
+
+def _check_saved_member(member: str, *, trust: bool) -> None:
+    """Raise unless the method of another package, which the members of a saved ensemble are of, may be used.
+
+    Raises:
+        ModelError: there is no trust, or the package is not installed.
+    """
+    if not trust:
+        raise ModelError(
+            item=f"method.member {member!r} of a saved model",
+            wanted="a method of miue itself, or leave to run the code of others",
+            got=f"{member!r}, code of another package" if ":" in member else "a name that another package brings",
+            fix="if you trust that code, pass trust=True (on the command line --trust)",
+        )
+    if ":" in member:
+        saved_part("method", member.rpartition(":")[2], member, "", trust=True)
 
 
 class TrainingConfig(BaseModel):
@@ -241,11 +261,15 @@ def check_saveable(config: ModelConfig, contract: DataContract) -> None:
     Raises:
         ConfigError: a part without an import path, or a module that cannot be built again from its attributes.
     """
-    for kind, part in config.parts(trust=True).items():
+    parts = config.parts(trust=True)
+    for kind, part in parts.items():
         reason = part.unsaveable or (options_of_module(part)[1] if part.is_built else "")
         if reason:
             raise _unsaveable(kind, part, reason)
-    if all(part.is_own and not part.is_built for part in config.parts(trust=True).values()):
+    member = part_of_members(parts["method"], config.method.options.get("member"))
+    if member is not None and member.unsaveable:
+        raise _unsaveable("method.member", member, member.unsaveable)
+    if config.is_own and not any(part.is_built for part in parts.values()):
         return
     saved = ModelConfig.model_validate(config.model_dump(mode="json"))
     ours, theirs = weight_shapes(config, contract), weight_shapes(saved, contract, trust=True)
@@ -253,6 +277,16 @@ def check_saveable(config: ModelConfig, contract: DataContract) -> None:
         if ours.get(name) != theirs.get(name):
             reason = f"{name} has shape {ours.get(name)}, and {theirs.get(name)} when it is built again"
             raise _unsaveable("network", config.network.part("network", trust=True), reason)
+
+
+def part_of_members(method: Part, member: object) -> Part | None:
+    """Return the method of an ensemble's members, which an option names; None without an ensemble or a name.
+
+    Raises:
+        ConfigError: a name that does not exist.
+    """
+    is_ensemble = isinstance(method.make, type) and issubclass(method.make, DeepEnsemble)
+    return find_part("method", member) if is_ensemble and isinstance(member, str) else None
 
 
 def _unsaveable(kind: str, part: Part, reason: str) -> ConfigError:

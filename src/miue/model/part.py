@@ -12,7 +12,7 @@ from torch import nn
 
 from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
-from miue.common.registry import Registry, import_part
+from miue.common.registry import Registry, import_part, part_at
 
 PartLike = str | type | Callable[..., Any] | nn.Module
 """A name, an import path "package.module:Class", a class, a factory, or a module that is built already."""
@@ -67,7 +67,7 @@ def find_part(kind: str, part: PartLike) -> Part:
     """
     registry = REGISTRIES[kind]
     if isinstance(part, str) and ":" in part:
-        return _named(kind, part.rpartition(":")[2], _imported(kind, part))
+        return _named(kind, part.rpartition(":")[2], part_at(kind, part))
     if isinstance(part, str):
         name = registry.canonical(part)
         registered = registry[part]
@@ -137,18 +137,6 @@ def _named(kind: str, name: str, make: Any) -> Part:
     elif _or_none(path) is not maker:
         unsaveable = f"{path!r} is not what was passed"
     return Part(kind, name, make, "" if unsaveable else path, unsaveable)
-
-
-def _imported(kind: str, path: str) -> Any:
-    try:
-        return import_part(path)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(
-            item=f"{kind} {path!r}",
-            wanted="the import path of a class or function, package.module:Class",
-            got=f"{type(error).__name__}: {error}",
-            fix="install that package, add its folder to PYTHONPATH, or correct the path",
-        ) from error
 
 
 def _or_none(path: str) -> Any:

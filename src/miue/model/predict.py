@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
+from miue.bags.names import NUMBERED
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError, MiueError, lacking
@@ -179,7 +181,7 @@ def _predict_batch(
         if any(member.draws_at_random for member in method.members()):
             draws = _draws_of_each(method, names, batch, estimator, seed)
         else:
-            for member in method.passes(_seed_of(names[0], seed)):
+            for member in method.passes(derive_seed(seed)):
                 follow = member is first and not scored.complete and not member.encodes_at_random
                 blocks = _blocks(member, batch.instances)
                 draws.append(
@@ -195,9 +197,9 @@ def _predict_batch(
 def _draws_of_each(
     method: Method, names: Sequence[str], batch: BagBatch, estimator: str, seed: int
 ) -> list[BatchPrediction]:
-    """Return each draw of all bags; those of a bag are as if it were alone, by its name and the seed."""
+    """Return each draw of all bags; those of a bag are as if it were alone, wherever it lies."""
     alone = [
-        _draws_of_one(method, instances, estimator, _seed_of(name, seed))
+        _draws_of_one(method, instances, estimator, _seed_of(name, instances, seed))
         for name, instances in zip(names, batch.instances.split(batch.segments.sizes.tolist()), strict=True)
     ]
     draws = []
@@ -228,9 +230,14 @@ def _draws_of_one(
     return draws
 
 
-def _seed_of(name: str, seed: int) -> int:
-    """Return the seed of a bag, which depends on its name and not on the bags beside it."""
-    return derive_seed(seed, *name.encode())
+def _seed_of(name: str, instances: Shaped[Tensor, "n *shape"], seed: int) -> int:
+    """Return the seed of a bag: by its name, or by what it holds where its name says its place in a list alone."""
+    if NUMBERED.fullmatch(name) is None:
+        return derive_seed(seed, *name.encode())
+    digest = hashlib.sha256()
+    for block in instances.split(CHUNK_FEATURES):  # half precision as single, which it becomes beside such bags
+        digest.update((block if block.dtype == torch.uint8 else block.float()).flatten().cpu().numpy())
+    return derive_seed(seed, *digest.digest())
 
 
 def _split(copied: BatchPrediction, copies: int) -> list[BatchPrediction]:

@@ -13,7 +13,7 @@ from torch import nn
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, unknown_name, wrong_type
 from miue.methods import Method
-from miue.model.config import Component, ModelConfig, TrainingConfig
+from miue.model.config import Component, ModelConfig, TrainingConfig, part_of_members
 from miue.model.defaults import settings_by_size
 from miue.model.feature_scores import DistanceLike, part_of_distance
 from miue.model.options import Option, check_options, option_parameters, options_of_module, unknown_option
@@ -24,6 +24,8 @@ from miue.networks.encoders import default_encoder
 DEFAULT_NETWORK, DEFAULT_METHOD, DEFAULT_ENCODER = "attention", "mirel", "auto"
 DEFAULT_DISTANCES = ("combined",)  # the best on shifted validation bags of any kind; see docs/shift.md
 
+
+MEMBER = "method.member"
 
 OTHER_NAMES = {
     "lr": "learning_rate",
@@ -145,6 +147,8 @@ class Recipe:
             if parts[kind].is_built:
                 check_options(parts[kind], {option: value})
             by_kind[kind][option] = value
+        if "member" in by_kind["method"]:
+            by_kind["method"]["member"] = _known_everywhere(parts["method"], by_kind["method"]["member"])
         method, network = parts["method"].make, parts["network"].make
         if isinstance(method, type) and issubclass(method, Method):
             network_class = network if isinstance(network, type) else type(network)
@@ -162,11 +166,14 @@ class Recipe:
         if self.encoder != DEFAULT_ENCODER:
             parts["encoder"] = self.encoder
         named = {kind: find_part(kind, part) for kind, part in parts.items()}
+        options = dict(self.options)
+        if MEMBER in options:
+            options[MEMBER] = _known_everywhere(named["method"], options[MEMBER])
         return {
             "encoder": DEFAULT_ENCODER,
             **{kind: part.import_path or part.name for kind, part in named.items()},
             "distances": [part.import_path or part.name for part in map(part_of_distance, self.distances)],
-            "options": dict(self.options),
+            "options": options,
             "settings": dict(self.settings),
         }
 
@@ -183,6 +190,8 @@ class Recipe:
         if self.encoder != DEFAULT_ENCODER:
             chosen.append(("encoder", self.encoder))
         chosen += [("distance", distance) for distance in self.distances]
+        member = part_of_members(find_part("method", self.method), self.options.get(MEMBER))
+        chosen += [] if member is None else [("method", member.make)]
         for kind, maker in chosen:
             is_built = isinstance(maker, nn.Module)
             part = find_part(kind, type(maker) if is_built else maker)
@@ -209,6 +218,14 @@ class Recipe:
             plain = len(instance_shape) == 1 and _takes_features(chosen)
             encoder = "identity" if plain else default_encoder(instance_shape)
         return {"encoder": find_part("encoder", encoder), "network": chosen, "method": method}
+
+
+def _known_everywhere(method: Part, member: Option) -> Option:
+    """Return the members' method of an ensemble as processes find it that know no name registered here."""
+    part = part_of_members(method, member)
+    if part is None or (part.is_own and ":" not in str(member)):
+        return member
+    return part.import_path or part.name
 
 
 def _leave_alone(kind: str, value: PartLike, default: str, owner: str) -> None:

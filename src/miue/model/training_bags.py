@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +10,12 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import strip_endings
+from miue.bags.names import NUMBERED, strip_endings
 from miue.common.errors import StorageError
 from miue.common.tables import read_text_columns, write_rows
 
 FILE = "splits.csv"
 COLUMNS = ("bag_id", "patient", "label", "fold_0", "content")
-NUMBERED = re.compile(r"bag_\d+")  # the name of a bag without one of its own: others have it too
 
 
 @dataclass(frozen=True)

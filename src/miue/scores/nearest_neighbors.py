@@ -7,14 +7,15 @@ from functools import cached_property
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from miue.scores.base import FeatureDistance
 from miue.scores.principal_components import principal_components
 
 NEIGHBORS = 10
-SPARE = 4  # further candidates, so that rounding to float32 omits none of the nearest
+SPARE = 4  # further candidates, so that rounding to float32 hardly ever hides one of the nearest
+TIED = 1e-6  # squared distances that differ by less, relatively, count as equal
 COMPONENTS = 64
 STORED = 4096  # of which the search costs less than the network; see docs/method.md
 GROUP = 8  # points, or groups of points, of which the nearest is searched first
@@ -60,43 +61,116 @@ class NearestNeighbors(FeatureDistance):
     def search(self, rows: Float[Tensor, "n D"], counts: Sequence[int]) -> list[Float[Tensor, "n"]]:
         """Return the mean distance to the nearest among the first points, for each count of these, in one search.
 
+        Rows of which rounding to float32 may hide a nearest point are searched again in float64, and those of
+        which this may as well, by the differences to all points.
+
         Args:
             rows: float64 features on the device of the points.
             counts: of points, each at least 1 and at most all.
         """
         projected = (rows - self.mean) @ self.components
-        weights = self._weights.to(projected.device)
+        distances = []
+        for count, (found, is_proved) in zip(counts, self._search(projected, counts, self._weights), strict=True):
+            unsure = (~is_proved).nonzero().squeeze(1)
+            if len(unsure):
+                [(again, is_proved)] = self._search(projected[unsure], (count,), self._double_weights)
+                found[unsure] = again
+                unsure = unsure[~is_proved]
+                found[unsure] = self._by_all_differences(projected[unsure], count)
+            distances.append(found)
+        return distances
+
+    def _search(
+        self, projected: Float[Tensor, "n K"], counts: Sequence[int], weights: Float[Tensor, "W P"]
+    ) -> list[tuple[Float[Tensor, "n"], Bool[Tensor, "n"]]]:
+        """Return the mean distance for each count, and whether it is proved to be that to the nearest points.
+
+        Args:
+            projected: z of each row, float64.
+            counts: of points.
+            weights: of the points, in the precision in which candidates are sought.
+        """
+        weights = weights.to(projected.device)
         # used again for each block, since new pages cost more than the product
         memory = weights.new_empty(ROWS, weights.shape[1])
-        distances: list[list[Tensor]] = [[] for _ in counts]
+        blocks: list[list[tuple[Tensor, ...]]] = [[] for _ in counts]
         for block in projected.split(ROWS):
-            padded = torch.nn.functional.pad(block.float(), (0, 1), value=1.0)
+            padded = torch.nn.functional.pad(block.to(weights.dtype), (0, 1), value=1.0)
             closeness = torch.mm(padded, weights, out=memory[: len(block)])
-            for chosen, count in zip(distances, counts, strict=True):
+            for of_count, count in zip(blocks, counts, strict=True):
                 among = closeness if count == len(self.points) else closeness[:, :count]
-                chosen.append(self._mean_distance(block, _candidates(among, count)))
-        return [torch.cat(blocks) for blocks in distances]
+                candidates, values = _candidates(among, count)
+                of_count.append((self._nearest_of(block, candidates), values))
+        squares = projected.square().sum(1)
+        largest = (squares.sqrt() + self._reach.to(squares.device)).square()
+        least = squares - self._rounding(largest, weights.dtype)  # squared distance, less its closeness, at least
+        equal = largest.sqrt() * len(self.mean) * torch.finfo(torch.float64).eps  # as far as projections are exact
+        searched = []
+        for of_count, count in zip(blocks, counts, strict=True):
+            nearest, values = map(torch.cat, zip(*of_count, strict=True))
+            farthest, last = nearest.amax(1), values.amax(1).double()
+            # no other point is closer than the last candidate, as far as its closeness is exact
+            is_proved = (last + least >= farthest.square() * (1 - TIED)) | (farthest <= equal)
+            searched.append(
+                (nearest.mean(1), last.isfinite() & (is_proved if count > NEIGHBORS + SPARE else True))
+            )
+        return searched
 
-    def _mean_distance(
+    def _rounding(self, largest: Float[Tensor, "n"], dtype: torch.dtype) -> Float[Tensor, "n"]:
+        """Return by how much the closeness of a row to a point may be wrong, infinity where it may overflow.
+
+        Args:
+            largest: bound of the squared distance to any point.
+            dtype: in which closeness is computed.
+        """
+        limits = torch.finfo(dtype)
+        is_coarser = dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest"
+        unit = (torch.finfo(torch.bfloat16) if is_coarser else limits).eps / 2
+        terms = self.points.shape[1] + 6  # of the sum, and the roundings of each
+        rounding = terms * (unit * largest + 8 * limits.tiny)
+        return torch.where(largest < limits.max / 16, rounding, torch.inf)
+
+    def _nearest_of(
         self, projected: Float[Tensor, "n K"], candidates: Int64[Tensor, "n P"]
-    ) -> Float[Tensor, "n"]:
-        """Return exact distances by difference, so that an instance equal to a stored one has distance zero."""
+    ) -> Float[Tensor, "n k"]:
+        """Return the smallest distances, by difference, which is zero to a point that equals the instance."""
         gaps = torch.linalg.vector_norm(projected.unsqueeze(1) - self.points[candidates], dim=2)
-        nearest = gaps.topk(min(NEIGHBORS, candidates.shape[1]), largest=False, sorted=False).values
-        return nearest.mean(1)
+        return _smallest(gaps)
+
+    def _by_all_differences(self, projected: Float[Tensor, "n K"], count: int) -> Float[Tensor, "n"]:
+        """Return the mean distance to the nearest of the first ``count`` points, of which each is looked at."""
+        exact = "donot_use_mm_for_euclid_dist"
+        points = self.points[:count]
+        blocks = [torch.cdist(block, points, compute_mode=exact) for block in projected.split(ROWS)]
+        return torch.cat([_smallest(gaps).mean(1) for gaps in blocks])
 
     @cached_property
     def _weights(self) -> Float[Tensor, "W P"]:
-        """−2 pᵀ over ‖p‖² of every point p, and infinity up to a multiple of ``GROUP`` twice over."""
-        points = self.points.float()
-        weights = torch.cat([-2 * points.T, points.square().sum(1)[None]])
-        missing = weights.new_zeros(len(weights), -len(points) % GROUP**2)
+        return self._weights_in(torch.float32)
+
+    @cached_property
+    def _double_weights(self) -> Float[Tensor, "W P"]:
+        return self._weights_in(torch.float64)
+
+    def _weights_in(self, dtype: torch.dtype) -> Float[Tensor, "W P"]:
+        """Return −2 pᵀ over ‖p‖² of every point p, and infinity up to a multiple of ``GROUP`` twice over."""
+        weights = torch.cat([-2 * self.points.T, self.points.square().sum(1)[None]]).to(dtype)
+        missing = weights.new_zeros(len(weights), -len(self.points) % GROUP**2)
         missing[-1] = torch.inf
         return torch.cat([weights, missing], 1)
 
+    @cached_property
+    def _reach(self) -> Float[Tensor, ""]:
+        """The largest ‖p‖."""
+        return torch.linalg.vector_norm(self.points, dim=1).amax()
 
-def _candidates(closeness: Float[Tensor, "n W"], points: int) -> Int64[Tensor, "n P"]:
-    """Return the points that may be nearest, ``SPARE`` more than needed.
+
+def _smallest(gaps: Float[Tensor, "n P"]) -> Float[Tensor, "n k"]:
+    return gaps.topk(min(NEIGHBORS, gaps.shape[1]), largest=False, sorted=False).values
+
+
+def _candidates(closeness: Float[Tensor, "n W"], points: int) -> tuple[Int64[Tensor, "n P"], Float[Tensor, "n P"]]:
+    """Return the points that may be nearest, ``SPARE`` more than needed, and their closeness.
 
     The smallest of many values are among the groups with the smallest minima: groups of ``GROUP``, groups of
     these and so on are searched, from the largest down.
@@ -109,11 +183,11 @@ def _candidates(closeness: Float[Tensor, "n W"], points: int) -> Int64[Tensor, "
     wanted = min(NEIGHBORS + SPARE, points)
     while levels[-1].shape[1] % GROUP == 0 and levels[-1].shape[1] > GROUP * wanted:
         levels.append(levels[-1].unflatten(1, (GROUP, -1)).amin(1))
-    chosen = levels[-1].topk(wanted, largest=False, sorted=False).indices
+    values, chosen = levels[-1].topk(wanted, largest=False, sorted=False)
     for level in reversed(levels[:-1]):
         groups = level.shape[1] // GROUP
         firsts = groups * torch.arange(GROUP, device=chosen.device)[:, None]
         members = (chosen.unsqueeze(1) + firsts).flatten(1)
-        nearest = level.gather(1, members).topk(wanted, largest=False, sorted=False).indices
+        values, nearest = level.gather(1, members).topk(wanted, largest=False, sorted=False)
         chosen = members.gather(1, nearest)
-    return chosen
+    return chosen.clamp(max=points - 1), values  # columns of no point beside values that overflow alone

@@ -11,7 +11,7 @@ from jaxtyping import Int64
 
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
-from miue.common.errors import DataError, MiueError, first_few
+from miue.common.errors import ConfigError, DataError, MiueError, first_few
 from miue.common.plural import plural
 from miue.common.progress import tracked
 from miue.io.folders.discovery import BagFiles
@@ -43,11 +43,17 @@ def open_files(
 def read_contents(
     files: BagFiles, names: Sequence[str], options: ReadOptions
 ) -> tuple[list[Contents], list[LeftOut]]:
-    """Return what the files of some names hold, as far as they are alike and can be used, and the other bags."""
+    """Return what the files of some names hold, as far as they are alike and can be used, and the other bags.
+
+    Raises:
+        ConfigError: a reader of another package that does not return what a reader does.
+    """
     bad, contents = [], []
     for name in tracked(names, "opening", shown=options.progress):
         try:
             contents.append(_usable(_only(files.by_id[name]), options.microns_per_pixel))
+        except ConfigError:  # of a reader, not of this file
+            raise
         except MiueError as error:
             bad.append(LeftOut(name, str(error)))
     return _alike(_fitting(contents, options.instance_shape, bad), bad), bad

@@ -22,8 +22,10 @@ class OpenFile:
 
     Attributes:
         format: which tool writes such files.
-        features: may be sliced, has ``shape`` and ``dtype``.
-        coords: reads the (n, 2) corners, in level-0 pixels or µm, not yet checked; None where the file has none.
+        features: an array (n, D) of vectors or (n, H, W, channels) of images, or what is sliced as one and has its
+            ``shape`` and ``dtype``.
+        coords: a function that reads the (n, 2) corners, in level-0 pixels or µm, not yet checked; None where the
+            file has none.
         patch_size: side of a patch in the unit of ``coords``, or None.
         in_microns: whether ``coords`` and ``patch_size`` are in µm.
         extractor: what made the features, "" where the file does not say.
@@ -41,8 +43,8 @@ class OpenFile:
     statistics: Any = None
 
 
-OpenBag = Callable[[Path], AbstractContextManager[OpenFile]]
-"""What a reader is: opens a path, gives what is in it, closes it."""
+OpenBag = Callable[[Path], AbstractContextManager[OpenFile] | OpenFile]
+"""What a reader is: opens a path and gives what is in it; as a context manager where something is to be closed."""
 
 
 @dataclass(frozen=True)

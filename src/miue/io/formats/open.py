@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Shaped
 
-from miue.io.formats.base import Contents, OpenFile, bag_error, refuse_claim, refusing
+from miue.common.errors import ConfigError
+from miue.io.formats.base import Contents, OpenBag, OpenFile, bag_error, refuse_claim, refusing
 from miue.io.formats.image_folder import open_images
 from miue.io.formats.positions import to_pixels
 from miue.io.formats.registry import READERS
@@ -78,6 +80,7 @@ def open_bag_file(path: Path) -> Iterator[OpenFile]:
 
     Raises:
         DataError: no reader for this ending, or a file that its reader refuses.
+        ConfigError: a reader of another package that gives no such file.
     """
     if path.is_dir():
         with open_images(path) as images:
@@ -91,9 +94,49 @@ def open_bag_file(path: Path) -> Iterator[OpenFile]:
             "a pipe or a device" if path.exists() else "a link to nothing" if path.is_symlink() else "no such file"
         )
         raise bag_error(path, "an existing file", got, "check the path")
-    with reader(path) as file:
+    with ExitStack() as opened:
+        file = _read_by(reader, path, opened)
         refuse_claim(path, file.features)
         yield file
+
+
+def _read_by(reader: OpenBag, path: Path, opened: ExitStack) -> OpenFile:
+    """Return what a reader makes of a file; what it opens is closed with ``opened``.
+
+    Raises:
+        DataError: a file that the reader of another package cannot read.
+        ConfigError: a reader of another package that gives something else than a file.
+    """
+    ending = path.suffix.lower()
+    if READERS.path_of_own(ending) is not None:
+        return opened.enter_context(reader(path))  # type: ignore[arg-type]  # as all of miue
+    with refusing(path, f"a file that its reader can open ({READERS.describe(ending)})", OSError, ValueError):
+        file: object = reader(path)
+        if isinstance(file, AbstractContextManager):
+            file = opened.enter_context(file)
+    wrong = _not_a_file(file)
+    if wrong:
+        raise ConfigError(
+            item=f"reader of {ending!r}, {READERS.describe(ending)}",
+            wanted="a function that returns a miue.io.formats.OpenFile, or a context manager that gives one",
+            got=wrong,
+            fix="correct the reader; docs/howto/own_network.md has an example",
+        )
+    return cast(OpenFile, file)
+
+
+def _not_a_file(file: object) -> str:
+    """Return what a reader gave instead of a file that can be used, "" where it is one."""
+    if inspect.isgenerator(file):
+        return "a generator, as without the decorator contextlib.contextmanager"
+    if not isinstance(file, OpenFile):
+        return f"a value of type {type(file).__name__}"
+    dtype = getattr(file.features, "dtype", None)
+    if not isinstance(dtype, np.dtype) or not hasattr(file.features, "shape"):
+        return f"features of type {type(file.features).__name__}, which is no array"
+    if file.coords is not None and not callable(file.coords):
+        return f"coords of type {type(file.coords).__name__}, which is no function that reads them"
+    return ""
 
 
 def _dtype_read(dtype: np.dtype) -> np.dtype:

@@ -28,6 +28,17 @@ class PlainMean(nn.Module):
         return self.layers(bag).mean(0)
 
 
+class LazyMean(nn.Module):
+    """A plain module that takes its width from the first bag it is given."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.LazyLinear(6), nn.ReLU(), nn.LazyLinear(num_classes))
+
+    def forward(self, bag: Tensor) -> Tensor:
+        return self.layers(bag).mean(0)
+
+
 class LooksAtValues(PlainMean):
     """A plain module whose way depends on its values, which torch.vmap does not allow."""
 

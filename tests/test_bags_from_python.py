@@ -151,6 +151,7 @@ def short() -> list[Any]:
             "bag 'bag_0': expected an array",
         ),
         (lambda: BagDataset.from_tensors([np.array([["x", "y"]])]), "bag 'bag_0': expected an array"),
+        (lambda: BagDataset.from_arrays([np.ones((3, 0))]), "bag 'bag_0': expected features of at least one"),
         (lambda: BagDataset.from_arrays(short(), ["a", 1]), "names of classes alone, or numbers alone"),
         (lambda: BagDataset.from_arrays(short(), ["a", "b"], class_names=["a", "c"]), "expected one of a, c"),
         (lambda: BagDataset.from_arrays(short(), [0, 2**70]), "label 1: expected a class index"),

@@ -300,6 +300,24 @@ def test_bags_that_cannot_be_used_are_named(change: dict[str, Any], message: str
         classifier().fit(**{**given, **change})
 
 
+@pytest.mark.parametrize("unknown", [None, np.nan, pd.NA])
+def test_a_bag_whose_group_is_unknown_has_one_of_its_own(
+    unknown: Any, arrays: list[np.ndarray], labels: np.ndarray
+) -> None:
+    sizes, groups = [len(bag) for bag in arrays], [unknown] * 20 + [f"p{bag // 2}" for bag in range(20, 40)]
+    found = classifier().fit(arrays, labels, groups=groups)
+    of_their_own = [f"own {bag}" if bag < 20 else group for bag, group in enumerate(groups)]
+    like = classifier().fit(arrays, labels, groups=of_their_own)
+    assert found.model_.training.training_bags == like.model_.training.training_bags
+    rows = classifier().fit(
+        np.concatenate(arrays),
+        np.repeat(labels, sizes),
+        bag_ids=np.repeat(np.arange(40), sizes),
+        groups=[group for group, size in zip(groups, sizes, strict=True) for _ in range(size)],
+    )
+    assert rows.model_.training.training_bags == found.model_.training.training_bags
+
+
 def test_too_few_groups_are_refused(arrays: list[np.ndarray], labels: np.ndarray) -> None:
     with pytest.raises(
         DataError,

@@ -31,7 +31,14 @@ from miue.distributions import Dirichlet
 from miue.evaluation import evaluate
 from miue.evaluation.bootstrap import resampled_metrics
 from miue.evaluation.evaluate import evaluate_level
-from miue.evaluation.metrics import NEITHER_KNOWN, NONE_KNOWN_IN, NONE_KNOWN_OUT, Metric
+from miue.evaluation.metrics import (
+    NEITHER_KNOWN,
+    NO_LABEL,
+    NONE_KNOWN_IN,
+    NONE_KNOWN_OUT,
+    SEVERAL_CLASSES,
+    Metric,
+)
 from miue.io.load import load_bags
 from miue.predictions.any_table import read_any_tables
 from miue.predictions.folder import Predictions, read_predictions
@@ -194,8 +201,21 @@ def test_the_printed_evaluation_says_of_how_many_items_the_metrics_of_classes_ar
     whose = np.array(["a", "a", "b", "b", "c", "d"], object)
     printed = " ".join(repr(evaluate(Predictions(replace(table, patients=whose), None))).split())
     assert "With a label: 5 of 6 bags, 2 of 4 patients." in printed
+    assert "no patient has a label" not in printed and "no labelled item" not in printed
     assert "A patient has a label where all labelled bags have the same." in printed
     assert "With a label" not in repr(evaluate(Predictions(table_of([False], [1], [[2.0, 1.0]]), None)))
+
+
+def test_where_no_patient_has_a_label_the_reason_is_that_of_patients() -> None:
+    table = table_of([False] * 4, [0, 1, 0, 1], [[2.0, 1.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])
+    whose = np.array(["a", "a", "b", "b"], object)
+    evaluation = evaluate(Predictions(replace(table, patients=whose), None))
+    assert evaluation.bags.metrics["accuracy"] == Metric(0.75) and evaluation.patients is not None
+    of_patients = evaluation.patients.metrics["accuracy"], evaluation.patients.confidence.auroc
+    assert of_patients == (Metric.undefined(SEVERAL_CLASSES),) * 2
+    bare = replace(table, labels=Labels.unknown(4), patients=whose)
+    unlabelled = evaluate(Predictions(bare, None)).patients
+    assert unlabelled is not None and unlabelled.metrics["accuracy"] == Metric.undefined(NO_LABEL)
 
 
 def test_a_patient_is_in_or_out_of_distribution_where_all_bags_are_and_else_unknown() -> None:

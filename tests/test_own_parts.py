@@ -43,6 +43,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "a class of a plain module": {"network": others.PlainMean, "options": {"network.hidden": 4}},
     "a plain module": {"network": others.PlainMean(WIDTH, 2)},
     "a plain module that vmap does not take": {"network": others.LooksAtValues},
+    "a plain module of lazy layers": {"network": others.LazyMean},
     "a factory": {"network": others.small_network, "options": {"network.hidden": 3}},
     "a network": {"network": others.ScaledMean, "options": {"network.scale": 2.0}},
     "a network that is built": {"network": others.ScaledMean(Identity((WIDTH,)), 2, scale=3.0)},

@@ -7,6 +7,7 @@ import zipfile
 from dataclasses import replace
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,6 +88,29 @@ def test_bags_for_calibration_are_of_patients_of_their_own(count: int, folds: in
     assert read_splits(tmp_path / "splits.csv").assign(data).splits == made.assign(data).splits
     with pytest.raises(DataError, match="at least 8 patients"):
         make_folds(patients(21), 2, calibration=0.3)
+
+
+@pytest.mark.parametrize(
+    ("drawn", "wanted", "fix"),
+    [
+        (
+            lambda bags: make_split(bags),
+            "5 .* to test on a share of 0.2, got 4",
+            "or test on a larger share: ",
+        ),
+        (lambda bags: make_split(bags, calibration=0.2), "10 .* to test on a share of 0.2, got 4", "larger share"),
+        (lambda bags: make_folds(bags, 5), "5 .* for 5 folds, got 4", "or draw fewer folds: .*--folds"),
+        (lambda bags: make_folds(bags, 2, calibration=0.2), "8 .* for 2 folds, got 4", "of this class$"),
+    ],
+)
+@pytest.mark.parametrize("who", ["patients", "bags"])
+def test_a_class_of_too_few_says_how_many_are_wanted_for_what_was_asked(
+    drawn: Any, wanted: str, fix: str, who: str
+) -> None:
+    bags = patients(12, 1) if who == "patients" else replace(patients(12, 1), patients=None)
+    least = "bags of at least" if who == "patients" else "at least"
+    with pytest.raises(DataError, match=f"class 'tumor': expected {least} {wanted.replace('.*', who)}; .*{fix}"):
+        drawn(bags)
 
 
 def test_the_same_seed_draws_the_same_and_another_one_other_splits() -> None:

@@ -146,6 +146,13 @@ def check_bag(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:
         )
     if not len(array):
         raise lacking(f"bag {name!r}", "at least one instance", "drop it or give it instances")
+    if not all(shape):
+        raise DataError(
+            item=f"bag {name!r}",
+            wanted="features of at least one number",
+            got=f"shape {array.shape}",
+            fix="check how the features are computed",
+        )
     if array.shape[1:] != shape:
         raise DataError(
             item=f"bag {name!r}",

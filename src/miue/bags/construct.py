@@ -73,7 +73,7 @@ def fields_of_rows(
     """Return the arguments of ``from_arrays`` for one array of all instances and the bag of each row."""
     rows = GroupedRows.of(bag_ids.detach().cpu().numpy() if isinstance(bag_ids, Tensor) else bag_ids)
     of_bags = {
-        what: None if values is None else rows.one_of_each(_texts_or_numbers(values), what).tolist()
+        what: None if values is None else rows.one_of_each(as_objects(values), what).tolist()
         for what, values in (("labels", labels), ("patients", patients))
     }
     return {
@@ -203,7 +203,7 @@ def _numbers(column: Any, name: str) -> np.ndarray:
         ) from error
 
 
-def _texts_or_numbers(values: Any) -> np.ndarray:
+def as_objects(values: Any) -> np.ndarray:
     """Return values as an array of objects, None where one is missing."""
     values = [None if is_missing(value) else value for value in plain_values(values)]
     array = np.empty(len(values), object)

@@ -20,6 +20,7 @@ from miue.evaluation.metrics import (
     NO_LABEL,
     NONE_KNOWN_IN,
     NONE_KNOWN_OUT,
+    SEVERAL_CLASSES,
     Judged,
     Metric,
     Owners,
@@ -70,12 +71,14 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
     refuse_training_bags(predictions.bags, "evaluate", fix, allowed=allow_training_bags)
     instances, decisions = predictions.instances, predictions.bags.decisions
     patients = predictions.by_patient()
+    of_bags = evaluate_level(predictions.bags)
     of_instances = evaluate_level(instances) if instances else None
+    unlabelled = SEVERAL_CLASSES if of_bags.labelled else NO_LABEL
     return Evaluation(
-        evaluate_level(predictions.bags),
+        of_bags,
         of_instances,
         evaluate_decisions(predictions.bags, decisions) if decisions else None,
-        evaluate_level(patients) if patients else None,
+        evaluate_level(patients, unlabelled=unlabelled) if patients else None,
         predictions.provenance,
         evaluate_froc(predictions) if of_instances and of_instances.labelled else None,
         evaluate_flags(predictions),
@@ -151,7 +154,10 @@ class Items:
 
 
 def evaluate_level(
-    table: PredictionTable, items: Items | None = None, visit: Visit | None = None
+    table: PredictionTable,
+    items: Items | None = None,
+    visit: Visit | None = None,
+    unlabelled: str = NO_LABEL,
 ) -> LevelEvaluation:
     """Return the metrics of one table, of which one uncertainty of all items is held at a time.
 
@@ -160,6 +166,7 @@ def evaluate_level(
         items: what is known of them, where that was already read.
         visit: called with the name of each uncertainty, the ranking by it, and that of the judged items among
             them, for what else is computed from these.
+        unlabelled: why there are no metrics of classes, where no item has a label.
     """
     items = items or Items.of(table)
     confidence_measure, ood_measure = default_measures(table)
@@ -173,7 +180,7 @@ def evaluate_level(
         if measure == confidence_measure:
             class_metrics["aurc"] = ranked_risk_coverage(judged, correct, one)
         by_measure[measure] = Separations(
-            judged.separation(correct, names=CORRECTNESS) if len(judged) else Separation.undefined(NO_LABEL),
+            judged.separation(correct, names=CORRECTNESS) if len(judged) else Separation.undefined(unlabelled),
             {
                 name: undefined or ranking.among(items.compared(name)).separation(items.is_in, names=DISTRIBUTION)
                 for name in items.ood_sets
@@ -183,7 +190,10 @@ def evaluate_level(
             visit(measure, ranking, judged)
     confidence, detection = by_measure[confidence_measure].confidence, by_measure[ood_measure].ood
     metrics = {
-        **{name: metric.plain for name, metric in class_metrics.items()},
+        **{
+            name: metric.plain if len(items.labels) else Metric.undefined(unlabelled)
+            for name, metric in class_metrics.items()
+        },
         "ue": Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])
         if detection
         else Metric.undefined(NONE_KNOWN_OUT if items.is_in.any() else NEITHER_KNOWN),

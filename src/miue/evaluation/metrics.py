@@ -15,6 +15,7 @@ NO_LABEL = (
     "no labelled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
     "'miue predict', or fill the column 'label'"
 )
+SEVERAL_CLASSES = "no patient has a label: it has one where all its labelled bags are of the same class"
 NONE_KNOWN_IN = (
     "no item is known to be in distribution: write false into the column 'is_ood' for those that are; an empty "
     "cell is unknown"

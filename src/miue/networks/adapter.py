@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from miue.bags.segments import Segments
 from miue.common.errors import ModelError
@@ -35,6 +36,9 @@ class BagModuleNetwork(MILNetwork):
 
     def __init__(self, encoder: Encoder, num_classes: int, module: nn.Module) -> None:
         super().__init__(encoder, num_classes)
+        if any(map(is_lazy, module.parameters())):
+            with torch.no_grad():
+                module(torch.zeros(2, encoder.out_features))
         self.module = module
         self._vectorizes = True
 

@@ -14,8 +14,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from miue.bags.cells import is_missing
+from miue.bags.construct import as_objects
 from miue.bags.dataset import BagDataset
-from miue.bags.drawing import hold_out
 from miue.bags.rows import GroupedRows, row_count
 from miue.common.errors import ConfigError, DataError
 from miue.model.config import TrainingConfig
@@ -145,7 +145,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
             X: bags, see the class.
             y: class labels, of any type that scikit-learn sorts.
             bag_ids: the bag of each row of X.
-            groups: such as patients, never divided between learning and early stopping.
+            groups: such as patients, never divided between learning and early stopping; None where unknown.
 
         Raises:
             DataError: bags, labels or groups that cannot be used.
@@ -162,6 +162,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
             instances,
             np.argsort(order)[np.searchsorted(self.classes_, labels)],
             ids=None if rows is None else rows.names,
+            patients=None if groups is None else _groups_of_bags(groups, rows, len(instances)),
             class_names=[str(name) for name in self.classes_[order]],
         )
         self.n_features_in_ = int(np.prod(dataset.instance_shape))
@@ -170,16 +171,8 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         settings = {name: value for name, value in values.items() if value is not None} | {"seed": self._seed()}
         options = {name: _plain(value) for name, value in (self.options or {}).items()}
         recipe = Recipe(*parts, options, self.distances, settings)
-        learning, validation = dataset, None
-        fraction = recipe.validation_fraction
-        if groups is not None and fraction:
-            of_bags = np.asarray(groups) if rows is None else rows.one_of_each(np.asarray(groups), "groups")
-            if of_bags.shape != (len(dataset),):
-                raise row_count("groups", f"one for each of {len(dataset)} bags", f"shape {of_bags.shape}")
-            kept, held_out = hold_out(dataset.labels.values, fraction, settings["seed"], groups=of_bags)
-            learning, validation = dataset.subset(kept), dataset.subset(held_out)
         run = Run(progress=bool(self.verbose), accelerator=self.device)
-        self.model_: Model = train_recipe(recipe, learning, run, validation=validation)
+        self.model_: Model = train_recipe(recipe, dataset, run)
         self.n_iter_ = self.model_.training.epochs
         return self
 
@@ -292,6 +285,20 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(self.random_state, int | np.integer):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+
+def _groups_of_bags(groups: Any, rows: GroupedRows | None, count: int) -> list[Any]:
+    """Return the group of each of ``count`` bags, None where unknown.
+
+    Raises:
+        DataError: not one for each bag, or each row of X, or a bag whose rows differ.
+    """
+    values = as_objects(groups)
+    if rows is not None:
+        values = rows.one_of_each(values, "groups")
+    if len(values) != count:
+        raise row_count("groups", f"one for each of {count} bags", str(len(values)))
+    return list(values)
 
 
 def _plain(value: Any) -> Any:

@@ -38,7 +38,8 @@ def make_folds(
         DataError: a class with too few patients.
     """
     check_dataset(bags)
-    tested = _test_folds(bags, count, calibration, seed)
+    purpose = f"for {count} folds", "draw fewer folds: miue data split --folds, then --splits"
+    tested = _test_folds(bags, count, calibration, seed, *purpose)
     shares = {"validation": validation, "calibration": calibration}
     folds = tuple(_fold(bags, rows, shares, seed, number) for number, rows in enumerate(tested))
     return Splits(f"{plural(count, 'fold')} made with seed {seed}", folds)
@@ -54,18 +55,27 @@ def make_split(
 ) -> Splits:
     """Return one fold in which about a share ``test`` of the bags is tested on: some folds of ``make_folds``."""
     count, held = folds_for(test, max(round(1 / test), _fewest_patients(bags) // (2 if calibration else 1)))
-    tested = np.concatenate(_test_folds(bags, count, calibration, seed)[:held])
+    purpose = f"to test on a share of {test:g}", "test on a larger share: miue data split --test, then --splits"
+    tested = np.concatenate(_test_folds(bags, count, calibration, seed, *purpose)[:held])
     fold = _fold(bags, np.sort(tested), {"validation": validation, "calibration": calibration}, seed, 0)
     return Splits(f"a split made with seed {seed}", (fold,))
 
 
-def _test_folds(bags: BagDataset, count: int, calibration: float, seed: int) -> list[Int64[np.ndarray, "tested"]]:
-    """Return the rows that are tested on in each fold."""
+def _test_folds(
+    bags: BagDataset, count: int, calibration: float, seed: int, purpose: str, instead: str
+) -> list[Int64[np.ndarray, "tested"]]:
+    """Return the rows that are tested on in each fold; an error says what they are for, and what to do instead.
+
+    Raises:
+        DataError: no labels, or a class with too few patients for a bag of it in every split of every fold.
+    """
     labelled = _labelled(bags)
     if not len(labelled):
         raise lacking("the bags", "labels to draw a split by", "give a table of labels with --labels")
     labels, groups = bags.labels.values[labelled], np.array(bags.patient_groups, object)[labelled]
-    _check_patients(bags, labels, groups, count, max(2 * count, 8) if calibration else max(count, 3))
+    fewest = 8 if calibration else 3
+    wanted = max(2 * count if calibration else count, fewest)
+    _check_patients(bags, labels, groups, wanted, purpose, instead if wanted > fewest else "")
     return [labelled[tested] for _, tested in draw_folds(labels, count, seed, groups=groups)]
 
 
@@ -109,15 +119,17 @@ def _ood_bags(bags: BagDataset, fold: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _check_patients(bags: BagDataset, labels: np.ndarray, groups: np.ndarray, count: int, wanted: int) -> None:
-    """Raise unless every class has enough patients for a bag of it in every split of every fold."""
-    for c in range(bags.num_classes):
-        patients = len(set(groups[labels == c].tolist()))
-        if patients < wanted:
-            name = bags.class_names[c] if bags.class_names else str(c)
-            raise DataError(
-                item=f"class {name!r}",
-                wanted=f"bags of at least {wanted} patients for {count} folds",
-                got=f"{patients}",
-                fix="add patients of this class, or draw fewer folds: miue data split --folds, then --splits",
-            )
+def _check_patients(
+    bags: BagDataset, labels: np.ndarray, groups: np.ndarray, wanted: int, purpose: str, instead: str
+) -> None:
+    counts = [len(set(groups[labels == c].tolist())) for c in range(bags.num_classes)]
+    if min(counts) < wanted:
+        rarest = int(np.argmin(counts))
+        name = bags.class_names[rarest] if bags.class_names else str(rarest)
+        who, least = ("patients", "bags of at least") if bags.patients else ("bags", "at least")
+        raise DataError(
+            item=f"class {name!r}",
+            wanted=f"{least} {wanted} {who} {purpose}",
+            got=str(counts[rarest]),
+            fix=f"add {who} of this class{f', or {instead}' if instead else ''}",
+        )

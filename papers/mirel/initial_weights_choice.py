@@ -31,6 +31,8 @@ from papers.mirel.nuclei.experiment import ENCODER, OPTIONS, SETTINGS, fold_of
 PUBLISHED, OTHER = get_args(InitialWeights)
 METHODS = ("deterministic", "mirel")
 COLUMNS = ("data", "method", "initial_weights", "seed", "epochs", "criterion", "constant_criterion")
+FEWEST_SEEDS = 2
+"""With fewer, a difference has no standard error, and counts for no side."""
 MAJORITY, WORSE_BY = 2 / 3, 2.0
 
 Row = dict[str, str]
@@ -153,6 +155,9 @@ def choice_table(rows: Sequence[Row]) -> tuple[TextTable, str]:
     lower, is_worse = 0, False
     for pair, of_pair in values.items():
         seeds = sorted(of_pair[PUBLISHED].keys() & of_pair[OTHER].keys(), key=int)
+        if len(seeds) < FEWEST_SEEDS:
+            table.add_row(*pair, str(len(seeds)), "", "", "too few seeds yet", f"{constant[pair]:.3f}")
+            continue
         before, after = (np.array([of_pair[weights][seed] for seed in seeds]) for weights in (PUBLISHED, OTHER))
         difference = after - before
         mean, error = difference.mean(), difference.std(ddof=1) / np.sqrt(len(seeds))

@@ -21,7 +21,7 @@ from papers.mirel.initial_weights_choice import (
 TWICE = ("deterministic", "mirel")
 
 
-def rows_of(differences: Mapping[str, tuple[float, float]]) -> list[Row]:
+def rows_of(differences: Mapping[str, tuple[float, ...]]) -> list[Row]:
     """Return rows of two methods in which the other initial weights differ so from the published ones."""
     rows = []
     for data, by_seed in differences.items():
@@ -45,6 +45,13 @@ def test_other_weights_become_the_default_where_most_gain_and_none_loses(
     differences: Mapping[str, tuple[float, float]], chosen: str
 ) -> None:
     assert choice_table(rows_of(differences))[1] == chosen
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_seed_shows_no_difference_and_counts_for_no_side() -> None:
+    table, chosen = choice_table(rows_of({"a": (-0.1, -0.2), "b": (-0.1, -0.1), "c": (-0.1,)}))
+    last = [str(list(column.cells)[-1]) for column in table.columns]
+    assert last == ["c", "mirel", "1", "", "", "too few seeds yet", "1.180"] and chosen == OTHER
 
 
 def test_what_was_trained_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

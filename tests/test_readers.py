@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
-from importlib.metadata import EntryPoint
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +16,10 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-import miue
-from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.errors import DataError, StorageError
 from miue.io.folders.discovery import bag_files
 from miue.io.folders.file_instances import FileInstances
-from miue.io.formats import READERS, OpenFile, contents_of, read_rows
+from miue.io.formats import READERS, contents_of, read_rows
 from miue.io.formats.arrays import Member
 
 FEATURES = made_files.features_of(7)
@@ -507,92 +504,3 @@ def test_a_file_of_torch_that_is_none_says_so_and_nothing_else(
     with pytest.raises(DataError, match="leave pickle_protocol alone"):
         contents_of(tmp_path / "b.pt")
     assert not recwarn.list
-
-
-class ClosesItself:
-    """A context manager that is no generator."""
-
-    closed = 0
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __enter__(self) -> OpenFile:
-        return returned(self.path)
-
-    def __exit__(self, *_: object) -> None:
-        ClosesItself.closed += 1
-
-
-def returned(path: Path) -> OpenFile:
-    rows = np.loadtxt(path, dtype=np.float32, ndmin=2)
-    return OpenFile(format="lines", features=rows[:, 2:], coords=lambda: rows[:, :2])
-
-
-def coords_as_values() -> OpenFile:
-    file = OpenFile("lines", np.ones((3, 2)))
-    object.__setattr__(file, "coords", np.ones((3, 2)))  # as types are not checked outside of tests
-    return file
-
-
-def yielded(path: Path) -> Iterator[OpenFile]:
-    yield returned(path)
-
-
-@pytest.fixture
-def lines(tmp_path: Path) -> Path:
-    np.savetxt(tmp_path / "slide_1.bagl", np.arange(12.0).reshape(3, 4))
-    return tmp_path / "slide_1.bagl"
-
-
-@pytest.mark.parametrize("reader", [returned, contextmanager(yielded), ClosesItself])
-def test_a_reader_returns_a_file_or_is_a_context_manager(
-    reader: Any, lines: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(READERS, "_registered", {".bagl": reader})
-    monkeypatch.setattr(ClosesItself, "closed", 0)
-    found = contents_of(lines)
-    assert (found.format, found.size, found.instance_shape) == ("lines", 3, (2,))
-    assert found.coords is not None and found.coords.tolist() == [[0, 1], [4, 5], [8, 9]]
-    assert read_rows(lines, 1, 3).tolist() == [[6, 7], [10, 11]]
-    assert ClosesItself.closed == (2 if reader is ClosesItself else 0)
-    lines.write_text("1 2 three")
-    with pytest.raises(DataError, match="slide_1.bagl'.*could not convert string 'three'"):
-        contents_of(lines)
-    with pytest.raises(DataError, match="at least one bag|no bag|none"):
-        miue.load_bags(lines.parent, skip_bad=True)
-
-
-@pytest.mark.parametrize(
-    ("reader", "got"),
-    [
-        (yielded, "a generator, as without the decorator contextlib.contextmanager"),
-        (lambda path: np.ones((3, 2)), "a value of type ndarray"),
-        (lambda path: None, "a value of type NoneType"),
-        (lambda path: nullcontext(3), "a value of type int"),
-        (lambda path: OpenFile("lines", [[1.0]]), "features of type list, which is no array"),
-        (lambda path: OpenFile("lines", torch.ones(3, 2)), "features of type Tensor, which is no array"),
-        (lambda path: coords_as_values(), "coords of type ndarray, which is no function that reads them"),
-    ],
-)
-def test_a_reader_that_gives_something_else_is_named(
-    reader: Any, got: str, lines: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(READERS, "_registered", {".bagl": reader})
-    message = f"reader of '.bagl', .*registered in this process: expected .*OpenFile.*, got {got};"
-    with pytest.raises(ConfigError, match=message):
-        contents_of(lines)
-    with pytest.raises(ConfigError, match=message):
-        miue.load_bags(lines.parent)
-
-
-def test_the_entry_point_of_a_reader_that_gives_something_else_is_named(
-    lines: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "reader_of_others.py").write_text("def open_bagl(path):\n    return 3\n")
-    point = EntryPoint(".bagl", "reader_of_others:open_bagl", "miue.readers")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(READERS, "_found", {".bagl": point})
-    monkeypatch.setattr(READERS, "_loaded", dict(READERS._loaded))
-    with pytest.raises(ConfigError, match=r"the entry point '.bagl' \(reader_of_others:open_bagl\): expected"):
-        contents_of(lines)

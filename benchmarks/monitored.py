@@ -31,7 +31,7 @@ from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
 from papers.mirel.stores import store_of
 
-PRESET, SEED = "mnist/abmil-mirel", 42
+PRESET = "mnist/abmil-mirel"
 TRAINED, VALIDATED = 0.45, 0.2  # shares: of the bags of a small data set, and of those
 DISTANCES = ("knn", "statistics", "combined")
 
@@ -50,48 +50,48 @@ class Blur:
 BLURS: dict[str, ImageShift] = {f"blur {strength}": Blur(strength) for strength in ("light", "strong")}
 
 
-def monitored_predictions(paths: Paths) -> Iterator[tuple[str, Predictions]]:
-    """Yield each data set's name and the predictions of bags that were not trained on."""
-    makers: dict[str, Callable[[Paths], Predictions]] = {"mnist": _digits, "nuclei": _nuclei}
+def monitored_predictions(paths: Paths, seed: int) -> Iterator[tuple[str, Predictions]]:
+    """Yield each data set's name and the predictions of bags that were not trained on, by models of this seed."""
+    makers: dict[str, Callable[[Paths, int], Predictions]] = {"mnist": _digits, "nuclei": _nuclei}
     makers |= {f"mitoses, {name}": partial(_mitoses, scanner=name) for name in SCANNERS}
     for name, make in makers.items():
-        folder = paths.work / "monitored" / name.replace(", ", "-")
+        folder = paths.work / "monitored" / str(seed) / name.replace(", ", "-")
         if not (folder / "predictions.json").exists():
-            make(paths).save(folder, overwrite=True)
+            make(paths, seed).save(folder, overwrite=True)
         yield name, read_predictions(folder)
 
 
-def _digits(paths: Paths) -> Predictions:
+def _digits(paths: Paths, seed: int) -> Predictions:
     """Return predictions of the test bags of MNIST-bags, those out of distribution, and blurred copies."""
     bags = store_of(preset(PRESET).data, paths, preset(PRESET).bags)
-    model = Model.load(paths.work / "runs" / PRESET / str(SEED))
+    model = Model.load(paths.work / "runs" / PRESET / str(seed))
     fitted = fit_distances(
-        model.method, bags.split("train"), DISTANCES, seed=SEED, held_out=bags.split("validation")
+        model.method, bags.split("train"), DISTANCES, seed=seed, held_out=bags.split("validation")
     )
     test = bags.split("test")
     usual = test.subset(np.flatnonzero(~test.is_ood.out_of_distribution))
-    blurry = _only_changed(shifted_copies(usual, seed=SEED, shifts=BLURS))
+    blurry = _only_changed(shifted_copies(usual, seed=seed, shifts=BLURS))
     return replace(model, distances=fitted).predict(concatenate([test, blurry]))
 
 
-def _nuclei(paths: Paths) -> Predictions:
+def _nuclei(paths: Paths, seed: int) -> Predictions:
     """Return predictions of the patients that were not trained on, and of blurred copies."""
-    model, rest = _trained(nuclei_bags(paths.source))
-    return model.predict(shifted_copies(rest, seed=SEED, shifts=BLURS))
+    model, rest = _trained(nuclei_bags(paths.source), seed)
+    return model.predict(shifted_copies(rest, seed=seed, shifts=BLURS))
 
 
-def _mitoses(paths: Paths, scanner: str) -> Predictions:
+def _mitoses(paths: Paths, seed: int, scanner: str) -> Predictions:
     """Return predictions of slides of the scanner of the training, and of all slides of the two others."""
     slides = scanned_slides(paths.source)
-    model, rest = _trained(slides.of_scanner(scanner))
+    model, rest = _trained(slides.of_scanner(scanner), seed)
     others = [_marked(slides.of_scanner(name), name) for name in slides.names if name != scanner]
     return model.predict(concatenate([_marked(rest, ""), *others]))
 
 
-def _trained(bags: BagDataset) -> tuple[Model, BagDataset]:
+def _trained(bags: BagDataset, seed: int) -> tuple[Model, BagDataset]:
     """Return a MIREL model trained on some of the bags, and the others."""
-    held, trained = hold_out(bags.labels.values, TRAINED, SEED)
-    kept, validated = hold_out(bags.labels.values[trained], VALIDATED, derive_seed(SEED, 1))
+    held, trained = hold_out(bags.labels.values, TRAINED, seed)
+    kept, validated = hold_out(bags.labels.values[trained], VALIDATED, derive_seed(seed, 1))
     model = train(
         bags.subset(trained[kept]),
         validation=bags.subset(trained[validated]),
@@ -99,7 +99,7 @@ def _trained(bags: BagDataset) -> tuple[Model, BagDataset]:
         method="mirel",
         encoder=ENCODER,
         options={**OPTIONS, **METHOD_SETUPS["mirel"].options},
-        settings={**SETTINGS, "seed": SEED},
+        settings={**SETTINGS, "seed": seed},
         distances=DISTANCES,
         progress=False,
     )

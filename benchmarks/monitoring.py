@@ -163,16 +163,17 @@ def main(
     streams: Annotated[int, typer.Option(help="Random orders of the bags for each change.")] = 200,
     score: Annotated[list[str] | None, typer.Option(help="Watch only these; all by default.")] = None,
     chance: Annotated[float, typer.Option(help="Of a false alarm, stated.")] = 0.05,
+    seed: Annotated[int, typer.Option(help="Of the models, and of which bags they are trained on.")] = 42,
 ) -> None:
     """Simulate streams of bags with and without a change."""
     watched = "all" if not score else " ".join(score)
     rows: list[tuple[str, ...]] = []
-    for data, predictions in monitored_predictions(Paths(source, work, work / "results")):
+    for data, predictions in monitored_predictions(Paths(source, work, work / "results"), seed):
         table = predictions.bags
         usual = int((table.ood_sets == "").sum())
         sizes = Sizes(100, 100, 100) if usual > 400 else Sizes(int(0.55 * usual), int(0.25 * usual), 45)
         for name, draw in changes(table).items():
-            outcomes = [follow(table, draw, sizes, score or None, chance, seed) for seed in range(streams)]
+            outcomes = [follow(table, draw, sizes, score or None, chance, stream) for stream in range(streams)]
             rows.append((data, name, watched, str(sizes.calibration), str(sizes.calm), *_row(outcomes)))
             print(*rows[-1], flush=True)
             write_rows(out, COLUMNS, rows)

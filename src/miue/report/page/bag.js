@@ -234,9 +234,9 @@ function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of 
   const nearest = Math.min(gridStep(everyX), gridStep(everyY));
   const step = Number.isFinite(nearest) ? nearest : 1; // a bag of one instance has no grid
   const wide = Math.round((Math.max(...everyX) - Math.min(...everyX)) / step) + 1, high = Math.round((Math.max(...everyY) - Math.min(...everyY)) / step) + 1;
-  const end = by === "probability" ? 1 : data.instances.highest[Number(byId("bag-run").value)]; // as exported heatmaps have it
+  const [start, end] = by === "probability" ? [0, 1] : data.instances.ranges[Number(byId("bag-run").value)]; // as exported heatmaps have it
   const look = by === "probability" ? { colorscale: "Cividis" } : { colorscale: "YlOrRd", reversescale: true };
-  const scale = { ...look, zmin: 0, zmax: end, cmin: 0, cmax: end, colorbar: { title: { text: plain(names[by]), side: "right" }, thickness: 14 } };
+  const scale = { ...look, zmin: start, zmax: end, cmin: start, cmax: end, colorbar: { title: { text: plain(names[by]), side: "right" }, thickness: 14 } };
   const square = { xaxis: axis("x, level-0 pixels", { constrain: "domain" }), yaxis: axis("y", { autorange: "reversed", scaleanchor: "x", constrain: "domain" }) };
   if (wide * high <= 250000) {
     const left = Math.min(...everyX), top = Math.min(...everyY);

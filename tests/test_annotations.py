@@ -252,6 +252,20 @@ def test_a_slide_without_annotation_is_negative_only_if_asked_for(tiled: Path) -
     assert isinstance(label(tiled, "--least", "0").exception, ConfigError)
 
 
+def test_annotations_of_no_slide_are_named(tiled: Path) -> None:
+    """QuPath adds ".geojson" to the file of the slide, so that its outlines would be passed over."""
+    (tiled / "xml" / "010.xml").unlink()
+    qupath(tiled / "xml" / "010.svs.geojson", feature("Tumor", square(0, 0, 99)))
+    (tiled / "xml" / "notes.txt").touch()
+    result = label(tiled, "--unannotated", "negative")
+    assert "1 annotation not read, named as none of the slides: 010.svs.geojson" in result.output
+    assert "2 slides without annotation" in result.output
+    error = label(tiled, "--unannotated", "skip", "--overwrite").exception
+    assert isinstance(error, DataError)
+    assert "name each annotation as its slide: 010.xml, say" in str(error)
+    assert len(rows(tiled)) == 9
+
+
 def test_what_cannot_be_labelled_is_named(tiled: Path) -> None:
     qupath(tiled / "xml" / "010.geojson", feature("Tumor", square(0, 0, 9)))
     error = label(tiled, "--unannotated", "skip").exception

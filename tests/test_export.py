@@ -27,6 +27,24 @@ def test_the_grid_step_is_the_common_one_even_where_pieces_of_tissue_have_grids_
     assert grid_step(np.array([[0, 0], [STEP, STEP]])) is None
 
 
+SCATTERED = [[0, 0], [211, 0], [640, 0], [97, 301], [400, 301], [51, 530], [120, 530], [613, 530], [700, 777]]
+"""Patches as CLAM places them where there are many small pieces of tissue, each with a grid of its own."""
+
+
+def test_patches_that_lie_anywhere_have_no_grid_step(tmp_path: Path) -> None:
+    assert grid_step(np.array(SCATTERED)) is None
+    rounded = np.round(np.arange(20)[:, None] * [511.7, 0]).astype(np.int64)  # that were in µm
+    assert grid_step(rounded) == 512
+    sparse = np.array([[0, 0], [1536, 0], [2048, 0], [4096, 0], [6656, 0], [7168, 0]])
+    assert grid_step(sparse) == 512
+    slides_at(a=GRID.tolist(), b=SCATTERED).save(tmp_path / "p")
+    assert export("geojson", tmp_path / "p", "--out", tmp_path / "out", "--quiet").exit_code == 0
+    assert sizes_written(tmp_path / "out")["b"] == (STEP, "the one step of all other slides' grids")
+    slides_at(b=SCATTERED).save(tmp_path / "alone")
+    error = export("geojson", tmp_path / "alone", "--out", tmp_path / "none", "--quiet").exception
+    assert "got 9 patches on no grid; pass --patch-size" in str(error)
+
+
 def test_predictions_without_coords_are_refused(two_slides: Predictions, tmp_path: Path) -> None:
     assert two_slides.instances is not None
     replace(two_slides, instances=replace(two_slides.instances, coords=None)).save(tmp_path / "p")

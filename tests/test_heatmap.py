@@ -51,14 +51,16 @@ def test_a_heatmaps_ranges_are_fixed_by_the_method_alone() -> None:
         return uncertainty_layers(table(distribution, ["a"] * len(distribution)))
 
     flat = Dirichlet(torch.ones(1, 3, dtype=torch.float64))
-    assert [layer.highest for layer in layers(alpha_of(3, classes=3))] == pytest.approx(
+    of_evidence = layers(alpha_of(3, classes=3))
+    assert [layer.range[1] for layer in of_evidence] == pytest.approx(
         [math.log(3), float(flat.mutual_information())], rel=1e-5
     )
+    assert [layer.range[0] for layer in of_evidence] == [0, 0]
     p = torch.tensor([[0.4, 0.6]], dtype=torch.float64)
     draws = layers(Draws(p, torch.tensor([0.3], dtype=torch.float64)))
-    assert [layer.highest for layer in draws] == pytest.approx([math.log(2), math.log(2)])
+    assert [layer.range[1] for layer in draws] == pytest.approx([math.log(2), math.log(2)])
     assert [layer.column for layer in layers(Categorical(p))] == ["entropy"]
-    assert probability_layer("tumour").highest == 1
+    assert probability_layer("tumour").range == (0, 1)
 
 
 def test_a_heatmap_shows_the_distance_on_one_range_for_all_slides(two_slides: Predictions) -> None:
@@ -67,12 +69,31 @@ def test_a_heatmap_shows_the_distance_on_one_range_for_all_slides(two_slides: Pr
     measured = replace(two_slides, instances=replace(two_slides.instances, scores={"knn": distance}))
     assert measured.instances is not None
     layers = uncertainty_layers(measured.instances)
-    assert (layers[-1].column, layers[-1].highest) == ("score_knn", 3)
+    assert (layers[-1].column, layers[-1].range) == ("score_knn", (0, 3))
     for patches in patches_by_slide(measured):
         figure = heatmap_figure(patches, layers, 1)
         panel = next(axis for axis in figure.axes if axis.get_title(loc="left").startswith("Distance"))
         assert panel.images[-1].get_clim() == (0, 3)
         assert f"{patches.uncertainties['score_knn'].max():.3g}" in panel.get_xlabel()
+
+
+@pytest.mark.parametrize(
+    ("lowest", "highest", "expected"),
+    [(-1.25, -0.5, (-1.25, -0.5)), (-1.0, 2.0, (-1.0, 2.0)), (0.5, 2.0, (0.0, 2.0)), (-1.0, -1.0, (-1.0, 0.0))],
+)
+def test_a_score_that_can_be_negative_as_an_energy_is_drawn_from_its_lowest_value(
+    lowest: float, highest: float, expected: tuple[float, float], two_slides: Predictions
+) -> None:
+    assert two_slides.instances is not None
+    energy = np.linspace(lowest, highest, len(two_slides.instances))
+    instances = replace(two_slides.instances, scores={"energy": energy})
+    layers = uncertainty_layers(instances)
+    assert layers[-1].range == expected
+    for patches in patches_by_slide(replace(two_slides, instances=instances)):
+        figure = heatmap_figure(patches, layers, 1)
+        panel = next(axis for axis in figure.axes if axis.get_title(loc="left").startswith("Distance"))
+        assert panel.images[-1].get_clim() == expected
+        assert f"range {expected[0]:.3g} to {expected[1]:.3g}" in figure.axes[-1].get_xlabel()
 
 
 def test_a_heatmap_shows_raw_values_units_and_ranges(two_slides: Predictions) -> None:
@@ -86,7 +107,7 @@ def test_a_heatmap_shows_raw_values_units_and_ranges(two_slides: Predictions) ->
         assert len(panels) == 4
         for panel, layer in zip(panels, layers, strict=True):
             image = panel.images[-1]
-            assert image.get_clim() == (0, layer.highest)
+            assert image.get_clim() == layer.range
             shown: np.ndarray = np.unique(np.ma.asarray(image.get_array()).compressed())
             expected = (
                 patches.probabilities[:, 1]

@@ -65,6 +65,17 @@ def test_a_patient_without_slides_is_named(tmp_path: Path) -> None:
         read_label_table(clinical, slide_table=table(tmp_path, "PATIENT,FILENAME\n01,01_a\n", "slide.csv"))
 
 
+def test_spaces_around_a_patient_of_either_table_are_no_part_of_the_name(tmp_path: Path) -> None:
+    clinical = table(tmp_path, "PATIENT,label\n01 ,a\n02,b\n", "clini.csv")
+    slides = table(tmp_path, "PATIENT,FILENAME\n01,01_a\n02,02_a\n02 ,02_b\n", "slide.csv")
+    found = read_label_table(clinical, slide_table=slides)
+    assert (found.ids, found.patients, found.labels) == (
+        ("01_a", "02_a", "02_b"),
+        ("01", "02", "02"),
+        ("a", "b", "b"),
+    )
+
+
 def test_a_patient_twice_in_the_clinical_table_is_named(tmp_path: Path) -> None:
     clinical = table(tmp_path, "PATIENT,label\n01,a\n01,b\n", "clini.csv")
     with pytest.raises(DataError, match="patient '01' of .*: expected one row per patient"):

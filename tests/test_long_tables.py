@@ -59,6 +59,15 @@ def test_long_tables_are_read(tmp_path: Path, kind: str) -> None:
     assert "long table" in run("inspect", path)
 
 
+def test_spaces_around_a_text_of_a_long_table_are_no_part_of_it(tmp_path: Path) -> None:
+    """A bag whose name ends in a space in some rows would be two bags, and such a label a class of its own."""
+    path = tmp_path / "t.csv"
+    path.write_text("bag_id,label,patient,f1\na,pos ,p,1\nb,neg,q,2\na ,pos,p ,3\n c,pos,r,4\n")
+    bags = load_bags(path).bags
+    assert (bags.ids, bags.class_names, bags.patients) == (("a", "b", "c"), ("neg", "pos"), ("p", "q", "r"))
+    assert np.asarray(bags.instances).ravel().tolist() == [1, 3, 2, 4]
+
+
 @pytest.mark.parametrize("patient", ["Patient", "patient_id", "Case_ID"])
 def test_columns_of_a_long_table_are_found_in_any_case(patient: str, tmp_path: Path) -> None:
     rows = [f"b{n},{n % 2},p{n // 2},{'Train' if n < 6 else 'test'},{n},{n + 1}" for n in range(8)]

@@ -285,6 +285,27 @@ def test_a_bag_of_one_row_is_drawn_in_whole_squares(browser: Any, tmp_path: Path
     shown.context.close()
 
 
+def test_instances_that_lie_on_no_grid_are_drawn_large_enough_to_be_seen(browser: Any, tmp_path: Path) -> None:
+    """The smallest distance of two coordinates is a pixel here, and cells of that side would hardly be seen."""
+    out = tmp_path / "report.html"
+    given = on_a_slide(made_predictions(per_bag=12))
+    assert given.instances is not None and given.instances.coords is not None
+    places = np.random.default_rng(0).integers(0, 480, given.instances.coords.values.shape)
+    places[:3] = [[0, 0], [1, 240], [480, 480]]
+    scattered = replace(given, instances=replace(given.instances, coords=Coords.of(places)))
+    write_report(out, [("x", scattered)], resampling=Resampling(20))
+    shown = Opened(browser, out)
+    shown.page.fill("#bags-search", str(given.bags.bag_ids[0]))
+    shown.page.locator("#bags-table tbody button").first.click()
+    of_first = (
+        "(({mode, x, marker}) => [mode, x.length, marker.size])(document.getElementById('bag-plot').data[0])"
+    )
+    drawn = shown.page.evaluate(of_first)
+    assert drawn == ["markers", 12, 9]
+    assert shown.complaints == []
+    shown.context.close()
+
+
 def test_a_bag_without_positions_beside_bags_with_them_is_drawn_as_bars(browser: Any, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
     given = on_a_slide(made_predictions(per_bag=4))

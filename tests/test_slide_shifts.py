@@ -152,6 +152,22 @@ def test_what_is_there_stays_unless_it_was_made_otherwise(slide: Path, tiles: Pa
     assert len(content(out)[0]) == 3 * 3  # half of the third column is tissue
 
 
+def test_shifted_patches_of_another_pixel_width_or_picture_are_not_kept(
+    slide: Path, tiles: Path, tmp_path: Path
+) -> None:
+    unstated = tmp_path / "unstated.tif"
+    tifffile.imwrite(unstated, tifffile.imread(slide), tile=(128, 128), photometric="rgb")
+    words = ("--patch-px", 64, "--magnification", 10)
+    assert shift(unstated, tmp_path / "cut", *words, "--mpp", 0.5).exit_code == 0
+    assert "1 already there" in shift(unstated, tmp_path / "cut", *words, "--mpp", 0.5).output
+    assert isinstance(shift(unstated, tmp_path / "cut", *words, "--mpp", 0.25).exception, StorageError)
+    out = tmp_path / "out"
+    assert shift(slide, out, "--tiles", tiles).exit_code == 0
+    coarse = ("--patch-px", 32, "--magnification", 10)  # at the same places
+    assert run("tile", slide, "--out", tiles, *coarse, "--overwrite").exit_code == 0
+    assert isinstance(shift(slide, out, "--tiles", tiles).exception, StorageError)
+
+
 def test_a_network_encodes_both_and_another_one_is_refused(slide: Path, tmp_path: Path) -> None:
     network = ("--patch-encoder", scripted(Means(), tmp_path / "net.pt"), "--batch", 8, "--device", "cpu")
     words = ("--patch-px", 64, *network)

@@ -325,6 +325,23 @@ def test_slides_cut_before_are_left_as_they_are_unless_cut_otherwise(slide: Path
     assert target.read_bytes() == b"not a file of features"
 
 
+def test_a_pixel_width_counts_for_slides_that_state_none_alone(slide: Path, tmp_path: Path) -> None:
+    import tifffile
+
+    with openslide.OpenSlide(str(slide)) as opened:
+        pixels = np.asarray(opened.read_region((0, 0), 0, (1024, 1024)).convert("RGB"))
+    unstated, out = tmp_path / "unstated.tif", tmp_path / "out"
+    tifffile.imwrite(unstated, pixels, tile=(256, 256), photometric="rgb")
+    words = (slide, unstated, "--out", out, "--patch-px", 64, "--magnification", 5)
+    assert "neither; pass --mpp" in str(run(*words, "--jobs", 1).exception)
+    result = run(*words, "--mpp", 0.5)  # as the message says; the first slide was cut without
+    assert result.exit_code == 0, result.output
+    assert "1 slide cut" in result.output and "1 already there" in result.output
+    assert "2 already there" in run(*words, "--mpp", 0.5).output
+    for more in (("--mpp", 0.25), ()):
+        assert "unstated.h5" in str(run(*words, *more).exception)
+
+
 def test_what_cannot_be_asked_for_is_refused(slide: Path, tmp_path: Path) -> None:
     error = run(slide, "--out", tmp_path, "--magnification", 40).exception
     assert isinstance(error, DataError)

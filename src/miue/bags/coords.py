@@ -52,10 +52,11 @@ class Coords:
 
 
 def grid_step(coords: Int64[np.ndarray, "n 2"]) -> int | None:
-    """Return the most common distance between neighbors of one row or column; None where there are none.
+    """Return the most common distance between neighbors of one row or column; None where it makes no grid.
 
     The most common, not the smallest: pieces of tissue may each have a grid of their own. Patches that
     overlap are further apart than nothing but nearer than their side, so their step is what tiles the slide.
+    Of patches that lie anywhere, as where each piece of tissue has few, most distances are no multiples of it.
 
     >>> grid_step(np.array([[0, 0], [512, 0], [1536, 0], [0, 512]]))
     512
@@ -63,7 +64,12 @@ def grid_step(coords: Int64[np.ndarray, "n 2"]) -> int | None:
     True
     """
     distances, counts = grid_steps(coords)
-    return int(distances[counts.argmax()]) if len(distances) else None
+    if not len(distances):
+        return None
+    step = int(distances[counts.argmax()])
+    from_multiple = np.abs((distances + step // 2) % step - step // 2)
+    on_grid = counts[from_multiple <= 1].sum()  # coords that were in µm are rounded
+    return step if 2 * on_grid >= counts.sum() else None
 
 
 def grid_steps(coords: Int64[np.ndarray, "n 2"]) -> tuple[Int64[np.ndarray, "k"], Int64[np.ndarray, "k"]]:

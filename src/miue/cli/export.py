@@ -31,7 +31,7 @@ PatchSize = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Side of a patch in level-0 pixels; by default the grid step of each slide's coords.",
+        help="Side of a patch in level-0 pixels; by default as the slide's features state it, else its grid step.",
         rich_help_panel=DRAWN,
     ),
 ]

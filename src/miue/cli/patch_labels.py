@@ -13,7 +13,7 @@ from rich.console import Console
 from miue.cli.options import OUTPUT, AsJson, OverwriteFile, Quiet
 from miue.cli.outputs import keeps_inputs
 from miue.common.plural import plural
-from miue.common.terminal import show_result
+from miue.common.terminal import say, show_result
 
 UNANNOTATED = ("refuse", "negative", "skip")
 
@@ -66,7 +66,7 @@ def data_patch_labels(
 
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """
-    from miue.common.errors import ConfigError, unknown_name
+    from miue.common.errors import ConfigError, first_few, unknown_name
     from miue.common.outputs import refuse_existing
     from miue.pathology.annotations import Groups
     from miue.pathology.patch_labels import Labelling, write_patch_labels
@@ -81,24 +81,33 @@ def data_patch_labels(
         tuple(positive or usual.positive), tuple(exclude or usual.excluded), tuple(ignore or usual.ignored)
     )
     how = Labelling(annotations, least, groups, unannotated == "negative")
-    files, without = files_of(features, annotations, skip=unannotated == "skip")
+    files, without, others = files_of(features, annotations, skip=unannotated == "skip")
+    if others:
+        of_none = f"{plural(len(others), 'annotation')} not read, named as none of the slides: {first_few(others)}"
+        say(of_none, err=True)
     counts = Counter[str]()
     write_patch_labels(out, labelled(files, how, counts, quiet))
     left_out = f"; {plural(without, 'slide')} without annotation: {unannotated}" if without else ""
     tumour = f"{counts['tumour']:,} of {plural(counts['patches'], 'patch')}"
-    facts = {"slides": len(files), **counts, "without_annotation": without, "out": str(out)}
+    facts = {"slides": len(files), **counts, "without_annotation": without, "not_read": others, "out": str(out)}
     show_result(facts, f"{tumour} of {plural(len(files), 'slide')} are tumour{left_out}: {out}", as_json)
 
 
-def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Path], int]:
-    """Return the files to label, and how many slides have no annotation; ``skip`` leaves these out.
+def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Path], int, list[str]]:
+    """Return the files to label, how many slides have no annotation, and which annotations are of no slide.
+
+    Args:
+        features: folder of files of patches.
+        annotations: folder of outlines.
+        skip: leave slides without annotation out.
 
     Raises:
         StorageError: no files, or no folder of annotations.
+        DataError: ``skip`` leaves none.
     """
-    from miue.common.errors import StorageError
+    from miue.common.errors import StorageError, lacking
     from miue.io.formats.isolated import ENDINGS
-    from miue.pathology.annotations import find_annotation
+    from miue.pathology.annotations import annotations_of_others, find_annotation
 
     files = sorted(file for ending in ENDINGS for file in features.glob(f"*{ending}"))
     if not files:
@@ -106,7 +115,11 @@ def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Pat
             item=f"{str(features)!r}", wanted="a folder of .h5 files", got="none in it", fix="check the folder"
         )
     annotated = [file for file in files if find_annotation(annotations, file.stem) is not None]
-    return annotated if skip else files, len(files) - len(annotated)
+    if skip and not annotated:
+        fix = f"name each annotation as its slide: {files[0].stem}.xml, say"
+        raise lacking(f"{str(annotations)!r}", f"an annotation of a slide in {str(features)!r}", fix)
+    others = annotations_of_others(annotations, (file.stem for file in files))
+    return annotated if skip else files, len(files) - len(annotated), others
 
 
 def labelled(files: list[Path], how: Any, counts: Counter[str], quiet: bool) -> Iterator[tuple[str, Any]]:

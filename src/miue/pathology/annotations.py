@@ -7,7 +7,7 @@ untrusted: XML that declares entities or a document type is refused (defusedxml)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,6 +161,13 @@ def find_annotation(folder: Path, slide: str) -> Path | None:
             fix="remove all but one",
         )
     return files[0] if files else None
+
+
+def annotations_of_others(folder: Path, slides: Iterable[str]) -> list[str]:
+    """Return the names of the annotations in ``folder`` that are of none of the slides, sorted."""
+    known = set(slides)
+    files = (file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+    return sorted(file.name for file in files if file.stem not in known and not file.name.startswith("."))
 
 
 def _asap(path: Path) -> Iterator[tuple[str, BaseGeometry]]:

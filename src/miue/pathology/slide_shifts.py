@@ -17,7 +17,7 @@ from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import open_slide
 from miue.pathology.stain_shifts import StainShift
 from miue.pathology.tile_files import Tiles, read_attributes, read_tiles, write_features
-from miue.pathology.tiling import Follow, Tiling, cut_tiles, encoded_patches, states
+from miue.pathology.tiling import Follow, Tiling, cut_tiles, encoded_patches, is_cut_so, states
 
 GAP = 4  # white pixels between the patches of a picture
 
@@ -87,14 +87,9 @@ def is_shifted_so(out: Path, name: str, how: SlideShift) -> bool:
     """
     of_features, of_coords = read_attributes(out)
     if isinstance(how.tiles, Tiling):
-        tiling = how.tiles
-        sides = {
-            "patch_size": tiling.patch_px,
-            "target_magnification": tiling.magnification,
-            "tissue": tiling.tissue,
-        }
-        return states(of_features, how.attributes()) and states(of_coords, sides)
-    same = np.array_equal(read_tiles(out).coords, read_tiles(_file_of(how.tiles, name)).coords)
+        return states(of_features, how.attributes()) and is_cut_so(of_coords, how.tiles)
+    here, there = read_tiles(out), read_tiles(_file_of(how.tiles, name))
+    same = np.array_equal(here.coords, there.coords) and (here.step, here.patch_px) == (there.step, there.patch_px)
     return same and states(of_features, how.attributes())
 
 

@@ -64,6 +64,7 @@ def cut_tiles(slide: Any, path: Path, tiling: Tiling) -> Tiles:
         DataError: no tissue, an unknown magnification, or one below what is asked for.
     """
     of_slide = level0_magnification(slide, path, tiling.mpp)
+    needs_mpp = stated_magnification(slide) is None
     if tiling.magnification > of_slide * 1.01:
         raise DataError(
             item=f"slide {str(path)!r}",
@@ -87,7 +88,7 @@ def cut_tiles(slide: Any, path: Path, tiling: Tiling) -> Tiles:
         "level0_height": slide.dimensions[1],
         "name": path.stem,
         "tissue": tiling.tissue,
-        **({} if tiling.mpp is None else {"mpp_option": tiling.mpp}),
+        **({"mpp_option": tiling.mpp} if needs_mpp else {}),
     }
     return Tiles(coords, step, tiling.patch_px, attributes)
 
@@ -139,24 +140,34 @@ def tile_slide(path: Path, out: Path, tiling: Tiling, encoder: PatchEncoder, fol
 
 
 def level0_magnification(slide: Any, path: Path, mpp: float | None = None) -> float:
-    """Return the magnification a slide was scanned at: what it states, else 10 µm over its pixel width.
+    """Return the magnification a slide was scanned at: as it states, else 10 µm over ``mpp``.
 
     Raises:
-        DataError: it states neither, and ``mpp`` does not say it.
+        DataError: it states none, and ``mpp`` does not say it.
     """
-    try:
-        stated = float(slide.properties["openslide.objective-power"])
-    except (KeyError, ValueError):
-        stated = 0.0
-    microns = microns_per_pixel(slide) or mpp
-    if stated <= 0 and microns is None:
+    stated = stated_magnification(slide)
+    if stated is not None:
+        return stated
+    if mpp is None:
         raise DataError(
             item=f"slide {str(path)!r}",
             wanted="a stated magnification or pixel width",
             got="neither",
             fix="pass --mpp with its µm per pixel: about 0.25 at 40×, 0.5 at 20×",
         )
-    return stated if stated > 0 or microns is None else 10 / microns
+    return 10 / mpp
+
+
+def stated_magnification(slide: Any) -> float | None:
+    """Return the magnification that a slide states, else 10 µm over its pixel width; None without either."""
+    try:
+        stated = float(slide.properties["openslide.objective-power"])
+    except (KeyError, ValueError):
+        stated = 0.0
+    if stated > 0:
+        return stated
+    microns = microns_per_pixel(slide)
+    return None if microns is None else 10 / microns
 
 
 def tissue_mask(picture: UInt8[np.ndarray, "height width 3"]) -> Bool[np.ndarray, "height width"]:
@@ -223,10 +234,13 @@ def matches(out: Path, tiling: Tiling, encoder: PatchEncoder) -> bool:
         StorageError: it cannot be read.
     """
     of_features, of_coords = read_attributes(out)
+    return is_cut_so(of_coords, tiling) and states(of_features, {"encoder": encoder.name, **encoder.attributes})
+
+
+def is_cut_so(attributes: Mapping[str, Any], tiling: Tiling) -> bool:
+    """Return whether the attributes of coords are those of this tiling, whose mpp counts where it was used."""
     asked = {"patch_size": tiling.patch_px, "target_magnification": tiling.magnification, "tissue": tiling.tissue}
-    asked |= {} if tiling.mpp is None else {"mpp_option": tiling.mpp}
-    wanted = {"encoder": encoder.name, **encoder.attributes}
-    return states(of_coords, asked) and states(of_features, wanted)
+    return states(attributes, asked) and attributes.get("mpp_option", tiling.mpp) == tiling.mpp
 
 
 def states(attributes: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

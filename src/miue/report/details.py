@@ -13,7 +13,7 @@ from miue.bags.coords import Coords
 from miue.calibration import describe_flags
 from miue.common.errors import DataError
 from miue.evaluation.evaluate import detection_score
-from miue.pathology.export.ranges import highest_value
+from miue.pathology.export.ranges import color_range
 from miue.predictions.table import PART_ROWS, PredictionTable
 from miue.report.runs import Comparison
 from miue.report.summaries import packed
@@ -256,12 +256,12 @@ def _rank_in_bag(bag: Int64[np.ndarray, "N"], values: Float64[np.ndarray, "N"]) 
 
 
 def describe_scores(comparison: Comparison) -> dict[str, Any]:
-    """Return of each run the score of out-of-distribution instances, where its color scale ends, and by which rule
-    instances were flagged with what promise, "" where they were not."""
+    """Return of each run the score of out-of-distribution instances, both ends of its color scale, and by which
+    rule instances were flagged with what promise, "" where they were not."""
     tables = [run.predictions.instances for run in comparison.runs]
     return {
         "measures": [None if table is None else detection_score(table) for table in tables],
-        "highest": [None if table is None else highest_value(table, detection_score(table)) for table in tables],
+        "ranges": [None if table is None else color_range(table, detection_score(table)) for table in tables],
         "promises": [describe_flags(run.predictions.provenance) for run in comparison.runs],
     }
 

@@ -153,18 +153,15 @@ def _joined(
     if owner is None or files is None:
         what, known = ("patient", PATIENT_COLUMNS) if owner is None else ("id", BAG_COLUMNS)
         raise _no_column(slide_table, what, known, slides)
-    row_of = {patient: row for row, patient in enumerate(columns[patients])}
-    if len(row_of) < len(columns[patients]):
-        twice = next(p for p in columns[patients] if columns[patients].count(p) > 1)
-        raise repeated(
-            f"patient {twice!r} of {str(path)!r}", "one row per patient", columns[patients].count(twice)
-        )
+    names, owners = (list(map(str.strip, column)) for column in (columns[patients], slides[owner]))
+    row_of = {patient: row for row, patient in enumerate(names)}
+    if len(row_of) < len(names):
+        twice = next(p for p in names if names.count(p) > 1)
+        raise repeated(f"patient {twice!r} of {str(path)!r}", "one row per patient", names.count(twice))
     kept = [
-        (slide, row_of[patient])
-        for slide, patient in zip(slides[files], slides[owner], strict=True)
-        if patient in row_of
+        (slide, row_of[patient]) for slide, patient in zip(slides[files], owners, strict=True) if patient in row_of
     ]
-    without = sorted(set(columns[patients]) - set(slides[owner]))
+    without = sorted(set(names) - set(owners))
     if without:
         raise DataError(
             item=f"patient {without[0]!r} of {str(path)!r}",
@@ -173,7 +170,7 @@ def _joined(
             fix="add their slides, or take them out of the table",
         )
     joined = {name: [values[row] for _, row in kept] for name, values in columns.items()}
-    joined[PATIENT_COLUMNS[0]] = [columns[patients][row] for _, row in kept]
+    joined[PATIENT_COLUMNS[0]] = [names[row] for _, row in kept]
     joined[BAG_COLUMNS[0]] = [slide for slide, _ in kept]
     return joined
 

@@ -28,7 +28,8 @@ def read_long_table(
     """Return the bags of a long table: bag_id, label, features, and what else it has.
 
     That is instance_label, patient, split, is_ood, ood_set, x and y. Bags are in the order in which they first
-    appear. The table is read twice in parts: first what names the bags, then the features.
+    appear; spaces around a text are no part of it. The table is read twice in parts: first what names the bags,
+    then the features.
 
     Args:
         path: CSV (comma, semicolon or tab), gzipped CSV or Parquet; columns are found by their names in any case.
@@ -41,6 +42,7 @@ def read_long_table(
             a bag.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     source = str(path)
     known, chosen = columns_by_meaning(read_header(path), source, columns or {}, features)
@@ -50,7 +52,11 @@ def read_long_table(
     if not parts:
         raise lacking(f"table {source!r}", "at least one row")
     table = pa.concat_tables(parts)
-    cells = {meaning: table.column(name).to_numpy() for meaning, name in known.items()}
+    columns_read = {meaning: table.column(name) for meaning, name in known.items()}
+    cells = {
+        meaning: (column if meaning in COORDS else pc.utf8_trim_whitespace(column)).to_numpy()
+        for meaning, column in columns_read.items()
+    }
     ids, first, place = np.unique(cells[BAG].astype(object), return_index=True, return_inverse=True)
     if "" in ids:
         row = int(np.argmax(cells[BAG] == ""))

@@ -20,7 +20,7 @@ from miue.common.plural import plural
 from miue.distributions import Categorical
 from miue.distributions.measures import MEASURES
 from miue.pathology.export.patches import Patches
-from miue.pathology.export.ranges import highest_value
+from miue.pathology.export.ranges import color_range
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 LONGEST = 1600  # pixels of the longer side of a panel's canvas
@@ -38,14 +38,14 @@ class Layer:
         column: name of the uncertainty, or "probability".
         title: over the panel.
         unit: under the colour bar.
-        highest: upper end of the range, which begins at 0.
+        range: both ends of the scale.
         colours: name of the colour map.
     """
 
     column: str
     title: str
     unit: str
-    highest: float
+    range: tuple[float, float]
     colours: str
 
 
@@ -66,7 +66,7 @@ class Slide:
 
 def probability_layer(class_name: str) -> Layer:
     """Return the panel of the probability of a class."""
-    return Layer("probability", f"Probability of {class_name}", "probability", 1.0, "cividis")
+    return Layer("probability", f"Probability of {class_name}", "probability", (0.0, 1.0), "cividis")
 
 
 def uncertainty_layers(table: PredictionTable) -> list[Layer]:
@@ -84,16 +84,14 @@ def uncertainty_layers(table: PredictionTable) -> list[Layer]:
     }
     if isinstance(table.head.distribution, Categorical):
         entropies = {"entropy": "Total uncertainty (entropy)"}
-    layers = [
-        Layer(name, title, "nats", highest_value(table, name), "YlOrRd") for name, title in entropies.items()
-    ]
+    layers = [Layer(name, title, "nats", color_range(table, name), "YlOrRd") for name, title in entropies.items()]
     distances = [name for name in table.head.scores if name not in MEASURES]
     return layers + [
         Layer(
             f"{SCORE_PREFIX}{name}",
             f"Distance to training patches ({name})",
             "distance",
-            highest_value(table, name),
+            color_range(table, name),
             "YlOrRd",
         )
         for name in distances
@@ -153,7 +151,7 @@ def heatmap_figure(
         if slide is not None:
             axis.imshow(_faint_grey(slide.picture), extent=place, cmap="gray", vmin=0, vmax=255)
         drawn = _draw_layer(axis, layer, patches, values, extent, alpha=1.0 if slide is None else 0.85)
-        _colour_bar(figure, under, drawn, layer, above=bool((values > layer.highest * (1 + 1e-6)).any()))
+        _colour_bar(figure, under, drawn, layer, above=bool((values > _just_above(layer)).any()))
     if patches.flagged is not None:
         _outline(axes[-len(layers)], patches)
     for axis in axes:
@@ -190,8 +188,8 @@ def _draw_layer(
         painted(patches, values, extent),
         extent=(extent[0], extent[2], extent[3], extent[1]),
         cmap=layer.colours,
-        vmin=0,
-        vmax=layer.highest,
+        vmin=layer.range[0],
+        vmax=layer.range[1],
         interpolation="nearest",
         alpha=alpha,
     )
@@ -217,10 +215,16 @@ def _faint_grey(picture: UInt8[np.ndarray, "height width 3"]) -> Float64[np.ndar
 
 def _colour_bar(figure: Figure, axis: Any, drawn: Any, layer: Layer, *, above: bool) -> None:
     bar = figure.colorbar(drawn, cax=axis, orientation="horizontal", extend="max" if above else "neither")
-    bar.set_ticks([layer.highest * share for share in (0, 0.25, 0.5, 0.75, 1)])
+    low, high = layer.range
+    bar.set_ticks([low + (high - low) * share for share in (0, 0.25, 0.5, 0.75, 1)])
     bar.ax.set_xticklabels([f"{tick:.2g}" for tick in bar.get_ticks()])
     bar.ax.tick_params(labelsize=8, colors=INK)
-    bar.set_label(f"{layer.unit}, range 0 to {layer.highest:.3g}", fontsize=8, color=INK)
+    bar.set_label(f"{layer.unit}, range {low:.3g} to {high:.3g}", fontsize=8, color=INK)
+
+
+def _just_above(layer: Layer) -> float:
+    """Return the least value beyond the range that is not rounding."""
+    return layer.range[1] + 1e-6 * abs(layer.range[1])
 
 
 def _scale_bar(axis: Any, slide: Slide, extent: Extent) -> None:

@@ -182,12 +182,12 @@ def _without_coords(slide: str, unknown: int, count: int) -> DataError:
 
 
 def _unknown_size(slide: str, count: int, others: set[int]) -> DataError:
-    got = f"{count} patches, no two so" if count > 1 else "one patch"
+    got = f"{count} patches on no grid" if count > 1 else "one patch"
     if others:
         got += f", beside slides with patches of {first_few(map(str, sorted(others)))} level-0 pixels"
     return DataError(
         item=f"slide {slide!r}",
-        wanted="two patches of one row or column, or other slides of one patch size, to know the patch size",
+        wanted="patches on a grid, two of one row or column at least, or other slides of one patch size",
         got=got,
         fix="pass --patch-size with the side of a patch in level-0 pixels",
     )

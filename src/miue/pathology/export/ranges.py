@@ -1,4 +1,4 @@
-"""Where the color scale of each uncertainty ends: the same in every slide, in heatmaps and in reports."""
+"""The color scale of each uncertainty: the same in every slide, in heatmaps and in reports."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from miue.distributions import Dirichlet
 from miue.predictions.table import PredictionTable
 
 
-def highest_value(table: PredictionTable, name: str) -> float:
-    """Return the upper end of the scale of an uncertainty, which begins at 0.
+def color_range(table: PredictionTable, name: str) -> tuple[float, float]:
+    """Return both ends of the scale of an uncertainty.
 
-    Probabilities and vacuity end at 1, least confidence at 1 − 1 / C, entropies at log C. The mutual information
-    of a Dirichlet without evidence (all alpha 1) is log C − ψ(C + 1) + ψ(2), where its range ends; that of draws
-    can reach log C. A distance, or any other score, has no such end: its scale ends at the highest value of the
-    table.
+    It begins at 0. Probabilities and vacuity end at 1, least confidence at 1 − 1 / C, entropies at log C. The
+    mutual information of a Dirichlet without evidence (all alpha 1) is log C − ψ(C + 1) + ψ(2), where its range
+    ends; that of draws can reach log C. A distance, or any other score, has no such end: its scale ends at the
+    highest value of the table, and begins at the lowest if that is negative, as an energy is.
 
     Args:
         table: predictions of all instances that are drawn.
@@ -31,7 +31,8 @@ def highest_value(table: PredictionTable, name: str) -> float:
     ends |= {"entropy": full, "expected_entropy": full}
     ends["mutual_information"] = flat if isinstance(distribution, Dirichlet) else full
     if name in ends:
-        return ends[name]
+        return 0.0, ends[name]
     values = np.asarray(table.uncertainty(name))
     values = values[np.isfinite(values)]
-    return float(values.max()) if len(values) and values.max() > 0 else 1.0
+    lowest, highest = float(values.min(initial=0.0)), float(values.max(initial=-math.inf))
+    return (lowest, highest) if highest > lowest else (lowest, lowest + 1.0)

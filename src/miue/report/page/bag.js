@@ -234,27 +234,30 @@ function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of 
   const nearest = Math.min(gridStep(everyX), gridStep(everyY));
   const step = Number.isFinite(nearest) ? nearest : 1; // a bag of one instance has no grid
   const wide = Math.round((Math.max(...everyX) - Math.min(...everyX)) / step) + 1, high = Math.round((Math.max(...everyY) - Math.min(...everyY)) / step) + 1;
-  const end = by === "probability" ? 1 : data.instances.highest[Number(byId("bag-run").value)]; // as exported heatmaps have it
+  const [start, end] = by === "probability" ? [0, 1] : data.instances.ranges[Number(byId("bag-run").value)]; // as exported heatmaps have it
   const look = by === "probability" ? { colorscale: "Cividis" } : { colorscale: "YlOrRd", reversescale: true };
-  const scale = { ...look, zmin: 0, zmax: end, cmin: 0, cmax: end, colorbar: { title: { text: plain(names[by]), side: "right" }, thickness: 14 } };
+  const scale = { ...look, zmin: start, zmax: end, cmin: start, cmax: end, colorbar: { title: { text: plain(names[by]), side: "right" }, thickness: 14 } };
   const square = { xaxis: axis("x, level-0 pixels", { constrain: "domain" }), yaxis: axis("y", { autorange: "reversed", scaleanchor: "x", constrain: "domain" }) };
-  if (wide * high <= 250000) {
+  const cells = wide * high;
+  const scattered = Math.max(wide, high) > 150 && everyX.length < cells / 50; // on no grid, so that a cell is hardly a dot
+  if (cells <= 250000 && !scattered) {
     const left = Math.min(...everyX), top = Math.min(...everyY);
     const z = Array.from({ length: high }, () => new Array(wide).fill(null));
     values.forEach((value, place) => { z[Math.round((y[place] - top) / step)][Math.round((x[place] - left) / step)] = value; });
     const { zmin, zmax, colorscale, reversescale, colorbar } = scale;
-    drawPlot("bag-plot", [{ type: "heatmap", z, x0: left + step / 2, dx: step, y0: top + step / 2, dy: step, zmin, zmax, colorscale, reversescale, colorbar, hoverongaps: false, hovertemplate: "center x %{x}, y %{y}: %{z:.3f}<extra></extra>" }, ...frames(shown, x, y, step, 0)], square);
+    drawPlot("bag-plot", [{ type: "heatmap", z, x0: left + step / 2, dx: step, y0: top + step / 2, dy: step, zmin, zmax, colorscale, reversescale, colorbar, hoverongaps: false, hovertemplate: "center x %{x}, y %{y}: %{z:.3f}<extra></extra>" }, ...frames(shown, x, y, step)], square);
   } else {
     const { cmin, cmax, colorscale, reversescale, colorbar } = scale;
-    drawPlot("bag-plot", [{ mode: "markers", x, y, marker: { color: values, size: 5, symbol: "square", cmin, cmax, colorscale, reversescale, colorbar }, hovertemplate: "x %{x}, y %{y}: %{marker.color:.3f}<extra></extra>" }, ...frames(shown, x, y, step, -0.5)], square);
+    const line = { color: colour("flag"), width: x.map((_, place) => (isFlagged(shown, place) ? 2 : 0)) };
+    drawPlot("bag-plot", [{ mode: "markers", x, y, marker: { color: values, size: scattered ? 9 : 5, symbol: "square", line, cmin, cmax, colorscale, reversescale, colorbar }, hovertemplate: "x %{x}, y %{y}: %{marker.color:.3f}<extra></extra>" }], square);
   }
   byId("bag-caption").textContent = `Each square is an instance at its position in the slide; the scale of ${names[by]} is the same for every bag and in exported heatmaps. Where it is empty, no instance is ${byId("bag-shown")?.value in { flagged: 0, others: 0 } ? "shown" : "listed"} here. Values are as predicted, not ranked or smoothed.${shown.flagged ? " Squares with a frame are flagged." : ""}`;
 }
 
-function frames(shown, x, y, step, start) { // a line around every flagged square, as in exported heatmaps
+function frames(shown, x, y, step) { // a line around every flagged square, as in exported heatmaps
   const corners = x.map((_, place) => place).filter((place) => isFlagged(shown, place));
   if (!corners.length) return [];
-  const around = (values, offsets) => corners.flatMap((place) => [...offsets.map((offset) => values[place] + (start + offset) * step), null]);
+  const around = (values, offsets) => corners.flatMap((place) => [...offsets.map((offset) => values[place] + offset * step), null]);
   const line = { color: colour("flag"), width: 2 };
   return [{ mode: "lines", x: around(x, [0, 1, 1, 0, 0]), y: around(y, [0, 0, 1, 1, 0]), line, hoverinfo: "skip", showlegend: false }];
 }

@@ -138,6 +138,22 @@ def test_what_is_drawn_depends_on_seed_and_slide_and_not_on_its_company(
     assert not np.allclose(alone, content(tmp_path / "seeded")[0])
 
 
+def test_the_coords_of_trident_are_found_by_their_name(slide: Path, tiles: Path, tmp_path: Path) -> None:
+    """TRIDENT keeps the coords of a slide in ``patches/<slide>_patches.h5``, without features."""
+    assert shift(slide, tmp_path / "a", "--tiles", tiles).exit_code == 0
+    (tmp_path / "patches").mkdir()
+    with (
+        h5py.File(tiles / "made.h5") as ours,
+        h5py.File(tmp_path / "patches" / "made_patches.h5", "w") as theirs,
+    ):
+        coords = theirs.create_dataset("coords", data=ours["coords"][()])
+        coords.attrs.update({name: ours["coords"].attrs[name] for name in ("patch_size", "patch_size_level0")})
+    result = shift(slide, tmp_path / "b", "--tiles", tmp_path / "patches")
+    assert result.exit_code == 0, result.exception
+    for ours, theirs in zip(content(tmp_path / "a")[:2], content(tmp_path / "b")[:2], strict=True):
+        assert np.array_equal(ours, theirs)
+
+
 def test_what_is_there_stays_unless_it_was_made_otherwise(slide: Path, tiles: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert shift(slide, out, "--tiles", tiles).exit_code == 0

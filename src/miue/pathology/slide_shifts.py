@@ -156,15 +156,17 @@ def _refuse_other_encoder(file: Path, encoder: PatchEncoder) -> None:
 
 
 def _file_of(folder: Path, name: str) -> Path:
-    file = folder / f"{name}.h5"
-    if not file.is_file():
+    """Return the file of a slide's patches; TRIDENT calls that of the coords alone ``<slide>_patches.h5``."""
+    names = (f"{name}.h5", f"{name}_patches.h5")
+    found = next((file for file in map(folder.joinpath, names) if file.is_file()), None)
+    if found is None:
         raise StorageError(
             item=f"slide {name!r}",
-            wanted=f"its patches in {str(file)!r}",
+            wanted=f"its patches in {str(folder)!r}, in {names[0]} or {names[1]}",
             got="no such file",
             fix="check --tiles, or leave it out to cut the slide anew",
         )
-    return file
+    return found
 
 
 def _write_picture(path: Path, picture: np.ndarray) -> None:

@@ -285,6 +285,19 @@ def test_shards_of_copies_of_the_bags_are_merged(trained: Path, shards: list[Pat
     assert len(merged.bags) == 60
 
 
+@pytest.mark.parametrize("table_format", ["parquet", "csv"])
+def test_shards_in_csv_merged_are_the_bytes_of_one_command(
+    table_format: str, trained: Path, tmp_path: Path
+) -> None:
+    predict(trained, tmp_path / "a" / "predictions", "--format", table_format)
+    folders = [tmp_path / "shards" / str(number) for number in range(1, COUNT + 1)]
+    for number, folder in enumerate(folders, 1):
+        predict(trained, folder, "--shard", f"{number}/{COUNT}", "--format", "csv")
+    out = tmp_path / "b" / "predictions"
+    run("merge", *folders, "--out", out, "--format", table_format, "--quiet")
+    assert contents(out) == contents(tmp_path / "a" / "predictions")
+
+
 def test_a_shard_of_another_model_is_refused(trained: Path, shards: list[Path], tmp_path: Path) -> None:
     settings = {"max_epochs": 1, "seed": 3}
     miue.train(separable_bags(), method="mc-dropout", settings=settings, out=tmp_path / "run", progress=False)

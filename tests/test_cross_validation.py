@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from commands import run
 from made_bags import separable_bags
 from scipy import stats
 from typer.testing import CliRunner
@@ -21,6 +22,7 @@ import miue
 from miue.bags.labels import Labels
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
+from miue.common.tables import read_text_columns
 from miue.io.splits.draw import make_folds
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
@@ -167,6 +169,21 @@ def test_the_command(tmp_path: Path) -> None:
     assert (tmp_path / "none" / "splits.csv").read_text() == (tmp_path / "cv" / "splits.csv").read_text()
     again = CliRunner().invoke(app, [*command[:4], "--seeds", "3,3", "--out", str(tmp_path / "x"), *options])
     assert isinstance(again.exception, ConfigError) and "different whole numbers" in str(again.exception)
+
+
+def test_runs_of_seeds_that_are_not_named_again_are_said_not_to_be_counted(tmp_path: Path) -> None:
+    miue.write_store(tmp_path / "store", separable_bags(24))
+    options = ["--set", "max_epochs=1", "--set", "encoder.width=4", "--distance", "none", "--quiet"]
+    cv = tmp_path / "cv"
+    command = ["cross-validate", tmp_path / "store", "--folds", "2", "--out", cv, *options, "--seeds"]
+    assert "Note" not in run(*command, "3,4")
+    said = run(*command, "5", "--shard", "1/2")
+    assert said == f"Shard 1/2 is done. 1 of 2 runs are in {cv}; the last shard to end writes the tables.\n"
+    said = run(*command, "5")
+    assert f"Note: runs of 2 other seeds in {cv} are not counted; with them: --seeds 3,4,5\n" in said
+    assert set(read_text_columns(cv / "runs.csv")["seed"]) == {"5"}
+    assert "2 folds × 3 seeds" in run(*command, "3,4,5")
+    assert set(read_text_columns(cv / "runs.csv")["seed"]) == {"3", "4", "5"}
 
 
 def test_folds_without_validation_bags_train_on_all_the_others(tmp_path: Path) -> None:

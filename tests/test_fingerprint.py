@@ -10,7 +10,8 @@ import pytest
 from made_bags import separable_bags
 
 import miue
-from miue.bags.fingerprint import fingerprint
+from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
+from miue.bags.labels import Labels
 
 
 @pytest.mark.parametrize("instance", [0, 1, -1])
@@ -47,3 +48,20 @@ def test_a_store_of_other_features_is_told_apart(tmp_path: Path) -> None:
         miue.write_store(tmp_path / name, content)
     first, same, other = (fingerprint(miue.read_store(tmp_path / name)) for name in ("first", "same", "other"))
     assert first == same != other
+
+
+def test_a_label_that_is_unknown_is_told_apart_from_that_of_the_first_class() -> None:
+    bags = separable_bags(12)
+    known = bags.labels.known.copy()
+    known[np.flatnonzero(bags.labels.values == 0)[0]] = False
+    assert fingerprint(replace(bags, labels=Labels(bags.labels.values, known))) != fingerprint(bags)
+
+
+def test_facts_of_the_instances_of_other_bags_do_not_count() -> None:
+    bags = separable_bags(12)
+    labels = bags.instance_labels.values.copy()
+    labels[bags.starts[3]] += 1
+    other = replace(bags, instance_labels=Labels(labels, bags.instance_labels.known))
+    rest = [row for row in range(len(bags)) if row != 3]
+    assert fingerprint_of_facts(other) != fingerprint_of_facts(bags)
+    assert fingerprint_of_facts(other.subset(rest)) == fingerprint_of_facts(bags.subset(rest))

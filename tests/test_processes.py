@@ -161,6 +161,14 @@ def test_more_processes_than_bags_are_refused(settings: dict[str, int], devices:
         miue.train(separable_bags(40), settings=settings, devices=devices, device="cpu", progress=False)
 
 
+@pytest.mark.parametrize("option", ["--devices", "--nodes"])
+def test_several_devices_for_each_of_several_seeds_are_refused(option: str, store: Path, tmp_path: Path) -> None:
+    words = ["train", store, "--out", tmp_path / "out", *OPTIONS, "--quiet", "--seeds", "1,2", option, "2"]
+    said = run(*words, code=2)
+    assert "several devices for each training (--devices, --nodes), and several seeds (--seeds)" in said
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(("device", "devices"), [("cuda", 2), ("gpu", 2)])
 def test_accelerators_that_are_not_there_are_named(device: str, devices: int) -> None:
     with pytest.raises(ConfigError, match="accelerator"):

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,10 @@ from test_executors import contents
 from test_unwritable import full_disk
 
 import miue
+from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
+from miue.bags.ood_flags import OodFlags
 from miue.common.errors import StorageError
 from miue.model.shards import merge_predictions
 
@@ -233,7 +237,7 @@ def test_shards_of_different_counts_are_refused(trained: Path, shards: list[Path
 @pytest.mark.parametrize(
     ("more", "said"),
     [
-        (["--seed", "5"], "one of another prediction: other bags, another --seed or --precision"),
+        (["--seed", "5"], "one of another prediction: other bags, labels or patients, another --seed"),
         (["--estimator", "attention"], "one of another prediction: another estimator"),
     ],
 )
@@ -243,6 +247,55 @@ def test_a_shard_of_another_prediction_is_refused(
     predict(trained, tmp_path / "other", "--shard", "2/3", *more)
     with pytest.raises(StorageError, match=f"other': expected a shard of the .*, got {said}"):
         merge_predictions([shards[0], tmp_path / "other", shards[2]], tmp_path / "out")
+
+
+def other_patients(bags: BagDataset) -> BagDataset:
+    return replace(bags, patients=tuple(f"q{row // 2}" for row in range(len(bags))))
+
+
+def without_a_negative_label(bags: BagDataset) -> BagDataset:
+    known = bags.labels.known.copy()
+    known[np.flatnonzero(bags.labels.values == 0)[-1]] = False
+    return replace(bags, labels=Labels(bags.labels.values, known))
+
+
+def moved(bags: BagDataset) -> BagDataset:
+    return replace(bags, coords=Coords.of(np.arange(2 * len(bags.instances)).reshape(-1, 2)))
+
+
+def out_of_distribution(bags: BagDataset) -> BagDataset:
+    return replace(bags, is_ood=OodFlags.of(np.arange(len(bags)) == 3))
+
+
+@pytest.mark.parametrize("change", [other_patients, without_a_negative_label, moved, out_of_distribution])
+def test_a_shard_in_which_something_else_is_known_of_the_bags_is_refused(
+    change: Callable[[BagDataset], BagDataset], trained: Path, shards: list[Path], tmp_path: Path
+) -> None:
+    shutil.copytree(trained / "run", tmp_path / "run")
+    miue.write_store(tmp_path / "store", change(miue.read_store(trained / "store")))
+    predict(tmp_path, tmp_path / "other", "--shard", "2/3")
+    with pytest.raises(StorageError, match="got one of another prediction: other bags, labels or patients"):
+        merge_predictions([shards[0], tmp_path / "other", shards[2]], tmp_path / "out")
+
+
+def test_shards_of_copies_of_the_bags_are_merged(trained: Path, shards: list[Path], tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "copy")
+    predict(tmp_path / "copy", tmp_path / "other", "--shard", "2/3")
+    merged = merge_predictions([shards[0], tmp_path / "other", shards[2]], tmp_path / "out")
+    assert len(merged.bags) == 60
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "csv"])
+def test_shards_in_csv_merged_are_the_bytes_of_one_command(
+    table_format: str, trained: Path, tmp_path: Path
+) -> None:
+    predict(trained, tmp_path / "a" / "predictions", "--format", table_format)
+    folders = [tmp_path / "shards" / str(number) for number in range(1, COUNT + 1)]
+    for number, folder in enumerate(folders, 1):
+        predict(trained, folder, "--shard", f"{number}/{COUNT}", "--format", "csv")
+    out = tmp_path / "b" / "predictions"
+    run("merge", *folders, "--out", out, "--format", table_format, "--quiet")
+    assert contents(out) == contents(tmp_path / "a" / "predictions")
 
 
 def test_a_shard_of_another_model_is_refused(trained: Path, shards: list[Path], tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from commands import run
 from scipy.ndimage import convolve
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
@@ -259,6 +260,17 @@ def test_features_without_images_are_combined_from_typicality_and_refused_statis
     assert np.isfinite(model.predict(bags).bags.scores["combined_mean"]).all()
     with pytest.raises(DataError, match="'statistics': expected images of bytes, or features with the statistics"):
         miue.train(bags, distances=("statistics",), settings=SETTINGS, progress=False, device="cpu")
+
+
+@pytest.mark.parametrize("seeds", [[], ["--seeds", "1,2"]])
+def test_a_distance_of_statistics_that_are_not_there_is_refused_before_anything_is_trained(
+    seeds: list[str], bags: BagDataset, tmp_path: Path
+) -> None:
+    miue.write_store(tmp_path / "store", bags)
+    words = ["train", tmp_path / "store", "--out", tmp_path / "run", "--quiet", "--set", "max_epochs=1"]
+    said = run(*words, "--distance", "knn,statistics", *seeds, code=2)
+    assert "distance 'statistics': expected images of bytes" in said
+    assert not (tmp_path / "run").exists()
 
 
 def test_neighbors_are_searched_once_for_typicality_and_knn_with_the_digits_of_two_searches(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.interrupt import kept_on_interrupt, kept_runs
+from miue.cli.interrupt import finished_runs, kept_on_interrupt, kept_runs
 from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
@@ -109,7 +110,7 @@ def cross_validate(
     splits = _given_folds(source, opened.folds, folds) or make_folds(
         opened.bags, folds or 5, validation=validation_share(recipe), seed=split_seed
     )
-    with kept_on_interrupt(lambda: kept_runs(out, len(splits) * len(numbers))):
+    with kept_on_interrupt(lambda: kept_runs(out, len(splits), numbers)):
         found = run(
             opened.bags,
             splits,
@@ -122,9 +123,10 @@ def cross_validate(
             progress=not quiet,
         )
     if not found:
-        done = f"{kept_runs(out, len(splits) * len(numbers))}"
-        say(f"Shard {part} is done. {done}")
+        done = finished_runs(out, len(splits), numbers)
+        say(f"Shard {part} is done. {done} are in {out}; the last shard to end writes the tables.")
         return
+    _say_other_seeds(out, numbers)
     if as_json:
         say_json(
             {"folds": len(splits), "seeds": numbers, "summary": [asdict(one) for one in found], "out": str(out)}
@@ -132,6 +134,17 @@ def cross_validate(
         return
     show_table(found.as_table().as_rich(f"{plural(len(splits), 'fold')} × {plural(len(numbers), 'seed')}"))
     say(f"Written to {out}: summary.csv, runs.csv, splits.csv, and each run with its predictions.")
+
+
+def _say_other_seeds(out: Path, seeds: Sequence[int]) -> None:
+    """Say which finished runs of the folder are of seeds that the tables do not count."""
+    from miue.selection.cross_validation import finished_seeds
+
+    others = sorted(finished_seeds(out) - set(seeds))
+    if others:
+        every = ",".join(map(str, [*others, *seeds]))
+        left_out = f"runs of {plural(len(others), 'other seed')} in {out} are not counted"
+        say(f"Note: {left_out}; with them: --seeds {every}", err=True)
 
 
 def _given_folds(source: Source, of_table: Splits | None, wanted: int | None) -> Splits | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,11 +39,16 @@ def kept_epochs(run: Path) -> str:
     return f"{epochs:,} finished epochs are kept in {run}; the same command with --resume goes on"
 
 
-def kept_runs(out: Path, total: int) -> str:
+def kept_runs(out: Path, folds: int, seeds: Sequence[int]) -> str:
     """Return how much of a cross-validation is kept, and how to go on."""
-    whole = len(list(out.glob("fold_*/seed_*/metrics.json")))
-    kept = f"{whole:,} of {total:,} runs and the epochs of those under way are kept in {out}"
+    kept = f"{finished_runs(out, folds, seeds)} and the epochs of those under way are kept in {out}"
     return f"{kept}; the same command goes on"
+
+
+def finished_runs(out: Path, folds: int, seeds: Sequence[int]) -> str:
+    """Return how many runs of a cross-validation are finished: "2 of 6 runs"."""
+    whole = sum(len(list(out.glob(f"fold_*/seed_{seed}/metrics.json"))) for seed in seeds)
+    return f"{whole:,} of {folds * len(seeds):,} runs"
 
 
 def kept_bags(out: Path) -> str:

@@ -64,7 +64,7 @@ def fit_distances(
         kinds = {kind.name: kind for kind in (NearestNeighbors, looks)} | kinds
     if not kinds:
         return {}
-    _check_statistics(kinds, bags)
+    check_statistics(kinds, bags)
     views = _training_views(method, bags, seed, {kind.reads for kind in kinds.values()} - {Combined.reads})
     fitted: dict[str, FeatureDistance] = {}
     for name, kind in kinds.items():
@@ -107,8 +107,12 @@ def _reads_statistics(kinds: Mapping[str, Any]) -> bool:
     return any(kind.reads == ImageStatistics.reads for kind in kinds.values())
 
 
-def _check_statistics(distances: Mapping[str, Any], bags: BagDataset) -> None:
+def check_statistics(distances: Mapping[str, Any], bags: BagDataset) -> None:
     """Raise where image statistics are needed that the bags do not have.
+
+    Args:
+        distances: of ``find_distances``.
+        bags: to fit to, or to score.
 
     Raises:
         DataError: they are.
@@ -192,7 +196,7 @@ class DistanceScores:
         Raises:
             DataError: image statistics are not there.
         """
-        _check_statistics(self.distances, bags)
+        check_statistics(self.distances, bags)
 
     def of_instances(self, views: InstanceViews) -> dict[str, Float[Tensor, "N"]]:
         """Return each distance of each instance."""

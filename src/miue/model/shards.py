@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from miue.bags.dataset import BagDataset
-from miue.bags.fingerprint import fingerprint
+from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
 from miue.calibration import Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, not_readable
 from miue.common.files import atomic_folder, file_sha256, read_json, write_json
@@ -52,7 +52,8 @@ def describe_shard(shard: Shard, bags: BagDataset, seed: int, precision: str, ru
         precision: of the encoder.
         run: folder of the model.
     """
-    request = hashlib.sha256(f"{fingerprint(bags)} {seed} {precision}".encode()).hexdigest()[:16]
+    asked = f"{fingerprint(bags)} {fingerprint_of_facts(bags)} {seed} {precision}"
+    request = hashlib.sha256(asked.encode()).hexdigest()[:16]
     digest = _digest(run) if (run / "calibration.json").exists() else ""
     where = str(run.resolve())
     return ShardOf(number=shard.number, count=shard.count, request=request, run=where, calibration=digest)
@@ -187,7 +188,7 @@ def _difference(found: Predictions | EmptyShard, first: Predictions | EmptyShard
         return "one of another model: other weights"
     ours, theirs = _shard_of(found), _shard_of(first)
     for name, problem in (
-        ("request", "other bags, another --seed or --precision"),
+        ("request", "other bags, labels or patients, another --seed or --precision"),
         ("calibration", "another calibration"),
     ):
         if getattr(ours, name) != getattr(theirs, name):

@@ -59,6 +59,10 @@ class Predictions(PrintsAsTable):
     instances: PredictionTable | None
     provenance: Provenance = UNKNOWN
 
+    @property
+    def _is_shard(self) -> bool:
+        return self.provenance.shard is not None
+
     def by_patient(self) -> PredictionTable | None:
         """Return one prediction per patient, None where no patient has several bags."""
         return by_patient(self.bags)
@@ -90,7 +94,11 @@ class Predictions(PrintsAsTable):
             parts: list[Part] = []
             if self.instances is not None and table_format == "csv":
                 large = len(self.instances) >= COMPRESSED_FROM
-                _write_csv(folder / ("instances.csv.gz" if large else "instances.csv"), self.instances)
+                _write_csv(
+                    folder / ("instances.csv.gz" if large else "instances.csv"),
+                    self.instances,
+                    exact_scores=self._is_shard,
+                )
             elif self.instances is not None:
                 ordered = self.instances.in_order(self.bags.bag_ids.astype(str).tolist())
                 with PartWriter(folder / FOLDER) as writer:
@@ -102,7 +110,7 @@ class Predictions(PrintsAsTable):
     def write_bags(self, folder: Path | str, parts: Sequence[Part]) -> None:
         """Write all but the instances into a folder that has these parts of them."""
         folder = Path(folder)
-        _write_csv(folder / "bags.csv", self.bags, exact_scores=self.provenance.shard is not None)
+        _write_csv(folder / "bags.csv", self.bags, exact_scores=self._is_shard)
         of_patients = self.by_patient()
         if of_patients is not None:
             _write_csv(folder / "patients.csv", of_patients, id_column="patient")
@@ -284,7 +292,7 @@ def _with_instances(predictions: Predictions, instances: PredictionTable, name: 
 def _write_csv(
     path: Path, table: PredictionTable, id_column: str = "bag_id", *, exact_scores: bool = False
 ) -> None:
-    """Write a table; a shard has scores to their last digit, of which those of patients are means."""
+    """Write a table; a shard has scores to their last digit, of which others are made."""
     written = table.to_arrow()
     for name, values in table.scores.items() if exact_scores else ():
         column = name if name in MEASURES else SCORE_PREFIX + name

@@ -18,7 +18,7 @@ from miue.common.plural import plural
 from miue.common.terminal import say
 from miue.io.splits.splits import Splits, check_patients
 from miue.model.config import DataContract, ModelConfig, TrainingConfig, check_saveable
-from miue.model.feature_scores import check_saveable_distances, find_distances, part_of_distance
+from miue.model.feature_scores import check_saveable_distances, check_statistics, find_distances, part_of_distance
 from miue.model.options import Option
 from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
@@ -43,9 +43,10 @@ class Plan:
 
         Raises:
             ConfigError: a name, option or setting that does not exist.
-            DataError: bags that cannot be trained on.
+            DataError: bags that cannot be trained on, or without the image statistics that a distance needs.
         """
         training_bags, validation_bags = training_sets(dataset, validation, recipe.training_config(dataset))
+        check_statistics(find_distances(recipe.distances), training_bags)
         model_config, config = recipe.model_config(dataset.instance_shape), recipe.training_config(training_bags)
         return cls(recipe, training_bags, validation_bags, model_config, config, DataContract.of(dataset))
 

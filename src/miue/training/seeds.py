@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, one_of_two
 from miue.common.folder_kinds import kind_of
 from miue.common.locks import locked
 from miue.common.outputs import refuse_existing, refuse_taken
@@ -35,10 +35,15 @@ def train_seeds(
         if_exists: what to do where the folder holds runs; a resume trains what is missing.
 
     Raises:
-        ConfigError: no folder, a seed twice, callbacks or a logger.
+        ConfigError: no folder, a seed twice, callbacks or a logger, or several devices for each training.
         DataError, StorageError: as ``train_recipe`` does.
     """
     out = run.folder
+    if run.processes > 1:
+        raise one_of_two(
+            "several devices for each training (--devices, --nodes), and several seeds (--seeds)",
+            fix="train one seed after another with --seed, each into a folder of its own",
+        )
     if out is None or len(set(seeds)) < len(seeds) or run.callbacks or run.loggers:
         raise ConfigError(
             item="the seeds",

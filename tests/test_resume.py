@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.common.errors import StorageError
+from miue.common.errors import DataError, StorageError
 from miue.io.splits.draw import make_folds
 from miue.model.config import TrainingConfig
 from miue.model.defaults import settings_by_size
@@ -165,6 +165,34 @@ def test_fewer_epochs_end_a_training_where_it_is(kind: str, tmp_path: Path) -> N
     assert shorter.weights_sha256 == longer.weights_sha256
     assert shorter.training.epochs == longer.training.epochs
     assert not (tmp_path / "run" / "calibration.json").exists()
+
+
+@pytest.mark.parametrize("kind", slow_but(KINDS, ["mlp", "bayes-mil", "ensemble"]))
+def test_other_distances_are_fitted_without_training_again(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(kind, tmp_path / "whole", distances=("mahalanobis",))
+    train(kind, tmp_path / "run", distances=("knn",))
+    kill_after(1, monkeypatch)
+    resumed = train(kind, tmp_path / "run", distances=("mahalanobis",), if_exists="resume")
+    assert list(resumed.distances) == ["mahalanobis"]
+    assert_same_files(tmp_path / "whole", tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", ["mlp", "ensemble"])
+def test_a_distance_that_cannot_be_fitted_costs_no_epoch(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch, pytest.raises(DataError, match="all the same"):
+        patch.setattr("miue.training.train.fit_distances", refuse)
+        train(kind, tmp_path / "run", distances=("knn",))
+    kill_after(1, monkeypatch)
+    resumed = train(kind, tmp_path / "run", distances=(), if_exists="resume")
+    assert not resumed.distances and len(resumed.predict(KINDS[kind][0]).bags)
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise DataError(item="features", wanted="some that differ", got="all the same", fix="train longer")
 
 
 @pytest.mark.parametrize("lost", ["damaged", "gone"])

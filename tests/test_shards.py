@@ -171,6 +171,16 @@ def test_the_slurm_scripts_of_the_documentation_run(
     assert (tmp_path / "cv" / "summary.csv").exists()
 
 
+@pytest.mark.parametrize("words", [["evaluate"], ["worklist", "--out", "NEW"], ["report", "--out", "NEW"]])
+def test_what_is_made_of_one_shard_says_that_it_is_of_a_part(
+    words: list[str], shards: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / ("new.html" if words[0] == "report" else "new.csv")
+    said = run(words[0], shards[1], *(out if word == "NEW" else word for word in words[1:]))
+    note = f"Note: '{shards[1]}' holds shard 2/3 alone, and not the bags of the others; 'miue merge' joins them"
+    assert said.count(note) == 1
+
+
 def test_a_shard_that_is_missing_is_named(shards: list[Path], tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="shard 2/3: expected all of the 3 shards, got 2; missing: 2; predict"):
         merge_predictions([shards[2], shards[0]], tmp_path / "out")

@@ -35,6 +35,10 @@ def read_given(path: Path, instances: Path | None = None, classes: Sequence[str]
             "a folder of predictions with --instances", fix="pass the bag table instead of the folder"
         )
     predictions = read_predictions(path)
+    shard = predictions.provenance.shard
+    if shard is not None:
+        alone = f"{str(path)!r} holds shard {shard.number}/{shard.count} alone, and not the bags of the others"
+        say(f"Note: {alone}; 'miue merge' joins them", err=True)
     own = predictions.provenance.classes
     if classes and own:
         refuse_other_classes(f"{str(path)!r}", own, classes)

@@ -119,7 +119,8 @@ def train(
     Epochs and patience follow from the number of bags and instances, unless --set gives them; they are shown
     before the training, and after its first epoch the time that it takes at most.
     Every epoch is checkpointed; --resume continues to the same weights, with the same options. Another max_epochs
-    is allowed: a larger one trains on, to the weights of a training of that length; a smaller one ends it.
+    is allowed: a larger one trains on, to the weights of a training of that length; a smaller one ends it. So is
+    another --distance, which is fitted without training again.
     With --executor or --jobs, several seeds and the members of an ensemble are trained side by side.
 
     Example: miue train features_uni_v2 --labels labels.csv --out run

@@ -17,7 +17,8 @@ from miue.training.checkpoint import epochs_in
 
 IfExists = Literal["refuse", "resume", "overwrite"]
 
-MAY_CHANGE = "training.max_epochs"
+MAY_CHANGE = ("training.max_epochs", "distances")
+"""What a resumed run may have in another way: how long it is trained, and what is fitted after that."""
 FILES = (*MODEL_FILES, "log.csv", "run.json", "splits.csv", "trackers.json")
 LAST = "last.safetensors"
 RUN = FolderKind("a run", (*MODEL.shown_by, *UNFINISHED_RUN.shown_by))
@@ -29,13 +30,14 @@ FOLDERS = ("checkpoints", MEMBERS, "tensorboard", "mlflow", "wandb")
 def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> None:
     """Make the run's folder, or check that the one to resume is the same run; the caller holds its lock.
 
-    A run without a finished epoch is begun anew. One that is to be trained for another number of epochs at most
-    is no longer finished: its model goes, its checkpoints stay, once these were found to be whole.
+    A run without a finished epoch is begun anew. One that is to be trained for another number of epochs at most, or
+    is to have other distances, is no longer finished: its model goes, its checkpoints stay, once these were found
+    to be whole.
 
     Args:
         folder: of the run.
         if_exists: what to do with what is there.
-        description: all that must be the same for a run to be resumed, but ``max_epochs``.
+        description: all that must be the same for a run to be resumed, but for ``MAY_CHANGE``.
 
     Raises:
         ConfigError: the run to resume is another.
@@ -47,7 +49,7 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
         clear_run(folder)
     elif if_exists == "resume" and path.exists():
         changed = changes(read_json(path, what="run"), description)
-        if others := [change for change in changed if change[0] != MAY_CHANGE]:
+        if others := [change for change in changed if change[0] not in MAY_CHANGE]:
             raise changed_setting(f"run {str(folder)!r}", others, "start anew with --overwrite")
         if changed:
             _check_checkpoints(folder)
@@ -68,14 +70,14 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
 
 
 def _check_checkpoints(folder: Path) -> None:
-    """Raise unless a run that is to be trained for another number of epochs can go on from where it is."""
+    """Raise unless a run that is to have another number of epochs or distances can go on from where it is."""
     ended = [folder] if (folder / "config.json").exists() and not (folder / MEMBERS).is_dir() else []
     ended += [path.parent for path in sorted(folder.glob(f"{MEMBERS}/*/{MEMBER}"))]
     for training in ended:
         if not (training / "checkpoints" / LAST).exists():
             raise StorageError(
                 item=f"run {str(training)!r}",
-                wanted="its checkpoints, from which another number of epochs is trained",
+                wanted="its checkpoints, from which it goes on with another number of epochs or other distances",
                 got="none; the model is as it was",
                 fix="start anew with --overwrite",
             )

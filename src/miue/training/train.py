@@ -83,6 +83,7 @@ def train(
         out: folder for checkpoints, log and the model; None writes nothing.
         if_exists: what to do where ``out`` holds a run; a resume takes the options it was started with, or another
             max_epochs: a larger one trains on, to what it would have become, a smaller one ends it where it is.
+            It may have other distances, which are fitted without training again.
         progress: show a bar with the time left.
         device: "auto", "cpu", "gpu", or torch's own such as "cuda:1".
         devices: how many of this kind on each machine. Each has a process of its own, which runs the whole script;

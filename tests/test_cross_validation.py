@@ -225,6 +225,17 @@ def test_the_difference_on_folds_is_the_corrected_paired_t_test() -> None:
     assert paired_difference(ours[:1], theirs[:1], 0.25).p is None
 
 
+def test_accuracies_of_few_bags_that_differ_alike_on_all_folds_have_no_p_value() -> None:
+    """Two classifiers of equal accuracy: folds of few bags often agree on how much better one of them was."""
+    random, found = np.random.default_rng(0), []
+    for _ in range(1000):
+        ours, theirs = (random.binomial(10, 0.8, size=2) / 10 for _ in range(2))
+        found.append(paired_difference(ours, theirs, test_share=1.0))
+    p_values = np.array([1.0 if one.p is None else one.p for one in found])
+    assert sum(one.p is None for one in found) > 50
+    assert (p_values > 0).all() and (p_values < 0.01).mean() < 0.01 and (p_values < 0.05).mean() < 0.05
+
+
 def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
     bags = separable_bags(24)
     for name, network, seed, seeds in (

@@ -185,6 +185,24 @@ def test_a_bag_of_repeated_instances_has_the_same_scores_beside_other_bags() -> 
         np.testing.assert_allclose(own, values, rtol=2e-3, atol=2e-3, err_msg=name)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_of_features_of_length_one_is_no_variance_of_their_norm(dtype: torch.dtype) -> None:
+    rows = torch.nn.functional.normalize(torch.from_numpy(np.random.default_rng(0).normal(size=(300, 7))), dim=1)
+    score = Typicality.fit(rows.to(dtype), None, generator=GENERATOR)
+    usual = score.score(rows.to(dtype))
+    longer = score.score((1.0001 * rows).to(dtype))  # what another normalization or a half precision changes
+    np.testing.assert_allclose(longer, usual, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("count", [12, 33, 60])
+def test_typicality_of_fewer_instances_than_components_is_not_measured_in_rounding(count: int) -> None:
+    """Whitened by their own covariance, they are all equally far from their mean, but for rounding."""
+    random = torch.Generator().manual_seed(3)
+    training, new = torch.randn(count, 130, generator=random), torch.randn(50, 130, generator=random)
+    score = Typicality.fit(training, None, generator=torch.Generator().manual_seed(1))
+    assert score.score(new).max() < 100
+
+
 def test_the_class_density_is_that_of_scipys_mixture() -> None:
     labels = torch.arange(211) % 3
     training = torch.randn(211, 5, dtype=torch.float64) + 2 * labels.unsqueeze(1)

@@ -230,6 +230,17 @@ def test_vim_adds_the_scaled_residual_to_the_energy() -> None:
     np.testing.assert_allclose(Energy.fit(two, None, generator=GENERATOR).score(two), energy)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_vim_of_features_without_residual_is_the_energy(dtype: torch.dtype) -> None:
+    random = np.random.default_rng(0)
+    encoded = random.normal(size=(60, 3)) @ random.normal(size=(3, 11))  # three of at most five components
+    rows = torch.from_numpy(np.hstack([encoded, random.normal(size=(60, 2))])).to(dtype)
+    score = VirtualLogit.fit(rows, None, generator=GENERATOR)
+    np.testing.assert_array_equal(score.score(rows), rows[:, -2].double())
+    moved = rows + 0.1
+    np.testing.assert_array_equal(score.score(moved), moved[:, -2].double())
+
+
 def test_the_combination_is_standardized_at_each_level_and_counts_what_is_higher_than_usual_alone() -> None:
     sizes = [1, 7, 31, 2, 1, 13]
     scores, segments = torch.rand(55, 2, dtype=torch.float64) + 0.1, Segments.of(*sizes)

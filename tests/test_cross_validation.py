@@ -139,6 +139,19 @@ def test_of_one_fold_the_interval_is_over_seeds_and_of_one_run_there_is_none() -
     assert (single.std, single.low, single.high) == (None, None, None)
 
 
+def test_accuracies_of_few_bags_that_are_the_same_on_all_folds_have_no_interval() -> None:
+    random, covered, found = np.random.default_rng(0), 0, 0
+    for _ in range(1000):
+        accuracies = (random.binomial(10, 0.8, size=2) / 10).tolist()
+        (summary,) = summarise(values((0, 1, accuracies[0]), (1, 1, accuracies[1])), 1.0)
+        if summary.low is None or summary.high is None:
+            assert accuracies[0] == accuracies[1]
+            continue
+        found += 1
+        covered += summary.low <= 0.8 <= summary.high
+    assert found < 900 and covered / found > 0.95
+
+
 def test_an_undefined_value_is_left_out_and_counted() -> None:
     (found,) = summarise(values((0, 1, 0.8), (1, 1, None), (2, 1, 0.6)), 0.5)
     assert found.runs == 2 and found.mean == pytest.approx(0.7)

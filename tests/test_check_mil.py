@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.checks.mil import MILCheck, MILTestResult
+from miue.checks.mil import FEWEST_TEST_BAGS, MILCheck, MILTestResult
 from miue.checks.mil_bags import MIL_TESTS
 from miue.cli import app
 from miue.common.errors import ConfigError
@@ -102,6 +102,14 @@ def test_the_interval_is_that_of_delong() -> None:
     assert auc.high - auc.value == pytest.approx(1.959964 * error)
 
 
+@pytest.mark.parametrize("bags", [FEWEST_TEST_BAGS, 100])
+def test_scores_by_chance_rarely_pass_or_fail_a_test_of_so_many_bags(bags: int) -> None:
+    random, labels = np.random.default_rng(0), np.arange(bags) % 2
+    intervals = [Auc.of(random.normal(size=bags), labels) for _ in range(2000)]
+    assert np.mean([one.low > 0.5 for one in intervals]) < 0.045
+    assert np.mean([one.high < 0.5 for one in intervals]) < 0.045
+
+
 def test_nineteen_of_twenty_intervals_contain_the_true_auc() -> None:
     random = np.random.default_rng(0)
     labels = np.arange(200) % 2
@@ -187,7 +195,7 @@ def test_a_mistake_is_answered_before_anything_is_trained(words: list[str], mess
         raise done.exception or AssertionError(done.output)
 
 
-@pytest.mark.parametrize("options", [{"train_bags": 7}, {"test_bags": 3}, {"seeds": ()}, {"tests": ()}])
+@pytest.mark.parametrize("options", [{"train_bags": 7}, {"test_bags": 19}, {"seeds": ()}, {"tests": ()}])
 def test_too_few_bags_or_seeds_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="expected at least"):
         miue.check_mil("max", "softmax", **options)

@@ -141,6 +141,19 @@ def test_of_one_fold_the_interval_is_over_seeds_and_of_one_run_there_is_none() -
     assert (single.std, single.low, single.high) == (None, None, None)
 
 
+def test_accuracies_of_few_bags_that_are_the_same_on_all_folds_have_no_interval() -> None:
+    random, covered, found = np.random.default_rng(0), 0, 0
+    for _ in range(1000):
+        accuracies = (random.binomial(10, 0.8, size=2) / 10).tolist()
+        (summary,) = summarise(values((0, 1, accuracies[0]), (1, 1, accuracies[1])), 1.0)
+        if summary.low is None or summary.high is None:
+            assert accuracies[0] == accuracies[1]
+            continue
+        found += 1
+        covered += summary.low <= 0.8 <= summary.high
+    assert found < 900 and covered / found > 0.95
+
+
 def test_an_undefined_value_is_left_out_and_counted() -> None:
     (found,) = summarise(values((0, 1, 0.8), (1, 1, None), (2, 1, 0.6)), 0.5)
     assert found.runs == 2 and found.mean == pytest.approx(0.7)
@@ -240,6 +253,17 @@ def test_the_difference_on_folds_is_the_corrected_paired_t_test() -> None:
     assert paired_difference(ours, theirs, test_share=0.0).p == pytest.approx(plain.pvalue)
     assert paired_difference(ours, ours, 0.25) == type(found)(0.0, 1.0)
     assert paired_difference(ours[:1], theirs[:1], 0.25).p is None
+
+
+def test_accuracies_of_few_bags_that_differ_alike_on_all_folds_have_no_p_value() -> None:
+    """Two classifiers of equal accuracy: folds of few bags often agree on how much better one of them was."""
+    random, found = np.random.default_rng(0), []
+    for _ in range(1000):
+        ours, theirs = (random.binomial(10, 0.8, size=2) / 10 for _ in range(2))
+        found.append(paired_difference(ours, theirs, test_share=1.0))
+    p_values = np.array([1.0 if one.p is None else one.p for one in found])
+    assert sum(one.p is None for one in found) > 50
+    assert (p_values > 0).all() and (p_values < 0.01).mean() < 0.01 and (p_values < 0.05).mean() < 0.05
 
 
 def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from made_bags import separable_bags
 import miue
 from miue.bags.concatenate import concatenate
 from miue.bags.dataset import BagDataset
+from miue.bags.fingerprint import fingerprint
 from miue.common.errors import ConfigError, StorageError
 from miue.io.handover import describe_bags, find_bags_again
 from miue.io.splits.draw import make_folds
@@ -95,6 +96,7 @@ def test_another_process_gets_the_same_bags(make: Any, tmp_path: Path) -> None:
             assert same(getattr(bags, each.name), getattr(again, each.name)), each.name
     for row in range(len(bags)):
         assert again.batch([row]).instances.equal(bags.batch([row]).instances)
+    assert fingerprint(again) == fingerprint(bags)
     assert (tmp_path / "copy.npy").exists() == (make in (in_memory, chained))
 
 

@@ -186,6 +186,24 @@ def test_a_bag_of_repeated_instances_has_the_same_scores_beside_other_bags() -> 
         np.testing.assert_allclose(own, values, rtol=2e-3, atol=2e-3, err_msg=name)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_of_features_of_length_one_is_no_variance_of_their_norm(dtype: torch.dtype) -> None:
+    rows = torch.nn.functional.normalize(torch.from_numpy(np.random.default_rng(0).normal(size=(300, 7))), dim=1)
+    score = Typicality.fit(rows.to(dtype), None, generator=GENERATOR)
+    usual = score.score(rows.to(dtype))
+    longer = score.score((1.0001 * rows).to(dtype))  # what another normalization or a half precision changes
+    np.testing.assert_allclose(longer, usual, rtol=0.1, atol=0.1)
+
+
+@pytest.mark.parametrize("count", [12, 33, 60])
+def test_typicality_of_fewer_instances_than_components_is_not_measured_in_rounding(count: int) -> None:
+    """Whitened by their own covariance, they are all equally far from their mean, but for rounding."""
+    random = torch.Generator().manual_seed(3)
+    training, new = torch.randn(count, 130, generator=random), torch.randn(50, 130, generator=random)
+    score = Typicality.fit(training, None, generator=torch.Generator().manual_seed(1))
+    assert score.score(new).max() < 100
+
+
 def test_the_class_density_is_that_of_scipys_mixture() -> None:
     labels = torch.arange(211) % 3
     training = torch.randn(211, 5, dtype=torch.float64) + 2 * labels.unsqueeze(1)
@@ -211,6 +229,17 @@ def test_vim_adds_the_scaled_residual_to_the_energy() -> None:
     np.testing.assert_allclose(VirtualLogit.fit(rows, None, generator=GENERATOR).score(rows), expected, rtol=1e-9)
     two = rows[:, -2:]
     np.testing.assert_allclose(Energy.fit(two, None, generator=GENERATOR).score(two), energy)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_vim_of_features_without_residual_is_the_energy(dtype: torch.dtype) -> None:
+    random = np.random.default_rng(0)
+    encoded = random.normal(size=(60, 3)) @ random.normal(size=(3, 11))  # three of at most five components
+    rows = torch.from_numpy(np.hstack([encoded, random.normal(size=(60, 2))])).to(dtype)
+    score = VirtualLogit.fit(rows, None, generator=GENERATOR)
+    np.testing.assert_array_equal(score.score(rows), rows[:, -2].double())
+    moved = rows + 0.1
+    np.testing.assert_array_equal(score.score(moved), moved[:, -2].double())
 
 
 def test_the_combination_is_standardized_at_each_level_and_counts_what_is_higher_than_usual_alone() -> None:

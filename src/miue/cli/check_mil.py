@@ -39,7 +39,7 @@ def check_mil(
     train_bags: Annotated[
         int, typer.Option(min=8, help="Bags of each training.", rich_help_panel=TRAINING)
     ] = 1200,
-    test_bags: Annotated[int, typer.Option(min=4, help="Bags of each test set.", rich_help_panel=RUNNING)] = 1000,
+    test_bags: Annotated[int, typer.Option(min=20, help="Bags of each test set.", rich_help_panel=RUNNING)] = 1000,
     seeds: Annotated[
         list[str] | None,
         typer.Option(

@@ -57,6 +57,8 @@ def bootstrap_intervals(
     instance level and for every method. Of more than ``EXACT_ITEMS`` items, rank metrics are resampled by
     ``BINS`` quantiles of their values (``miue.evaluation.ranking``).
 
+    The interval of the ECE is too high: chance adds to the ECE of few items, and more so to that of a resample.
+
     Reference: Efron & Tibshirani 1993, chapter 13; for clustered items Davison & Hinkley 1997, section 3.8.
 
     Args:

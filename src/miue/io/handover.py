@@ -97,7 +97,7 @@ def _describe_instances(instances: InstanceArray, copy: Path) -> dict[str, Any]:
             write_array(copy, instances.dtype, tuple(instances.shape), spans)
         except OSError as error:
             raise cannot_write(copy, error) from error
-    return {"paths": [str((file or copy).resolve())]}
+    return {"paths": [str((file or copy).resolve())], "in_memory": type(instances) is np.ndarray}
 
 
 def _file_of(instances: InstanceArray) -> Path | None:
@@ -117,6 +117,7 @@ def _find_instances(
     dtype: str = "",
     *,
     statistics: bool = False,
+    in_memory: bool = False,
 ) -> InstanceArray:
     missing = [path for path in paths if not Path(path).exists()]
     if missing:
@@ -127,6 +128,7 @@ def _find_instances(
             fix=FIX,
         )
     if sizes is None:
-        return read_array(Path(paths[0]), FIX)
+        stored = read_array(Path(paths[0]), FIX)
+        return np.asarray(stored) if in_memory else stored  # a copy counts as what it was copied from
     files, sizes_of_files = list(map(Path, paths)), np.array(sizes, np.int64)
     return FileInstances(files, sizes_of_files, tuple(shape or ()), np.dtype(dtype), statistics=statistics)

@@ -22,7 +22,8 @@ NAMES = {
     "ue": ("UE\u00a0% ↑", "the paper's summary: mean of error detection and of OOD detection by its own measures"),
     "ece": (
         "ECE\u00a0% ↓",
-        "mean gap between confidence and accuracy over 15 bins of equal width; lower is better",
+        "mean gap between confidence and accuracy over 15 bins of equal width; lower is better; with few items "
+        "the value, and more so its interval, is too high",
     ),
     "mean_confidence": (
         "mean confidence\u00a0%",

@@ -41,7 +41,7 @@ class VirtualLogit(FeatureDistance):
     """ViM: the residual of the features as one more logit, above the energy of the others.
 
     d(h) = α ‖(I − V Vᵀ)(h − μ)‖ − log Σ_c exp(T_c), α = mean of max_c T_c over the mean residual of training
-    instances, V with 64 columns, at most D / 2.
+    instances, V with 64 columns, at most D / 2. α is 0 where V leaves no residual of these but rounding.
 
     Reference: Wang et al. 2022, "ViM: out-of-distribution with virtual-logit matching", Eq. 4 to 6; differs from
     it: μ is the mean of the features, not the origin where logits vanish.
@@ -66,8 +66,9 @@ class VirtualLogit(FeatureDistance):
         unfinished = cls(
             mean=torch.cat([mean, mean.new_zeros(2)]), components=components, weight=mean.new_ones(())
         )
-        residual = torch.cat([unfinished._residuals(rows.double()) for rows in encoded.split(4096)])
-        weight = largest.mean() / residual.mean() if residual.any() else mean.new_zeros(())
+        residual = torch.cat([unfinished._residuals(rows.double()) for rows in encoded.split(4096)]).mean()
+        rounding = torch.finfo(torch.float32).eps * torch.linalg.vector_norm(encoded.double(), dim=1).mean()
+        weight = largest.mean() / residual if residual > rounding else mean.new_zeros(())
         return {"mean": unfinished.mean, "components": components, "weight": weight}
 
     def _residuals(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:

@@ -30,7 +30,8 @@ class Difference:
 
     Attributes:
         mean: over folds, seeds averaged within each.
-        p: of the corrected resampled t-test, two-sided, that it is zero; None of a single fold.
+        p: of the corrected resampled t-test, two-sided, that it is zero; None of a single fold, and of differences
+            that are the same on every fold and not zero, which say nothing of how much they vary.
     """
 
     mean: float
@@ -163,7 +164,7 @@ def paired_difference(
         test_share: test bags of a fold over its training bags.
 
     >>> paired_difference(np.array([0.9, 0.9]), np.array([0.8, 0.8]), 0.5)
-    Difference(mean=0.1, p=0.0)
+    Difference(mean=0.1, p=None)
     """
     from scipy.stats import t
 
@@ -173,7 +174,7 @@ def paired_difference(
         return Difference(mean, None)
     scale = standard_error(differences, test_share)
     if scale < 1e-12:
-        return Difference(mean, float(abs(mean) < 1e-12))
+        return Difference(mean, 1.0 if abs(mean) < 1e-12 else None)
     return Difference(mean, float(2 * t.sf(abs(mean) / scale, len(differences) - 1)))
 
 

@@ -40,8 +40,9 @@ SHOWN = 7  # metrics in print
 UNITS = "Shares in %."
 INTERVALS = (
     "The interval is that of the mean over folds, widened because folds share training bags (corrected resampled "
-    "t); with one fold it is over seeds alone."
+    "t); with one fold it is over seeds alone. There is none where all have the same value."
 )
+ROUNDING = 1e-12  # of a metric
 DEFAULT = Recipe()
 
 
@@ -198,7 +199,8 @@ def summarise(values: Sequence[Value], test_share: float) -> Summaries:
 
     The interval is that of the corrected resampled t-test: folds share training bags, so that the variance of
     their mean is (1/k + test/train) s², not s²/k. Seeds are averaged within a fold first. Of a single fold the
-    interval is over seeds, and does not extend to other test bags.
+    interval is over seeds, and does not extend to other test bags. Values that are all the same have no
+    interval: as that of few bags in each fold often is by chance, it would have no width.
 
     Reference: Nadeau & Bengio 2003, "Inference for the Generalization Error", Section 3.
 
@@ -218,7 +220,7 @@ def summarise(values: Sequence[Value], test_share: float) -> Summaries:
         means = np.array([np.mean([v.value for v in defined if v.fold == k]) for k in folds])
         groups, share = (means, test_share) if len(folds) > 1 else (numbers, 0.0)
         low = high = None
-        if len(groups) > 1:
+        if len(groups) > 1 and np.ptp(groups) > ROUNDING:
             half = t.ppf(0.5 + CONFIDENCE / 2, len(groups) - 1) * standard_error(groups, share)
             low, high = max(0.0, float(groups.mean() - half)), float(groups.mean() + half)
             high = min(1.0, high) if is_share(metric) else high

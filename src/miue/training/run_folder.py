@@ -31,8 +31,8 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
     """Make the run's folder, or check that the one to resume is the same run; the caller holds its lock.
 
     A run without a finished epoch is begun anew. One that is to be trained for another number of epochs at most,
-    or to have other distances, is no longer finished: its model goes, its checkpoints stay, once these were found to
-    be whole.
+    or to have other distances, is no longer finished: its model goes, its checkpoints stay, once these were found
+    to be whole.
 
     Args:
         folder: of the run.

@@ -20,8 +20,9 @@ def to_dirichlet(draws: Sequence[PredictiveDistribution]) -> Dirichlet:
     α = α0 m with α0 = mean_c [m_c (1 − m_c) / v_c − 1], m and v the mean and variance of the class probabilities;
     v adds the variance within each member where members are Dirichlet distributions. Where all of them agree,
     α0 is ``MOST_EVIDENCE``; where they disagree as far as they can, ``LEAST_EVIDENCE``. Mean probabilities are
-    kept, within 1e-4, so that evidence and vacuity of an ensemble can be compared with those of an evidential
-    method.
+    kept, within 1e-4 for two classes, so that evidence and vacuity of an ensemble can be compared with those of an
+    evidential method. Of three classes or more, one that all members find very rare counts as much as the others,
+    and can make α0 large where they disagree on these.
 
     Reference: Minka 2000, "Estimating a Dirichlet distribution", Section 1 (moments); the mean over classes
     follows Shen et al. 2024.

@@ -295,8 +295,6 @@ def test_a_run_is_not_overwritten_unless_asked_and_not_resumed_as_another(
         quick_train(bags, out=run, if_exists="resume", options={"encoder.width": 8})
     with pytest.raises(ConfigError, match="the same network as when it was started, 'attention', got 'mean';"):
         quick_train(bags, out=run, if_exists="resume", network="mean")
-    with pytest.raises(ConfigError, match="the same distances as when it was started"):
-        quick_train(bags, out=run, if_exists="resume", distances=())
     with pytest.raises(ConfigError, match="the same training_bags as when it was started"):
         encoded_again = replace(bags, instances=2 * np.asarray(bags.instances))
         quick_train(encoded_again, out=run, if_exists="resume")

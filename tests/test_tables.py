@@ -14,7 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import StorageError
+from miue.common.errors import MiueError, StorageError
 from miue.common.tables import read_columns, read_rows, read_text_columns, write_rows, write_table
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.labels.label_table import read_label_table
@@ -79,6 +79,30 @@ def test_every_table_is_read_with_any_separator_and_encoding(
     rows, read, expected = KINDS[kind]
     (tmp_path / "t.csv").write_bytes(text(rows, separator).encode(encoding))
     assert read(tmp_path / "t.csv") == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("separator", [";", "\t"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_a_first_line_that_names_the_separator_for_excel_is_passed_over(
+    kind: str, separator: str, encoding: str, tmp_path: Path
+) -> None:
+    rows, read, expected = KINDS[kind]
+    (tmp_path / "t.csv").write_bytes(f"sep={separator}\n{text(rows, separator)}".encode(encoding))
+    assert read(tmp_path / "t.csv") == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "read"),
+    [
+        ("bag_id;label;f1;f2\na;0;1,5;0,25\nb;1;0,5;1,25\n", load_bags),
+        ("bag_id;p_0;p_1\na;0,5;0,5\nb;0,25;0,75\n", read_table),
+    ],
+)
+def test_numbers_with_a_decimal_comma_are_refused_with_what_to_do(table: str, read: Any, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(table)
+    with pytest.raises(MiueError, match=r"'(0|1),\d+'.*; write numbers with a decimal point, as 0.5$"):
+        read(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("kind", KINDS)

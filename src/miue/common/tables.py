@@ -31,6 +31,10 @@ MARKS = (
 )
 MISSING = ["", "NA", "nan", "NaN"]
 SAVE_AS = "save the table as UTF-8 (in Excel: Save As, CSV UTF-8)"
+DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
+WITH_POINTS = "write numbers with a decimal point, as 0.5"
+NAMED_SEPARATOR = re.compile(r"\ufeff?sep=(.)", re.IGNORECASE)
+"""The first line that Excel reads as the name of the separator."""
 
 
 def read_header(path: Path) -> list[str]:
@@ -186,7 +190,9 @@ def reading_table(path: Path, fix: str = "check the file") -> Iterator[None]:
         if line is not None:
             raise _not_text(f"{item}, {line[0]}", line[1]) from error
         wanted = "a readable table with one header line"
-        raise not_readable(item, wanted, error, fix) from error
+        value = re.search(r"invalid value '(.*?)'", str(error))
+        comma = value is not None and DECIMAL_COMMA.fullmatch(value[1])
+        raise not_readable(item, wanted, error, WITH_POINTS if comma else fix) from error
 
 
 def _is_parquet(path: Path) -> bool:
@@ -269,6 +275,8 @@ def _open_text(path: Path) -> Any:
 def _csv_options(path: Path) -> dict[str, Any]:
     """Return how a CSV file is read: its encoding, and the separator that its header line has most of.
 
+    A line before the header that names the separator, as "sep=;" for Excel, is passed over.
+
     Raises:
         StorageError: a header line in another encoding, or a file that is no text.
     """
@@ -280,12 +288,15 @@ def _csv_options(path: Path) -> dict[str, Any]:
     header = re.split(r"[\r\n]", codecs.getincrementaldecoder(encoding)("replace").decode(first), maxsplit=1)[0]
     if "\0" in header:
         raise _not_text(f"table {str(path)!r}", "zero bytes, as of UTF-16 without a byte order mark")
+    named = NAMED_SEPARATOR.fullmatch(header)
     unquoted = re.sub(r'"[^"]*"', "", header)
     separator = max(SEPARATORS, key=unquoted.count) if any(map(unquoted.count, SEPARATORS)) else "\t"
     # pyarrow knows its own encoding by this name alone, and would transcode "utf-8"
     return {
-        "read_options": csv.ReadOptions(encoding="utf8" if encoding == "utf-8" else encoding),
-        "parse_options": csv.ParseOptions(delimiter=separator, newlines_in_values=True),
+        "read_options": csv.ReadOptions(
+            encoding="utf8" if encoding == "utf-8" else encoding, skip_rows=1 if named else 0
+        ),
+        "parse_options": csv.ParseOptions(delimiter=named[1] if named else separator, newlines_in_values=True),
     }
 
 

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
-from miue.bags.cells import known_text
+from miue.bags.cells import is_number, known_text
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
 from miue.common.errors import DataError, missing_column
 from miue.common.plural import plural
-from miue.common.tables import read_columns
+from miue.common.tables import DECIMAL_COMMA, WITH_POINTS, read_columns
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, applicable_measures
 from miue.predictions.decisions import Decisions, calibrated_columns, parse_prediction_sets
@@ -236,7 +236,11 @@ def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.nd
     try:
         numbers: np.ndarray = values.astype(np.float64)
     except ValueError as error:
+        cell = str(next(value for value in values.tolist() if not is_number(str(value))))
         raise DataError(
-            item=f"table {name!r}, column {column!r}", wanted="numbers", got=str(error), fix="correct the column"
+            item=f"table {name!r}, column {column!r}",
+            wanted="numbers",
+            got=repr(cell),
+            fix=WITH_POINTS if DECIMAL_COMMA.fullmatch(cell) else "correct the column",
         ) from error
     return numbers

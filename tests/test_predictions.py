@@ -199,6 +199,24 @@ def test_an_instance_of_a_bag_that_is_not_listed_is_named(tmp_path: Path) -> Non
         read_tables(twice)
 
 
+@pytest.mark.parametrize(
+    ("instances", "message"),
+    [
+        (
+            "bag_id,instance,p_0,p_1,p_2\na,0,0.1,0.8,0.1\nb,0,0.2,0.7,0.1\na,1,0.5,0.5,0\na,0,0.1,0.8,0.1\n",
+            "bag 'a', instance 0: expected one row per instance, .* drop 1 repeated row$",
+        ),
+        ("bag_id,instance,p_0,p_1\na,0,0.1,0.9\n", "expected 3 classes, as the table of bags has, got 2"),
+    ],
+)
+def test_instances_twice_or_of_other_classes_than_their_bags_are_refused(
+    instances: str, message: str, tmp_path: Path
+) -> None:
+    bags = write(tmp_path / "bags.csv", "bag_id,p_0,p_1,p_2\na,0.1,0.8,0.1\nb,0.2,0.3,0.5\n")
+    with pytest.raises(DataError, match=message):
+        read_tables(bags, write(tmp_path / "instances.csv", instances))
+
+
 def test_predictions_that_are_not_there_or_too_new(tmp_path: Path, predictions: Predictions) -> None:
     with pytest.raises(StorageError, match="no such file"):
         read_table(tmp_path / "absent.csv")

@@ -211,13 +211,15 @@ def read_predictions(path: Path | str) -> Predictions:
     if classes and len(classes) != count:
         wanted = f"names of {count} classes, as there are in the tables, under classes in predictions.json"
         raise DataError(item=item, wanted=wanted, got=repr(classes), fix=fix)
+    if instances is not None and instances != folder / FOLDER:
+        _check_each_instance_once(predictions.instances, str(instances))
     return predictions
 
 
 def _read_tables(bags: Path, instances: Path | None, provenance: Provenance) -> Predictions:
     """Return predictions as miue writes them: labels are numbers of classes, which can be the names of others."""
     unmistakable = provenance.classes if are_their_numbers(provenance.classes) else ()
-    read = read_tables(bags, instances, provenance.model_copy(update={"classes": unmistakable}))
+    read = _read_both(bags, instances, provenance.model_copy(update={"classes": unmistakable}), None, None)
     return replace(read, provenance=provenance)
 
 
@@ -258,8 +260,22 @@ def read_tables(
 
     Raises:
         StorageError: missing or unreadable.
-        DataError: a table that cannot be used, a bag twice, or an instance of a bag that is not there.
+        DataError: a table that cannot be used, a bag or an instance twice, instances with other classes than
+            the bags, or of a bag that is not there.
     """
+    predictions = _read_both(bags, instances, provenance, names, instance_names)
+    _check_each_instance_once(predictions.instances, str(instances))
+    return predictions
+
+
+def _read_both(
+    bags: Path | str,
+    instances: Path | str | None,
+    provenance: Provenance,
+    names: Mapping[str, str] | None,
+    instance_names: Mapping[str, str] | None,
+) -> Predictions:
+    """Return what ``read_tables`` does, perhaps with instances that are there twice."""
     of_bags = read_table(bags, provenance.classes, names)
     ids, counts = np.unique(of_bags.bag_ids.astype(str), return_counts=True)
     if counts.max() > 1:
@@ -272,7 +288,38 @@ def read_tables(
     if instances is None:
         return Predictions(of_bags, None, provenance)
     of_instances = read_table(instances, provenance.classes, instance_names)
+    _check_number_of_classes(of_bags, of_instances, str(instances))
     return _with_instances(Predictions(of_bags, None, provenance), of_instances, str(instances))
+
+
+def _check_number_of_classes(bags: PredictionTable, instances: PredictionTable, name: str) -> None:
+    """Raise a ``DataError`` if instances have more or fewer classes than their bags."""
+    wanted, got = bags.distribution.num_classes, instances.distribution.num_classes
+    if got != wanted:
+        raise DataError(
+            item=f"table {name!r}",
+            wanted=f"{wanted} classes, as the table of bags has",
+            got=str(got),
+            fix="write one column for each class into both tables",
+        )
+
+
+def _check_each_instance_once(instances: PredictionTable | None, name: str) -> None:
+    """Raise a ``DataError`` if two rows are of one position in one bag."""
+    if instances is None or instances.instance is None:
+        return
+    bags = instances.rows_of_bags()
+    order = np.lexsort((instances.instance, bags.bag))
+    bag, position = bags.bag[order], instances.instance[order]
+    repeated = np.flatnonzero((np.diff(bag) == 0) & (np.diff(position) == 0))
+    if len(repeated):
+        first = repeated[0]
+        raise DataError(
+            item=f"table {name!r}, bag {bags.names[bag[first]]!r}, instance {position[first]}",
+            wanted="one row per instance",
+            got="another row of it",
+            fix=f"number the instances of each bag, or drop {plural(len(repeated), 'repeated row')}",
+        )
 
 
 def _with_instances(predictions: Predictions, instances: PredictionTable, name: str) -> Predictions:

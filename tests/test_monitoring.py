@@ -132,7 +132,11 @@ def test_batches_one_after_another_end_at_the_bytes_of_all_at_once(tmp_path: Pat
         assert (tmp_path / "each" / name).read_bytes() == (tmp_path / "all" / name).read_bytes(), name
     assert len(course.ids) == 20
     (tmp_path / "each" / COURSE).unlink()  # as a kill after the bags leaves it
+    (tmp_path / "each" / f".{COURSE}.0123abcd.tmp").touch()  # as a kill while the course is written leaves it
     add_batches(tmp_path / "each", calibration, [], ("a", "b"), chance=0.01)
+    assert {file.name for file in (tmp_path / "each").iterdir()} == {
+        file.name for file in (tmp_path / "all").iterdir()
+    }
     assert (tmp_path / "each" / COURSE).read_bytes() == (tmp_path / "all" / COURSE).read_bytes()
     written = read_columns(tmp_path / "all" / COURSE, text=("batch", "bag_id"))
     assert written["log10_evidence_b"] == pytest.approx(course.log10_evidence[:, 1])

@@ -181,6 +181,27 @@ def test_bytes_and_fractions_encode_alike() -> None:
 def test_images_too_small_for_an_encoder_are_refused() -> None:
     with pytest.raises(ModelError, match=r"encoder LeNet: expected images .* got instances of shape \(8, 8, 1\)"):
         LeNet((8, 8, 1))
+
+
+@pytest.mark.parametrize("encoder", [LeNet, AlexNet, CompactCNN])
+@pytest.mark.parametrize(
+    ("shape", "advice"),
+    [
+        ((16,), "choose 'mlp', the encoder of features"),
+        ((5, 3, 3), "make them images of at least 4 pixels a side, or flatten each to a vector"),
+    ],
+)
+def test_what_an_image_encoder_refuses_comes_with_advice_that_holds(
+    encoder: type[LeNet], shape: tuple[int, ...], advice: str
+) -> None:
+    with pytest.raises(ModelError, match=f"; {advice}$"):
+        encoder(shape)
+
+
+def test_where_images_are_too_small_for_lenet_the_compact_encoder_is_advised_and_takes_them() -> None:
+    with pytest.raises(ModelError, match="; choose 'compact', the encoder of small images$"):
+        LeNet((4, 5, 2))
+    CompactCNN((4, 5, 2))
     with pytest.raises(ModelError, match="feature vectors"):
         MLP((8, 8, 1))
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from miue.calibration.calibration import Calibration
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.common.files import atomic_file, check_format, read_json, write_json
+from miue.common.files import atomic_file, check_format, read_json, remove_temporaries, write_json
+from miue.common.locks import locked
 from miue.common.tables import read_columns, write_table
 from miue.monitoring.batch import Batch
 from miue.monitoring.course import Course, monitor
@@ -62,10 +63,12 @@ def add_batches(
                 fix="give a new batch a name of its own, that of its folder or file",
             )
     course = monitor(calibration, batches, scores=scores, chance=chance)
-    _write_bags(folder / BAGS, batches, scores)
-    _write_course(folder / COURSE, course)
-    with atomic_file(folder / PAGE) as temporary:
-        temporary.write_bytes(render_page(course))
+    with locked(folder):
+        remove_temporaries(folder)
+        _write_bags(folder / BAGS, batches, scores)
+        _write_course(folder / COURSE, course)
+        with atomic_file(folder / PAGE) as temporary:
+            temporary.write_bytes(render_page(course))
     return course
 
 

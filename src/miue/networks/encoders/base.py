@@ -11,6 +11,9 @@ from torch import Tensor, nn
 
 from miue.common.errors import ModelError
 
+SMALLEST_SIDE = 4
+"""Pixels a side of the smallest images that an encoder of miue takes."""
+
 
 class Encoder(nn.Module, ABC):
     """Map each instance to features: (N, *shape) → (N, D).
@@ -50,7 +53,7 @@ class ImageEncoder(Encoder):
                 item=f"encoder {name}",
                 wanted=f"images (H, W, channels) of at least {smallest_side} pixels a side",
                 got=f"instances of shape {tuple(instance_shape)}",
-                fix="choose another encoder: 'mlp' for features, 'compact' for small images",
+                fix=_fitting(instance_shape),
             )
         height, width, channels = instance_shape
         self.convolutions = convolutions(channels)
@@ -67,3 +70,12 @@ class ImageEncoder(Encoder):
         """Return the features of each image."""
         features: Tensor = self.projection(self.convolutions(instances.permute(0, 3, 1, 2)).flatten(1))
         return features
+
+
+def _fitting(instance_shape: tuple[int, ...]) -> str:
+    """Return what to do about instances that an image encoder cannot take."""
+    if len(instance_shape) == 1:
+        return "choose 'mlp', the encoder of features"
+    if len(instance_shape) == 3 and min(instance_shape[:2]) >= SMALLEST_SIDE:
+        return "choose 'compact', the encoder of small images"
+    return f"make them images of at least {SMALLEST_SIDE} pixels a side, or flatten each to a vector"

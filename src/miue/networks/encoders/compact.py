@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from miue.common.option_types import Rate, Width
-from miue.networks.encoders.base import ImageEncoder
+from miue.networks.encoders.base import SMALLEST_SIDE, ImageEncoder
 
 
 class CompactCNN(ImageEncoder):
@@ -17,7 +17,7 @@ class CompactCNN(ImageEncoder):
         dropout: rate of the channel dropout after each convolution.
     """
 
-    smallest_side = 4
+    smallest_side = SMALLEST_SIDE
 
     def __init__(self, instance_shape: tuple[int, ...], *, width: Width = 128, dropout: Rate = 0.0) -> None:
         def convolutions(channels: int) -> nn.Sequential:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from commands import run
 from made_images import bright_bags
+from torch import nn
 
 import miue
 from miue.common.errors import ModelError
@@ -285,7 +286,30 @@ def test_images_of_another_scale_are_refused_or_warned_of(tmp_path: Path) -> Non
         model.predict(of_255)
     same = model.predict(of_1).bags.probabilities
     np.testing.assert_allclose(same, model.predict(of_bytes).bags.probabilities, rtol=1e-5)
-    of_numbers = miue.train(of_255, **more)
+    with pytest.warns(UserWarning, match="images of numbers up to"):
+        of_numbers = miue.train(of_255, **more)
     assert of_numbers.contract.pixels == "numbers"
     with pytest.warns(UserWarning, match="trained on images of numbers, these are of bytes"):
         of_numbers.predict(of_bytes)
+
+
+@pytest.mark.parametrize(("scale", "shown"), [(1, r"2\d\d"), (257, r"5\d,\d{3}")])
+def test_a_training_on_images_far_beyond_1_is_warned_of(scale: int, shown: str) -> None:
+    """As of 16-bit images, or bytes that were made floats: encoders of miue take numbers as they are."""
+    bags = bright_bags()
+    pixels = np.asarray(bags.instances, np.float32)
+    more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "distances": ()}
+    with pytest.warns(UserWarning, match=rf"numbers up to {shown} .* about 0 to 1: pass bytes"):
+        miue.train(replace(bags, instances=pixels * scale), **more)
+    standardized = (pixels - pixels.mean()) / pixels.std()
+    for instances in (pixels / 255, standardized):
+        miue.train(replace(bags, instances=instances), **more)  # without a warning
+
+
+def test_the_numbers_of_features_and_of_images_for_own_encoders_are_free() -> None:
+    bags = bright_bags()
+    pixels = np.asarray(bags.instances, np.float32)
+    more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "distances": ()}
+    own = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(36), nn.Linear(36, 4))
+    miue.train(replace(bags, instances=pixels), encoder=own, **more)
+    miue.train(replace(bags, instances=pixels.reshape(len(pixels), -1)), **more)

@@ -37,6 +37,7 @@ class Detection:
 
 ROWS = {
     "`attention`": "mnist-combined/abmil-mirel",
+    "`attention`, ensemble of five": "mnist-combined/abmil-mirel-ensemble",
     "`gated-attention`": "mnist-combined/gated-abmil-mirel",
     "`dsmil`, routing of the paper": "mnist-combined/dsmil-mirel",
     "`dsmil`, its default now": "mnist-routing/dsmil-residual-only",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,6 +14,7 @@ from miue.bags.classes import doubt_about_negative_class
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import group_by_patient, hold_out
 from miue.bags.fingerprint import fingerprint
+from miue.bags.pixels import largest_pixel
 from miue.common.errors import DataError, first_few
 from miue.common.plural import plural
 from miue.common.terminal import say
@@ -24,6 +26,7 @@ from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 
 PARTS_USED = ("train", "validation")
+LARGEST_PIXEL = 32  # beyond what images have that are standardized to mean 0 and deviation 1
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,17 @@ def question_negative_class(bags: BagDataset) -> None:
     doubt = doubt_about_negative_class(bags.class_names)
     if doubt:
         say(f"Note: {doubt} (in Python: class_names, negative_class)", err=True)
+
+
+def warn_of_large_pixels(plan: Plan) -> None:
+    """Warn where images are numbers far from 0 to 1, which encoders of miue take as they are."""
+    largest = largest_pixel(plan.train)
+    if largest > LARGEST_PIXEL and plan.model_config.encoder.part("encoder", trust=True).is_own:
+        warnings.warn(
+            f"images of numbers up to {largest:,.0f} are taken as they are, where encoders expect about 0 to 1: "
+            "pass bytes (uint8), which are divided by 255, or divide the numbers",
+            stacklevel=2,
+        )
 
 
 def say_parts_used(bags: BagDataset) -> None:

@@ -37,7 +37,7 @@ from miue.tasks import LOCAL, Executor, Task, run_tasks
 from miue.training.after_training import act_after_training
 from miue.training.fit import Run, TrainerOption, TrainingSummary, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job
-from miue.training.plan import Plan, question_negative_class, say_parts_used
+from miue.training.plan import Plan, question_negative_class, say_parts_used, warn_of_large_pixels
 from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, open_run
 from miue.training.trackers import Tracking, check_trackers
 
@@ -166,6 +166,7 @@ def train_recipe(
             say(plan.sentence(len(method.members())), err=True)
             say_parts_used(bags)
             question_negative_class(bags)
+        warn_of_large_pixels(plan)
         _prepare(method, plan, bags, folder if run.is_first else None)
         if not run.executor.is_local:
             run = _train_members(

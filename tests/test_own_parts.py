@@ -265,6 +265,7 @@ def test_a_class_of_a_script_is_refused_with_out(
     [
         ({"network": "parts_of_nobody:Net"}, "'parts_of_nobody:Net': expected the import path"),
         ({"network": "parts_of_others:Net"}, "has no attribute 'Net'"),
+        ({"network": "parts_of_others:nn"}, "path of a class or function.*'parts_of_others:nn' is a module"),
         ({"network": others.NotAModule}, "network 'NotAModule': expected a torch.nn.Module"),
         ({"network": lambda features, classes: None}, "a value for its parameter 'features'"),
         ({"network": others.PlainMean, "options": {"network.hiden": 3}}, "did you mean 'network.hidden'"),

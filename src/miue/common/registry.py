@@ -208,10 +208,13 @@ def part_at(kind: str, path: str) -> Any:
     """Return the part of this kind with the import path "module:name", which a user named.
 
     Raises:
-        ConfigError: there is none.
+        ConfigError: there is none, or something that builds nothing, such as a module of Python.
     """
     try:
-        return import_part(path)
+        part = import_part(path)
+        if not callable(part):
+            raise AttributeError(f"{path!r} is a {type(part).__name__}")
+        return part
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             item=f"{kind} {path!r}",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -140,6 +142,29 @@ def test_batches_one_after_another_end_at_the_bytes_of_all_at_once(tmp_path: Pat
     assert (tmp_path / "each" / COURSE).read_bytes() == (tmp_path / "all" / COURSE).read_bytes()
     written = read_columns(tmp_path / "all" / COURSE, text=("batch", "bag_id"))
     assert written["log10_evidence_b"] == pytest.approx(course.log10_evidence[:, 1])
+
+
+def test_a_second_call_meanwhile_is_refused_so_that_no_batch_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibration, first = calibrated(a=np.arange(20.0)), batch("1", a=np.zeros(2))
+    add_batches(tmp_path, calibration, [first], ("a",), chance=0.01)
+    refused: list[BaseException | None] = []
+
+    def compute_meanwhile(*arguments: Any, **more: Any) -> Course:
+        monkeypatch.setattr("miue.monitoring.folder.monitor", monitor)
+        third = batch("3", a=np.zeros(2))
+        with ThreadPoolExecutor(1) as other:
+            refused.append(
+                other.submit(add_batches, tmp_path, calibration, [third], ("a",), chance=0.01).exception()
+            )
+        return monitor(*arguments, **more)
+
+    monkeypatch.setattr("miue.monitoring.folder.monitor", compute_meanwhile)
+    add_batches(tmp_path, calibration, [batch("2", a=np.zeros(2))], ("a",), chance=0.01)
+    assert isinstance(refused[0], StorageError) and "no other process that writes it" in str(refused[0])
+    add_batches(tmp_path, calibration, [batch("3", a=np.zeros(2))], ("a",), chance=0.01)
+    assert read_columns(tmp_path / BAGS, text=("batch",))["batch"].tolist() == ["1", "1", "2", "2", "3", "3"]
 
 
 def test_what_does_not_fit_a_monitor_is_refused_and_changes_nothing(tmp_path: Path) -> None:

@@ -306,10 +306,12 @@ def test_a_training_on_images_far_beyond_1_is_warned_of(scale: int, shown: str) 
         miue.train(replace(bags, instances=instances), **more)  # without a warning
 
 
-def test_the_numbers_of_features_and_of_images_for_own_encoders_are_free() -> None:
+def test_the_numbers_of_features_and_of_images_for_own_encoders_are_free(recwarn: pytest.WarningsRecorder) -> None:
     bags = bright_bags()
     pixels = np.asarray(bags.instances, np.float32)
     more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "distances": ()}
     own = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(36), nn.Linear(36, 4))
-    miue.train(replace(bags, instances=pixels), encoder=own, **more)
-    miue.train(replace(bags, instances=pixels.reshape(len(pixels), -1)), **more)
+    of_images = miue.train(replace(bags, instances=pixels), encoder=own, **more)
+    of_features = miue.train(replace(bags, instances=pixels.reshape(len(pixels), -1)), **more)
+    assert (of_images.contract.instance_shape, of_features.contract.instance_shape) == ((6, 6, 1), (36,))
+    assert [str(warning.message) for warning in recwarn if "images of numbers" in str(warning.message)] == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from miue.cli.interrupt import finished_runs, kept_on_interrupt, kept_runs
+from miue.cli.interrupt import finished_runs, finished_seeds, kept_on_interrupt, kept_runs
 from miue.cli.option_groups import takes_options
 from miue.cli.options import (
     MANY,
@@ -138,9 +138,7 @@ def cross_validate(
 
 def _say_other_seeds(out: Path, seeds: Sequence[int]) -> None:
     """Say which finished runs of the folder are of seeds that the tables do not count."""
-    from miue.selection.cross_validation import finished_seeds
-
-    others = sorted(finished_seeds(out) - set(seeds))
+    others = sorted(set(finished_seeds(out)) - set(seeds))
     if others:
         every = ",".join(map(str, [*others, *seeds]))
         left_out = f"runs of {plural(len(others), 'other seed')} in {out} are not counted"

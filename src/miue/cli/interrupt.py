@@ -47,8 +47,14 @@ def kept_runs(out: Path, folds: int, seeds: Sequence[int]) -> str:
 
 def finished_runs(out: Path, folds: int, seeds: Sequence[int]) -> str:
     """Return how many runs of a cross-validation are finished: "2 of 6 runs"."""
-    whole = sum(len(list(out.glob(f"fold_*/seed_{seed}/metrics.json"))) for seed in seeds)
+    whole = sum(seed in seeds for seed in finished_seeds(out))
     return f"{whole:,} of {folds * len(seeds):,} runs"
+
+
+def finished_seeds(out: Path) -> list[int]:
+    """Return the seed of each finished run of a cross-validation."""
+    names = [path.parent.name.removeprefix("seed_") for path in out.glob("fold_*/seed_*/metrics.json")]
+    return [int(name) for name in names if name.isdecimal()]
 
 
 def kept_bags(out: Path) -> str:

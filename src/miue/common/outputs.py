@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 from miue.common.errors import StorageError, not_stated
@@ -59,9 +60,9 @@ def refuse_taken(path: Path, kind: FolderKind | None = None, *, overwrite: bool)
         raise _refused(path, f"{kind.name} to replace", "a folder of other files" if found is None else found.name)
 
 
-def holds_files(folder: Path) -> bool:
-    """Return whether there is anything in a folder but locks."""
-    return any(not file.name.endswith(".lock") for file in folder.iterdir())
+def holds_files(folder: Path, besides: Collection[Path] = ()) -> bool:
+    """Return whether there is anything in a folder but locks, and what is there besides."""
+    return any(not file.name.endswith(".lock") and file not in besides for file in folder.iterdir())
 
 
 def _refused(path: Path, wanted: str, got: str, *, or_overwrite: bool = False) -> StorageError:

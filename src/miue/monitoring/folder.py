@@ -11,8 +11,16 @@ import numpy as np
 
 from miue.calibration.calibration import Calibration
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.common.files import atomic_file, check_format, read_json, remove_temporaries, write_json
+from miue.common.files import (
+    atomic_file,
+    check_format,
+    read_json,
+    remove_temporaries,
+    temporaries,
+    write_json,
+)
 from miue.common.locks import locked
+from miue.common.outputs import holds_files
 from miue.common.tables import read_columns, write_table
 from miue.monitoring.batch import Batch
 from miue.monitoring.course import Course, monitor
@@ -46,30 +54,35 @@ def add_batches(
         DataError: a bag that is there already, or a batch of the same name with other bags.
         StorageError: a damaged folder, or one that cannot be written.
     """
-    if not (folder / STATE).exists():
-        monitor(calibration, new, scores=scores, chance=chance)  # what is wrong is said before anything is written
-    _check_state(folder, calibration, scores, chance)
-    batches = _read_bags(folder / BAGS, scores, len(calibration.class_names))
-    by_name = {batch.name: batch for batch in batches}
-    for batch in new:
-        if batch.name not in by_name:
-            batches.append(batch)
-            by_name[batch.name] = batch
-        elif by_name[batch.name].ids != batch.ids:
-            raise DataError(
-                item=f"the batch {batch.name!r}",
-                wanted=f"the {len(by_name[batch.name].ids):,} bags that this monitor has of it",
-                got=f"{len(batch.ids):,} others",
-                fix="give a new batch a name of its own, that of its folder or file",
-            )
-    course = monitor(calibration, batches, scores=scores, chance=chance)
     with locked(folder):
+        if not (folder / STATE).exists():
+            monitor(calibration, new, scores=scores, chance=chance)  # raises before anything is written
+        _check_state(folder, calibration, scores, chance)
         remove_temporaries(folder)
+        batches = _with_new(_read_bags(folder / BAGS, scores, len(calibration.class_names)), new)
+        course = monitor(calibration, batches, scores=scores, chance=chance)
         _write_bags(folder / BAGS, batches, scores)
         _write_course(folder / COURSE, course)
         with atomic_file(folder / PAGE) as temporary:
             temporary.write_bytes(render_page(course))
     return course
+
+
+def _with_new(batches: Sequence[Batch], new: Sequence[Batch]) -> list[Batch]:
+    """Return the batches, then the new ones that are not among them."""
+    together, by_name = list(batches), {batch.name: batch for batch in batches}
+    for batch in new:
+        if batch.name not in by_name:
+            together.append(batch)
+        before = by_name.setdefault(batch.name, batch)
+        if before.ids != batch.ids:
+            raise DataError(
+                item=f"the batch {batch.name!r}",
+                wanted=f"the {len(before.ids):,} bags that this monitor has of it",
+                got=f"{len(batch.ids):,} others",
+                fix="give a new batch a name of its own, that of its folder or file",
+            )
+    return together
 
 
 def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], chance: float) -> None:
@@ -82,7 +95,7 @@ def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], 
     }
     path = folder / STATE
     if not path.exists():
-        if folder.exists() and any(not path.name.startswith(f".{STATE}.") for path in folder.iterdir()):
+        if folder.exists() and holds_files(folder, besides=temporaries(folder, STATE)):
             raise StorageError(
                 item=f"folder {str(folder)!r}",
                 wanted="an empty folder, or that of a monitor",

@@ -284,12 +284,6 @@ def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe, devi
     write_json(_evaluation(out, fold, seed), {"fold": fold, "seed": seed, "metrics": rows})
 
 
-def finished_seeds(out: Path) -> set[int]:
-    """Return the seeds of which a folder of a cross-validation has a finished run."""
-    names = [path.parent.name.removeprefix("seed_") for path in out.glob("fold_*/seed_*/metrics.json")]
-    return {int(name) for name in names if name.isdecimal()}
-
-
 def _evaluation(out: Path, fold: int, seed: int) -> Path:
     return out / f"fold_{fold}" / f"seed_{seed}" / "metrics.json"
 

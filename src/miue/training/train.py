@@ -166,7 +166,8 @@ def train_recipe(
             say(plan.sentence(len(method.members())), err=True)
             say_parts_used(bags)
             question_negative_class(bags)
-        warn_of_large_pixels(plan)
+        if run.is_first:
+            warn_of_large_pixels(plan)
         _prepare(method, plan, bags, folder if run.is_first else None)
         if not run.executor.is_local:
             run = _train_members(

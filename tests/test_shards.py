@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from commands import run
+from commands import fail, run
 from made_bags import separable_bags
 from test_executors import contents
 from test_unwritable import full_disk
@@ -109,6 +109,22 @@ def test_the_jobs_of_a_slurm_array_merged_are_the_bytes_of_one_command(
     assert contents(tmp_path / "b" / "predictions") == contents(tmp_path / "a" / "predictions")
     decided = miue.read_predictions(tmp_path / "b" / "predictions").bags.decisions
     assert (decided is not None) == calibrated
+
+
+@pytest.mark.parametrize("count", [2, 9])
+def test_small_bags_may_have_more_shards_than_batches(
+    count: int, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # all bags are one batch
+    predict(trained, tmp_path / "a" / "predictions")
+    folders = [tmp_path / "shards" / str(number) for number in range(1, count + 1)]
+    said = [predict(trained, folder, "--shard", f"{n}/{count}") for n, folder in enumerate(folders, 1)]
+    assert [line.startswith("no bag is predicted in this shard") for line in said] == [True] * (count - 1) + [
+        False
+    ]
+    run("merge", *reversed(folders), "--out", tmp_path / "b" / "predictions", "--quiet")
+    assert contents(tmp_path / "b" / "predictions") == contents(tmp_path / "a" / "predictions")
+    assert "got a shard without bags; merge it with the other shards" in fail("evaluate", folders[0])
 
 
 def test_bags_of_the_training_in_some_of_the_shards_are_marked_as_in_one_command(
@@ -348,11 +364,3 @@ def test_a_calibration_that_changed_is_named(trained: Path, tmp_path: Path) -> N
     (home / "run" / "calibration.json").unlink()
     with pytest.raises(StorageError, match="calibration.json': expected the calibration .*, got .*No such file"):
         merge_predictions([tmp_path / "1", tmp_path / "2"], tmp_path / "out")
-
-
-def test_more_shards_than_batches_are_refused(trained: Path, tmp_path: Path) -> None:
-    said = run(
-        "predict", trained / "run", trained / "store", "--out", tmp_path / "x", *WORDS, "--shard", "2/999", code=2
-    )
-    assert "shard 2/999: expected at most" in said
-    assert not (tmp_path / "x").exists()

@@ -193,6 +193,8 @@ def _show(predictions: Predictions | None, failed: Sequence[str], out: Path, as_
     instances = len(predictions.instances) if predictions and predictions.instances is not None else 0
     facts = {"bags": bags, "instances": instances, "left_out": list(failed), "out": str(out)}
     sentence = f"{plural(bags, 'bag')} with {plural(instances, 'instance')} predicted: {out}"
+    if predictions is None:
+        sentence = f"no bag is predicted in this shard, which is merged with the others: {out}"
     show_result(facts, sentence, as_json)
 
 

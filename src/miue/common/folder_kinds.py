@@ -25,10 +25,13 @@ class FolderKind:
         return any((folder / name).is_file() for name in self.shown_by)
 
 
+EMPTY_SHARD = "empty_shard.json"
+"""In place of the predictions of a shard without bags."""
+
 STORE = FolderKind("a bag store", ("store.json",))
 MODEL = FolderKind("a trained model", ("config.json",))
 UNFINISHED_RUN = FolderKind("a run whose training has not finished", ("run.json",))
-PREDICTIONS = FolderKind("predictions", ("predictions.json", "empty_shard.json"))
+PREDICTIONS = FolderKind("predictions", ("predictions.json", EMPTY_SHARD))
 CROSS_VALIDATION = FolderKind("a cross-validation", ("cross_validation.json",))
 EXPORT = FolderKind("an export", ("export.json",))
 DEMO = FolderKind("a demo", ("evaluations/mirel.json",), parts=("store",))

@@ -18,7 +18,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.names import NUMBERED
 from miue.bags.segments import BagBatch, Segments
 from miue.common.devices import torch_device
-from miue.common.errors import ConfigError, DataError, MiueError, lacking
+from miue.common.errors import DataError, MiueError, lacking
 from miue.common.progress import bar
 from miue.common.seeds import derive_seed
 from miue.distributions import PredictiveDistribution
@@ -88,9 +88,10 @@ def predict(
         shard: the part of the batches to predict, each as if all were predicted; None for all.
 
     Raises:
-        ConfigError: an instance estimator that the method or its network does not have, a device that is not
-            there, or more shards than batches.
+        ConfigError: an instance estimator that the method or its network does not have, or a device that is not
+            there.
         DataError: no bag, or none that can be read.
+        NoReadableBag: none in the shard, or none at all.
     """
     if not len(bags):
         raise lacking("the bags", "at least one", "choose bags to predict")
@@ -153,13 +154,6 @@ def _run(
 ) -> Iterator[_Part]:
     batches = batches_of(bags)
     read = partial(_read, bags, on_bad, scores is not None and scores.reads_statistics)
-    if shard is not None and shard.count > len(batches):
-        raise ConfigError(
-            item=f"shard {shard}",
-            wanted=f"at most {len(batches):,} shards, since that is how many batches of bags there are",
-            got=f"{shard.count:,}",
-            fix="choose fewer shards, the same number in all jobs",
-        )
     groups = batches.groups if shard is None else shard.share(batches.groups)
     with bar("bags", shown=progress) as shown:
         task = shown.add_task("predicting", total=sum(map(len, groups)))

@@ -15,7 +15,7 @@ from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
 from miue.calibration import Calibration, decide
 from miue.common.errors import MiueError, StorageError, first_few, not_readable
 from miue.common.files import atomic_folder, file_sha256, read_json, write_json
-from miue.common.folder_kinds import PREDICTIONS
+from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
 from miue.common.progress import bar
 from miue.model.predict import NoReadableBag
 from miue.predictions.folder import Predictions, read_predictions
@@ -24,12 +24,11 @@ from miue.predictions.stream import PredictionStream
 from miue.predictions.table import PredictionTable
 from miue.tasks import Shard
 
-EMPTY = "empty_shard.json"
 FIX = "merge the shards of one prediction: the same run, bags and options"
 
 
 class EmptyShard(BaseModel):
-    """A shard none of whose bags can be read, which were to be left out.
+    """A shard without bags: there are fewer batches than shards, or all were left out since none can be read.
 
     Attributes:
         shard: which.
@@ -153,18 +152,18 @@ def _in_order(folders: Sequence[Path]) -> list[Predictions]:
 
 
 def write_empty_shard(folder: Path, empty: EmptyShard, *, overwrite: bool) -> None:
-    """Write that no bag of a shard can be read, in place of its predictions."""
+    """Write that a shard has no bag that can be read, in place of its predictions."""
     with atomic_folder(folder, PREDICTIONS, overwrite=overwrite) as temporary:
-        write_json(temporary / EMPTY, empty.model_dump(mode="json"))
+        write_json(temporary / EMPTY_SHARD, empty.model_dump(mode="json"))
 
 
 def _read_shard(folder: Path) -> Predictions | EmptyShard:
-    if (folder / EMPTY).exists():
+    if (folder / EMPTY_SHARD).exists():
         try:
-            return EmptyShard(**read_json(folder / EMPTY, what="an empty shard"))
+            return EmptyShard(**read_json(folder / EMPTY_SHARD, what="an empty shard"))
         except ValidationError as error:
             raise _refused(
-                folder, "a shard, as 'miue predict --shard' writes it", f"{EMPTY} with other keys"
+                folder, "a shard, as 'miue predict --shard' writes it", f"{EMPTY_SHARD} with other keys"
             ) from error
     predictions = read_predictions(folder)
     if predictions.provenance.shard is None or predictions.instances is None:

@@ -73,14 +73,13 @@ def write_predictions(
         model: read from the folder of the request.
         bags: of all shards.
         request: what is predicted.
-        out: folder to write; where no bag of the shard can be read it says so, and there are no predictions.
+        out: folder to write; where the shard has no bag that can be read it says so, and there are no predictions.
         shard: which part of the bags to predict, of ``describe_shard``; None for all.
         overwrite: replace what is there.
         table_format: of the instances, "parquet" or "csv".
         progress: show a bar with the time left.
 
     Raises:
-        ConfigError: more shards than batches.
         DataError: a bag that cannot be read, unless it is left out; none that can.
     """
     left_out: list[str] = []

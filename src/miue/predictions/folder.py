@@ -24,9 +24,17 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from miue.bags.table_columns import are_their_numbers
-from miue.common.errors import DataError, lacking, not_a_folder, not_readable, unknown_name, wrong_type
+from miue.common.errors import (
+    DataError,
+    StorageError,
+    lacking,
+    not_a_folder,
+    not_readable,
+    unknown_name,
+    wrong_type,
+)
 from miue.common.files import atomic_folder, check_format, read_json, write_json
-from miue.common.folder_kinds import PREDICTIONS
+from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.tables import write_table
@@ -165,10 +173,17 @@ def read_predictions(path: Path | str) -> Predictions:
     """Return the predictions in the folder ``path``.
 
     Raises:
-        StorageError: no predictions there, or a newer format.
+        StorageError: no predictions there, a shard without bags, or a newer format.
         DataError: a table that cannot be used, or of other sizes than predictions.json says.
     """
     folder = Path(path)
+    if (folder / EMPTY_SHARD).exists():
+        raise StorageError(
+            item=f"predictions {str(folder)!r}",
+            wanted="predictions of at least one bag",
+            got="a shard without bags",
+            fix="merge it with the other shards of this prediction: 'miue merge'",
+        )
     if not (folder / "bags.csv").exists() or (folder / "store.json").exists():
         raise not_a_folder(
             folder,

@@ -235,3 +235,9 @@ def test_a_calibration_tells_how_patients_were_counted() -> None:
     few = of_patients(names[:80], np.ones(80, bool))
     with pytest.raises(DataError, match=r"got 40 labelled \(one bag of each of 40 patients, of 80 bags\)"):
         calibrate(few, false_alarms=None)
+
+
+def test_one_error_is_counted_as_one() -> None:
+    correct = np.arange(60) > 0  # the error is the most certain bag
+    rule = fit_deferral(np.arange(60.0), correct, MEASURE, DeferralGoal(0.05, 0.9), seed=1)
+    assert "at best 1 error among the " in rule.refused

@@ -59,6 +59,10 @@ def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
         yield from walk(below, (*path, name))
 
 
+def test_an_argument_that_may_be_repeated_has_three_dots() -> None:
+    assert "compare [OPTIONS] FOLDER...\n" in show_help("compare", "--help")
+
+
 def test_every_command_has_one_line_of_80_columns() -> None:
     lines = {path: (one.help or "").split("\n")[0] for path, one in walk(get_command(app))}
     assert {path: line for path, line in lines.items() if not 0 < len(line) <= 58} == {}

@@ -105,6 +105,9 @@ def test_a_card_says_what_the_model_is_and_states_no_license_unasked(run: Path) 
     for fact in ("a vector of 5 features", "0, 1", "method: mirel", "seed: 42", "max epochs: 2", "Nothing yet."):
         assert fact in text
     assert f"best epoch: {model.training.best_epoch}" in text
+    assert f"NLL and error rate, added: {model.training.criterion:.4f}" in text
+    assert text.count("learning rate") == 1
+    assert "{" not in text
     assert model.weights_sha256 in text
     assert "For research. Not for diagnosis" in text
 

@@ -139,7 +139,7 @@ def fit_deferral(
             goal,
             len(testing),
             f"no threshold on {measure} passed the tests by {plural(len(testing), 'bag')}: at best "
-            f"{errors[best]} errors among the {counts[best]} most certain ones",
+            f"{plural(int(errors[best]), 'error')} among the {counts[best]} most certain ones",
         )
     last = int(np.flatnonzero(passed)[-1])
     return Deferral(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def compare(
     folders: Annotated[
         list[Path],
-        typer.Argument(metavar="FOLDER...", help="Folders of 'miue cross-validate'; the first is the base."),
+        typer.Argument(metavar="FOLDER", help="Folders of 'miue cross-validate'; the first is the base."),
     ],
     level: Annotated[str, typer.Option(metavar="bags|instances|patients", help="Level to compare.")] = "bags",
     metric: Annotated[

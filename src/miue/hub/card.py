@@ -109,9 +109,7 @@ def write_card(
     measured = None if evaluation is None else read_json(Path(evaluation), what="evaluation")
     model, title = Model.load(folder, trust=trust), title or folder.resolve().name
     files = [file.name for file in folder.iterdir()]
-    run = read_json(folder / "run.json", what="run") if "run.json" in files else {}
-    settings = run.get("training", {})
-    text = model_card(model, title, files, settings=settings, evaluation=measured, licence=licence)
+    text = model_card(model, title, files, evaluation=measured, licence=licence)
     with atomic_file(folder / CARD) as temporary:
         temporary.write_text(text, "utf-8")
     return folder / CARD
@@ -122,7 +120,6 @@ def model_card(
     title: str,
     files: list[str],
     *,
-    settings: Mapping[str, Any] | None = None,
     evaluation: Mapping[str, Any] | None = None,
     licence: str | None = None,
 ) -> str:
@@ -132,7 +129,6 @@ def model_card(
         model: what the card is of.
         title: what to call it.
         files: names of the files that travel with it.
-        settings: of the training, where they are known.
         evaluation: what ``Evaluation.to_json`` gave, of predictions of this model.
         licence: identifier, or None to state none.
 
@@ -153,7 +149,6 @@ def model_card(
             measured = _measured(evaluation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _no_evaluation(f"parts that do not fit together ({type(error).__name__}: {error})") from error
-    facts = {**model.training.model_dump(mode="json", exclude_defaults=True), **(settings or {})}
     body = TEXT.format(
         title=escape_markdown(title),
         version=version("miue"),
@@ -161,7 +156,7 @@ def model_card(
         same=SAME_FEATURES if len(model.contract.instance_shape) == 1 else SAME_IMAGES,
         classes=", ".join(map(escape_markdown, model.contract.class_names)),
         model=_listed(_what_it_is(model)),
-        training=_listed({name.replace("_", " "): value for name, value in facts.items()}),
+        training=_listed(_how_it_was_trained(model)),
         metrics=measured or "Nothing yet.",
         files=_listed(_files(files)),
     )
@@ -208,6 +203,14 @@ def _what_it_is(model: Model) -> dict[str, Any]:
         "calibration": "none" if model.calibration is None else "calibration.json, of these weights",
         "SHA-256 of model.safetensors": model.weights_sha256,
     }
+
+
+def _how_it_was_trained(model: Model) -> dict[str, Any]:
+    called = {"criterion": "NLL and error rate, added", "constant_criterion": "the same of the class shares"}
+    record = model.training.model_dump(mode="json", exclude_defaults=True)
+    settings = record.pop("settings")
+    facts = {called.get(name, name.replace("_", " ")): value for name, value in {**record, **settings}.items()}
+    return {name: f"{value:.4f}" if name in called.values() else value for name, value in facts.items()}
 
 
 def _files(names: list[str]) -> dict[str, str]:

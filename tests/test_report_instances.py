@@ -59,7 +59,7 @@ def test_a_report_shows_fewer_instances_until_it_fits_and_says_so(tmp_path: Path
         reported(tmp_path, predictions, max_mb=0.03)
 
 
-def test_a_bag_of_more_instances_than_are_ever_listed_is_not_blamed_on_the_size_of_the_page(tmp_path: Path) -> None:
+def test_more_instances_than_any_page_lists_are_not_blamed_on_its_size(tmp_path: Path) -> None:
     shown, written = reported(tmp_path, made_predictions(bags=4, per_bag=20_001))
     note = written.notes[-1]
     assert note.startswith("At most 20,000 instances of each bag are listed, the most uncertain")

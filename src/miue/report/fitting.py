@@ -19,7 +19,7 @@ from miue.report.pictures import check_store, instance_strips, with_coords_of
 from miue.report.runs import Comparison
 
 DETAIL = ((20_000, 12), (5_000, 8), (1_000, 8), (300, 6), (100, 4), (40, 2), (10, 0), (0, 0))
-"""(instances, pictures) of each bag at most, tried in this order; the first holds whatever the size of the page."""
+"""(instances, pictures) of each bag at most, tried in this order; the first is the limit of any page."""
 MEGABYTE = 1_000_000
 LEAST_BYTES = 20  # of an instance in a page, in base64: its position, label, flag, probability and uncertainty
 
@@ -120,12 +120,13 @@ def _left_out(inside: Inside, cap: int, max_mb: float) -> list[str]:
     hidden, bags = int(np.maximum(totals - cap, 0).sum()), int((totals > cap).sum())
     if not hidden:
         return []
-    by_size = cap < DETAIL[0][0]
+    because, remedy = (f"To stay below {max_mb:g} MB, at", " A higher --max-mb shows more.")
+    if cap == DETAIL[0][0]:  # the limit of any page
+        because, remedy = "At", ""
     return [
-        f"{f'To stay below {max_mb:g} MB, at' if by_size else 'At'} most {cap:,} instances of each bag are listed, "
-        f"the most uncertain and the most probable first: {hidden:,} of {int(totals.sum()):,} instances, of "
-        f"{plural(bags, 'bag')}, are not. Metrics, curves and distributions are of all of them."
-        + (" A higher --max-mb shows more." if by_size else "")
+        f"{because} most {cap:,} instances of each bag are listed, the most uncertain and the most probable "
+        f"first: {hidden:,} of {int(totals.sum()):,} instances, of {plural(bags, 'bag')}, are not. Metrics, "
+        f"curves and distributions are of all of them.{remedy}"
     ]
 
 

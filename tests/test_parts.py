@@ -337,15 +337,14 @@ def test_a_fold_is_tested_with_its_instances_in_parts(
 def gathered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many instances each concatenation of tables held."""
     numbers: list[int] = []
-    concatenate = PredictionTable.concatenate.__func__
+    concatenate = PredictionTable.concatenate
 
-    def count(kind: type[PredictionTable], tables: Sequence[PredictionTable]) -> PredictionTable:
+    def count(tables: Sequence[PredictionTable]) -> PredictionTable:
         if tables[0].instance is not None:
             numbers.append(sum(map(len, tables)))
-        whole: PredictionTable = concatenate(kind, tables)
-        return whole
+        return concatenate(tables)
 
-    monkeypatch.setattr(PredictionTable, "concatenate", classmethod(count))
+    monkeypatch.setattr(PredictionTable, "concatenate", staticmethod(count))
     return numbers
 
 

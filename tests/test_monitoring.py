@@ -178,6 +178,7 @@ def test_what_does_not_fit_a_monitor_is_refused_and_changes_nothing(tmp_path: Pa
     for error, message, arguments in (
         (DataError, "a name of its own", (calibration, [others], ("a",), 0.01)),
         (DataError, "bag '1-0'", (calibration, [again], ("a",), 0.01)),
+        (DataError, "batch '2': .*got it in batch '1' too", (calibration, [again], ("a",), 0.01)),
         (ConfigError, "the uncertainties that it began with", (calibration, [], ("b",), 0.01)),
         (ConfigError, "the chance that it began with", (calibration, [], ("a",), 0.02)),
         (ConfigError, "the calibration that it", (calibrated(a=np.ones(3)), [], ("a",), 0.01)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_bags import separable_bags
 from made_predictions import made_predictions, on_a_slide, without_evidence
 from made_reports import reported
 from pyarrow import parquet
@@ -23,12 +24,16 @@ from test_unwritable import full_disk
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.calibration import Goals
 from miue.common import tables
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.files import file_sha256
 from miue.distributions import Categorical, Dirichlet, Draws
 from miue.evaluation import evaluate
 from miue.evaluation.bootstrap import resampled_metrics
+from miue.io.splits.draw import make_folds
+from miue.model.calibrate import calibrate_model
+from miue.model.recipe import Recipe
 from miue.pathology.export.patches import patches_by_slide
 from miue.predictions import part_writer, stored_instances
 from miue.predictions.folder import Predictions, read_predictions, read_tables
@@ -38,6 +43,7 @@ from miue.predictions.table import PredictionTable
 from miue.report.levels import Resampling, evaluate_levels
 from miue.report.report import no_track
 from miue.report.runs import Run
+from miue.selection.cross_validation import cross_validate
 
 
 @pytest.fixture
@@ -297,6 +303,49 @@ def test_a_model_predicts_into_a_folder_what_it_predicts_in_memory(
     assert_same(written.instances, collected.instances)
     assert written.provenance == collected.provenance
     assert (tmp_path / "p" / "instances" / "part-00003.parquet").exists()
+
+
+def test_a_calibration_of_bags_holds_no_instances_and_is_that_of_all_predictions(
+    bags: BagDataset, gathered: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
+    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    held_out = separable_bags(60, seed=1)
+    held_out = replace(held_out, ids=tuple(f"new {name}" for name in held_out.ids))
+    wanted = miue.calibrate(model.predict(held_out), deferral=None)
+    total = int(held_out.sizes.sum())
+    assert total in gathered
+    gathered.clear()
+    assert calibrate_model(model, held_out, Goals(deferral=None)) == wanted
+    assert max(gathered, default=0) < total / 10
+
+
+def test_a_fold_is_tested_with_its_instances_in_parts(
+    tmp_path: Path, gathered: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
+    monkeypatch.setattr(part_writer, "PART_ROWS", 50)
+    bags = separable_bags(60)
+    splits = make_folds(bags, 2)
+    quick = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 1}, distances=())
+    cross_validate(bags, splits, [1], tmp_path / "cv", quick, progress=False)
+    for fold in range(2):
+        assert int(splits.assign(bags, fold).split("test").sizes.sum()) not in gathered
+
+
+@pytest.fixture
+def gathered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many instances each concatenation of tables held."""
+    numbers: list[int] = []
+    concatenate = PredictionTable.concatenate
+
+    def count(tables: Sequence[PredictionTable]) -> PredictionTable:
+        if tables[0].instance is not None:
+            numbers.append(sum(map(len, tables)))
+        return concatenate(tables)
+
+    monkeypatch.setattr(PredictionTable, "concatenate", staticmethod(count))
+    return numbers
 
 
 def test_predicting_leaves_the_random_numbers_and_the_modes_of_torch_as_they_were(bags: BagDataset) -> None:

@@ -59,6 +59,14 @@ def test_a_report_shows_fewer_instances_until_it_fits_and_says_so(tmp_path: Path
         reported(tmp_path, predictions, max_mb=0.03)
 
 
+def test_more_instances_than_any_page_lists_are_not_blamed_on_its_size(tmp_path: Path) -> None:
+    shown, written = reported(tmp_path, made_predictions(bags=4, per_bag=20_001))
+    note = written.notes[-1]
+    assert note.startswith("At most 20,000 instances of each bag are listed, the most uncertain")
+    assert "4 of 80,004 instances, of 4 bags, are not" in note
+    assert "MB" not in note and "--max-mb" not in note and note in shown.text
+
+
 @pytest.mark.slow
 def test_two_thousand_bags_of_two_hundred_thousand_instances_stay_small(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -52,8 +52,9 @@ def calibrate_model(
     check_bags(*of_bags, checked, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
     first = model.predict(bags.subset([0]), estimator=estimator, device=device)
     check_names(first.bags, checked, first.instances)
+    stream = model.stream(bags, estimator=estimator, progress=progress, device=device)
     return calibrate(
-        model.predict(bags, estimator=estimator, progress=progress, device=device),
+        stream.collect_bags() if checked.instances is None else stream.collect(),
         **vars(goals),
         like=like,
         class_names=names,

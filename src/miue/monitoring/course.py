@@ -213,11 +213,7 @@ def monitor(
     ids = [name for batch in batches for name in batch.ids]
     if not ids:
         raise lacking("the batches", "at least one bag", "pass predictions")
-    if len(set(ids)) < len(ids):
-        twice = next(name for row, name in enumerate(ids) if name in ids[:row])
-        raise DataError(
-            item=f"bag {twice!r}", wanted="every bag once", got="it twice", fix="leave one of them out"
-        )
+    _check_once(batches)
     first_of = {patient: row for row, patient in reversed(list(enumerate(patients)))}
     counted = np.array([not patient or first_of[patient] == row for row, patient in enumerate(patients)])
     batch_of = np.repeat(np.arange(len(batches)), [len(batch.ids) for batch in batches])[counted]
@@ -251,6 +247,21 @@ def monitor(
 def is_mix(score: str) -> bool:
     """Return whether what is watched is the class mix, or that of one class."""
     return score.startswith(CLASS_MIX)
+
+
+def _check_once(batches: Sequence[Batch]) -> None:
+    """Raise a ``DataError`` that names the first bag that came twice, and the batches that have it."""
+    batch_of: dict[str, str] = {}
+    for batch in batches:
+        for name in batch.ids:
+            if name in batch_of:
+                raise DataError(
+                    item=f"bag {name!r} of batch {batch.name!r}",
+                    wanted="every bag once",
+                    got=f"it in batch {batch_of[name]!r} too",
+                    fix="leave one of them out",
+                )
+            batch_of[name] = batch.name
 
 
 def _limits(scores: Sequence[str], chance: float) -> tuple[float, ...]:

@@ -35,6 +35,10 @@ class PredictionStream:
         bags, instances = zip(*self.batches, strict=True)
         return replace(self._of_bags(list(bags)), instances=PredictionTable.concatenate(list(instances)))
 
+    def collect_bags(self) -> Predictions:
+        """Return those of bags alone, in memory; those of instances are dropped as they come."""
+        return self._of_bags([of_bags for of_bags, _ in self.batches])
+
     def save(self, path: Path | str, *, overwrite: bool = False, table_format: str = "parquet") -> Predictions:
         """Write them to the folder ``path``, whole or not at all, and return them as they are read from there.
 

@@ -11,6 +11,7 @@ from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
+from miue.common.plural import plural
 from miue.report.details import Instances, count_instances, describe_scores, first_instances, instance_details
 from miue.report.levels import Track
 from miue.report.page import render_page
@@ -18,7 +19,7 @@ from miue.report.pictures import check_store, instance_strips, with_coords_of
 from miue.report.runs import Comparison
 
 DETAIL = ((20_000, 12), (5_000, 8), (1_000, 8), (300, 6), (100, 4), (40, 2), (10, 0), (0, 0))
-"""(instances, pictures) of each bag at most, tried in this order."""
+"""(instances, pictures) of each bag at most, tried in this order; the first is the limit of any page."""
 MEGABYTE = 1_000_000
 LEAST_BYTES = 20  # of an instance in a page, in base64: its position, label, flag, probability and uncertainty
 
@@ -119,10 +120,13 @@ def _left_out(inside: Inside, cap: int, max_mb: float) -> list[str]:
     hidden, bags = int(np.maximum(totals - cap, 0).sum()), int((totals > cap).sum())
     if not hidden:
         return []
+    because, remedy = (f"To stay below {max_mb:g} MB, at", " A higher --max-mb shows more.")
+    if cap == DETAIL[0][0]:  # the limit of any page
+        because, remedy = "At", ""
     return [
-        f"To stay below {max_mb:g} MB, at most {cap:,} instances of each bag are listed, the most uncertain and "
-        f"the most probable first: {hidden:,} of {int(totals.sum()):,} instances, of {bags:,} bags, are not. "
-        "Metrics, curves and distributions are of all of them. A higher --max-mb shows more."
+        f"{because} most {cap:,} instances of each bag are listed, the most uncertain and the most probable "
+        f"first: {hidden:,} of {int(totals.sum()):,} instances, of {plural(bags, 'bag')}, are not. Metrics, "
+        f"curves and distributions are of all of them.{remedy}"
     ]
 
 

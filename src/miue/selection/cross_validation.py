@@ -275,8 +275,7 @@ def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe, devi
     remove_temporaries(folder)
     run = Run(folder / "run", progress=False, accelerator=device)
     model = train_recipe(recipe.with_seed(seed), bags, run, if_exists="resume")
-    predictions = model.predict(bags.split("test"), device=device)
-    predictions.save(folder / "predictions", overwrite=True)
+    model.stream(bags.split("test"), device=device).save(folder / "predictions", overwrite=True)
     evaluation = evaluate(read_predictions(folder / "predictions"))
     rows = [
         {"level": level, "metric": name, "value": metric.value} for level, name, metric in evaluation.metrics()

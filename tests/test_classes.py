@@ -129,3 +129,20 @@ def test_classes_with_commas_are_ordered_as_the_note_says(tmp_path: Path) -> Non
     assert read_store(tmp_path / "store").class_names == names[::-1]
     refused = fail(*words, "--out", tmp_path / "other", "--classes", ",".join(names))
     assert "one of the classes given: Adenocarcinoma, NOS" in refused.replace("'", "")
+
+
+@pytest.mark.parametrize("columns", ["p_0,p_1,p_2", "prob_0,prob_1,prob_2"])
+@pytest.mark.parametrize(
+    ("classes", "wanted", "got"),
+    [("low,high", 3, "2 names"), ("low,mid,high,other", 3, "4 names"), ("low,mid,low", 2, "'low' twice")],
+)
+def test_a_table_takes_one_name_for_each_of_its_probabilities(
+    classes: str, wanted: int, got: str, columns: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "theirs.csv"
+    table.write_text(f"bag_id,label,{columns}\na,0,0.6,0.3,0.1\nb,2,0.2,0.3,0.5\n")
+    for command in (["evaluate", table], ["report", table, "--out", tmp_path / "report.html", "--quiet"]):
+        said = " ".join(fail(*command, "--classes", classes).split())
+        assert f"--classes {classes}: expected {wanted} different names, one for each probability" in said
+        assert f"got {got}" in said
+    assert "100.00" in run("evaluate", table, "--classes", "low,mid,high")

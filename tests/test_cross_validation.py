@@ -323,6 +323,26 @@ def test_cross_validations_stand_side_by_side(tmp_path: Path) -> None:
     assert isinstance(CliRunner().invoke(app, [*words, "--level", "bag", "--overwrite"]).exception, ConfigError)
 
 
+def test_a_metric_that_is_undefined_in_some_folds_says_of_how_many_runs_it_is(tmp_path: Path) -> None:
+    aurocs: dict[str, list[float | None]] = {"a": [0.9, 0.5, None], "b": [0.8, None, None], "c": [0.7, 0.6, 0.5]}
+    for name, values in aurocs.items():
+        (tmp_path / name).mkdir()
+        bags = "x,0,test,train,train\ny,1,train,test,train\nz,1,train,train,test\n"
+        (tmp_path / name / "splits.csv").write_text(f"bag_id,label,fold_0,fold_1,fold_2\n{bags}")
+        rows = [f"{k},1,bags,accuracy,0.5" for k in range(3)]
+        rows += [f"{k},1,bags,auroc,{'' if value is None else value}" for k, value in enumerate(values)]
+        (tmp_path / name / "runs.csv").write_text("fold,seed,level,metric,value\n" + "\n".join(rows) + "\n")
+    table = compare([tmp_path / name for name in aurocs]).as_table(metrics=["accuracy", "auroc"])
+    assert [row[1] for row in table.rows] == ["3", "3", "3"]
+    assert table.rows[0][3] == "70.0 ± 28.3 of 2 runs"
+    assert table.rows[1][3] == "80.0 of 1 run (-10.0)"
+    assert table.rows[2][3].startswith("60.0 ± 10.0 (-5.0, p ")
+    assert "undefined in some runs" in table.notes[0]
+    alone = compare([tmp_path / "a", tmp_path / "b"]).as_table(metrics=["auroc"])
+    assert alone.rows[1][1:] == ("3", "80.0 of 1 run (-10.0)")
+    assert "undefined" not in compare([tmp_path / "c", tmp_path / "a"]).as_table(metrics=["accuracy"]).notes[0]
+
+
 def drop(lines: list[str], part: str) -> list[str]:
     return [line for line in lines if part not in line]
 

@@ -171,7 +171,9 @@ def test_decisions_are_read_back_as_they_were_and_judged_the_same(table: Path, t
 
 
 def test_decisions_come_out_as_counted_by_hand(table: Path) -> None:
-    found = evaluate(decide(read_tables(table), by_hand())).to_json()["decisions"]
+    evaluation = evaluate(decide(read_tables(table), by_hand()))
+    assert "takes bags as independent" in " ".join(repr(evaluation).split())
+    found = evaluation.to_json()["decisions"]
     metrics = found["metrics"]
     assert (metrics["accepted"], metrics["deferred"], metrics["flagged"]) == (0.5, 0.25, 0.25)
     assert metrics["selective_risk"] == 0.5

@@ -239,6 +239,18 @@ def test_a_bag_of_unknown_patient_is_not_taken_for_a_patient_of_its_name() -> No
     assert alone is None
 
 
+def test_a_patient_with_bags_of_several_sets_is_of_none_of_them_alone() -> None:
+    table = table_of([True] * 5, [None] * 5, [[2.0, 1.0]] * 5)
+    sets = np.array(["organ", "scanner", "scanner", "scanner", "organ"], object)
+    patients = by_patient(replace(table, ood_sets=sets, patients=np.array(["A", "A", "B", "B", "C"], object)))
+    assert patients is not None
+    assert dict(zip(patients.bag_ids, patients.ood_sets, strict=True)) == {
+        "A": "organ + scanner",
+        "B": "scanner",
+        "C": "organ",
+    }
+
+
 def test_levels_of_which_one_lacks_an_out_of_distribution_set_are_evaluated() -> None:
     table = table_of([False, True, False, True], [0, None, 0, None], [[2.0, 1.0]] * 4)
     mixed = replace(table, patients=np.array(["p", "p", "q", "q"], object))

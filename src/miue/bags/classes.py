@@ -186,6 +186,27 @@ def _sounds_negative(name: str, names: Sequence[str]) -> bool:
     return bool(words & NEGATIVE_NAMES) or (name.endswith("-") and f"{name[:-1]}+" in names)
 
 
+def check_names_given(names: Sequence[str], count: int, where: str) -> None:
+    """Raise unless there are as many names of classes as probabilities, each once; no name at all is let pass.
+
+    Args:
+        names: in the order of the probabilities.
+        count: of the probabilities.
+        where: they are, for messages.
+
+    Raises:
+        ConfigError: more or fewer names, or one twice.
+    """
+    if names and not len(set(names)) == len(names) == count:
+        twice = next((name for name in names if list(names).count(name) > 1), None)
+        raise ConfigError(
+            item=quoted_order(names),
+            wanted=f"{count} different names, one for each probability of {where}",
+            got=plural(len(names), "name") if twice is None else f"{twice!r} twice",
+            fix="pass --classes with each name once, in the order of the probabilities",
+        )
+
+
 def check_classes(labels: Labels, where: str, num_classes: int) -> None:
     """Raise unless all known labels are classes.
 

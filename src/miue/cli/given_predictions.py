@@ -18,9 +18,10 @@ def read_given(path: Path, instances: Path | None = None, classes: Sequence[str]
     """Return the predictions in a folder or in tables, and say how the columns of a table were read.
 
     Raises:
-        ConfigError: a folder beside a table of instances.
+        ConfigError: a folder beside a table of instances, or --classes that do not name its classes.
         StorageError, DataError: predictions that cannot be read.
     """
+    from miue.bags.classes import check_names_given
     from miue.common.errors import one_of_two
     from miue.predictions.any_table import read_any_tables
     from miue.predictions.folder import read_predictions
@@ -43,10 +44,7 @@ def read_given(path: Path, instances: Path | None = None, classes: Sequence[str]
     if classes and own:
         refuse_other_classes(f"{str(path)!r}", own, classes)
     if classes and not own:
-        number = predictions.bags.distribution.num_classes
-        numbered = [str(k) for k in range(number)]
-        if len(classes) != number:
-            refuse_other_classes(f"{str(path)!r}", numbered, classes)
+        check_names_given(classes, predictions.bags.distribution.num_classes, repr(str(path)))
         named = predictions.provenance.model_copy(update={"classes": tuple(classes)})
         return replace(predictions, provenance=named)
     return predictions

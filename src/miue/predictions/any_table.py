@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from miue.bags.classes import called_negative, known_labels
+from miue.bags.classes import called_negative, check_names_given, known_labels
 from miue.common.errors import DataError, missing_column
 from miue.common.tables import read_columns, read_header
 from miue.predictions.folder import Predictions, read_tables
@@ -34,8 +34,10 @@ def read_any_tables(
 
     Raises:
         StorageError: missing or unreadable.
+        ConfigError: more or fewer ``classes`` than probabilities, or one twice.
         DataError: no column of ids or probabilities, or what cannot be read.
     """
+    check_names_given(classes, len(set(classes)), repr(str(bags)))
     names, words = _recognize(read_header(bags), bags, classes)
     renamed = {column: meaning for meaning, column in names.items() if column != meaning}
     if renamed or words:
@@ -51,6 +53,7 @@ def read_any_tables(
         said += f"{'; ' if said else ''}{instances.name}: {', '.join(renamed_too)}" if renamed_too else ""
     provenance = Provenance(classes=tuple(words))
     predictions = read_tables(bags, instances, provenance, names=names, instance_names=of_instances)
+    check_names_given(words, predictions.bags.distribution.num_classes, repr(str(bags)))
     return predictions, said
 
 

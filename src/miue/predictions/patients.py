@@ -20,6 +20,7 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     A bag of an unknown patient stands for itself, by its own name.
     Scores are means. A patient has a label where all bags with a label have the same one. A patient is out of
     distribution where all bags are, and in distribution where all bags are known to be so; else it is unknown.
+    Where its bags are of several out-of-distribution sets, it is of the set that is called by all of them.
 
     Args:
         bags: predictions of bags that tell their patients.
@@ -49,9 +50,18 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
         bag_ids=names,
         labels=_shared_labels(bags.labels, of_bag, len(names)),
         is_ood=OodFlags(is_out, is_out | is_in),
-        ood_sets=np.where(is_out, bags.ood_sets[first], "").astype(object),
+        ood_sets=np.where(is_out, _shared_sets(bags.ood_sets, of_bag, len(names)), "").astype(object),
         scores={name: mean(values) for name, values in bags.scores.items()},
     )
+
+
+def _shared_sets(sets: np.ndarray, of_bag: np.ndarray, count: int) -> np.ndarray:
+    """Return the names of the sets of each patient's bags, " + " between several."""
+    names: list[set[str]] = [set() for _ in range(count)]
+    for patient, name in zip(of_bag.tolist(), sets.tolist(), strict=True):
+        if name:
+            names[patient].add(str(name))
+    return np.array([" + ".join(sorted(of_patient)) for of_patient in names], object)
 
 
 def _shared_labels(labels: Labels, of_bag: np.ndarray, count: int) -> Labels:

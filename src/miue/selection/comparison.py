@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.common.errors import DataError, StorageError, not_a_folder, unknown_name, wrong_type
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import read_text_columns
 from miue.io.labels.label_table import fold_columns
@@ -21,6 +22,10 @@ METRICS = ("accuracy", "auroc", "confidence_auroc", "nll", "ece")
 NOTE = (
     "Mean over folds ± standard deviation over runs, shares in %; in brackets the difference to the first row on "
     "the same folds and its p-value."
+)
+FEWER_RUNS = (
+    " A metric that is undefined in some runs has its mean over the others, whose number is in the cell, and its "
+    "difference over the folds where both have it."
 )
 
 
@@ -58,10 +63,19 @@ class Compared:
 
     def cells(self, level: str, metrics: Sequence[str]) -> tuple[str, ...]:
         """Return the name, the runs and each metric as texts, shares in percent."""
-        summaries = [self.summaries.get((level, name)) for name in metrics]
-        runs = max((s.runs for s in summaries if s), default=0)
-        pairs = [self.differences.get((level, name)) for name in metrics]
-        return (self.name, str(runs), *map(_cell, summaries, pairs))
+        keys = [(level, name) for name in metrics]
+        shown = [_cell(self.summaries.get(key), self.differences.get(key), self.runs) for key in keys]
+        return (self.name, str(self.runs), *shown)
+
+    @property
+    def runs(self) -> int:
+        """The number of runs; some metrics are undefined in some."""
+        return max((one.runs for one in self.summaries.values()), default=0)
+
+    def has_fewer_runs(self, level: str, metrics: Sequence[str]) -> bool:
+        """Return whether one of these metrics is undefined in some runs, and not in all."""
+        found = [self.summaries.get((level, name)) for name in metrics]
+        return any(one.runs < self.runs for one in found if one)
 
 
 @dataclass(frozen=True)
@@ -101,7 +115,8 @@ class Comparison(PrintsAsTable, tuple[Compared, ...]):
         others = [one.name for one in self if not one.same_tests]
         apart = f" Without a difference, since their folds test other bags: {', '.join(others)}." if others else ""
         rows = tuple(one.cells(level, columns) for one in self)
-        return ResultTable(("", "runs", *columns), rows, (f"{NOTE}{apart}",))
+        fewer = FEWER_RUNS if any(one.has_fewer_runs(level, columns) for one in self) else ""
+        return ResultTable(("", "runs", *columns), rows, (f"{NOTE}{fewer}{apart}",))
 
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with a row for each metric of each, and its difference to the first.
@@ -178,13 +193,15 @@ def paired_difference(
     return Difference(mean, float(2 * t.sf(abs(mean) / scale, len(differences) - 1)))
 
 
-def _cell(summary: Summary | None, difference: Difference | None) -> str:
+def _cell(summary: Summary | None, difference: Difference | None, runs: int) -> str:
     if summary is None:
         return "—"
     scale, digits = (100, 1) if is_share(summary.metric) else (1, 3)
     text = f"{scale * summary.mean:.{digits}f}"
     if summary.std is not None:
         text += f" ± {scale * summary.std:.{digits}f}"
+    if summary.runs < runs:
+        text += f" of {plural(summary.runs, 'run')}"
     if difference is not None:
         p = "" if difference.p is None else f", p {difference.p:.2f}"
         text += f" ({scale * difference.mean:+.{digits}f}{p})"

@@ -23,6 +23,7 @@ from miue.common.errors import DataError, ModelError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import MODEL
 from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.torch_state import own_torch_state
 from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
 from miue.model.config import DataContract, ModelConfig, check_saveable
@@ -361,6 +362,7 @@ class Model(PrintsAsTable):
         write_json(folder / "config.json", content)
 
     @classmethod
+    @own_torch_state(trains=True)
     def load(cls, path: Path | str, *, trust: bool = False) -> Model:
         """Return the model saved in the folder ``path``.
 

@@ -21,6 +21,7 @@ from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
 from miue.common.terminal import say
+from miue.common.torch_state import own_torch_state
 from miue.io.splits.files import write_splits
 from miue.methods import Method
 from miue.model.config import build_method, member_seeds
@@ -126,6 +127,7 @@ def train(
     return train_recipe(recipe, dataset, run, validation=validation, if_exists=if_exists)
 
 
+@own_torch_state(trains=True)
 def train_recipe(
     recipe: Recipe,
     bags: BagDataset,
@@ -220,6 +222,7 @@ def _train_members(job: Job, run: Run, method: Method) -> Run:
     return replace(run, resume=True)
 
 
+@own_torch_state(trains=True)
 def train_member(job: str, folder: str, number: int) -> None:
     """Train one member of an ensemble; a task.
 

@@ -15,7 +15,7 @@ _alone = RLock()
 
 def _begin_anew() -> None:
     """Let a process that was forked compute, whatever other threads did in that moment."""
-    global _alone  # noqa: PLW0603
+    global _alone
     _alone = RLock()
 
 

@@ -103,6 +103,7 @@ class BagDataset(PrintsAsTable):
         if not isinstance(bags, BagDataset) and (listed := several(bags)) is not None:
             return cls.from_arrays(listed, labels)
         check_dataset(bags)
+        assert isinstance(bags, BagDataset)
         if labels is not None:
             raise ConfigError(
                 item="labels",
@@ -161,7 +162,7 @@ class BagDataset(PrintsAsTable):
     @classmethod
     def from_tensors(
         cls,
-        instances: Collection[Any],
+        instances: Any,
         labels: LabelSequence | None = None,
         *,
         bag_ids: Collection[Any] | None = None,

@@ -14,10 +14,16 @@ from made_bags import separable_bags
 from torch import nn
 
 import miue
-from miue.common.errors import ConfigError, DataError, ModelError
+from miue.common.errors import ConfigError, DataError, MiueError, ModelError
+from miue.model.recipe import Recipe
+from miue.tasks import Executor, Shard
 
 ARRAYS = [np.ones((size, 3), np.float32) for size in (2, 3, 1, 2, 4, 1)]
 LABELS = [0, 1, 0, 1, 0, 1]
+loose: Any = miue
+"""What a type checker does not read."""
+loose_executor: Any = Executor
+loose_shard: Any = Shard
 
 
 @pytest.fixture(autouse=True)
@@ -147,3 +153,153 @@ def test_a_plain_encoder_that_returns_several_things_is_named() -> None:
     encoder = _Returns(lambda scores: (scores, scores))
     with pytest.raises(ModelError, match="encoder '_Returns': expected .*, got a tuple of 2 for 2 instances"):
         miue.train(ARRAYS, LABELS, encoder=encoder, progress=False, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def predictions(model: miue.Model) -> Any:
+    return model.predict(separable_bags(60, seed=1))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: loose.DeferralGoal("5%"), r"max_error: expected a number, got a value of type str \('5%'\)"),
+        (lambda p: loose.PredictionSetGoal(None), "error: expected a number, got a value of type NoneType"),
+        (lambda p: loose.FalseAlarmGoal(True), r"rate: expected a number, got a value of type bool \(True\)"),
+        (
+            lambda p: loose.InstanceGoal(cap=1.5),
+            r"cap: expected a whole number, got a value of type float \(1.5\)",
+        ),
+        (lambda p: loose_executor("processes", "2"), "jobs: expected a whole number or None, got"),
+        (lambda p: loose_shard("1", 2), "number: expected a whole number"),
+        (
+            lambda p: loose.calibrate(p, deferral=0.1),
+            r"deferral: expected a DeferralGoal or None, .*; pass DeferralGoal",
+        ),
+        (lambda p: loose.calibrate(p, scaling="no"), "scaling: expected True or False, got a value of type str"),
+        (lambda p: loose.calibrate(p, like="folder"), r"like: expected Predictions, .*; read them"),
+        (lambda p: loose.calibrate(p, seed=-1), "seed: expected at least 0, got -1"),
+        (
+            lambda p: loose.calibrate(p, class_names=("a", "")),
+            "the class names: expected a different text for each",
+        ),
+        (lambda p: loose.calibrate(p, class_names={"a", "b"}), "class_names: expected a list, each a text"),
+        (
+            lambda p: loose.decide(p, "c.json"),
+            r"calibration: expected a Calibration, .*; read it: Calibration.load",
+        ),
+        (lambda p: loose.Calibration.load(3), "path: expected a path or a text, got a value of type int"),
+        (lambda p: loose.Model.load(None), "path: expected a path or a text, got a value of type NoneType"),
+        (lambda p: p.save(3), "path: expected a path or a text"),
+        (lambda p: loose.train(ARRAYS, LABELS, device=3), "device: expected a text, got a value of type int"),
+        (lambda p: loose.train(ARRAYS, LABELS, devices="auto"), "devices: expected a whole number"),
+        (
+            lambda p: loose.train(ARRAYS, LABELS, executor="ray"),
+            r"executor: expected an Executor, .*; pass Executor",
+        ),
+        (
+            lambda p: loose.train(ARRAYS, LABELS, distances=None),
+            r"distances: expected several, .*; pass .* \(\) for none",
+        ),
+        (lambda p: loose.train(ARRAYS, LABELS, settings={1: 2}), "a name in settings: expected a text"),
+        (lambda p: loose.train(separable_bags(4).subset([])), "the bags to train on: expected at least one"),
+        (lambda p: loose.make_folds(separable_bags(20), 1), "the number of folds: expected at least 2"),
+        (
+            lambda p: loose.make_folds(separable_bags(20), 2, validation=-0.1),
+            "the share 'validation': expected at least 0",
+        ),
+        (
+            lambda p: loose.load_bags("folder", labels=["a"]),
+            r"labels: expected a path or a text or a LabelTable or None",
+        ),
+        (lambda p: loose.write_report("r.html", [p]), "source 1: expected a pair of a name and Predictions"),
+        (lambda p: loose.write_report("r.html", []), "sources: expected pairs of a name and Predictions"),
+        (lambda p: loose.write_report("r.html", [("a", p)], store="s"), "store: expected a BagDataset"),
+        (lambda p: loose.compare([]), "folders: expected several folders"),
+        (lambda p: loose.check_mil(seeds=1), "seeds: expected a list, each a whole number"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_what_was_wanted(
+    call: Callable[[Any], object], message: str, predictions: Any
+) -> None:
+    with pytest.raises(MiueError, match=message):
+        call(predictions)
+
+
+def test_numbers_of_numpy_and_generators_are_as_good_as_those_of_python(tmp_path: Path, predictions: Any) -> None:
+    assert loose.DeferralGoal(np.float32(0.1)).max_error == 0.1  # the decimal, not 0.10000000149
+    bags = separable_bags(20)
+    folds, recipe = loose.make_folds(bags, np.int64(2)), Recipe(settings={"max_epochs": 1}, distances=())
+    seeds = np.array([1])
+    summaries = loose.cross_validate(bags, folds, seeds, tmp_path / "cv", recipe, device="cpu", progress=False)
+    assert summaries[0].runs == 2
+    options = {"network.hidden": np.int64(8)}
+    model = loose.train(iter(ARRAYS), iter(LABELS), options=options, settings={"max_epochs": 1}, progress=False)
+    assert model.config.network.options["hidden"] == 8
+    assert loose.write_report(tmp_path / "r.html", (pair for pair in [("a", predictions)])).bytes
+    assert len(loose.concatenate(part for part in [bags.subset([0]), bags.subset([1])])) == 2
+
+
+def test_a_seed_twice_is_no_second_run(tmp_path: Path) -> None:
+    bags = separable_bags(20)
+    with pytest.raises(ConfigError, match=r"seeds: expected at least one, each once, got 1, 1"):
+        loose.cross_validate(bags, loose.make_folds(bags, 2), [1, 1], tmp_path / "cv")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"labels": {0: 1, 1: 0}},
+            "the labels: expected one for each bag, in their order, got a value of type dict",
+        ),
+        ({"labels": "ab"}, "the labels: expected one for each bag, in their order, got a value of type str"),
+        (
+            {"patients": {"x", "y"}},
+            "the patients: expected one for each bag, in their order, got a value of type set",
+        ),
+        ({"class_names": {"n", "p"}}, "the class names: expected one for each class, in their order"),
+        ({"class_names": ["n", "n"]}, "the class names: expected a different text for each class"),
+        ({"class_names": ["n", " "]}, "the class names: expected a different text for each class"),
+        ({"ids": ["a", None]}, "id 1: expected the name of a bag, got None"),
+        ({"instance_labels": 3}, "the lists of instance labels: expected 2, one for each"),
+        ({"coords": 3}, r"the coords: expected an array \(n, 2\)"),
+    ],
+)
+def test_values_without_order_or_for_other_things_are_not_taken_for_those_of_bags(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        loose.BagDataset.from_arrays(ARRAYS[:2], **options)
+
+
+def test_a_masked_value_is_no_feature() -> None:
+    masked = np.ma.masked_array(np.ones((2, 3)), mask=np.eye(2, 3) * [[1], [0]] > 0)
+    with pytest.raises(DataError, match="got a masked array, 1 of whose values are masked"):
+        loose.BagDataset.from_arrays([masked])
+
+
+def test_values_of_other_libraries_are_those_of_python() -> None:
+    ids, patients = np.array([b"s1", b"s2"]), np.array([7.0, np.nan])  # HDF5 and pandas have them like this
+    bags = loose.BagDataset.from_arrays(
+        torch.ones(2, 3, 4), torch.tensor([0, 1], dtype=torch.bfloat16), ids=ids, patients=patients
+    )
+    assert bags.ids == ("s1", "s2") and bags.patients == ("7", "")
+    assert bags.labels.values.tolist() == [0, 1]
+    assert loose.BagDataset.from_arrays([torch.eye(3).to_sparse()]).instance_shape == (3,)
+
+
+@pytest.mark.parametrize("positions", [[9], [-5], 1, slice(2), {0, 1}, None, [[0, 1]]])
+def test_positions_of_no_bag_are_refused(positions: Any) -> None:
+    with pytest.raises(DataError, match="position"):
+        separable_bags(4).subset(positions)
+
+
+def test_numbers_in_a_column_of_objects_are_features() -> None:
+    frame = {"slide": ["a", "b"], "area": np.array([1, 2.5], object), "note": np.array(["x", 1], object)}
+    assert loose.BagDataset.from_frame(frame, bag="slide").instance_shape == (1,)
+
+
+def test_a_bag_that_is_there_twice_is_not_trained_and_validated_on() -> None:
+    with pytest.raises(DataError, match="bag 'bag_0': expected each bag once, got 2; keep one of them"):
+        loose.train(separable_bags(20).subset([*range(20), 0]))

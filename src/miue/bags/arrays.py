@@ -82,19 +82,28 @@ def bag_array(bag: Any, name: str) -> np.ndarray:
     Raises:
         DataError: what is no array of numbers.
     """
-    if isinstance(bag, Tensor):
-        bag = bag.detach().cpu()
-        array = (bag.float() if bag.dtype == torch.bfloat16 else bag).numpy()
-    else:
-        try:
-            array = np.asarray(bag)
-        except ValueError as error:
-            raise _not_numbers(name, str(error)) from error
+    if np.ma.is_masked(bag):
+        raise _not_numbers(name, f"a masked array, {np.ma.count_masked(bag)} of whose values are masked")
+    try:
+        array = _dense(bag)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise _not_numbers(name, str(error).split("\n")[0]) from error
     if array.dtype.kind not in "fiub":
-        raise _not_numbers(name, f"{array.dtype} of shape {array.shape}")
+        what = f"{array.dtype} of shape {array.shape}"
+        raise _not_numbers(name, what if array.shape else f"a value of type {type(bag).__name__}")
     if array.dtype != np.uint8 and array.dtype != np.float16:
-        array = array.astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # infinity, which is refused
+            array = array.astype(np.float32, copy=False)
     return array[..., None] if array.ndim == 3 else array
+
+
+def _dense(bag: Any) -> np.ndarray:
+    """Return an array, a tensor or a sparse matrix as an array."""
+    if isinstance(bag, Tensor):
+        bag = bag.detach().to_dense().cpu()
+        array: np.ndarray = (bag.float() if bag.dtype == torch.bfloat16 else bag).numpy()
+        return array
+    return np.asarray(bag.toarray() if hasattr(bag, "toarray") else bag)
 
 
 def _not_numbers(name: str, got: str) -> DataError:

@@ -14,9 +14,20 @@ POSSIBLE_CLASSES = ("none", "unknown")
 
 def is_missing(value: Any) -> bool:
     """Return whether a value of a list or a data frame means nothing: None, NaN, pandas' NA, or an empty text."""
-    if value is None or (isinstance(value, str) and not value):
+    if value is None or (isinstance(value, str) and not value.strip()):
         return True
     return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"
+
+
+def name_of(value: Any) -> str:
+    """Return the name that a value of a list or a data frame is: a whole number as it is written without a point.
+
+    A column of whole numbers of which one is missing is one of floating point numbers in pandas.
+
+    >>> name_of(7.0), name_of("7.0")
+    ('7', '7.0')
+    """
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
 
 
 def known_text(text: str) -> str:

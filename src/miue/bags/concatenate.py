@@ -9,6 +9,7 @@ import numpy as np
 from miue.bags.arrays import chain
 from miue.bags.columns import ItemColumns
 from miue.bags.dataset import BagDataset, bag_fields, check_dataset
+from miue.common.arguments import several
 from miue.common.errors import DataError, lacking
 
 
@@ -29,6 +30,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
     >>> concatenate(parts).ids
     ('a', 'b')
     """
+    parts = several(parts) or ()
     if not parts:
         raise lacking("the parts", "at least one dataset", "pass some bags")
     for number, part in enumerate(parts, 1):

@@ -6,6 +6,8 @@ Each function returns the arguments from which ``BagDataset`` is made.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +15,14 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from miue.bags.arrays import bag_array, check_bags
-from miue.bags.cells import is_missing, known_text
+from miue.bags.cells import is_missing, known_text, name_of
 from miue.bags.coords import Coords
 from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords
-from miue.common.errors import DataError, lacking, one_of_two, unknown_name
+from miue.common.arguments import several
+from miue.common.errors import DataError, lacking, one_of_two, repeated, unknown_name
 from miue.common.plural import plural
 
 
@@ -35,11 +38,16 @@ def fields_of_arrays(
     class_names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the arguments of ``BagDataset.packed`` for bags in memory; see ``BagDataset.from_arrays``."""
-    names = tuple(map(str, ids)) if ids is not None else tuple(f"bag_{i}" for i in range(len(bags)))
+    bags = _list_of_bags(bags)
+    names = tuple(f"bag_{i}" for i in range(len(bags))) if ids is None else _read_ids(ids)
     if len(names) != len(bags):
         raise _count_mismatch("ids", len(bags), len(names))
     arrays = [bag_array(bag, name) for bag, name in zip(bags, names, strict=True)]
     check_bags(arrays, names)
+    labels, is_ood, patients = (
+        None if values is None else plain_values(values, what)
+        for what, values in (("labels", labels), ("values of is_ood", is_ood), ("patients", patients))
+    )
     for what, values in (("labels", labels), ("values of is_ood", is_ood), ("patients", patients)):
         if values is not None and len(values) != len(arrays):
             raise _count_mismatch(what, len(arrays), len(values))
@@ -52,7 +60,8 @@ def fields_of_arrays(
             got=str(len(classes)),
             fix="name all classes, from that of label 0 on",
         )
-    ood = OodFlags.unknown(len(arrays)) if is_ood is None else OodFlags.of(is_ood)
+    flags = [None if is_missing(flag) else flag for flag in (is_ood or [None] * len(arrays))]
+    ood = OodFlags.of(flags)
     return {
         "instances": np.concatenate(arrays),
         "sizes": sizes,
@@ -73,7 +82,7 @@ def fields_of_rows(
     """Return the arguments of ``from_arrays`` for one array of all instances and the bag of each row."""
     rows = GroupedRows.of(bag_ids.detach().cpu().numpy() if isinstance(bag_ids, Tensor) else bag_ids)
     of_bags = {
-        what: None if values is None else rows.one_of_each(as_objects(values), what).tolist()
+        what: None if values is None else rows.one_of_each(as_objects(values, what), what).tolist()
         for what, values in (("labels", labels), ("patients", patients))
     }
     return {
@@ -182,11 +191,18 @@ def _column_names(frame: Any) -> Sequence[Any]:
             got=type(frame).__name__,
             fix="pass arrays to BagDataset.from_tensors",
         )
-    return list(frame.columns)
+    names = list(getattr(frame, "column_names", frame.columns))  # a table of Arrow, or a data frame
+    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+        raise repeated(f"column {twice!r} of the data frame", "each name once", names.count(twice), "rename one")
+    return names
 
 
 def _is_numeric(column: Any) -> bool:
-    return np.asarray(column).dtype.kind in "fiub"
+    """Return whether a column holds numbers, also where its type is that of any objects."""
+    values = np.asarray(column)
+    return values.dtype.kind in "fiub" or (
+        values.dtype == object and all(isinstance(value, Real) for value in values.tolist())
+    )
 
 
 def _numbers(column: Any, name: str) -> np.ndarray:
@@ -203,20 +219,54 @@ def _numbers(column: Any, name: str) -> np.ndarray:
         ) from error
 
 
-def as_objects(values: Any) -> np.ndarray:
+def as_objects(values: Any, what: str) -> np.ndarray:
     """Return values as an array of objects, None where one is missing."""
-    values = [None if is_missing(value) else value for value in plain_values(values)]
+    values = [None if is_missing(value) else value for value in plain_values(values, what)]
     array = np.empty(len(values), object)
     array[:] = values
     return array
 
 
-def _read_patients(values: Any) -> tuple[str, ...] | None:
+def _read_patients(values: list[Any] | None) -> tuple[str, ...] | None:
     """Return the patient of each bag, "" where unknown, as in a table; None where all are."""
     if values is None:
         return None
-    texts = tuple("" if is_missing(value) else known_text(str(value)) for value in plain_values(values))
+    texts = tuple("" if is_missing(value) else known_text(name_of(value)) for value in values)
     return texts if any(texts) else None
+
+
+def _read_ids(values: Any) -> tuple[str, ...]:
+    """Return the names of bags.
+
+    Raises:
+        DataError: one that is missing.
+    """
+    plain = plain_values(values, "ids")
+    if (missing := next((row for row, value in enumerate(plain) if is_missing(value)), None)) is not None:
+        raise DataError(
+            item=f"id {missing}", wanted="the name of a bag", got=repr(plain[missing]), fix="name every bag"
+        )
+    return tuple(map(name_of, plain))
+
+
+def _list_of_bags(bags: Any) -> list[Any] | tuple[Any, ...]:
+    """Return bags as a list.
+
+    Raises:
+        DataError: a path, a dictionary, a data frame, or anything else that is no list of arrays.
+    """
+    listed = several(bags)
+    if listed is not None:
+        return listed
+    fix = "pass a list with one array for each bag, [bag] for a single one"
+    if isinstance(bags, Mapping):
+        fix = "pass list(bags.values()), and the names as ids=list(bags)"
+    elif isinstance(bags, str | Path):
+        fix = f"open it: miue.load_bags({str(bags)!r}, labels=...).bags"
+    elif hasattr(bags, "columns"):
+        fix = "use BagDataset.from_frame(frame, bag=...), which says which rows are of one bag"
+    wanted = "a list of arrays, one for each bag"
+    raise DataError(item="the bags", wanted=wanted, got=f"a value of type {type(bags).__name__}", fix=fix)
 
 
 def _instance_labels(
@@ -229,12 +279,18 @@ def _instance_labels(
     """
     if values is None:
         return Labels.unknown(int(sizes.sum()))
-    if len(values) != len(sizes):
-        raise _count_mismatch("lists of instance labels", len(sizes), len(values))
-    for number, (bag, size) in enumerate(zip(values, sizes.tolist(), strict=True)):
+    bags = several(values)
+    if bags is None or len(bags) != len(sizes):
+        got = f"a value of type {type(values).__name__}" if bags is None else len(bags)
+        raise _count_mismatch("lists of instance labels", len(sizes), got)
+    labels = [
+        [None] * size if bag is None else plain_values(bag, f"instance labels of bag {number}", "instance")
+        for number, (bag, size) in enumerate(zip(bags, sizes.tolist(), strict=True))
+    ]
+    for number, (bag, size) in enumerate(zip(labels, sizes.tolist(), strict=True)):
         if len(bag) != size:
             raise _count_mismatch(f"instance labels of bag {number}", size, len(bag))
-    return read_labels([label for bag in values for label in bag], class_names)[0]
+    return read_labels([label for bag in labels for label in bag], class_names)[0]
 
 
 def _read_coords(values: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Coords | None:
@@ -243,22 +299,26 @@ def _read_coords(values: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) ->
     Raises:
         DataError: not two finite numbers for each instance.
     """
-    arrays = [np.asarray(bag) for bag in values]
-    wrong = next((a for a, size in zip(arrays, sizes, strict=False) if a.shape != (size, 2)), None)
-    if len(arrays) != len(sizes) or wrong is not None:
+    listed = several(values)
+    arrays = [np.asarray(bag) for bag in listed or ()]
+    unlike = [
+        f"{array.dtype} of shape {array.shape}"
+        for array, size in zip(arrays, sizes, strict=False)
+        if array.shape != (size, 2) or array.dtype.kind not in "fiu"
+    ]
+    if len(arrays) != len(sizes) or unlike:
+        count = f"{plural(len(arrays), 'array')} for {plural(len(sizes), 'bag')}"
         raise DataError(
             item="the coords",
-            wanted="an array (n, 2) for each bag, x and y of its instances",
-            got=f"{plural(len(arrays), 'array')} for {plural(len(sizes), 'bag')}"
-            if wrong is None
-            else f"shape {wrong.shape}",
-            fix="pass one position for each instance",
+            wanted="an array (n, 2) of numbers for each bag, x and y of its instances",
+            got=f"a value of type {type(values).__name__}" if listed is None else [*unlike, count][0],
+            fix="pass one position for each instance, NaN where unknown",
         )
     x, y = np.concatenate(arrays).astype(np.float64).T
     return read_coords(x, y, "coords")
 
 
-def _count_mismatch(what: str, wanted: int, got: int) -> DataError:
+def _count_mismatch(what: str, wanted: int, got: object) -> DataError:
     return DataError(
         item=f"the {what}",
         wanted=f"{wanted}, one for each",

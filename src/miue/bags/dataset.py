@@ -21,6 +21,7 @@ from miue.bags.labels import Labels, LabelSequence
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import BagBatch, Segments
 from miue.bags.summary import summary_table
+from miue.common.arguments import several
 from miue.common.errors import ConfigError, DataError, wrong_type
 from miue.common.result_table import PrintsAsTable, ResultTable
 
@@ -87,6 +88,8 @@ class BagDataset(PrintsAsTable):
     statistics: InstanceArray | None = None
     extractor: str = ""
 
+    checked_apart = True  # by check_dataset
+
     @classmethod
     def of(
         cls, bags: BagDataset | Sequence[np.ndarray | Tensor], labels: LabelSequence | None = None
@@ -97,14 +100,15 @@ class BagDataset(PrintsAsTable):
             ConfigError: labels beside a dataset, or neither a dataset nor arrays.
             DataError: arrays or labels that cannot become bags.
         """
-        if isinstance(bags, Sequence | np.ndarray) and not isinstance(bags, str | bytes):
-            return cls.from_arrays(bags, labels)
+        if not isinstance(bags, BagDataset) and (listed := several(bags)) is not None:
+            return cls.from_arrays(listed, labels)
         check_dataset(bags)
+        assert isinstance(bags, BagDataset)
         if labels is not None:
             raise ConfigError(
                 item="labels",
                 wanted="None beside a dataset, which has its own",
-                got=f"{len(labels)} of them",
+                got=f"a value of type {type(labels).__name__}",
                 fix="pass bags as arrays, or put the labels into the dataset",
             )
         return bags
@@ -158,7 +162,7 @@ class BagDataset(PrintsAsTable):
     @classmethod
     def from_tensors(
         cls,
-        instances: Collection[Any],
+        instances: Any,
         labels: LabelSequence | None = None,
         *,
         bag_ids: Collection[Any] | None = None,
@@ -187,9 +191,7 @@ class BagDataset(PrintsAsTable):
         ('no', 'yes')
         """
         if bag_ids is None:
-            return cls.from_arrays(
-                list(instances), labels, patients=patients, coords=coords, class_names=class_names
-            )
+            return cls.from_arrays(instances, labels, patients=patients, coords=coords, class_names=class_names)
         fields = fields_of_rows(instances, bag_ids, labels, patients=patients, coords=coords)
         return cls.from_arrays(**fields, class_names=class_names)
 
@@ -361,19 +363,28 @@ class BagDataset(PrintsAsTable):
         """Return the bags at the given positions, or where a mask is true; the instances are shared, not copied.
 
         Raises:
-            DataError: a mask that is not of all bags, or positions that are no whole numbers.
+            DataError: a mask that is not of all bags, or positions that are no whole numbers, or of no bag.
         """
-        chosen = np.asarray(bags)
+        listed = several(bags)
+        chosen = np.asarray(bags if listed is None else listed)
         if chosen.dtype == bool and chosen.shape == (len(self),):
             chosen = np.flatnonzero(chosen)
-        elif len(chosen) and chosen.dtype.kind not in "iu":
+        elif chosen.ndim != 1 or (len(chosen) and chosen.dtype.kind not in "iu"):
             raise DataError(
                 item="the positions of bags",
-                wanted=f"whole numbers, or a mask of {len(self):,} bags",
+                wanted=f"a list of whole numbers, or a mask of {len(self):,} bags",
                 got=f"{chosen.dtype} of shape {chosen.shape}",
                 fix="pass the positions of the bags to keep",
             )
         chosen = chosen.astype(np.int64)
+        beyond = chosen[(chosen < -len(self)) | (chosen >= len(self))]
+        if len(beyond):
+            raise DataError(
+                item="the positions of bags",
+                wanted=f"positions from 0 to {len(self) - 1:,}",
+                got=str(beyond[0]),
+                fix="pass the positions of the bags to keep",
+            )
         return replace(
             self,
             starts=self.starts[chosen],

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
 from miue.bags.cells import is_missing
+from miue.common.arguments import several
 from miue.common.errors import DataError, unknown_name
 
 LabelSequence = Collection[Any]
@@ -87,7 +89,7 @@ def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple
     present = [value for value in values if value is not None]
     texts = [isinstance(value, str) for value in present]
     if not any(texts):
-        return Labels.of(values), tuple(class_names)
+        return Labels.of(values), read_class_names(class_names)
     if not all(texts):
         raise DataError(
             item="the labels",
@@ -95,7 +97,7 @@ def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple
             got=f"{present[texts.index(True)]!r} and {present[texts.index(False)]!r}",
             fix="write all labels in one way",
         )
-    names = tuple(class_names) or tuple(sorted(set(present)))
+    names = read_class_names(class_names) or tuple(sorted(set(present)))
     unknown = next((value for value in present if value not in names), None)
     if unknown is not None:
         raise unknown_name("label", unknown, names)
@@ -103,17 +105,47 @@ def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple
     return Labels.of([None if value is None else index[value] for value in values]), names
 
 
-def plain_values(labels: Any) -> list[Any]:
-    """Return plain values of a list, an array, a tensor or a column of a data frame."""
-    if isinstance(labels, Tensor):
-        labels = labels.detach().cpu().numpy()
-    array = labels if isinstance(labels, np.ndarray) else None
-    if array is not None and array.ndim != 1:
+def read_class_names(names: Any) -> tuple[str, ...]:
+    """Return the names of classes, none where they are not specified.
+
+    Raises:
+        DataError: what is no list of different texts.
+
+    >>> read_class_names(["normal", "tumor"])
+    ('normal', 'tumor')
+    """
+    read = plain_values(() if names is None else names, "class names", "class")
+    if not all(isinstance(name, str) and name.strip() for name in read) or len(set(read)) < len(read):
         raise DataError(
-            item="the labels",
-            wanted="one for each bag, shape (B,)",
-            got=f"shape {tuple(array.shape)}",
-            fix="pass class indices or names, not one column for each class",
+            item="the class names",
+            wanted="a different text for each class, none of them empty",
+            got=", ".join(map(repr, read)),
+            fix="name each class once, as texts, the negative one first",
         )
-    plain = labels.tolist() if hasattr(labels, "tolist") else list(labels)
-    return [value.item() if isinstance(value, Tensor | np.generic) else value for value in plain]
+    return tuple(map(str, read))
+
+
+def plain_values(values: Any, what: str = "labels", of_each: str = "bag") -> list[Any]:
+    """Return plain values of a list, an array, a tensor, a column of a data frame or a generator.
+
+    Raises:
+        DataError: what has no order or several columns, or a single value, such as a text.
+
+    >>> plain_values(np.array([b"a", b"b"])), plain_values(value for value in (1, 2))
+    (['a', 'b'], [1, 2])
+    """
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    listed = several(values)
+    shape = tuple(getattr(values, "shape", ())) if listed is None or isinstance(values, np.ndarray) else ()
+    if listed is None or len(shape) > 1:
+        raise DataError(
+            item=f"the {what}",
+            wanted=f"one for each {of_each}, in their order",
+            got=f"shape {shape}" if shape else f"a value of type {type(values).__name__}",
+            fix="pass a list, an array (n,), or one column of a data frame",
+        )
+    plain = values.tolist() if hasattr(values, "tolist") else listed
+    plain = [value.item() if isinstance(value, Tensor | np.generic) else value for value in plain]
+    return [value.decode() if isinstance(value, bytes) else value for value in plain]

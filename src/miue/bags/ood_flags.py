@@ -48,7 +48,7 @@ class OodFlags:
         if isinstance(flags, np.ndarray) and flags.dtype == bool:
             return cls(flags.copy(), np.ones(len(flags), bool))
         for row, flag in enumerate(flags):
-            if flag is not None and not (isinstance(flag, bool | np.bool_) or flag in (0, 1)):
+            if flag is not None and not (isinstance(flag, int | float | np.generic) and flag in (0, 1)):
                 raise DataError(
                     item=f"is_ood {row}",
                     wanted="True, False, or None where unknown",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64, Shaped
 
-from miue.bags.cells import is_missing
+from miue.bags.cells import is_missing, name_of
 from miue.common.errors import DataError
 
 
@@ -43,10 +43,10 @@ class GroupedRows:
             row = int(missing.argmax())
             raise row_count(f"row {row} of bag_ids", "the id of a bag", repr(ids.tolist()[row]))
         if ids.dtype == object:  # numbers among text do not compare
-            ids = ids.astype(str)
+            ids = np.array(list(map(name_of, ids.tolist())))
         names, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
         order = first.argsort()
-        return cls(tuple(str(names[i]) for i in order), order.argsort()[inverse].astype(np.int64))
+        return cls(tuple(map(name_of, names[order].tolist())), order.argsort()[inverse].astype(np.int64))
 
     def split(self, rows: Shaped[np.ndarray, "M *shape"]) -> list[np.ndarray]:
         """Return the rows of each bag, in their order.

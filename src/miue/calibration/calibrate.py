@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from jaxtyping import Float64
 
-from miue.bags.labels import Labels
+from miue.bags.labels import Labels, read_class_names
 from miue.calibration.calibration import Calibration, CalibrationBags
 from miue.calibration.class_mix import fit_class_mix
 from miue.calibration.compared import compared_uncertainties
@@ -29,7 +29,8 @@ from miue.calibration.needs import Goals, check_bags
 from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
 from miue.calibration.prediction_sets import PredictionSetGoal, fit_prediction_sets
 from miue.calibration.scaling import fit_scaling
-from miue.common.errors import ConfigError, unknown_name
+from miue.common.arguments import checked
+from miue.common.errors import ConfigError, out_of_range, unknown_name
 from miue.common.plural import plural
 from miue.distributions import Dirichlet
 from miue.predictions.decisions import RESERVED
@@ -47,6 +48,7 @@ FITTED_TO_THEM = (
 )
 
 
+@checked()
 def calibrate(
     predictions: Predictions,
     *,
@@ -90,8 +92,11 @@ def calibrate(
         ModelError: ``like`` was predicted by a model with other weights.
     """
     check_predictions(predictions)
+    if seed < 0:
+        raise out_of_range("seed", "at least 0", seed)
     goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances)
     if like is not None:
+        check_predictions(like, "like")
         goals, rules_left_out = goals.keep_weighted()
         fix = "predict bags that are new to the model, or pass allow_training_bags=True"
         refuse_training_bags(like.bags, "calibrate for", fix, allowed=allow_training_bags)
@@ -252,7 +257,7 @@ def _without_temperature(table: PredictionTable) -> str:
 
 
 def _class_names(names: Sequence[str], count: int) -> tuple[str, ...]:
-    names = tuple(names) or tuple(str(c) for c in range(count))
+    names = read_class_names(names) or tuple(str(c) for c in range(count))
     wrong = [name for name in names if name in RESERVED]
     if len(names) != count or len(set(names)) < count or wrong:
         raise ConfigError(

@@ -14,6 +14,7 @@ from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.instance_flags import InstanceFlags
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
 from miue.calibration.scaling import Scaling
+from miue.common.arguments import checked
 from miue.common.errors import ModelError, StorageError, first_problem
 from miue.common.json_record import JsonFormat
 from miue.common.result_table import PrintsAsTable, ResultTable
@@ -114,6 +115,7 @@ class Calibration(PrintsAsTable, BaseModel):
         FORMAT.write(Path(path), self)
 
     @classmethod
+    @checked()
     def load(cls, path: Path | str) -> Calibration:
         """Return the calibration in the file ``path``, or in the model folder ``path``.
 

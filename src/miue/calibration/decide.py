@@ -11,6 +11,7 @@ from miue.calibration.calibration import Calibration
 from miue.calibration.compared import compared_uncertainties
 from miue.calibration.dataset_shift import find_shift
 from miue.calibration.deferral import Deferral
+from miue.common.arguments import checked
 from miue.common.errors import DataError
 from miue.predictions.decisions import DEFERRED, OUT_OF_DISTRIBUTION, Decisions
 from miue.predictions.folder import Predictions, check_predictions
@@ -18,6 +19,7 @@ from miue.predictions.stored_instances import StoredInstances
 from miue.predictions.table import PredictionTable
 
 
+@checked()
 def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
     """Return the predictions with a decision for each bag and, where instances were calibrated, their flags.
 

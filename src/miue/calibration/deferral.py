@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from miue.calibration.binomial import p_values
 from miue.calibration.ranks import check_share, exact, needed_for_tolerance
+from miue.common.arguments import check_fields
 from miue.common.errors import DataError
 from miue.common.plural import plural
 from miue.predictions.error_model import ERROR_PROBABILITY
@@ -39,6 +40,7 @@ class DeferralGoal:
     measure: str | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_share("the error among the accepted", self.max_error)
         check_share("the confidence", self.confidence)
 

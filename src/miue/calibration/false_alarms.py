@@ -15,6 +15,7 @@ from miue.calibration.ranks import (
     needed_for_tolerance,
     tolerance_rank,
 )
+from miue.common.arguments import check_fields
 from miue.common.errors import DataError
 
 PREFERRED_SCORES = ("combined_mean", "knn_mean", "vacuity", "least_confidence")
@@ -36,6 +37,7 @@ class FalseAlarmGoal:
     confidence: float | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_share("the rate of false alarms", self.rate)
         if self.confidence is not None:
             check_share("the confidence of the rate of false alarms", self.confidence)

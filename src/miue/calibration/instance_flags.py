@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from miue.calibration.compared import round_scores
 from miue.calibration.ranks import check_share, exact
+from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.predictions.table import PredictionTable
 
@@ -47,6 +48,7 @@ class InstanceGoal:
     cap: int = 10
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.guarantee not in GUARANTEES:
             raise unknown_name("guarantee for instances", self.guarantee, GUARANTEES)
         if self.allowed < 0 or self.cap < 1:

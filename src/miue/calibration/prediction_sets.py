@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float64, Int64
 from pydantic import BaseModel, ConfigDict
 
 from miue.calibration.ranks import check_share, conformal_rank, needed_for_rank, weighted_rank
+from miue.common.arguments import check_fields
 from miue.common.errors import DataError, unknown_name
 
 
@@ -52,6 +53,7 @@ class PredictionSetGoal:
     per_class: bool = False
 
     def __post_init__(self) -> None:
+        check_fields(self)
         check_share("the error of the prediction sets", self.error)
         if self.score not in SET_SCORES:
             raise unknown_name("score of prediction sets", self.score, SET_SCORES)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from miue.checks.mil_bags import MIL_TESTS, MILTest
+from miue.common.arguments import checked
 from miue.common.errors import out_of_range, unknown_name
 from miue.common.progress import bar
 from miue.common.result_table import PrintsAsTable, ResultTable
@@ -105,6 +106,7 @@ class MILCheck(PrintsAsTable):
         return ", ".join(one.test for one in self.results if one.verdict == verdict)
 
 
+@checked()
 def check_mil(
     network: PartLike = DEFAULT_NETWORK,
     method: PartLike = DEFAULT_METHOD,

@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.drawing import group_by_patient
 from miue.checks.slope import Slope, fit_slope
+from miue.common.arguments import checked
 from miue.common.errors import DataError, lacking
 from miue.common.files import make_folder
 from miue.common.result_table import PrintsAsTable, ResultTable
@@ -83,6 +84,7 @@ class Vanishing(PrintsAsTable):
         return {"sizes": list(self.sizes), "bags": self.bags, "measures": slopes}
 
 
+@checked()
 def check_vanishing(
     run: Path | str,
     bags: BagDataset,

@@ -36,7 +36,7 @@ class MiueError(Exception):
 
     def __init__(self, *, item: str, wanted: str, got: str, fix: str) -> None:
         self.item, self.wanted, self.got, self.fix = item, wanted, got, fix
-        parts = [shortened(visible(part), LONGEST_PART) for part in (item, wanted, got, fix)]
+        parts = [shortened(visible(str(part)), LONGEST_PART) for part in (item, wanted, got, fix)]
         super().__init__("{}: expected {}, got {}; {}".format(*parts))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -185,12 +185,13 @@ def first_few(names: Iterable[str], count: int = 3) -> str:
     return ", ".join([*every[:count], *(["…"] if every[count:] else [])])
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], meant: str | None = None) -> ConfigError:
+def unknown_name(kind: str, name: object, known: Iterable[str], meant: str | None = None) -> ConfigError:
     """Return the error for a name that is not one of ``known``, naming ``meant`` or the nearest that is."""
     options = sorted(known)
-    part = name[: name.find(".") + 1]  # "network." says nothing about which of its options is meant
+    word = str(name)
+    part = word[: word.find(".") + 1]  # "network." says nothing about which of its options is meant
     by_word = {option.removeprefix(part): option for option in options}
-    close = difflib.get_close_matches(name.removeprefix(part), by_word, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(word.removeprefix(part), by_word, n=1, cutoff=0.5)
     meant = meant or (by_word[close[0]] if close else None)
     fix = f"did you mean {meant!r}?" if meant else "choose one of these"
     return ConfigError(item=f"{kind} {name!r}", wanted=f"one of {', '.join(options)}", got=repr(name), fix=fix)

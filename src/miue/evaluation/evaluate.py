@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int16, Int64
 
 from miue.calibration.false_alarms import PREFERRED_SCORES
+from miue.common.arguments import checked
 from miue.distributions import Dirichlet
 from miue.evaluation.decisions import evaluate_decisions
 from miue.evaluation.evaluation import Evaluation, LevelEvaluation, Separations
@@ -46,6 +47,7 @@ INTERVALS = (
 )
 
 
+@checked()
 def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> Evaluation:
     """Return the metrics of ``predictions`` at both levels.
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from miue.common.arguments import checked
 from miue.common.errors import ConfigError
 from miue.io.checks import check_coords
 from miue.io.find import find_bags
@@ -17,6 +18,7 @@ from miue.io.splits.assign import assign_splits, draw_split
 from miue.io.splits.splits import Splits
 
 
+@checked()
 def load_bags(
     path: Path | str,
     *,

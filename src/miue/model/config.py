@@ -13,6 +13,7 @@ from miue.bags.pixels import kind_of_pixels
 from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
+from miue.common.torch_state import own_torch_state
 from miue.methods import DeepEnsemble, Method
 from miue.model.build import assemble, redraw, weights_to_keep
 from miue.model.options import Option, options_of_module
@@ -211,6 +212,7 @@ class DataContract(BaseModel):
         return len(self.class_names)
 
 
+@own_torch_state(trains=True)
 def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trust: bool = False) -> Method:
     """Return the method with freshly drawn weights; the seed fixes every one of them.
 
@@ -241,6 +243,7 @@ def build_method(config: ModelConfig, contract: DataContract, seed: int, *, trus
     return method
 
 
+@own_torch_state()
 def weight_shapes(
     config: ModelConfig, contract: DataContract, *, trust: bool = False
 ) -> dict[str, tuple[int, ...]]:

@@ -19,10 +19,12 @@ from miue.bags.labels import LabelSequence
 from miue.bags.pixels import kind_of_pixels
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
+from miue.common.arguments import checked
 from miue.common.errors import DataError, ModelError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import MODEL
 from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.common.torch_state import own_torch_state
 from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
 from miue.model.config import DataContract, ModelConfig, check_saveable
@@ -77,6 +79,7 @@ class Model(PrintsAsTable):
             digest = hashlib.sha256(save(copy_weights(self.method))).hexdigest()
             object.__setattr__(self, "weights_sha256", digest)
 
+    @checked()
     def predict(
         self,
         bags: BagDataset | Sequence[np.ndarray | Tensor],
@@ -118,6 +121,7 @@ class Model(PrintsAsTable):
             on_bad=on_bad,
         ).collect()
 
+    @checked()
     def stream(
         self,
         bags: BagDataset | Sequence[np.ndarray | Tensor],
@@ -259,6 +263,7 @@ class Model(PrintsAsTable):
         quantiles = ValidationQuantiles.of(errors.add_to(bags, instances), validation.sizes)
         return replace(self, validation=quantiles, error_model=errors)
 
+    @checked()
     def evaluate(
         self,
         bags: BagDataset | Sequence[np.ndarray | Tensor],
@@ -314,6 +319,7 @@ class Model(PrintsAsTable):
         notes = (note, self.training.warning) if self.training.warning else (note,)
         return (ResultTable(("model", "name", "options"), tuple(rows), notes),)
 
+    @checked()
     def save(self, path: Path | str, *, overwrite: bool = False) -> None:
         """Write the model's files to the folder ``path``, whole or not at all.
 
@@ -361,6 +367,8 @@ class Model(PrintsAsTable):
         write_json(folder / "config.json", content)
 
     @classmethod
+    @checked()
+    @own_torch_state(trains=True)
     def load(cls, path: Path | str, *, trust: bool = False) -> Model:
         """Return the model saved in the folder ``path``.
 

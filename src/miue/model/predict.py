@@ -21,6 +21,7 @@ from miue.common.devices import torch_device
 from miue.common.errors import DataError, MiueError, lacking
 from miue.common.progress import bar
 from miue.common.seeds import derive_seed
+from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method
 from miue.networks.precision import encoder_precision
@@ -98,8 +99,9 @@ def predict(
     chosen = estimator or method.estimators[0]
     method.check_estimator(chosen)
     target = torch_device(device)
-    was_training, was_on = method.training, next(method.parameters()).device
-    method.eval().to(target)
+    with own_torch_state():
+        was_training, was_on = method.training, next(method.parameters()).device
+        method.eval().to(target)
     some = False
     try:
         with encoder_precision(method, precision):
@@ -108,7 +110,8 @@ def predict(
                 chosen_bags = bags.subset(part.positions)
                 yield _bag_table(chosen_bags, part), _instance_table(chosen_bags, part)
     finally:
-        method.train(was_training).to(was_on)
+        with own_torch_state():
+            method.train(was_training).to(was_on)
     if not some:
         raise NoReadableBag("the bags to predict", "see the list above")
 
@@ -171,7 +174,9 @@ def _predict_batch(
     """Return predictions and scores of bags and instances; the state of the random numbers is left as it was."""
     device, first = batch.instances.device, method.members()[0]
     draws, scored = [], _FeatureScores(scores, first, batch)
-    with torch.inference_mode(), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+    generators = [device] if device.type == "cuda" else []
+    with own_torch_state(), torch.inference_mode(), torch.random.fork_rng(devices=generators):
+        method.eval().to(device)  # another thread that predicts with it may have put it back
         if any(member.draws_at_random for member in method.members()):
             draws = _draws_of_each(method, names, batch, estimator, seed)
         else:

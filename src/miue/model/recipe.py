@@ -7,11 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 from torch import nn
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import ConfigError, unknown_name, wrong_type
+from miue.common.arguments import several
+from miue.common.errors import ConfigError, lacking, unknown_name, wrong_type
 from miue.methods import Method
 from miue.model.config import Component, ModelConfig, TrainingConfig, part_of_members
 from miue.model.defaults import settings_by_size
@@ -70,10 +72,16 @@ class Recipe:
                 raise wrong_type(
                     name, "values by their names", values, f"pass a dictionary: {name}={{name: value}}"
                 )
-        if isinstance(self.distances, str):
-            wanted = f"several, such as ({self.distances!r},)"
-            raise wrong_type("distances", wanted, self.distances, "pass a tuple or list")
-        object.__setattr__(self, "distances", tuple(self.distances))  # what a generator yields is read once
+            for key in values:
+                if not isinstance(key, str):
+                    raise wrong_type(f"a name in {name}", "a text", key, "write each as {name: value}")
+            plain = {key: one.item() if isinstance(one, np.generic) else one for key, one in values.items()}
+            object.__setattr__(self, name, plain)
+        distances = several(self.distances)
+        if distances is None:
+            wanted = f"several, such as ({self.distances!r},)" if isinstance(self.distances, str) else "several"
+            raise wrong_type("distances", wanted, self.distances, "pass a tuple or list, () for none")
+        object.__setattr__(self, "distances", tuple(distances))  # what a generator yields is read once
 
     def with_seed(self, seed: int) -> Recipe:
         """Return the same recipe with another seed."""
@@ -93,7 +101,10 @@ class Recipe:
 
         Raises:
             ConfigError: a setting does not exist or its value is out of range.
+            DataError: no bags.
         """
+        if not len(bags):
+            raise lacking("the bags to train on", "at least one", "choose bags to train on")
         return self._config(len(bags), int(bags.sizes.sum()))
 
     def _config(self, bags: int, instances: int) -> TrainingConfig:

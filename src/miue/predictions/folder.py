@@ -24,6 +24,7 @@ import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
 from miue.bags.table_columns import are_their_numbers
+from miue.common.arguments import checked
 from miue.common.errors import (
     DataError,
     StorageError,
@@ -67,6 +68,8 @@ class Predictions(PrintsAsTable):
     instances: PredictionTable | None
     provenance: Provenance = UNKNOWN
 
+    checked_apart = True  # by check_predictions
+
     @property
     def _is_shard(self) -> bool:
         return self.provenance.shard is not None
@@ -85,6 +88,7 @@ class Predictions(PrintsAsTable):
             (f"{self.bags.distribution.num_classes} classes; each level is a table: predictions.bags.to_frame()",),
         )
 
+    @checked()
     def save(self, path: Path | str, *, overwrite: bool = False, table_format: str = "parquet") -> None:
         """Write the predictions to the folder ``path``, whole or not at all.
 
@@ -169,6 +173,7 @@ def check_predictions(predictions: object, item: str = "the predictions") -> Non
     raise wrong_type(item, "Predictions", predictions, fix)
 
 
+@checked()
 def read_predictions(path: Path | str) -> Predictions:
     """Return the predictions in the folder ``path``.
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from miue.bags.dataset import BagDataset
+from miue.bags.dataset import BagDataset, check_dataset
+from miue.common.arguments import checked, several
 from miue.common.errors import ConfigError, wrong_type
 from miue.common.files import atomic_file
 from miue.evaluation.decisions import DecisionEvaluation
@@ -49,6 +50,7 @@ def no_track(what: str, total: int) -> Callable[[int], None]:
     return lambda done: None
 
 
+@checked(leave=("sources",))
 def write_report(
     out: Path | str,
     sources: Sequence[tuple[str, Predictions]],
@@ -78,11 +80,9 @@ def write_report(
             made small enough.
         StorageError: the file cannot be written.
     """
-    if isinstance(sources, Predictions):
-        fix = "pass [(name, predictions)], one pair for each"
-        raise wrong_type("sources", "pairs of a name and Predictions", sources, fix)
-    for name, predictions in sources:
-        check_predictions(predictions, f"source {name!r}")
+    sources = _pairs(sources)
+    if store is not None:
+        check_dataset(store, "store")
     if names and len(names) != len(sources):
         wanted, fix = f"one for each of {len(sources)} predictions", "name all or none"
         raise ConfigError(item="--name", wanted=wanted, got=str(len(names)), fix=fix)
@@ -107,6 +107,23 @@ def write_report(
     with atomic_file(Path(out)) as temporary:
         temporary.write_bytes(html)
     return ReportFile(len(html), notes, tuple(answer["verdicts"]))
+
+
+def _pairs(sources: Any) -> list[tuple[str, Predictions]]:
+    """Return the sources of a report as a list.
+
+    Raises:
+        ConfigError: none, or what is no pair of a name and Predictions.
+    """
+    listed = several(sources)
+    fix = "pass [(name, predictions)], one pair for each"
+    if listed is None or not listed:
+        raise wrong_type("sources", "pairs of a name and Predictions", sources, fix)
+    for number, pair in enumerate(listed, 1):
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)):
+            raise wrong_type(f"source {number}", "a pair of a name and Predictions", pair, fix)
+        check_predictions(pair[1], f"source {pair[0]!r}")
+    return [(name, predictions) for name, predictions in listed]
 
 
 def _answer(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
+from miue.common.arguments import several
 from miue.common.errors import DataError, StorageError, not_a_folder, unknown_name, wrong_type
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
@@ -144,9 +145,10 @@ def compare(folders: Sequence[Path | str]) -> Comparison:
         StorageError: a folder without a finished cross-validation.
         DataError: two folders of one name.
     """
-    if isinstance(folders, str | Path):
+    listed = several(folders)
+    if not listed or not all(isinstance(folder, str | Path) for folder in listed):
         raise wrong_type("folders", "several folders", folders, "pass a list of them")
-    read = [_read(Path(folder)) for folder in folders]
+    read = [_read(Path(folder)) for folder in listed]
     names = [one.name for one in read]
     for name in names:
         if names.count(name) > 1:

@@ -15,8 +15,9 @@ from typing_extensions import TypedDict
 
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.fingerprint import fingerprint
+from miue.common.arguments import checked
 from miue.common.devices import torch_device
-from miue.common.errors import StorageError, lacking
+from miue.common.errors import ConfigError, StorageError, lacking
 from miue.common.files import make_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
@@ -127,6 +128,7 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
         return require_pandas().DataFrame([asdict(summary) for summary in self])
 
 
+@checked()
 def cross_validate(
     bags: BagDataset,
     splits: Splits,
@@ -158,12 +160,15 @@ def cross_validate(
         progress: show a bar with the time left.
 
     Raises:
-        ConfigError: no dataset, or ``out`` holds another cross-validation.
+        ConfigError: no dataset, no seed or one twice, or ``out`` holds another cross-validation.
         DataError: a fold that cannot be trained or tested on.
         StorageError: another process writes ``out``, or it cannot be written.
     """
     out = Path(out)
     check_dataset(bags)
+    if not seeds or len(set(seeds)) < len(seeds):
+        wanted, got = "at least one, each once", ", ".join(map(str, seeds)) or "none"
+        raise ConfigError(item="seeds", wanted=wanted, got=got, fix="pass different numbers, such as [1, 2, 3]")
     folds = [splits.assign(bags, fold) for fold in range(len(splits))]
     if not any(fold.split("test").labels.known.any() for fold in folds):
         raise lacking(

@@ -293,7 +293,7 @@ def _groups_of_bags(groups: Any, rows: GroupedRows | None, count: int) -> list[A
     Raises:
         DataError: not one for each bag, or each row of X, or a bag whose rows differ.
     """
-    values = as_objects(groups)
+    values = as_objects(groups, "groups")
     if rows is not None:
         values = rows.one_of_each(values, "groups")
     if len(values) != count:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError, MiueError, out_of_range, unknown_name
 from miue.common.progress import bar
 from miue.tasks.task import Outcome, Task, shares_shown
@@ -33,6 +34,7 @@ class Executor:
     address: str = "auto"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.kind not in EXECUTORS:
             raise unknown_name("executor", self.kind, EXECUTORS)
         if self.jobs is not None and self.jobs < 1:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError
 
 Item = TypeVar("Item")
@@ -30,6 +31,7 @@ class Shard:
     count: int
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if not 1 <= self.number <= self.count:
             raise ConfigError(
                 item=f"shard {self}",

@@ -16,11 +16,13 @@ from torch import Tensor
 from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.labels import LabelSequence
+from miue.common.arguments import checked, several
 from miue.common.devices import torch_device
-from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.common.errors import ConfigError, DataError, repeated, unknown_name
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
 from miue.common.terminal import say
+from miue.common.torch_state import own_torch_state
 from miue.io.splits.files import write_splits
 from miue.methods import Method
 from miue.model.config import build_method, member_seeds
@@ -42,6 +44,7 @@ from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, open_run
 from miue.training.trackers import Tracking, check_trackers
 
 
+@checked(leave=("distances",))
 def train(
     bags: BagDataset | Sequence[np.ndarray | Tensor],
     labels: LabelSequence | None = None,
@@ -119,13 +122,14 @@ def train(
         nodes=nodes,
         tracking=Tracking(tuple(trackers)),
         callbacks=tuple(callbacks),
-        loggers=() if logger is None else (logger,) if isinstance(logger, Logger) else tuple(logger),
+        loggers=() if logger is None else tuple(several(logger) or (logger,)),
         trainer_options=trainer_options or {},
         executor=executor,
     )
     return train_recipe(recipe, dataset, run, validation=validation, if_exists=if_exists)
 
 
+@own_torch_state(trains=True)
 def train_recipe(
     recipe: Recipe,
     bags: BagDataset,
@@ -146,6 +150,10 @@ def train_recipe(
     Raises:
         ConfigError, DataError, StorageError: as ``train`` does.
     """
+    if len(set(bags.ids)) < len(bags):
+        twice = next(name for name in bags.ids if bags.ids.count(name) > 1)
+        fix = "keep one of them: what is held out would also be trained on"
+        raise repeated(f"bag {twice!r}", "each bag once", bags.ids.count(twice), fix)
     plan = Plan.of(recipe, bags, validation)
     method = build_method(plan.model_config, plan.contract, plan.training_config.seed)
     folder, description = run.folder, plan.description(run.trainer_options)
@@ -221,6 +229,7 @@ def _train_members(job: Job, run: Run, method: Method) -> Run:
     return replace(run, resume=True)
 
 
+@own_torch_state(trains=True)
 def train_member(job: str, folder: str, number: int) -> None:
     """Train one member of an ensemble; a task.
 

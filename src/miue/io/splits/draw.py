@@ -9,7 +9,8 @@ from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.drawing import draw_folds, folds_for, hold_out
-from miue.common.errors import DataError, lacking
+from miue.common.arguments import checked
+from miue.common.errors import DataError, lacking, out_of_range
 from miue.common.plural import plural
 from miue.common.seeds import derive_seed
 from miue.io.splits.splits import Splits
@@ -19,6 +20,7 @@ DRAWS: dict[str, tuple[int, ...]] = {"validation": (), "calibration": (1,)}
 """What the seeds of the two draws of a fold differ in."""
 
 
+@checked()
 def make_folds(
     bags: BagDataset, count: int, *, validation: float = VALIDATION_SHARE, calibration: float = 0.0, seed: int = 42
 ) -> Splits:
@@ -34,10 +36,15 @@ def make_folds(
         seed: of the draw.
 
     Raises:
-        ConfigError: no dataset.
+        ConfigError: no dataset, fewer than two folds, or a share below 0 or of 1 and more.
         DataError: a class with too few patients.
     """
     check_dataset(bags)
+    if count < 2:
+        raise out_of_range("the number of folds", "at least 2", count)
+    for what, share in (("validation", validation), ("calibration", calibration)):
+        if not 0 <= share < 1:
+            raise out_of_range(f"the share {what!r}", "at least 0 and below 1", share)
     purpose = f"for {count} folds", "draw fewer folds: miue data split --folds, then --splits"
     tested = _test_folds(bags, count, calibration, seed, *purpose)
     shares = {"validation": validation, "calibration": calibration}

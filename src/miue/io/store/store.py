@@ -24,6 +24,7 @@ from miue.bags.arrays import InstanceArray, check_bag
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import split_name
+from miue.common.arguments import checked
 from miue.common.errors import StorageError, missing_column, not_a_folder, repeated, wrong_shape
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.folder_kinds import STORE
@@ -47,6 +48,7 @@ ARRAYS: dict[str, type[np.generic]] = {
 COLUMNS = ("bag_id", "size", "label", "is_ood", "split", "ood_set")
 
 
+@checked()
 def write_store(
     path: Path | str, dataset: BagDataset, *, made_by: dict[str, Any] | None = None, overwrite: bool = False
 ) -> None:
@@ -114,6 +116,7 @@ def _write_array(path: Path, values: InstanceArray, dataset: BagDataset, shape: 
     write_array(path, values.dtype, shape, (np.asarray(values[start : start + size]) for start, size in spans))
 
 
+@checked()
 def read_store(path: Path | str) -> BagDataset:
     """Return the bags of the store at ``path``; instances stay on disk until they are asked for.
 

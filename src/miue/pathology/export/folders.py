@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from miue.calibration import describe_flags
+from miue.common.arguments import checked
 from miue.common.errors import DataError, StorageError, one_of_two, unknown_name
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import EXPORT
@@ -177,6 +178,7 @@ KINDS: dict[str, Callable[..., Written]] = {
 }
 
 
+@checked()
 def export(
     predictions: Predictions,
     out: Path | str,

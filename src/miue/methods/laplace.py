@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags.segments import BagBatch
+from miue.common.eigen import symmetric_eigen
 from miue.common.errors import ConfigError, out_of_range
 from miue.distributions import PredictiveDistribution
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
@@ -67,7 +68,7 @@ class Laplace(EmbeddingMethod):
         curvature = torch.zeros((self.factor.shape[-1],) * 2, dtype=torch.float64, device=self.factor.device)
         for batch in batches:
             curvature += self.curvature(self.scores(batch)[2].logits)
-        values, vectors = torch.linalg.eigh(curvature)
+        values, vectors = symmetric_eigen(curvature)
         values = values.clamp(min=0)
         squared_norm = sum(float(p.double().square().sum()) for p in self.network.last_layer.parameters())
         precision = self.prior_precision or best_prior_precision(values, squared_norm)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from miue.bags.segments import BagBatch
+from miue.common.eigen import symmetric_eigen
 from miue.common.errors import out_of_range
 from miue.common.option_types import Width
 from miue.distributions import PredictiveDistribution
@@ -137,7 +138,7 @@ class SNGP(EmbeddingMethod):
             features, p = self.process.features(embedding).double(), self.logits(embedding).double().softmax(-1)
             weights = (p * (1 - p))[:, : len(precision)]
             precision += torch.einsum("nc,nd,ne->cde", weights, features, features)
-        values, vectors = torch.linalg.eigh(precision)
+        values, vectors = symmetric_eigen(precision)
         self.factor.copy_(vectors / values.sqrt().unsqueeze(-2))
 
     def variances(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:

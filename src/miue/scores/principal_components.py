@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from miue.common.eigen import symmetric_eigen
 from miue.scores.base import finite_chunks
 
 
@@ -31,7 +32,7 @@ def principal_components(
     for _, rows in finite_chunks(features, "training features"):
         centered = rows - mean
         covariance.addmm_(centered.T, centered, alpha=1 / count)
-    variances, directions = torch.linalg.eigh(covariance)  # ascending
+    variances, directions = symmetric_eigen(covariance)  # ascending
     within_rounding = width * torch.finfo(torch.float64).eps * variances[-1]
     kept = min(limit, int((variances > within_rounding).sum()))
     return mean, directions[:, width - kept :]

@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from miue.common.eigen import symmetric_eigen
+
 
 def fit_whitening(rows: Float[Tensor, "M P"]) -> tuple[Float[Tensor, "P"], Float[Tensor, "P P"]]:
     """Return the mean μ and the matrix W for which ‖(x − μ) W‖ is the Mahalanobis distance, in float64.
@@ -28,5 +30,5 @@ def fit_whitening(rows: Float[Tensor, "M P"]) -> tuple[Float[Tensor, "P"], Float
     estimate = LedoitWolf(assume_centered=True, store_precision=False).fit(
         ((rows - mean) / deviation).cpu().numpy()
     )
-    variances, directions = torch.linalg.eigh(torch.from_numpy(estimate.covariance_).to(rows))
+    variances, directions = symmetric_eigen(torch.from_numpy(estimate.covariance_).to(rows))
     return mean, directions / variances.clamp(min=rows.shape[1] * eps).sqrt() / deviation[:, None]

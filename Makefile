@@ -10,6 +10,8 @@ demo: $(VENV)/.demo
 
 # Two test processes share the cores: with more threads each, they wait for each other.
 test test-all docs: export OMP_NUM_THREADS = 1
+# Tests start many processes, which would compile all modules where a user has set this.
+test test-all docs: export PYTHONDONTWRITEBYTECODE =
 
 test: $(VENV)/.develop
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not gpu and not examples"

@@ -7,6 +7,13 @@ import os
 import signal
 from pathlib import Path
 
+import lightning.pytorch  # noqa: F401
+import matplotlib.figure  # noqa: F401
+import pytest
+import scipy.stats  # noqa: F401
+import sklearn.covariance  # noqa: F401
+import torch
+from hypothesis import settings
 from jaxtyping import install_import_hook
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -16,10 +23,8 @@ WITH_SHAPES = [
     if "jaxtyping" in path.read_text(encoding="utf-8")
 ]
 install_import_hook(WITH_SHAPES, "beartype.beartype")  # not all modules: a check takes 50 µs a call
+# What a checked module imports is compiled anew, so that large packages are imported above.
 
-import pytest  # noqa: E402
-import torch  # noqa: E402
-from hypothesis import settings  # noqa: E402
 from made_bags import separable_bags  # noqa: E402
 from made_slides import predictions_of_two_slides  # noqa: E402
 

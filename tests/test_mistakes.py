@@ -83,7 +83,7 @@ def _write_slides(folder: Path) -> None:
         ("calibrate RUN STORE --max-error 5", "expected a share between 0 and 1, got 5.0; write 0.05 for 5 %"),
         ("train RUN --out NEW", "got a trained model"),
         ("train NOWHERE --out NEW", "expected bags: a bag store, a folder of feature files, or a table"),
-        ("train EMPTY --out NEW", "features come from CLAM, TRIDENT or STAMP"),
+        ("train EMPTY --out NEW", "features of slides come from 'miue data tile', CLAM, TRIDENT or STAMP"),
         ("train STORE --out NEW --set lr=1e-3", "did you mean 'learning_rate'?"),
         ("train STORE --out NEW --set epochs=5", "did you mean 'max_epochs'?"),
         ("train STORE --out NEW --set members=3", "did you mean 'method.size'?"),
@@ -135,6 +135,7 @@ def _write_slides(folder: Path) -> None:
         ("train STORE --out RUN", "pass --overwrite to replace it"),
         ("train FEATURES --out NEW", "give a table of labels with --labels"),
         ("train FEATURES/0000.h5 --out NEW", "got a file; pass the folder of the files"),
+        ("inspect FEATURES/0000.h5", "got a file of another kind; pass the folder of the files"),
         ("train labels.csv --out NEW", "a label table is passed as --labels, beside the folder of features"),
         (
             "train FEATURES --labels other-ids.csv --out NEW",

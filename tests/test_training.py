@@ -78,7 +78,9 @@ def test_a_model_that_learned_nothing_says_what_its_network_could_try() -> None:
         model = quick_train(bags, network="dsmil", settings={"learning_rate": 1e-12}, options=options)
         assert "hardly anything" in model.training.warning
         assert (", or network.initial_weights=uniform" in model.training.warning) == said
-    assert quick_train(bags, network="dsmil", method="softmax", settings={"max_epochs": 12}).training.also_try == ""
+    assert (
+        quick_train(bags, network="dsmil", method="softmax", settings={"max_epochs": 12}).training.also_try == ""
+    )
 
 
 def test_bags_of_one_class_have_no_class_shares_to_compare_with(bags: BagDataset) -> None:

@@ -68,7 +68,7 @@ def describe(
         item=f"{str(path)!r}",
         wanted="a bag store, a run, predictions, a folder of bag files or a table of instances",
         got="a file of another kind" if path.exists() else "no such folder or file",
-        fix="check the path",
+        fix="pass the folder of the files" if path.is_file() else "check the path",
     )
 
 

@@ -169,7 +169,7 @@ def _only(folders: list[Path], folder: Path) -> Path:
     item = repr(str(folder))
     wanted = f"bag files ending in {', '.join(READERS)}, in it or in one folder below it, or folders of images"
     if not folders:
-        fix = "check the path; features come from CLAM, TRIDENT or STAMP"
+        fix = "check the path; features of slides come from 'miue data tile', CLAM, TRIDENT or STAMP"
         if has_images(folder):
             fix = "put the images of each bag into a folder of its own"
         raise lacking(item, wanted, fix)

@@ -155,7 +155,7 @@ def test_a_fold_is_trained_evaluated_on_each_scanner_and_shown(
     assert missing([fold, Fold("slides", "deterministic", SCANNERS[2], 42, 2)], tmp_path)[0].number == 2
     page = mitoses_page(tmp_path, [42])
     assert "softmax 1 of 15" in page
-    assert "| softmax | knn_mean |" in page
+    assert "\n| softmax (1 of 15 folds) | knn_mean |" in page
 
 
 def test_a_mean_is_over_folds_then_over_scanners(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_mean_is_over_folds_then_over_scanners(tmp_path: Path) -> None:
         for number, value in enumerate(numbers):
             path = Fold("slides", "deterministic", scanner, 42, number).path(tmp_path)
             write_results(path, "m", 42, [Result("bag-of-one", "bag", "accuracy", "default", value)])
-    assert "| softmax | 0.750 ± 0.212 | — |" in mitoses_page(tmp_path, [42])
+    assert "| softmax (4 of 15 folds) | 0.750 ± 0.212 | — |" in mitoses_page(tmp_path, [42])
 
 
 def test_the_commands_make_a_store_and_skip_what_is_done(source: Path, tmp_path: Path) -> None:

@@ -29,18 +29,25 @@ def mitoses_page(results: Path, seeds: Sequence[int]) -> str:
         f"`{COMMAND} run`, `{COMMAND} table --out results/mitoses/README.md`",
         "",
     ]
+    total = len(seeds) * len(SCANNERS) * FOLDS
     for form in FORMS:
-        methods = {name: folds for name in METHOD_SETUPS if (folds := _read(results, form, name, seeds))}
-        if methods:
-            lines += [f"## {form.capitalize()}", ""]
+        read = {name: folds for name in METHOD_SETUPS if (folds := _read(results, form, name, seeds))}
+        if read:
             done = "; ".join(
-                f"{METHOD_SETUPS[name].title} {len(folds)} of {len(seeds) * len(SCANNERS) * FOLDS}"
-                for name, folds in methods.items()
+                f"{METHOD_SETUPS[name].title} {len(folds)} of {total}" for name, folds in read.items()
             )
+            lines += [f"## {form.capitalize()}", ""]
             lines += [f"Folds done with seeds {', '.join(map(str, seeds))}: {done}.", ""]
+            methods = {_title(name, len(folds), total): folds for name, folds in read.items()}
             for level in LEVELS:
                 lines += [*_errors(methods, level), *_warnings(methods, level)]
     return "\n".join(lines)
+
+
+def _title(method: str, done: int, total: int) -> str:
+    """Return the name of a row, which says where folds are missing, so that others are not compared with it."""
+    title = METHOD_SETUPS[method].title
+    return title if done == total else f"{title} ({done} of {total} folds)"
 
 
 def _read(results: Path, form: str, method: str, seeds: Sequence[int]) -> Folds:
@@ -57,12 +64,12 @@ def _errors(methods: dict[str, Folds], level: str) -> list[str]:
         "| | accuracy | | AUC | | Conf. | |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for name, folds in methods.items():
+    for title, folds in methods.items():
         cells = []
         for task in COMPARED:
             cells.append(_cell(folds, level, partial(_same, task)))
             cells.append(_cell(folds, level, partial(_elsewhere, f"{task} on")))
-        lines.append(f"| {METHOD_SETUPS[name].title} | {' | '.join(cells)} |")
+        lines.append(f"| {title} | {' | '.join(cells)} |")
     return [*lines, ""]
 
 
@@ -75,7 +82,7 @@ def _warnings(methods: dict[str, Folds], level: str) -> list[str]:
         f"| | score | {' | '.join(f'{a} → {b}' for a, b in directions)} | mean |",
         "| --- | --- |" + " ---: |" * (len(directions) + 1),
     ]
-    for name, folds in methods.items():
+    for title, folds in methods.items():
         tasks = {f"ood {scanner}" for scanner in SCANNERS}
         measures = {r.measure: None for _, rs in folds for r in rs if r.level == level and r.task in tasks}
         for measure in measures:
@@ -85,7 +92,7 @@ def _warnings(methods: dict[str, Folds], level: str) -> list[str]:
             ]
             mean = _cell(folds, level, partial(_elsewhere, "ood"), measure)
             shown = "the paper's" if measure == DEFAULT else measure
-            lines.append(f"| {METHOD_SETUPS[name].title} | {shown} | {' | '.join(cells)} | {mean} |")
+            lines.append(f"| {title} | {shown} | {' | '.join(cells)} | {mean} |")
     return [*lines, ""]
 
 

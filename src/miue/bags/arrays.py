@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from miue.common.errors import DataError, lacking
+from miue.common.errors import DataError, first_repeated, lacking
 
 
 @runtime_checkable
@@ -124,10 +124,9 @@ def check_bags(arrays: list[np.ndarray], ids: tuple[str, ...]) -> None:
     """
     if not arrays:
         raise lacking("the list of bags", "at least one bag", "pass some bags")
-    if len(set(ids)) < len(ids):
-        repeated = next(name for name in ids if ids.count(name) > 1)
+    if (twice := first_repeated(ids)) is not None:
         raise DataError(
-            item=f"bag {repeated!r}", wanted="a unique id", got="the same id twice", fix="rename one of the two"
+            item=f"bag {twice!r}", wanted="a unique id", got="the same id twice", fix="rename one of the two"
         )
     for name, array in zip(ids, arrays, strict=True):
         check_bag(name, array, arrays[0].shape[1:])

@@ -11,7 +11,7 @@ import numpy as np
 
 from miue.bags.cells import POSSIBLE_CLASSES, is_number, known_text
 from miue.bags.labels import Labels
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, first_repeated
 from miue.common.plural import plural
 
 NEGATIVE_NAMES = {
@@ -198,7 +198,7 @@ def check_names_given(names: Sequence[str], count: int, where: str) -> None:
         ConfigError: more or fewer names, or one twice.
     """
     if names and not len(set(names)) == len(names) == count:
-        twice = next((name for name in names if list(names).count(name) > 1), None)
+        twice = first_repeated(names)
         raise ConfigError(
             item=quoted_order(names),
             wanted=f"{count} different names, one for each probability of {where}",

@@ -22,7 +22,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords
 from miue.common.arguments import several
-from miue.common.errors import DataError, lacking, one_of_two, repeated, unknown_name
+from miue.common.errors import DataError, first_repeated, lacking, one_of_two, repeated, unknown_name
 from miue.common.plural import plural
 
 
@@ -45,12 +45,9 @@ def fields_of_arrays(
     arrays = [bag_array(bag, name) for bag, name in zip(bags, names, strict=True)]
     check_bags(arrays, names)
     labels, is_ood, patients = (
-        None if values is None else plain_values(values, what)
+        None if values is None else _one_of_each(values, what, len(arrays))
         for what, values in (("labels", labels), ("values of is_ood", is_ood), ("patients", patients))
     )
-    for what, values in (("labels", labels), ("values of is_ood", is_ood), ("patients", patients)):
-        if values is not None and len(values) != len(arrays):
-            raise _count_mismatch(what, len(arrays), len(values))
     sizes = np.array([len(array) for array in arrays], np.int64)
     known, classes = read_labels([None] * len(arrays) if labels is None else labels, class_names)
     if classes and known.values.max(initial=0) >= len(classes):
@@ -192,7 +189,7 @@ def _column_names(frame: Any) -> Sequence[Any]:
             fix="pass arrays to BagDataset.from_tensors",
         )
     names = list(getattr(frame, "column_names", frame.columns))  # a table of Arrow, or a data frame
-    if (twice := next((name for name in names if names.count(name) > 1), None)) is not None:
+    if (twice := first_repeated(names)) is not None:
         raise repeated(f"column {twice!r} of the data frame", "each name once", names.count(twice), "rename one")
     return names
 
@@ -233,6 +230,18 @@ def _read_patients(values: list[Any] | None) -> tuple[str, ...] | None:
         return None
     texts = tuple("" if is_missing(value) else known_text(name_of(value)) for value in values)
     return texts if any(texts) else None
+
+
+def _one_of_each(values: Any, what: str, bags: int) -> list[Any]:
+    """Return plain values, of which there is one for each bag.
+
+    Raises:
+        DataError: more or fewer, or what is no list of values.
+    """
+    plain = plain_values(values, what)
+    if len(plain) != bags:
+        raise _count_mismatch(what, bags, len(plain))
+    return plain
 
 
 def _read_ids(values: Any) -> tuple[str, ...]:

@@ -259,7 +259,7 @@ def _without_temperature(table: PredictionTable) -> str:
 def _class_names(names: Sequence[str], count: int) -> tuple[str, ...]:
     names = read_class_names(names) or tuple(str(c) for c in range(count))
     wrong = [name for name in names if name in RESERVED]
-    if len(names) != count or len(set(names)) < count or wrong:
+    if len(names) != count or wrong:
         raise ConfigError(
             item="the class names",
             wanted=f"{count} different names, none of them {' or '.join(map(repr, RESERVED))}",

@@ -51,7 +51,7 @@ def checked(*, leave: Collection[str] = ()) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         signature = inspect.signature(function)
-        single = [
+        names = [
             name
             for name, parameter in signature.parameters.items()
             if name not in leave and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
@@ -63,7 +63,7 @@ def checked(*, leave: Collection[str] = ()) -> Callable[[F], F]:
                 bound = signature.bind(*args, **kwargs)
             except TypeError:
                 return function(*args, **kwargs)  # says itself which argument is missing or unknown
-            for name in bound.arguments.keys() & single:
+            for name in bound.arguments.keys() & names:
                 annotation = _annotations(function).get(name, Any)
                 bound.arguments[name] = check_value(name, bound.arguments[name], annotation)
             return function(*bound.args, **bound.kwargs)

@@ -6,15 +6,18 @@ import difflib
 import errno
 import os
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Hashable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from miue.common.escapes import shortened, visible
 from miue.common.folder_kinds import kind_of
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+Name = TypeVar("Name", bound=Hashable)
 
 LONGEST_PART = 600  # characters of each of the four parts in a message
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -146,6 +149,16 @@ def lacking(item: str, wanted: str, fix: str = "check the file") -> DataError:
 def repeated(item: str, wanted: str, count: int, fix: str = "keep one of them") -> DataError:
     """Return the error for what is there several times and may be there once."""
     return DataError(item=item, wanted=wanted, got=f"{count}", fix=fix)
+
+
+def first_repeated(names: Iterable[Name]) -> Name | None:
+    """Return the first name that is there several times, None where each is there once.
+
+    >>> first_repeated(["a", "b", "c", "b"]), first_repeated([])
+    ('b', None)
+    """
+    counts = Counter(names)  # in the order of their first appearance
+    return next((name for name, count in counts.items() if count > 1), None)
 
 
 def one_of_two(item: str, got: str = "both", fix: str = "leave one out") -> ConfigError:

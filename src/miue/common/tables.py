@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from miue.common.claims import can_hold
-from miue.common.errors import DataError, StorageError, lacking, no_such_file, not_readable
+from miue.common.errors import DataError, StorageError, first_repeated, lacking, no_such_file, not_readable
 from miue.common.files import atomic_file
 
 HEADER_BYTES = 1 << 20
@@ -221,8 +221,7 @@ def _read(path: Path, text: Collection[str] | None) -> dict[str, Any]:
         (name, column) for name, column in zip(names, table.columns, strict=True) if name or _has_value(column)
     ]
     kept = [name for name, _ in cells]
-    if len(set(kept)) < len(kept):
-        twice = next(name for name in kept if kept.count(name) > 1)
+    if (twice := first_repeated(kept)) is not None:
         raise DataError(
             item=item,
             wanted="columns of different names",

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from miue.common.arguments import several
-from miue.common.errors import DataError, StorageError, not_a_folder, unknown_name, wrong_type
+from miue.common.errors import DataError, StorageError, first_repeated, not_a_folder, unknown_name, wrong_type
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import read_text_columns
@@ -150,14 +150,13 @@ def compare(folders: Sequence[Path | str]) -> Comparison:
         raise wrong_type("folders", "several folders", folders, "pass a list of them")
     read = [_read(Path(folder)) for folder in listed]
     names = [one.name for one in read]
-    for name in names:
-        if names.count(name) > 1:
-            raise DataError(
-                item=f"cross-validation {name!r}",
-                wanted="folders of different names",
-                got=f"{names.count(name)} of this name",
-                fix="rename one, or name each once",
-            )
+    if (twice := first_repeated(names)) is not None:
+        raise DataError(
+            item=f"cross-validation {twice!r}",
+            wanted="folders of different names",
+            got=f"{names.count(twice)} of this name",
+            fix="rename one, or name each once",
+        )
     first = read[0]
     compared = []
     for one in read:

@@ -18,7 +18,7 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.labels import LabelSequence
 from miue.common.arguments import checked, several
 from miue.common.devices import torch_device
-from miue.common.errors import ConfigError, DataError, repeated, unknown_name
+from miue.common.errors import ConfigError, DataError, first_repeated, repeated, unknown_name
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
 from miue.common.terminal import say
@@ -150,8 +150,7 @@ def train_recipe(
     Raises:
         ConfigError, DataError, StorageError: as ``train`` does.
     """
-    if len(set(bags.ids)) < len(bags):
-        twice = next(name for name in bags.ids if bags.ids.count(name) > 1)
+    if (twice := first_repeated(bags.ids)) is not None:
         fix = "keep one of them: what is held out would also be trained on"
         raise repeated(f"bag {twice!r}", "each bag once", bags.ids.count(twice), fix)
     plan = Plan.of(recipe, bags, validation)

@@ -11,7 +11,7 @@ from miue.bags.cells import known_text
 from miue.bags.classes import class_names, known_labels
 from miue.bags.names import find_rows, named_twice, strip_endings
 from miue.bags.table_columns import read_splits_column
-from miue.common.errors import DataError, missing_column, repeated, unknown_name
+from miue.common.errors import DataError, first_repeated, missing_column, repeated, unknown_name
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
 from miue.io.tables.columns import PATIENT_COLUMNS, find_column, lower_case, numbers_rows
@@ -155,8 +155,7 @@ def _joined(
         raise _no_column(slide_table, what, known, slides)
     names, owners = (list(map(str.strip, column)) for column in (columns[patients], slides[owner]))
     row_of = {patient: row for row, patient in enumerate(names)}
-    if len(row_of) < len(names):
-        twice = next(p for p in names if names.count(p) > 1)
+    if (twice := first_repeated(names)) is not None:
         raise repeated(f"patient {twice!r} of {str(path)!r}", "one row per patient", names.count(twice))
     kept = [
         (slide, row_of[patient]) for slide, patient in zip(slides[files], owners, strict=True) if patient in row_of

@@ -25,7 +25,7 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import split_name
 from miue.common.arguments import checked
-from miue.common.errors import StorageError, missing_column, not_a_folder, repeated, wrong_shape
+from miue.common.errors import StorageError, first_repeated, missing_column, not_a_folder, repeated, wrong_shape
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.folder_kinds import STORE
 from miue.common.tables import read_text_columns, write_table
@@ -150,8 +150,7 @@ def read_raw_store(path: Path | str) -> RawBags:
     if set(COLUMNS) - set(columns):
         raise missing_column(f"bag table {table!r}", f"columns {', '.join(COLUMNS)}", columns, AGAIN)
     ids = tuple(columns["bag_id"])
-    if len(set(ids)) < len(ids):
-        twice = next(name for name in ids if ids.count(name) > 1)
+    if (twice := first_repeated(ids)) is not None:
         raise repeated(f"bag {twice!r} of {table!r}", "a unique id", ids.count(twice), "rename one")
     total = len(instances)
     for name, array in arrays.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from miue.common.errors import DataError, missing_column
+from miue.common.errors import DataError, first_repeated, missing_column
 
 PATIENT_COLUMNS = ("case_id", "patient_id", "patient", "case", "submitter_id")
 BAG = "bag_id"
@@ -76,8 +76,7 @@ def columns_by_meaning(
     Raises:
         DataError: no bag_id, no features, or a column that is missing or there twice.
     """
-    twice = next((name for name in names if name and names.count(name) > 1), None)
-    if twice is not None:
+    if (twice := first_repeated(filter(None, names))) is not None:
         got, fix = f"{names.count(twice)}", "keep one of them, or rename the others"
         raise DataError(item=f"table {table!r}", wanted=f"one column {twice!r}", got=got, fix=fix)
     by_name = {meaning: find_column(names, words, table) for meaning, words in NAMES.items()}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from made_promises import RUNS, predictions_of, within_band
-from scipy.stats import beta, binom, binomtest
+from scipy.stats import beta, binom, binomtest, t
 
 from miue.calibration import (
     Calibration,
@@ -21,7 +21,7 @@ from miue.calibration import (
     PredictionSetGoal,
     calibrate,
 )
-from miue.calibration.binomial import error_bound, error_interval, p_values
+from miue.calibration.binomial import error_bound, error_interval, grouped_error_interval, p_values
 from miue.calibration.false_alarms import fit_false_alarms
 from miue.calibration.prediction_sets import SET_SCORES, fit_prediction_sets
 from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
@@ -90,6 +90,52 @@ def test_bounds_are_the_exact_ones_of_scipy() -> None:
         assert error_interval(errors, count, 0.95) == pytest.approx((interval.low, interval.high), abs=1e-12)
         one_sided = binomtest(errors, count, alternative="less").proportion_ci(0.9, "exact")
         assert error_bound(errors, count, 0.9) == pytest.approx(one_sided.high, abs=1e-12)
+
+
+def test_bags_that_no_patient_shares_have_the_exact_interval() -> None:
+    for errors, count in ((0, 7), (3, 40), (17, 17)):
+        wrong = np.arange(count) < errors
+        interval = grouped_error_interval(wrong, np.arange(count), 0.95)
+        assert interval == error_interval(errors, count, 0.95)
+
+
+@pytest.mark.parametrize("wrong_of_patient", [0, 4])
+def test_patients_who_are_all_right_or_all_wrong_count_once(wrong_of_patient: int) -> None:
+    wrong = np.repeat([wrong_of_patient > 0] * 3, 4)
+    interval = grouped_error_interval(wrong, np.repeat(["a", "b", "c"], 4), 0.95)
+    assert interval == error_interval(3 * wrong_of_patient // 4, 3, 0.95)
+    of_one = grouped_error_interval(wrong, np.repeat("a", 12), 0.95)
+    assert of_one == error_interval(wrong_of_patient // 4, 1, 0.95)
+
+
+def test_the_interval_of_grouped_errors_is_that_of_their_effective_number() -> None:
+    wrong = np.array([1, 1, 0, 0, 0, 1, 0, 0, 0, 0], bool)
+    patients = np.array(list("aabbbcdddd"), object)
+    # rate 0.3; errors less expected: 1.4, -0.9, 0.7, -1.2; sum of squares 4.7, of variance 4.7 · 4 / 3 / 10²
+    t_ratio = t.ppf(0.975, 9) / t.ppf(0.975, 3)
+    effective = 0.21 / (4.7 * 4 / 3 / 100) * t_ratio**2
+    low, high = grouped_error_interval(wrong, patients, 0.95)
+    assert low == pytest.approx(beta.ppf(0.025, 0.3 * effective, 0.7 * effective + 1))
+    assert high == pytest.approx(beta.ppf(0.975, 0.3 * effective + 1, 0.7 * effective))
+
+
+@pytest.mark.parametrize(("patients", "rate", "alike"), [(40, 0.05, 1.0), (100, 0.1, 0.8), (60, 0.2, 0.0)])
+def test_the_interval_holds_the_rate_where_bags_of_a_patient_are_alike(
+    patients: int, rate: float, alike: float
+) -> None:
+    random, kept, independent = np.random.default_rng(4), 0, 0
+    for _ in range(RUNS):
+        sizes = random.integers(1, 6, patients)
+        of_patient = random.random(patients) < rate
+        group = np.repeat(np.arange(patients), sizes)
+        own = random.random(len(group)) < rate
+        wrong = np.where(random.random(len(group)) < alike, of_patient[group], own)
+        low, high = grouped_error_interval(wrong, group, 0.95)
+        kept += low <= rate <= high
+        low, high = error_interval(int(wrong.sum()), len(wrong), 0.95)
+        independent += low <= rate <= high
+    assert kept >= binom.ppf(0.001, RUNS, 0.95)
+    assert alike == 0 or independent < 0.91 * RUNS
 
 
 def test_the_test_passes_exactly_where_the_bound_is_small_enough() -> None:

@@ -29,6 +29,7 @@ from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.errors import DataError, StorageError
 from miue.evaluation import evaluate
+from miue.evaluation.decisions import evaluate_decisions
 from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.provenance import Provenance
 
@@ -170,9 +171,18 @@ def test_decisions_are_read_back_as_they_were_and_judged_the_same(table: Path, t
     assert list(rows[0])[-5:] == ["decision", "reason", "prediction_set", "calibrated_p_0", "calibrated_p_1"]
 
 
+def test_the_interval_of_the_selective_risk_is_wider_where_patients_have_several_bags(table: Path) -> None:
+    decided = decide(read_tables(table), by_hand()).bags
+    assert decided.decisions is not None
+    widths = []
+    for patients in (None, np.array(["p"] * len(decided), object)):
+        metrics = evaluate_decisions(replace(decided, patients=patients), decided.decisions).metrics
+        widths.append((metrics["selective_risk_high"].value or 0) - (metrics["selective_risk_low"].value or 0))
+    assert widths[0] < widths[1] < 1
+
+
 def test_decisions_come_out_as_counted_by_hand(table: Path) -> None:
     evaluation = evaluate(decide(read_tables(table), by_hand()))
-    assert "takes bags as independent" in " ".join(repr(evaluation).split())
     found = evaluation.to_json()["decisions"]
     metrics = found["metrics"]
     assert (metrics["accepted"], metrics["deferred"], metrics["flagged"]) == (0.5, 0.25, 0.25)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float64
 
-from miue.calibration.binomial import error_interval
+from miue.bags.drawing import group_by_patient
+from miue.calibration.binomial import grouped_error_interval
 from miue.evaluation.metrics import (
     NO_LABEL,
     NONE_KNOWN_IN,
@@ -30,9 +31,9 @@ class DecisionEvaluation:
 
     Attributes:
         metrics: accepted, deferred, flagged (called out of distribution), false_alarms (the same share of the bags
-            known to be in distribution), selective_risk (of labelled ones), its exact 95 % interval
-            selective_risk_low and selective_risk_high, coverage (label in its set), set_size (mean), empty_sets,
-            single_sets, and ece, brier and nll of the calibrated probabilities.
+            known to be in distribution), selective_risk (of labelled ones), its 95 % interval selective_risk_low
+            and selective_risk_high (exact; widened where patients have several bags), coverage (label in its set),
+            set_size (mean), empty_sets, single_sets, and ece, brier and nll of the calibrated probabilities.
         coverage_by_class: share of each class's bags whose set holds it.
         found: share of each out-of-distribution set that is called so.
         not_accepted: share of each out-of-distribution set that is called so or deferred.
@@ -72,13 +73,14 @@ def _false_alarms(table: PredictionTable, decisions: Decisions) -> Metric:
 
 def _selective_risk(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
     judged = table.judged & decisions.accepted
-    wrong, count = int((table.predicted != table.labels.values)[judged].sum()), int(judged.sum())
-    if not count:
+    wrong = (table.predicted != table.labels.values)[judged]
+    if not len(wrong):
         none = Metric.undefined("no labelled bag was accepted" if table.judged.any() else NO_LABEL)
         return {"selective_risk": none, "selective_risk_low": none, "selective_risk_high": none}
-    low, high = error_interval(wrong, count, INTERVAL)
+    patients = np.full(len(table), "", object) if table.patients is None else table.patients
+    low, high = grouped_error_interval(wrong, group_by_patient(patients)[judged], INTERVAL)
     return {
-        "selective_risk": Metric(wrong / count),
+        "selective_risk": Metric(float(wrong.mean())),
         "selective_risk_low": Metric(low),
         "selective_risk_high": Metric(high),
     }

@@ -239,8 +239,8 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str] = ()) 
         rows.append((f"{name}: flagged or deferred", _cell(evaluation.not_accepted[name], True, reasons)))
     units = (
         "In % of the bags that are not known to be out of distribution; false alarms, of those known to be in "
-        "distribution; of the selective risk (error among the accepted bags), the exact 95 % interval, which "
-        "takes bags as independent: with several bags of a patient it is too narrow."
+        "distribution; of the selective risk (error among the accepted bags), the 95 % interval (exact; widened "
+        "where patients are known to have several bags, which depend on each other)."
     )
     notes = [units, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1))]
     if metrics["empty_sets"].value:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,17 +13,21 @@ import pytest
 import torch
 from made_slides import GRID, STEP, alpha_of, export, one_slide
 from made_slides import prediction_table as table
+from matplotlib import colormaps
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 import miue
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.pathology.export.heatmap import (
+    FLAGGED,
     Layer,
     Slide,
     heatmap_figure,
     painted,
     probability_layer,
+    save_heatmap,
     uncertainty_layers,
 )
 from miue.pathology.export.patches import patches_by_slide
@@ -145,6 +150,47 @@ def test_a_heatmap_shows_the_positive_class_or_the_predicted_one_of_several(
         of_slide = instances.probabilities[instances.bag_ids == slide, "abc".index(name)]
         values: np.ndarray = np.ma.asarray(figure.axes[0].images[-1].get_array()).compressed()
         assert np.unique(values) == pytest.approx(np.sort(of_slide))
+
+
+def share_of_border(side: int, flagged: Callable[[np.ndarray], np.ndarray], folder: Path) -> float:
+    """Share of the first panel that the border of flagged patches covers, of side × side patches."""
+    coords = np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2)
+    (patches,) = patches_by_slide(one_slide((coords * 8).tolist(), [0.5] * len(coords)), 8)
+    panels = [probability_layer("tumour")]
+    save_heatmap(
+        heatmap_figure(replace(patches, flagged=flagged(coords)), panels, 1, None, "a rule"), folder / "a.png"
+    )
+    picture = imread(folder / "a.png")[..., :3]
+    pink = np.abs(picture - to_rgb(FLAGGED)).max(-1) < 0.2
+    panel = np.abs(picture - colormaps["cividis"](0.5)[:3]).max(-1) < 0.02
+    return float(pink.sum() / (pink.sum() + panel.sum()))
+
+
+def test_flagged_patches_that_touch_have_one_border(tmp_path: Path) -> None:
+    every = share_of_border(40, lambda at: np.ones(len(at), bool), tmp_path)
+    half = share_of_border(40, lambda at: at[:, 0] < 20, tmp_path)
+    assert 0 < every < half < 0.02
+    assert share_of_border(40, lambda at: np.zeros(len(at), bool), tmp_path) == 0
+
+
+def test_many_small_flagged_patches_do_not_hide_the_values(tmp_path: Path) -> None:
+    assert 0.02 < share_of_border(200, lambda at: (at % 5 == 0).all(1), tmp_path) < 0.08
+
+
+def test_patches_are_painted_as_one_by_one() -> None:
+    random = np.random.default_rng(2)
+    coords = random.integers(0, 300, (200, 2))
+    values = random.normal(size=200)
+    (patches,) = patches_by_slide(one_slide(coords.tolist(), [0.5] * 200), 23)
+    extent = (40, 20, 250, 290)  # some patches stand out on every side
+    total, count = np.zeros((270, 210)), np.zeros((270, 210))
+    for (x, y), value in zip(patches.coords - (40, 20), values, strict=True):
+        rows, columns = slice(max(y, 0), max(y + 23, 0)), slice(max(x, 0), max(x + 23, 0))
+        total[rows, columns] += value
+        count[rows, columns] += 1
+    with np.errstate(invalid="ignore"):
+        wanted = total / count
+    assert painted(patches, values, extent) == pytest.approx(wanted, abs=1e-9, nan_ok=True)
 
 
 def test_the_heatmap_command_writes_a_picture_per_slide(saved_slides: Path) -> None:

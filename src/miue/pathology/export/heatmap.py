@@ -11,7 +11,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64, UInt8
+from jaxtyping import Bool, Float64, Int64, UInt8
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -24,6 +24,7 @@ from miue.pathology.export.ranges import color_range
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 LONGEST = 1600  # pixels of the longer side of a panel's canvas
+PANEL_WIDTH = 4.1  # inches
 INK = "#333333"
 FLAGGED = "#e6007e"  # no color of the maps is near it
 LETTERS = 40  # of the title that fit over a panel
@@ -112,20 +113,31 @@ def painted(
     x, y, right, bottom = extent
     scale = min(1.0, longest / max(right - x, bottom - y))
     width, height = max(1, round((right - x) * scale)), max(1, round((bottom - y) * scale))
-    total, count = np.zeros((height, width)), np.zeros((height, width))
     begin = np.floor((patches.coords - (x, y)) * scale + 0.5).astype(int)
     end = np.maximum(np.floor((patches.coords + patches.size - (x, y)) * scale + 0.5).astype(int), begin + 1)
-    begin, end = np.maximum(begin, 0), np.maximum(end, 0)
-    for (left, top), (to_x, to_y), value in zip(begin, end, values, strict=True):
-        total[top:to_y, left:to_x] += value
-        count[top:to_y, left:to_x] += 1
+    begin, end = np.clip(begin, 0, (width, height)), np.clip(end, 0, (width, height))
+    total = _sums_of_rectangles(begin, end, values, (height, width))
+    count = _sums_of_rectangles(begin, end, np.ones(len(values)), (height, width))
     return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+
+
+def _sums_of_rectangles(
+    begin: Int64[np.ndarray, "n 2"],
+    end: Int64[np.ndarray, "n 2"],
+    values: Float64[np.ndarray, "n"],
+    shape: tuple[int, int],
+) -> Float64[np.ndarray, "height width"]:
+    """Return at each pixel the sum of the values of the rectangles over it: steps at their corners, summed up."""
+    steps = np.zeros((shape[0] + 1, shape[1] + 1))
+    for column, row, sign in ((begin, begin, 1), (end, begin, -1), (begin, end, -1), (end, end, 1)):
+        np.add.at(steps, (row[:, 1], column[:, 0]), sign * values)
+    return steps.cumsum(0).cumsum(1)[:-1, :-1]
 
 
 def heatmap_figure(
     patches: Patches, layers: list[Layer], number: int, slide: Slide | None = None, flags: str = ""
 ) -> Figure:
-    """Return the slide's panels side by side, over its picture where there is one; flagged patches are outlined.
+    """Return the slide's panels side by side, over its picture where there is one; flagged patches have a border.
 
     Args:
         patches: of the slide.
@@ -138,7 +150,7 @@ def heatmap_figure(
     width, height = extent[2] - extent[0], extent[3] - extent[1]
     panels = len(layers) + (slide is not None)
     tall = float(np.clip(3.6 * height / width, 1.8, 6.5))
-    figure = Figure(figsize=(4.1 * panels, tall + 1.5), dpi=150, layout="constrained")
+    figure = Figure(figsize=(PANEL_WIDTH * panels, tall + 1.5), dpi=150, layout="constrained")
     axes, bars = figure.subplots(2, panels, squeeze=False, height_ratios=(tall, 0.14))
     place = (extent[0], extent[2], extent[3], extent[1])
     if slide is not None:
@@ -153,7 +165,7 @@ def heatmap_figure(
         drawn = _draw_layer(axis, layer, patches, values, extent, alpha=1.0 if slide is None else 0.85)
         _colour_bar(figure, under, drawn, layer, above=bool((values > _just_above(layer)).any()))
     if patches.flagged is not None:
-        _outline(axes[-len(layers)], patches)
+        _outline(axes[-len(layers)], patches, patches.flagged, extent)
     for axis in axes:
         axis.set_xlim(extent[0], extent[2])
         axis.set_ylim(extent[3], extent[1])
@@ -195,13 +207,21 @@ def _draw_layer(
     )
 
 
-def _outline(axis: Any, patches: Patches) -> None:
-    """Draw a frame around every flagged patch."""
-    from matplotlib.collections import PatchCollection
-    from matplotlib.patches import Rectangle
-
-    frames = [Rectangle((x, y), patches.size, patches.size) for x, y in patches.coords[patches.flagged].tolist()]
-    axis.add_collection(PatchCollection(frames, facecolor="none", edgecolor=FLAGGED, linewidth=1.2))
+def _outline(axis: Any, patches: Patches, flagged: Bool[np.ndarray, "n"], extent: Extent) -> None:
+    """Draw the border of the flagged patches; what touches has one border, thin where patches are small."""
+    covered = painted(patches, flagged.astype(np.float64), extent) > 1e-6  # above rounding
+    height, width = covered.shape
+    x, y, right, bottom = extent
+    pixel = (right - x) / width, (bottom - y) / height
+    across = x + (np.arange(-1, width + 1) + 0.5) * pixel[0]
+    down = y + (np.arange(-1, height + 1) + 0.5) * pixel[1]
+    points = patches.size / (right - x) * PANEL_WIDTH * 72
+    axis.contour(
+        *(across, down, np.pad(covered, 1).astype(float)),
+        levels=[0.5],
+        colors=FLAGGED,
+        linewidths=float(np.clip(points / 3, 0.5, 1.2)),
+    )
 
 
 def _extent_of(patches: Patches) -> Extent:

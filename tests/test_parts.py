@@ -24,7 +24,7 @@ from test_unwritable import full_disk
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.calibration import Goals
+from miue.calibration import Goals, InstanceGoal
 from miue.common import tables
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.files import file_sha256
@@ -305,18 +305,20 @@ def test_a_model_predicts_into_a_folder_what_it_predicts_in_memory(
     assert (tmp_path / "p" / "instances" / "part-00003.parquet").exists()
 
 
-def test_a_calibration_of_bags_holds_no_instances_and_is_that_of_all_predictions(
-    bags: BagDataset, gathered: list[int], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("flags", [None, InstanceGoal("no-false-flag", 0.2), InstanceGoal("detection", 0.2)])
+def test_a_calibration_of_bags_holds_few_instances_and_is_that_of_all_predictions(
+    flags: InstanceGoal | None, bags: BagDataset, gathered: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
+    monkeypatch.setattr(part_writer, "PART_ROWS", 20)
     model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
     held_out = separable_bags(60, seed=1)
     held_out = replace(held_out, ids=tuple(f"new {name}" for name in held_out.ids))
-    wanted = miue.calibrate(model.predict(held_out), deferral=None)
+    wanted = miue.calibrate(model.predict(held_out), deferral=None, instances=flags)
     total = int(held_out.sizes.sum())
     assert total in gathered
     gathered.clear()
-    assert calibrate_model(model, held_out, Goals(deferral=None)) == wanted
+    assert calibrate_model(model, held_out, Goals(deferral=None, instances=flags)) == wanted
     assert max(gathered, default=0) < total / 10
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from miue.bags.dataset import BagDataset
@@ -53,12 +55,13 @@ def calibrate_model(
     first = model.predict(bags.subset([0]), estimator=estimator, device=device)
     check_names(first.bags, checked, first.instances)
     stream = model.stream(bags, estimator=estimator, progress=progress, device=device)
-    return calibrate(
-        stream.collect_bags() if checked.instances is None else stream.collect(),
-        **vars(goals),
-        like=like,
-        class_names=names,
-        bags_of_patient=bags_of_patient,
-        seed=seed,
-        made_from=made_from,
-    )
+    with TemporaryDirectory(prefix="miue-") as folder:  # instances are written and read part by part
+        return calibrate(
+            stream.collect_bags() if checked.instances is None else stream.save(Path(folder) / "predictions"),
+            **vars(goals),
+            like=like,
+            class_names=names,
+            bags_of_patient=bags_of_patient,
+            seed=seed,
+            made_from=made_from,
+        )

@@ -27,7 +27,7 @@ from miue.common.errors import DataError, StorageError
 from miue.distributions import Categorical
 from miue.methods import METHODS
 from miue.model.calibrate import calibrate_model
-from miue.predictions.error_model import ERROR_PROBABILITY, FILE, ErrorModel
+from miue.predictions.error_model import ERROR_PROBABILITY, FILE, ErrorModel, error_inputs
 from miue.predictions.table import PredictionTable
 
 
@@ -59,6 +59,10 @@ def made(
     return table(shares[0], np.arange(len(sizes)), labels), table(shares[1], bag, labels[bag])
 
 
+def fitted_to(bags: PredictionTable, instances: PredictionTable, estimator: str | None = None) -> ErrorModel:
+    return ErrorModel.fit(bags, error_inputs(bags, instances), estimator)
+
+
 @pytest.mark.parametrize("classes", [2, 3, 4])
 def test_it_is_the_mean_of_two_logistic_regressions_of_scikit_learn(classes: int) -> None:
     random = np.random.default_rng(1)
@@ -72,8 +76,10 @@ def test_it_is_the_mean_of_two_logistic_regressions_of_scikit_learn(classes: int
     for inputs in (np.array(of_bag), np.hstack([of_bag, of_instances])):
         theirs = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(inputs, bags.labels.values)
         wanted += (1 - theirs.predict_proba(inputs)[np.arange(90), bags.predicted]) / 2
-    errors = ErrorModel.fit(bags, instances, "bag-of-one")
-    np.testing.assert_allclose(errors.add_to(bags, instances).scores[ERROR_PROBABILITY], wanted, atol=1e-6)
+    errors = ErrorModel.fit(bags, error_inputs(bags, instances), "bag-of-one")
+    np.testing.assert_allclose(
+        errors.add_to(bags, error_inputs(bags, instances)).scores[ERROR_PROBABILITY], wanted, atol=1e-6
+    )
     shapes = [len(one.center) for one in (errors.by_bag, errors.by_both)]
     assert (errors.estimator, errors.bags, shapes) == ("bag-of-one", 90, [classes - 1, 2 * (classes - 1)])
 
@@ -81,7 +87,7 @@ def test_it_is_the_mean_of_two_logistic_regressions_of_scikit_learn(classes: int
 def test_it_finds_errors_that_only_the_instances_tell() -> None:
     bags, instances = made([5] * 400)
     new, of_new = made([5] * 400, seed=1)
-    errors = ErrorModel.fit(bags, instances, None).add_to(new, of_new)
+    errors = ErrorModel.fit(bags, error_inputs(bags, instances), None).add_to(new, error_inputs(new, of_new))
     wrong = new.predicted != new.labels.values
     by_bag = roc_auc_score(wrong, new.uncertainty("least_confidence"))
     by_both = roc_auc_score(wrong, errors.scores[ERROR_PROBABILITY])
@@ -91,23 +97,24 @@ def test_it_finds_errors_that_only_the_instances_tell() -> None:
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(0, 99))
 def test_a_bag_is_judged_by_itself_alone(sizes: list[int], seed: int) -> None:
-    errors = ErrorModel.fit(*made([3] * 40), None)
+    errors = fitted_to(*made([3] * 40))
     bags, instances = made(sizes, seed=seed)
-    together = errors.add_to(bags, instances).scores[ERROR_PROBABILITY]
+    together = errors.add_to(bags, error_inputs(bags, instances)).scores[ERROR_PROBABILITY]
     assert together.shape == (len(sizes),)
     assert ((together >= 0) & (together <= 1)).all()
     for number in range(len(sizes)):
-        alone = errors.add_to(
-            bags.subset(np.array([number])), instances.subset(np.flatnonzero(instances.bag_ids == f"bag {number}"))
-        )
+        bag = bags.subset(np.array([number]))
+        own = instances.subset(np.flatnonzero(instances.bag_ids == f"bag {number}"))
+        alone = errors.add_to(bag, error_inputs(bag, own))
         assert alone.scores[ERROR_PROBABILITY].tolist() == [together[number]]
 
 
 def test_probabilities_of_zero_and_one_are_finite() -> None:
-    errors = ErrorModel.fit(*made([3] * 40), None)
+    errors = fitted_to(*made([3] * 40))
     sure = np.array([[1.0, 0.0], [0.0, 1.0]])
     labels = np.array([0, 1])
-    bags = errors.add_to(table(sure, np.arange(2), labels), table(sure, np.arange(2), labels))
+    certain = table(sure, np.arange(2), labels)
+    bags = errors.add_to(certain, error_inputs(certain, certain))
     assert np.isfinite(bags.scores[ERROR_PROBABILITY]).all()
 
 
@@ -116,22 +123,21 @@ def test_bags_without_label_or_out_of_distribution_are_not_fitted_to_and_few_of_
     known = np.arange(40) < 30
     out = np.arange(40) % 10 == 0
     some = replace(bags, labels=Labels(bags.labels.values, known), is_ood=OodFlags.of(out))
-    fitted = ErrorModel.fit(some, instances, None)
+    fitted = fitted_to(some, instances)
     rows = np.flatnonzero(known & ~out)
-    alone = ErrorModel.fit(
-        bags.subset(rows), instances.subset(np.flatnonzero(np.isin(instances.bag_ids, bags.bag_ids[rows]))), None
-    )
+    of_rows = instances.subset(np.flatnonzero(np.isin(instances.bag_ids, bags.bag_ids[rows])))
+    alone = fitted_to(bags.subset(rows), of_rows)
     assert fitted == alone
     assert fitted.bags == len(rows) == 27
     few = np.flatnonzero((bags.labels.values == 0) | (np.cumsum(bags.labels.values) <= 4))
     with pytest.raises(
         DataError, match="at least 5 labelled validation bags of each class, got 20 of class 0, 4 of"
     ):
-        ErrorModel.fit(bags.subset(few), instances, None)
+        ErrorModel.fit(bags.subset(few), np.zeros((len(few), 2)), None)
 
 
 def test_it_is_kept_and_a_damaged_file_is_refused(tmp_path: Path) -> None:
-    errors = ErrorModel.fit(*made([3] * 60, classes=3), "residual")
+    errors = fitted_to(*made([3] * 60, classes=3), "residual")
     errors.save(tmp_path / FILE)
     assert ErrorModel.load(tmp_path / FILE) == errors
     content = json.loads((tmp_path / FILE).read_text())
@@ -171,7 +177,7 @@ def test_every_method_has_one_of_its_validation_bags(method: str, bags: BagDatas
     held, test = bags.split("validation"), bags.split("test")
     bare = replace(model, error_model=None).predict(held)
     assert bare.instances is not None
-    assert model.error_model == ErrorModel.fit(bare.bags, bare.instances, model.method.estimators[0])
+    assert model.error_model == fitted_to(bare.bags, bare.instances, model.method.estimators[0])
     predicted = model.predict(test)
     values = predicted.bags.scores[ERROR_PROBABILITY]
     loaded = miue.Model.load(tmp_path / "run")

@@ -322,6 +322,21 @@ def test_a_calibration_of_bags_holds_few_instances_and_is_that_of_all_prediction
     assert max(gathered, default=0) < total / 10
 
 
+def test_training_holds_no_predictions_of_all_validation_instances(
+    gathered: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = replace(separable_bags(60), splits=("train",) * 30 + ("validation",) * 30)
+    whole = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    assert whole.error_model is not None
+    gathered.clear()
+    monkeypatch.setattr("miue.model.predict.BATCH_INSTANCES", 20)
+    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    assert not gathered
+    assert model.error_model is not None and model.validation is not None and whole.validation is not None
+    assert model.error_model.by_both.center == pytest.approx(whole.error_model.by_both.center, rel=1e-4)
+    assert model.validation.bags == whole.validation.bags == 30
+
+
 def test_a_fold_is_tested_with_its_instances_in_parts(
     tmp_path: Path, gathered: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,11 +32,12 @@ from miue.model.feature_scores import DistanceScores, check_saveable_distances
 from miue.model.folder import FORMAT, VERSION, read_config, read_distances, read_method, saved_name
 from miue.model.predict import OnBad, predict
 from miue.model.training_bags import TrainingBags
-from miue.predictions.error_model import ERROR_PROBABILITY, ErrorModel
+from miue.predictions.error_model import ERROR_PROBABILITY, ErrorModel, error_inputs
 from miue.predictions.error_model import FILE as ERROR_MODEL
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance, TrainingRecord
 from miue.predictions.stream import PredictionStream
+from miue.predictions.table import PredictionTable
 from miue.predictions.validation_quantiles import FILE as VALIDATION
 from miue.predictions.validation_quantiles import ValidationQuantiles
 from miue.scores import FeatureDistance
@@ -173,7 +174,7 @@ class Model(PrintsAsTable):
             return decide(predictions, self.calibration)
 
         if errors is not None:
-            batches = ((errors.add_to(of_bags, of_instances), of_instances) for of_bags, of_instances in batches)
+            batches = ((errors.add_to(bags, error_inputs(bags, each)), each) for bags, each in batches)
         if rule is not None and shard is None:
             batches = ((of_bags, rule.flag(of_instances)) for of_bags, of_instances in batches)
         return PredictionStream(batches, self.provenance().model_copy(update={"estimator": chosen}), complete)
@@ -251,16 +252,16 @@ class Model(PrintsAsTable):
         Raises:
             ModelError: instances of another shape.
         """
-        predictions = replace(self, error_model=None, calibration=None).predict(validation, device=device)
-        bags, instances = predictions.bags, predictions.instances
-        assert instances is not None
+        stream = replace(self, error_model=None, calibration=None).stream(validation, device=device)
+        tables, inputs_of = zip(*((bags, error_inputs(bags, each)) for bags, each in stream.batches), strict=True)
+        bags, inputs = PredictionTable.concatenate(list(tables)), np.concatenate(inputs_of)
         try:
-            errors = ErrorModel.fit(bags, instances, predictions.provenance.estimator)
+            errors = ErrorModel.fit(bags, inputs, stream.provenance.estimator)
         except DataError as error:
             training = self.training.model_copy(update={"without_error_model": str(error)})
             quantiles = ValidationQuantiles.of(bags, validation.sizes)
             return replace(self, training=training, validation=quantiles, error_model=None)
-        quantiles = ValidationQuantiles.of(errors.add_to(bags, instances), validation.sizes)
+        quantiles = ValidationQuantiles.of(errors.add_to(bags, inputs), validation.sizes)
         return replace(self, validation=quantiles, error_model=errors)
 
     @checked()

@@ -115,12 +115,12 @@ class ErrorModel(BaseModel):
         return self
 
     @classmethod
-    def fit(cls, bags: PredictionTable, instances: PredictionTable, estimator: str | None) -> ErrorModel:
+    def fit(cls, bags: PredictionTable, inputs: Float64[np.ndarray, "B F"], estimator: str | None) -> ErrorModel:
         """Return the regressions fitted to the labelled bags that are not known to be out of distribution.
 
         Args:
             bags: predictions of bags that the weights were not trained on.
-            instances: of all their instances, bag after bag in the same order.
+            inputs: their ``error_inputs``.
             estimator: what the instances were predicted from.
 
         Raises:
@@ -136,18 +136,18 @@ class ErrorModel(BaseModel):
                 got=", ".join(f"{count} of class {number}" for number, count in enumerate(counts)),
                 fix="train with more validation bags",
             )
-        inputs = _log_odds(bags, instances)[judged]
-        by_bag, by_both = Regression.fit(inputs[:, : classes - 1], labels), Regression.fit(inputs, labels)
+        read = inputs[judged]
+        by_bag, by_both = Regression.fit(read[:, : classes - 1], labels), Regression.fit(read, labels)
         return cls(estimator=estimator, bags=len(labels), by_bag=by_bag, by_both=by_both)
 
-    def add_to(self, bags: PredictionTable, instances: PredictionTable) -> PredictionTable:
+    def add_to(self, bags: PredictionTable, inputs: Float64[np.ndarray, "B F"]) -> PredictionTable:
         """Return the bags with the score "error_probability", in [0, 1].
 
         Args:
             bags: predictions.
-            instances: of all their instances, bag after bag in the same order.
+            inputs: their ``error_inputs``.
         """
-        inputs, of_bag = _log_odds(bags, instances), len(self.by_bag.center)
+        of_bag = len(self.by_bag.center)
         both = self.by_bag.probabilities(inputs[:, :of_bag]) + self.by_both.probabilities(inputs)
         predicted = both[np.arange(len(bags)), bags.predicted] / 2
         return replace(bags, scores={**bags.scores, ERROR_PROBABILITY: 1 - predicted})
@@ -170,8 +170,13 @@ class ErrorModel(BaseModel):
         return FORMAT.read(path, cls)
 
 
-def _log_odds(bags: PredictionTable, instances: PredictionTable) -> Float64[np.ndarray, "B F"]:
-    """Return the log-odds of each bag against class 0, and the highest of its instances."""
+def error_inputs(bags: PredictionTable, instances: PredictionTable) -> Float64[np.ndarray, "B F"]:
+    """Return the log-odds of each bag against class 0, and the highest of its instances.
+
+    Args:
+        bags: predictions.
+        instances: of all their instances, bag after bag in the same order.
+    """
     starts = _starts(instances)
     return np.hstack([_against_first(bags), np.maximum.reduceat(_against_first(instances), starts)])
 

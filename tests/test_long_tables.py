@@ -13,6 +13,7 @@ from commands import run
 import miue
 from miue.bags.dataset import BagDataset
 from miue.cli.inspection import describe
+from miue.cli.sources import Source
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.load import load_bags
@@ -144,8 +145,8 @@ def test_columns_of_other_names_are_inspected_and_loaded_by_name(tmp_path: Path)
     assert loaded.class_names == ("neg", "pos")
     text = run("inspect", tmp_path / "t.csv", "--id-column", "Sample", "--label-column", "Group", "--json")
     assert json.loads(text)["bags"] == len(loaded)
-    with pytest.raises(ConfigError, match="--id-column.*expected a table of instances, got"):
-        describe(tmp_path, columns=named)
+    with pytest.raises(ConfigError, match="--id-column.*expected a table of instances, or --labels"):
+        describe(tmp_path, Source(id_column="Sample"))
 
 
 def test_rows_of_a_table_are_read_in_parts_and_sorted_by_bag(tmp_path: Path) -> None:

@@ -7,11 +7,13 @@ from typing import Annotated
 
 import typer
 
+from miue.cli.option_groups import takes_options
 from miue.cli.options import AsJson, Quiet
-from miue.cli.sources import columns_by_meaning
+from miue.cli.sources import Source
 from miue.common.terminal import say_json, show_table
 
 
+@takes_options(without=("skip_bad",))
 def inspect(
     path: Annotated[
         Path,
@@ -24,31 +26,19 @@ def inspect(
             "--read", help="Read every feature: report NaN, infinity and rows of zeros; verify a packed store."
         ),
     ] = False,
-    mpp: Annotated[
-        float | None, typer.Option(help="µm per level-0 pixel, for files with coords in µm (STAMP).")
-    ] = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Of a long table: column of the bag's name, if not recognized."),
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of a long table: column of the label, if not recognized.")
-    ] = None,
-    patient_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Of a long table: column of the patient, if not recognized.")
-    ] = None,
+    source: Source = Source(),  # noqa: B008  (frozen)
     quiet: Quiet = False,
 ) -> None:
     """Show what a folder or table contains.
 
-    Of feature files each bag: format, N, D, type, coords, patch size, problems.
+    Of feature files each bag: format, N, D, type, coords, patch size, problems. With --labels (or --splits,
+    --instance-labels), how many bags of each class and patient miue train would read, and what it would leave out.
 
-    Example: miue inspect features_uni_v2 --read
+    Example: miue inspect features_uni_v2 --labels labels.csv
     """
     from miue.cli.inspection import describe, description_table
 
-    columns = columns_by_meaning(id_column, label_column, patient_column)
-    description = describe(path, microns_per_pixel=mpp, read=read, columns=columns, progress=not quiet)
+    description = describe(path, source, read=read, progress=not quiet)
     if as_json:
         say_json(description)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration
+from miue.cli.sources import Source, open_bags
 from miue.common.errors import ConfigError, StorageError
 from miue.common.files import read_json
 from miue.common.plural import plural
@@ -20,39 +22,50 @@ from miue.io.tables.long_table import is_long_table
 from miue.model.config import Component
 
 if TYPE_CHECKING:
+    from miue.io.loaded import LoadedBags
     from miue.model.folder import RunConfig
 
 MOST_ROWS = 40
 """Bags without a problem that a table of bag files shows."""
 
 
+MOST_LINES = 20
+"""Texts of one kind that are shown, one below the other."""
+
+UNUSABLE, UNLISTED, NOTES = "bags that cannot be used", "files that the label table does not list", "notes"
+LINES = (UNUSABLE, UNLISTED, NOTES)
+
+
 def describe(
     path: Path,
+    source: Source | None = None,
     *,
-    microns_per_pixel: float | None = None,
     read: bool = False,
-    columns: Mapping[str, str] | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Return what is at ``path``, as JSON values.
+    """Return what is at ``path``, as JSON values; with labels or splits of bags, what training would read.
 
     Args:
         path: a store, run, predictions, a folder of bag files, or a long table.
-        microns_per_pixel: of level 0, for bag files whose coords are in µm.
+        source: labels and splits of bags, names of columns, and what else the options say of them.
         read: read every feature: find those that are not finite, verify a packed store's checksums.
-        columns: names of a long table's columns by what they mean: bag_id, label, patient.
         progress: show a bar.
 
     Raises:
         StorageError: none of these.
         ConfigError: columns of what is no long table.
+        DataError: labels or splits that do not fit the bags.
     """
+    source = source or Source()
+    if source.joins:
+        return _describe_joined(path, source, read=read, progress=progress)
+    columns = source.columns
     if columns and not is_long_table(path):
         raise ConfigError(
             item="--id-column, --label-column, --patient-column",
-            wanted="a table of instances",
+            wanted="a table of instances, or --labels with a table of bags",
             got=repr(str(path)),
-            fix="leave them out; 'miue train' takes them for the table of --labels",
+            fix="pass --labels, or leave them out",
         )
     if (path / "store.json").exists():
         return _describe_store(path, read)
@@ -61,9 +74,9 @@ def describe(
     if (path / "bags.csv").exists():
         return _describe_predictions(path)
     if is_long_table(path):
-        return _describe_table(path, columns or {})
+        return _describe_table(path, columns)
     if path.is_dir():
-        return describe_bag_files(path, microns_per_pixel=microns_per_pixel, read=read, progress=progress)
+        return describe_bag_files(path, microns_per_pixel=source.mpp, read=read, progress=progress)
     raise StorageError(
         item=f"{str(path)!r}",
         wanted="a bag store, a run, predictions, a folder of bag files or a table of instances",
@@ -83,6 +96,10 @@ def description_table(description: dict[str, Any]) -> TextTable:
                 name, *rest = record.values()
                 facts = ", ".join(f"{k} {_show(v)}" for k, v in list(record.items())[1:])
                 table.add_row(f"{key} {name}", facts if rest else "")
+        elif isinstance(value, list) and value and isinstance(value[0], str) and key in LINES:
+            more = len(value) - MOST_LINES
+            rest = [f"and {more:,} more; --json lists all"] if more > 0 else []
+            table.add_row(f"{key} ({len(value):,})", "\n".join([*value[:MOST_LINES], *rest]))
         elif isinstance(value, dict):
             table.add_row(key, ", ".join(f"{k} {_show(v)}" for k, v in value.items()))
         else:
@@ -139,10 +156,23 @@ def _show(value: Any) -> str:
 def _describe_table(path: Path, columns: Mapping[str, str]) -> dict[str, Any]:
     from miue.io.load import load_bags
 
-    opened = load_bags(path, columns=columns, skip_bad=True)
-    facts = {"kind": "long table", "path": str(path), **_facts_of(opened.bags), "split": _splits_of(opened.bags)}
-    problems = [f"{one.bag}: {one.reason}" for one in opened.left_out]
-    said = {"bags that cannot be used": problems, "notes": list(opened.notes)}
+    return _facts_of_loaded("long table", path, load_bags(path, columns=columns, skip_bad=True))
+
+
+def _describe_joined(path: Path, source: Source, *, read: bool, progress: bool) -> dict[str, Any]:
+    """Return what a command would read of bags with these labels and splits."""
+    opened = open_bags(path, replace(source, skip_bad=True), progress=progress, check_values=read)
+    return _facts_of_loaded("bags with labels", path, opened)
+
+
+def _facts_of_loaded(kind: str, path: Path, loaded: LoadedBags) -> dict[str, Any]:
+    said = {
+        "labels": loaded.labels.removeprefix("labels: "),
+        UNUSABLE: [f"{one.bag}: {one.reason}" for one in loaded.left_out if one.is_bad],
+        UNLISTED: [one.bag for one in loaded.left_out if not one.is_bad],
+        NOTES: list(loaded.notes),
+    }
+    facts = {"kind": kind, "path": str(path), **_facts_of(loaded.bags), "split": _splits_of(loaded.bags)}
     return {**facts, **{name: texts for name, texts in said.items() if texts}}
 
 

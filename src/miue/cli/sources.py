@@ -66,6 +66,18 @@ class Source:
         typer.Option("--skip-bad", help="Leave out bags that cannot be used; list them.", rich_help_panel=RUNNING),
     ] = False
 
+    @property
+    def columns(self) -> dict[str, str]:
+        """The columns that were named, by what they mean."""
+        named = {"bag_id": self.id_column, "label": self.label_column, "patient": self.patient_column}
+        return {meaning: name for meaning, name in named.items() if name is not None}
+
+    @property
+    def joins(self) -> bool:
+        """Whether labels, splits or classes are said beside the bags."""
+        said = (self.labels, self.slide_table, self.splits, self.instance_labels, self.classes)
+        return any(one is not None for one in said)
+
 
 def check_order(run: Path, bags: Path) -> None:
     """Raise where a command that takes a run and then bags is passed them in the other order.
@@ -94,12 +106,6 @@ def refuse_other_classes(item: str, own: Sequence[str], named: Sequence[str]) ->
             got="others",
             fix="leave --classes out; classes are named where files or tables are read first",
         )
-
-
-def columns_by_meaning(bag: str | None, label: str | None, patient: str | None) -> dict[str, str]:
-    """Return the columns that were named on the command line, by what they mean."""
-    named = {"bag_id": bag, "label": label, "patient": patient}
-    return {meaning: name for meaning, name in named.items() if name is not None}
 
 
 def open_bags(
@@ -144,7 +150,7 @@ def open_bags(
         instance_labels=source.instance_labels,
         fold=source.fold,
         classes=source.classes or model_classes,
-        columns=columns_by_meaning(source.id_column, source.label_column, source.patient_column),
+        columns=source.columns,
         slide_table=source.slide_table,
         microns_per_pixel=source.mpp,
         instance_shape=instance_shape,

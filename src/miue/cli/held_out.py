@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,9 @@ HELD_OUT = "held out by training"
 def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[BagDataset, CalibrationBags]:
     """Return the bags to calibrate on, and which these are.
 
-    Without ``split``: the split calibration, else validation; where the bags have no splits, those that the run
-    lists as calibration, else as validation; where it lists none of them, all.
+    Bags without splits are in the split in which the run lists them. Without ``split``: the split calibration,
+    else validation; where the bags have no splits, those that the run lists as calibration, else as validation;
+    where it lists none of them, all.
 
     Raises:
         DataError: bags or patients that the model was trained on, or no bags that are known not to be.
@@ -33,6 +35,8 @@ def calibration_bags(run: Path, bags: BagDataset, split: str | None) -> tuple[Ba
     from miue.model.training_bags import parts_of_run
 
     known = parts_of_run(run, bags)
+    if split is not None and not any(bags.splits) and split in known.parts:
+        bags = replace(bags, splits=known.parts)
     held_out = known.within("validation")
     marks = read_json(run / "run.json", what="run") if (run / "run.json").exists() else {}
     chosen, name = _chosen(

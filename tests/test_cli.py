@@ -161,8 +161,10 @@ def test_an_error_has_four_parts() -> None:
     assert str(error) == "bag 'a': expected one instance, got none; drop it"
 
 
-def test_help_loads_nothing_heavy() -> None:
-    code = "import sys; sys.argv = ['miue', '--help']\nfrom miue.cli import main\ntry:\n    main()\nfinally:\n    "
+@pytest.mark.parametrize("words", [[], ["train"], ["cross-validate"], ["check", "mil"]])
+def test_help_loads_nothing_heavy(words: list[str]) -> None:
+    argv = ["miue", *words, "--help"]
+    code = f"import sys; sys.argv = {argv}\nfrom miue.cli import main\ntry:\n    main()\nfinally:\n    "
     names = "('torch', 'lightning', 'sklearn', 'matplotlib', 'pyarrow')"
     heavy = f"print('HEAVY', [m for m in {names} if m in sys.modules])"
     output = subprocess.run(

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 from commands import fail, run
 from made_bags import separable_bags
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import miue
+from miue.cli import app
+from miue.cli.demo import NEXT
 from miue.common.errors import MiueError
 
 RUNNER = CliRunner()
@@ -171,6 +174,14 @@ def test_help_loads_nothing_heavy(words: list[str]) -> None:
         [sys.executable, "-c", code + heavy], capture_output=True, text=True, check=False
     ).stdout
     assert "HEAVY []" in output
+
+
+def test_the_commands_that_the_demo_ends_with_take_their_options() -> None:
+    lines = [line.split() for line in NEXT.splitlines() if line.startswith("  miue ")]
+    assert len(lines) == 3
+    for _, command, *words in lines:
+        with get_command(app).commands[command].make_context(command, words) as context:  # type: ignore[attr-defined]
+            assert context.params
 
 
 def test_the_demo_compares_softmax_with_mirel_and_writes_what_it_says(

@@ -13,9 +13,12 @@ import numpy as np
 import pytest
 from commands import fail, run
 from made_bags import separable_bags
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import miue
+from miue.cli import app
+from miue.cli.demo import NEXT
 from miue.common.errors import MiueError
 
 RUNNER = CliRunner()
@@ -161,14 +164,24 @@ def test_an_error_has_four_parts() -> None:
     assert str(error) == "bag 'a': expected one instance, got none; drop it"
 
 
-def test_help_loads_nothing_heavy() -> None:
-    code = "import sys; sys.argv = ['miue', '--help']\nfrom miue.cli import main\ntry:\n    main()\nfinally:\n    "
+@pytest.mark.parametrize("words", [[], ["train"], ["cross-validate"], ["check", "mil"]])
+def test_help_loads_nothing_heavy(words: list[str]) -> None:
+    argv = ["miue", *words, "--help"]
+    code = f"import sys; sys.argv = {argv}\nfrom miue.cli import main\ntry:\n    main()\nfinally:\n    "
     names = "('torch', 'lightning', 'sklearn', 'matplotlib', 'pyarrow')"
     heavy = f"print('HEAVY', [m for m in {names} if m in sys.modules])"
     output = subprocess.run(
         [sys.executable, "-c", code + heavy], capture_output=True, text=True, check=False
     ).stdout
     assert "HEAVY []" in output
+
+
+def test_the_commands_that_the_demo_ends_with_take_their_options() -> None:
+    lines = [line.split() for line in NEXT.splitlines() if line.startswith("  miue ")]
+    assert len(lines) == 3
+    for _, command, *words in lines:
+        with get_command(app).commands[command].make_context(command, words) as context:  # type: ignore[attr-defined]
+            assert context.params
 
 
 def test_the_demo_compares_softmax_with_mirel_and_writes_what_it_says(

@@ -19,10 +19,12 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration, calibrate, decide, find_shift
 from miue.calibration.dataset_shift import CHANCE
+from miue.cli.shift_warning import warn_of_shift
 from miue.distributions import Categorical
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import DatasetShift
+from miue.report.notes import notes_on_content
 
 LESS = {"scaling": False, "deferral": None, "prediction_sets": None}
 
@@ -95,6 +97,23 @@ def test_a_decision_keeps_what_was_found_and_not_the_calibration_bags() -> None:
     assert decided.provenance.calibration is not None and "usual" not in decided.provenance.calibration
     older = Calibration.model_validate(made.model_dump(mode="json", exclude={"usual"}))
     assert decide(held, older).provenance.dataset_shift is None
+
+
+def test_a_warning_says_that_patients_are_not_known(capsys: pytest.CaptureFixture[str]) -> None:
+    random = np.random.default_rng(2)
+    held, patients = bags_with({"s": random.normal(size=50)}), np.arange(50).astype(str).astype(object)
+    patients[::2] = patients[1::2]
+    made = calibrate(replace(held, bags=replace(held.bags, patients=patients)), **LESS)  # type: ignore[arg-type]
+    moved = bags_with({"s": random.normal(-9, 1, 40)})
+    named = replace(moved, bags=replace(moved.bags, patients=np.array([f"n{row}" for row in range(40)], object)))
+    for new, noted in ((moved, True), (named, False)):
+        decided = decide(new, made)
+        warn_of_shift(decided)
+        said = capsys.readouterr().err
+        assert "Warning: the 40 new bags are not like the 25 calibration bags" in said
+        assert ("Note: No patient is stated for 40 of 40 bags" in " ".join(said.split())) == noted
+        notes = " ".join(notes_on_content([("a", decided)]))
+        assert ("No patient is stated for 40 of 40" in notes) == noted
 
 
 def features_moved(bags: BagDataset, by: float) -> BagDataset:

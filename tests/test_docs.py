@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import miue
 import miue.evidence
+from miue.calibration.needs import Goals, count_needed
 from miue.cli import app
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -62,6 +63,12 @@ def script(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_questions_state_how_many_bags_a_calibration_needs() -> None:
+    needed = count_needed(Goals(), 2)
+    assert f"at least {needed} labeled bags" in (DOCS / "faq.md").read_text()
+    assert f"{needed} by default" in (DOCS / "decisions.md").read_text()
 
 
 @pytest.mark.examples

@@ -180,6 +180,8 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
         DataError, match=r"a column for the label, .* got columns grade, stage; pass --label-column"
     ):
         read_label_table(table(tmp_path, "slide_id,grade,stage\na,1,2\n"))
+    with pytest.raises(DataError, match=r"got columns slide_id, case_id; pass .* without a label its cells are e"):
+        read_label_table(table(tmp_path, "slide_id,case_id\na,p\n"))
     with pytest.raises(DataError, match=r"a column for the id, such as slide_id"):
         read_label_table(table(tmp_path, "name,label\na,1\n"))
 

@@ -16,7 +16,7 @@ from scipy.integrate import quad
 from scipy.stats import binom, kstest
 from test_dataset_shift import bags_with
 
-from miue.calibration import Calibration
+from miue.calibration import Calibration, CalibrationBags
 from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.common.tables import read_columns
 from miue.io.store.store import write_store
@@ -121,6 +121,19 @@ def test_of_a_patient_the_first_bag_counts_in_whichever_batch() -> None:
     assert course.batch_of.tolist() == [0, 0, 1, 1]
     assert course.log10_evidence.shape == (4, 1)
     assert [row[:3] for row in course.tables()[0].rows] == [("1", "3", "2"), ("2", "3", "2")]
+
+
+def test_new_bags_without_patients_are_named_where_calibrated_patients_have_several_bags() -> None:
+    value, known = np.zeros(3), calibrated(a=RANDOM(0).normal(size=20))
+    several = known.model_copy(update={"made_from": CalibrationBags(bags=20, patients=20, left_out=4)})
+    course = monitor(several, [batch("1", ("p", "", "q"), a=value), batch("2", a=value)])
+    assert course.patients_unknown.startswith("No patient is stated for 4 of 6 bags, and patients of the calibr")
+    assert course.patients_unknown in course.tables()[0].notes
+    assert course.patients_unknown in render_page(course).decode()
+    assert monitor(several, [batch("1", ("p", "r", "q"), a=value)]).patients_unknown == ""
+    single = known.model_copy(update={"made_from": CalibrationBags(bags=20, patients=20)})
+    assert monitor(single, [batch("1", a=value)]).patients_unknown == ""
+    assert monitor(known, [batch("1", a=value)]).patients_unknown == ""
 
 
 def test_batches_one_after_another_end_at_the_bytes_of_all_at_once(tmp_path: Path) -> None:

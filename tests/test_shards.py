@@ -170,7 +170,13 @@ def test_the_slurm_scripts_of_the_documentation_run(
     page = (Path(__file__).resolve().parents[1] / "docs" / "howto" / "cluster.md").read_text()
     predicting, merging, validating = re.findall(r"^```bash\n(.*?)^```", page, re.M | re.S)
     shutil.copytree(trained / "run", tmp_path / "run")
-    shutil.copytree(trained / "store", tmp_path / "features")
+    bags = miue.read_store(trained / "store")
+    miue.write_store(
+        tmp_path / "features", replace(bags, labels=Labels.unknown(len(bags)), splits=("",) * len(bags))
+    )
+    names = np.where(bags.labels.values, "tumor", "normal")
+    rows = [f"{name},{label}" for name, label in zip(bags.ids, names, strict=True)]
+    (tmp_path / "labels.csv").write_text("\n".join(["bag_id,label", *rows]))
     monkeypatch.chdir(tmp_path)
 
     def submit(script: str) -> None:

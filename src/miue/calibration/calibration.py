@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from miue.calibration.class_mix import ClassMix
@@ -17,6 +19,7 @@ from miue.calibration.scaling import Scaling
 from miue.common.arguments import checked
 from miue.common.errors import ModelError, StorageError, first_problem
 from miue.common.json_record import JsonFormat
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.predictions.provenance import Provenance
 
@@ -105,6 +108,24 @@ class Calibration(PrintsAsTable, BaseModel):
                 got=f"predictions of other weights (SHA-256 {weights_sha256})",
                 fix="calibrate again with these weights: miue calibrate RUN STORE",
             )
+
+    def describe_missing_patients(self, patients: Sequence[str] | np.ndarray | None, count: int) -> str:
+        """Return what follows if new bags state no patient where calibrated patients had several bags, else "".
+
+        Args:
+            patients: whose each new bag is, "" where unknown; None where none is known.
+            count: of the new bags.
+        """
+        made = self.made_from
+        several = made.patients is not None and (made.bags or 0) + made.left_out > made.patients
+        unknown = count if patients is None else sum(not patient for patient in patients)
+        if not several or not unknown:
+            return ""
+        return (
+            f"No patient is stated for {unknown:,} of {plural(count, 'bag')}, and patients of the calibration "
+            "have several bags. Each counts as a patient of its own, so that a false alarm is likelier than "
+            "stated if some are of one patient. State patients by a table: miue predict --labels TABLE."
+        )
 
     def save(self, path: Path | str) -> None:
         """Write the calibration to the file ``path``, whole or not at all.

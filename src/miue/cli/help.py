@@ -34,8 +34,9 @@ class Command(TyperCommand):
             ConfigError: such as --epochs.
         """
         if any(parameter.name == "setting" for parameter in self.params):
+            options = {name for parameter in self.get_params(ctx) for name in parameter.opts}
             for word in args:
-                if name := _setting(word, {name for parameter in self.params for name in parameter.opts}):
+                if name := _setting(word, options):
                     raise ConfigError(
                         item=f"option {word!r}",
                         wanted="a setting of training as --set KEY=VALUE",

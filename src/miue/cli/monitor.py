@@ -72,6 +72,7 @@ def monitor(
                 "strongest": {"score": course.scores[column], "log10_evidence": evidence},
                 "log10_limits": dict(zip(course.scores, course.log10_limits, strict=True)),
                 "class_mix": course.mix_to_json(),
+                "patients_unknown": course.patients_unknown,
                 "page": str(out / PAGE),
             }
         )

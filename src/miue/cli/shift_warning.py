@@ -18,6 +18,11 @@ ADVICE = {
 
 def warn_of_shift(predictions: Predictions) -> None:
     """Warn, on the standard error, where the decided bags together differ from the calibration bags."""
+    from miue.calibration import applied_calibration
+
     shift = predictions.provenance.dataset_shift
     if shift:
         say(f"Warning: {shift}. {shift.meaning}: {ADVICE[shift.weighted]}.", err=True)
+        calibration, table = applied_calibration(predictions.provenance), predictions.bags
+        if calibration and (note := calibration.describe_missing_patients(table.patients, len(table))):
+            say(f"Note: {note}", err=True)

@@ -38,6 +38,7 @@ class Course(PrintsAsTable):
         classes: their names.
         usual_mix: share of each class among the calibration bags; empty where their labels are not known.
         mix_unknown: why the class mix of new bags is not estimated, "" where it is.
+        patients_unknown: why a false alarm is likelier than stated, as patients of bags are not, "" otherwise.
         batches: of the bags, in their order.
         counted: whether each bag of all batches is counted; of a patient, only the first bag is.
         batch_of: position of the batch of each counted bag.
@@ -54,6 +55,7 @@ class Course(PrintsAsTable):
     classes: tuple[str, ...]
     usual_mix: tuple[float, ...]
     mix_unknown: str
+    patients_unknown: str
     batches: tuple[Batch, ...]
     counted: Bool[np.ndarray, "all"]
     batch_of: Int64[np.ndarray, "n"]
@@ -168,7 +170,8 @@ class Course(PrintsAsTable):
         )
         shares = (f"share of {self.classes[label]}" for label in labels)
         heading = ("batch", "bags", "counted", *shares, "evidence", "of", "first alarm")
-        return [ResultTable(heading, tuple(rows), (note, self.describe_mix()))]
+        notes = filter(None, (note, self.patients_unknown, self.describe_mix()))
+        return [ResultTable(heading, tuple(rows), tuple(notes))]
 
     def describe_limits(self) -> str:
         """Return the evidence that is an alarm, in words."""
@@ -235,6 +238,7 @@ def monitor(
         classes=calibration.class_names,
         usual_mix=() if mix is None else mix.shares,
         mix_unknown=unknown,
+        patients_unknown=calibration.describe_missing_patients(patients, len(ids)),
         batches=tuple(batches),
         counted=counted,
         batch_of=batch_of,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from miue.bags.ood_flags import OodFlags
+from miue.calibration.calibration import applied_calibration
 from miue.predictions.folder import Predictions
 
 
@@ -21,7 +22,10 @@ def notes_on_content(runs: Sequence[tuple[str, Predictions]]) -> list[str]:
     for title, predictions in runs:
         shift = predictions.provenance.dataset_shift
         if shift:
-            notes.append(f"{title}: {shift}. {shift.meaning}.")
+            calibration = applied_calibration(predictions.provenance)
+            patients = predictions.bags.patients
+            missing = calibration.describe_missing_patients(patients, len(predictions.bags)) if calibration else ""
+            notes.append(" ".join(filter(None, (f"{title}: {shift}. {shift.meaning}.", missing))))
         table = predictions.instances
         if table is None:
             notes.append(f"{title} has no predictions of instances.")

@@ -140,7 +140,7 @@ def _only_other(path: Path, columns: Mapping[str, list[str]], *taken: str | None
     ]
     if len(others) == 1:
         return others[0]
-    raise _no_column(path, "label", LABEL_COLUMNS, others)
+    raise _no_column(path, "label", LABEL_COLUMNS, others or columns)
 
 
 def _joined(
@@ -192,4 +192,5 @@ def _check_ids(path: Path, ids: Sequence[str], column: str) -> None:
 
 def _no_column(path: Path, what: str, known: Sequence[str], columns: Iterable[str]) -> DataError:
     wanted = f"a column for the {what}, such as {', '.join(known[:3])}"
-    return missing_column(f"table {str(path)!r}", wanted, columns, f"pass --{what}-column NAME")
+    empty = "; of bags without a label its cells are empty" if what == "label" else ""
+    return missing_column(f"table {str(path)!r}", wanted, columns, f"pass --{what}-column NAME{empty}")

@@ -8,7 +8,7 @@ from miue.cli.options import AsJson, Out, Overwrite, Quiet
 from miue.common.terminal import TextTable, say, say_json, show_table
 
 NEXT = """Next, with your own data (a folder of CLAM, TRIDENT or STAMP features and a table of labels):
-  miue inspect features
+  miue inspect features --labels labels.csv
   miue cross-validate features --labels labels.csv --out cv
   miue train features --labels labels.csv --out run"""
 

@@ -254,6 +254,10 @@ def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
     assert "27 bags with" in said and "geojson of 26 slides written" in said
     assert "slide 'bare': expected a position of every patch, got 4 of 4 patches without" in said
     assert "note: 1 of 27 files without coords (bare)" in run(*predict, "--overwrite")
+    overlays = ("--export", "geojson", "--slides", tmp_path / "none", "--skip-bad")
+    said = run(*predict[:-1], tmp_path / "other", *overlays, code=2)
+    assert "expected the folder of slides (--slides), got no such folder" in said
+    assert not (tmp_path / "other").exists()
 
 
 def test_predictions_that_lack_exports_name_the_commands_that_write_them(

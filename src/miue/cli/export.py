@@ -237,14 +237,19 @@ def refuse_export(
 
     Raises:
         ConfigError: a kind that does not exist.
-        StorageError: ``out`` holds predictions already, whose missing exports other commands write.
+        StorageError: no folder of slides; or ``out`` holds predictions already, whose missing exports other
+            commands write.
     """
-    from miue.common.errors import StorageError
+    from miue.common.errors import StorageError, not_a_folder
     from miue.common.folder_kinds import EXPORT, PREDICTIONS
     from miue.pathology.export.folders import check_kinds
 
     check_kinds(kinds)
-    if not kinds or overwrite or not PREDICTIONS.matches(out):
+    if not kinds:
+        return
+    if overwrite or not PREDICTIONS.matches(out):
+        if slides is not None and not slides.is_dir():
+            raise not_a_folder(slides, "the folder of slides (--slides)")
         return
     missing = [kind for kind in dict.fromkeys(kinds) if not EXPORT.matches(out / kind)]
     got, instead = "predictions with these exports", ""

@@ -29,6 +29,7 @@ from made_bags import separable_bags  # noqa: E402
 from made_slides import predictions_of_two_slides  # noqa: E402
 
 from miue.bags.dataset import BagDataset  # noqa: E402
+from miue.predictions import part_writer  # noqa: E402
 from miue.predictions.folder import Predictions  # noqa: E402
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background
@@ -89,3 +90,10 @@ def saved_slides(two_slides: Predictions, tmp_path: Path) -> Path:
 def small_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
     """The figures' library is 5 MB, which a report that is not drawn can do without."""
     monkeypatch.setattr("miue.report.page._plotly", lambda: "var Plotly = {};")
+
+
+@pytest.fixture
+def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of at most seven rows in groups of three, or one larger bag."""
+    monkeypatch.setattr(part_writer, "PART_ROWS", 7)
+    monkeypatch.setattr(part_writer, "GROUP_ROWS", 3)

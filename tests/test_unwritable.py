@@ -35,7 +35,7 @@ from miue.pathology.tile_files import Tiles, read_tiles, write_features
 from miue.predictions.folder import Predictions
 from miue.selection.cross_validation import cross_validate
 from miue.tasks import Executor
-from miue.training.run_folder import clear_run
+from miue.training.run_folder import IfExists, clear_run
 from miue.training.trackers import Tracking, opened_loggers
 
 QUICK = {"max_epochs": 1}
@@ -334,6 +334,40 @@ def test_a_kill_while_a_run_is_cleared_leaves_no_model_and_does_not_block_the_sa
     assert is_run <= (not (out / "config.json").exists())
     train(out, if_exists="overwrite", method="softmax", distances=())
     assert miue.Model.load(out)
+
+
+@pytest.mark.parametrize(("if_exists", "number"), [("overwrite", 0), ("overwrite", 9), ("resume", 0)])
+def test_a_run_of_which_something_cannot_be_removed_is_not_begun_anew(
+    if_exists: IfExists, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints that stayed would be gone on with as if they were those of the new run."""
+    settings = {"max_epochs": 2 if if_exists == "resume" else 1}
+    train(tmp_path, method="softmax", distances=())
+    before = (tmp_path / "run.json").read_bytes()
+    removed, unlink = [], Path.unlink
+
+    def refuse(path: Path | str, *_: object, **__: object) -> None:
+        removed.append(path)
+        if len(removed) > number:
+            raise PermissionError(13, os.strerror(13), str(path))
+        if Path(path).is_file():
+            unlink(Path(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        patch.setattr(shutil, "rmtree", refuse)
+        with pytest.raises(StorageError, match="to remove it, got Permission denied; choose another place"):
+            miue.train(
+                separable_bags(),
+                method="mirel" if if_exists == "overwrite" else "softmax",
+                settings=settings,
+                out=tmp_path,
+                if_exists=if_exists,
+                distances=(),
+                progress=False,
+                device="cpu",
+            )
+    assert (tmp_path / "run.json").read_bytes() == before
 
 
 def test_a_cross_validation_of_which_no_run_was_begun_does_not_block_the_next(

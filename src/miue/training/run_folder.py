@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from miue.common.errors import ConfigError, StorageError
-from miue.common.files import make_folder, read_json, remove_temporaries, write_json
+from miue.common.files import make_folder, read_json, remove, remove_temporaries, write_json
 from miue.common.folder_kinds import MODEL, UNFINISHED_RUN, FolderKind
 from miue.common.outputs import refuse_taken
 from miue.model.folder import MODEL_FILES
@@ -51,13 +50,14 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
         changed = changed_to_resume(folder, description)
         if changed:
             _check_checkpoints(folder)
-            if (folder / "calibration.json").exists():
+            had_calibration = (folder / "calibration.json").exists()
+            for file in (*(folder / name for name in MODEL_FILES), *folder.glob(f"{MEMBERS}/*/{MEMBER}")):
+                remove(file)
+            if had_calibration:
                 warnings.warn(
                     f"the calibration in {str(folder)!r} was of the model before and is removed: calibrate again",
                     stacklevel=2,
                 )
-            for file in (*(folder / name for name in MODEL_FILES), *folder.glob(f"{MEMBERS}/*/{MEMBER}")):
-                file.unlink(missing_ok=True)
             write_json(path, description)
         return
     refuse_taken(folder, RUN, overwrite=if_exists == "overwrite")
@@ -160,13 +160,16 @@ def clear_run(folder: Path) -> None:
 
     ``config.json`` goes first, so that what is left by a kill is no model, and ``run.json`` last, so that it is
     still known for a run, which the same command clears again.
+
+    Raises:
+        StorageError: something cannot be removed.
     """
     last = folder / "run.json"
     if (folder / "config.json").exists() and not last.exists():  # a model that was saved, not trained, there
         write_json(last, {})
     for name in FILES:
         if name != last.name:
-            (folder / name).unlink(missing_ok=True)
+            remove(folder / name)
     for name in FOLDERS:
-        shutil.rmtree(folder / name, ignore_errors=True)
-    last.unlink(missing_ok=True)
+        remove(folder / name)
+    remove(last)

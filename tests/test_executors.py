@@ -198,6 +198,25 @@ def test_seeds_are_runs_of_their_own_and_a_resume_trains_what_is_missing(tmp_pat
     assert not (tmp_path / "one").exists()
 
 
+@pytest.mark.parametrize("executor", ["local", "processes"])
+def test_a_resume_of_seeds_with_other_options_is_refused_and_with_more_epochs_trains_on(
+    executor: str, tmp_path: Path
+) -> None:
+    miue.write_store(tmp_path / "store", separable_bags(20))
+    words = ["--set", "encoder.width=4", "--distance", "none", "--method", "softmax", "--quiet"]
+    train = ["train", tmp_path / "store", *words, "--executor", executor]
+    seeds = [*train, "--seeds", "1,2", "--out", tmp_path / "runs"]
+    run(*seeds, "--set", "max_epochs=1")
+    before = (tmp_path / "runs" / "seed_1" / "config.json").read_bytes()
+    said = run(*seeds, "--set", "max_epochs=1", "--set", "learning_rate=0.5", "--resume", code=2)
+    assert "seed_1': expected the same learning_rate as when it was started" in said
+    assert (tmp_path / "runs" / "seed_1" / "config.json").read_bytes() == before
+    run(*seeds, "--set", "max_epochs=2", "--resume")
+    run(*train[:-2], "--set", "max_epochs=2", "--seed", "2", "--out", tmp_path / "single")
+    for name in ("model.safetensors", "config.json", "run.json", "log.csv"):
+        assert (tmp_path / "runs" / "seed_2" / name).read_bytes() == (tmp_path / "single" / name).read_bytes()
+
+
 def test_a_module_that_is_built_cannot_be_handed_over(tmp_path: Path) -> None:
     job = Job(separable_bags(), Recipe(network=others.PlainMean(5, 2), method="softmax"))
     with pytest.raises(ConfigError, match="which is built already"), handed_over(job, tmp_path / "run", TWO):

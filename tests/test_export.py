@@ -171,6 +171,14 @@ def test_ids_never_lead_out_of_the_folder_and_never_share_a_file() -> None:
         file_names(["a/b", "a:b"], ".png")
 
 
+def test_an_id_too_long_for_a_file_is_named(tmp_path: Path, two_slides: Predictions) -> None:
+    assert len(file_names(["x" * 232], ".geojson")) == 1
+    with pytest.raises(DataError, match="slide 'ä+': .*file name of at most 240 bytes, got 304 bytes; shorten"):
+        file_names(["ä" * 150], ".png")
+    with pytest.raises(StorageError, match="File name too long; choose a shorter name"):
+        two_slides.save(tmp_path / ("x" * 250))
+
+
 def test_classes_without_names_are_numbered(two_slides: Predictions, saved_slides: Path) -> None:
     assert class_names(replace(two_slides, provenance=UNKNOWN)) == ["class 0", "class 1"]
     assert class_names(read_predictions(saved_slides)) == ["normal", "tumour"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +93,7 @@ def test_what_is_done_when_the_driver_is_killed_is_not_predicted_again(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, bags = opened(trained)
-    whole, _ = write_predictions(model, bags, request_of(trained), tmp_path / "whole")
+    whole, _ = write_predictions(model, bags, request_of(trained), tmp_path / "whole" / "p")
     predicted: list[int] = []
     shard_task = module.shard_task
 
@@ -107,12 +108,12 @@ def test_what_is_done_when_the_driver_is_killed_is_not_predicted_again(
 
     monkeypatch.setattr(module, "shard_task", until_killed(3))
     with pytest.raises(KeyboardInterrupt):
-        write_predictions_side_by_side(bags, request_of(trained), tmp_path / "out", LOCAL)
-    assert not (tmp_path / "out").exists()
+        write_predictions_side_by_side(bags, request_of(trained), tmp_path / "out" / "p", LOCAL)
+    assert not (tmp_path / "out" / "p").exists()
     monkeypatch.setattr(module, "shard_task", until_killed(-1))
-    write_predictions_side_by_side(bags, request_of(trained), tmp_path / "out", LOCAL)
+    write_predictions_side_by_side(bags, request_of(trained), tmp_path / "out" / "p", LOCAL)
     assert len(predicted) == len(set(predicted)) > 4
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole") and whole is not None
+    assert contents(tmp_path / "out" / "p") == contents(tmp_path / "whole" / "p") and whole is not None
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -128,10 +129,41 @@ def test_shards_of_another_prediction_that_was_killed_are_not_used(
     with monkeypatch.context() as patched:
         patched.setattr(module, "run_tasks", run_tasks)
         with pytest.raises(KeyboardInterrupt):
-            write_predictions_side_by_side(bags, request_of(trained, seed=5), tmp_path / "out", LOCAL)
-    write_predictions_side_by_side(bags, request_of(trained), tmp_path / "out", LOCAL)
-    write_predictions(model, bags, request_of(trained), tmp_path / "whole")
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+            write_predictions_side_by_side(bags, request_of(trained, seed=5), tmp_path / "out" / "p", LOCAL)
+    write_predictions_side_by_side(bags, request_of(trained), tmp_path / "out" / "p", LOCAL)
+    write_predictions(model, bags, request_of(trained), tmp_path / "whole" / "p")
+    assert contents(tmp_path / "out" / "p") == contents(tmp_path / "whole" / "p")
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_shards_of_a_model_whose_distances_changed_meanwhile_are_not_used(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are the same."""
+    shutil.copytree(trained / "run", tmp_path / "run")
+    (tmp_path / "run" / "calibration.json").unlink()
+    bags, request = miue.read_store(trained / "small"), request_of(trained, run=str(tmp_path / "run"))
+
+    def run_tasks(tasks: list[Task], *_: object, **__: object) -> None:
+        tasks[0].run()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "run_tasks", run_tasks)
+        with pytest.raises(KeyboardInterrupt):
+            write_predictions_side_by_side(bags, request, tmp_path / "out" / "p", LOCAL)
+    model = miue.train(
+        separable_bags(),
+        method="mc-dropout",
+        distances=("knn",),
+        settings={"max_epochs": 2},
+        out=tmp_path / "run",
+        if_exists="resume",
+        progress=False,
+    )
+    write_predictions_side_by_side(bags, request, tmp_path / "out" / "p", LOCAL)
+    write_predictions(model, bags, request, tmp_path / "whole" / "p")
+    assert contents(tmp_path / "out" / "p") == contents(tmp_path / "whole" / "p")
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -155,10 +187,10 @@ def test_shards_of_bags_that_changed_meanwhile_are_not_used(trained: Path, tmp_p
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(module, "run_tasks", run_tasks)
         with pytest.raises(KeyboardInterrupt):
-            write_predictions_side_by_side(before, request_of(trained), tmp_path / "out", LOCAL)
-    write_predictions_side_by_side(after, request_of(trained), tmp_path / "out", LOCAL)
-    write_predictions(model, after, request_of(trained), tmp_path / "whole")
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+            write_predictions_side_by_side(before, request_of(trained), tmp_path / "out" / "p", LOCAL)
+    write_predictions_side_by_side(after, request_of(trained), tmp_path / "out" / "p", LOCAL)
+    write_predictions(model, after, request_of(trained), tmp_path / "whole" / "p")
+    assert contents(tmp_path / "out" / "p") == contents(tmp_path / "whole" / "p")
 
 
 @pytest.fixture
@@ -180,11 +212,11 @@ def test_a_shard_without_a_bag_that_can_be_read_is_left_out_like_the_bag(
 ) -> None:
     request = request_of(trained, skip_bad=True)
     model = miue.Model.load(trained / "run")
-    _, left_out = write_predictions(model, damaged_files, request, tmp_path / "whole")
-    _, side_by_side = write_predictions_side_by_side(damaged_files, request, tmp_path / "out", LOCAL)
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    _, left_out = write_predictions(model, damaged_files, request, tmp_path / "whole" / "p")
+    _, side_by_side = write_predictions_side_by_side(damaged_files, request, tmp_path / "out" / "p", LOCAL)
+    assert contents(tmp_path / "out" / "p") == contents(tmp_path / "whole" / "p")
     assert left_out == side_by_side and len(left_out) == 1 and left_out[0].startswith(f"{BAD}: ")
-    assert len(miue.read_predictions(tmp_path / "out").bags) == 5
+    assert len(miue.read_predictions(tmp_path / "out" / "p").bags) == 5
 
 
 def test_the_shard_of_a_job_whose_bags_cannot_be_read_is_merged(
@@ -198,7 +230,7 @@ def test_the_shard_of_a_job_whose_bags_cannot_be_read_is_merged(
         folders.append(tmp_path / str(number))
         written, _ = write_predictions(model, damaged_files, request, folders[-1], shard=shard)
         assert (written is None) == (number == BAD + 1)
-    said = run("merge", *folders, "--out", tmp_path / "out", "--quiet")
+    said = run("merge", *folders, "--out", tmp_path / "out" / "p", "--quiet")
     assert said.startswith("6 shards with 5 bags")
     said = run("merge", folders[BAD], "--out", tmp_path / "other", "--quiet", code=1)
     assert "expected all of the 6 shards, got 1" in said
@@ -210,8 +242,8 @@ def test_bags_none_of_which_can_be_read_are_an_error(
     request = request_of(trained, skip_bad=True)
     one = damaged_files.subset([BAD])
     with pytest.raises(NoReadableBag, match="expected at least one"):
-        write_predictions_side_by_side(one, request, tmp_path / "out", LOCAL)
-    assert not (tmp_path / "out").exists()
+        write_predictions_side_by_side(one, request, tmp_path / "out" / "p", LOCAL)
+    assert not (tmp_path / "out" / "p").exists()
 
 
 def test_a_shard_is_not_predicted_by_an_executor(trained: Path, tmp_path: Path) -> None:

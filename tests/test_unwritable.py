@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from miue.pathology.tile_files import Tiles, read_tiles, write_features
 from miue.predictions.folder import Predictions
 from miue.selection.cross_validation import cross_validate
 from miue.tasks import Executor
+from miue.training.run_folder import IfExists, clear_run
 from miue.training.trackers import Tracking, opened_loggers
 
 QUICK = {"max_epochs": 1}
@@ -296,6 +298,78 @@ def test_a_run_without_a_finished_epoch_does_not_block_the_next_try(tmp_path: Pa
     train(other)
 
 
+class Killed(BaseException):
+    """Stands for a kill."""
+
+
+def kill_after_removals(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the process die once it has removed this many files and folders."""
+    removed: list[object] = []
+
+    def counted(remove: Callable[..., None]) -> Callable[..., None]:
+        def remove_or_die(*given: Any, **more: Any) -> None:
+            removed.append(given)
+            if len(removed) > number:
+                raise Killed
+            remove(*given, **more)
+
+        return remove_or_die
+
+    monkeypatch.setattr(Path, "unlink", counted(Path.unlink))
+    monkeypatch.setattr(shutil, "rmtree", counted(shutil.rmtree))
+
+
+@pytest.mark.parametrize("number", [1, 7, 9, 10, 14])
+@pytest.mark.parametrize("is_run", [True, False])
+def test_a_kill_while_a_run_is_cleared_leaves_no_model_and_does_not_block_the_same_call(
+    number: int, is_run: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    model = train(tmp_path / "run" if not is_run else out, method="softmax", distances=())
+    if not is_run:
+        model.save(out)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        kill_after_removals(number, patch)
+        clear_run(out)
+    assert is_run <= (not (out / "config.json").exists())
+    train(out, if_exists="overwrite", method="softmax", distances=())
+    assert miue.Model.load(out)
+
+
+@pytest.mark.parametrize(("if_exists", "number"), [("overwrite", 0), ("overwrite", 9), ("resume", 0)])
+def test_a_run_of_which_something_cannot_be_removed_is_not_begun_anew(
+    if_exists: IfExists, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Checkpoints that stayed would be gone on with as if they were those of the new run."""
+    settings = {"max_epochs": 2 if if_exists == "resume" else 1}
+    train(tmp_path, method="softmax", distances=())
+    before = (tmp_path / "run.json").read_bytes()
+    removed, unlink = [], Path.unlink
+
+    def refuse(path: Path | str, *_: object, **__: object) -> None:
+        removed.append(path)
+        if len(removed) > number:
+            raise PermissionError(13, os.strerror(13), str(path))
+        if Path(path).is_file():
+            unlink(Path(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        patch.setattr(shutil, "rmtree", refuse)
+        with pytest.raises(StorageError, match="to remove it, got Permission denied; choose another place"):
+            miue.train(
+                separable_bags(),
+                method="mirel" if if_exists == "overwrite" else "softmax",
+                settings=settings,
+                out=tmp_path,
+                if_exists=if_exists,
+                distances=(),
+                progress=False,
+                device="cpu",
+            )
+    assert (tmp_path / "run.json").read_bytes() == before
+
+
 def test_a_cross_validation_of_which_no_run_was_begun_does_not_block_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bags: BagDataset
 ) -> None:
@@ -303,6 +377,18 @@ def test_a_cross_validation_of_which_no_run_was_begun_does_not_block_the_next(
     with pytest.raises(ConfigError):
         cross_validate(bags, folds, [1], tmp_path, Recipe(network="no-network"), progress=False)
     cross_validate(bags, folds, [1], tmp_path, Recipe(settings=QUICK), progress=False)
+
+
+def test_a_cross_validation_without_the_models_of_its_runs_is_still_that_of_its_recipe(
+    tmp_path: Path, bags: BagDataset
+) -> None:
+    """Models are large, and may be removed: the metrics that stay are not those of another recipe."""
+    folds = make_folds(bags, 2)
+    cross_validate(bags, folds, [1], tmp_path, Recipe(settings=QUICK), progress=False)
+    for run in tmp_path.glob("fold_*/seed_*/run"):
+        shutil.rmtree(run)
+    with pytest.raises(ConfigError, match="the same method as when it was started"):
+        cross_validate(bags, folds, [1], tmp_path, Recipe(method="softmax", settings=QUICK), progress=False)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")

@@ -215,6 +215,18 @@ def test_the_worklist_command_writes_the_rows_and_the_limits(tmp_path: Path) -> 
     assert "--overwrite" in fail("worklist", tmp_path / "p", "--out", tmp_path / "list.csv")
 
 
+def test_a_worklist_and_its_limits_replace_nothing_else(tmp_path: Path) -> None:
+    worrying().save(tmp_path / "p")
+    words = ("worklist", tmp_path / "p", "--overwrite", "--out")
+    assert "got the name of the limits; name it 'list.csv'" in fail(*words, tmp_path / "list.json")
+    (tmp_path / "evaluation.json").write_text('{"accuracy": 0.9}')
+    assert "expected a new file, or the limits of an earlier worklist" in fail(*words, tmp_path / "evaluation.csv")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["evaluation.json", "p"]
+    assert (tmp_path / "evaluation.json").read_text() == '{"accuracy": 0.9}'
+    for _ in range(2):
+        run(*words, tmp_path / "list.csv")
+
+
 @pytest.mark.parametrize("begin", ["=", "+", "-", "@", "\t", "\r", "\n=", " =", "\uff1d", "a;=", "a\n@"])
 def test_no_cell_of_a_worklist_is_a_formula(begin: str, tmp_path: Path) -> None:
     made = worrying()

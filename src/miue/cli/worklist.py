@@ -74,10 +74,10 @@ def worklist(
     Example: miue worklist predictions --out worklist.csv
     """
     from miue.common.outputs import refuse_existing
-    from miue.report.worklist import Limits, write_worklist
+    from miue.report.worklist import Limits, limits_file, write_worklist
     from miue.report.worklist import worklist as make_worklist
 
-    for path in (out, out.with_suffix(".json")):
+    for path in (out, limits_file(out)):
         refuse_existing(path, overwrite=overwrite)
     given = read_given(predictions, instances, classes)
     made = make_worklist(given, Limits(min_probability, max_epistemic, max_distance, min_patches, quantile))

@@ -79,6 +79,8 @@ def cannot_write(path: Path, error: Exception) -> StorageError:
     elif number in (errno.EEXIST, errno.ENOTDIR):
         got = f"{str(getattr(error, 'filename', path))!r}, which is a file and no folder"
         fix = "choose another place"
+    elif number == errno.ENAMETOOLONG:
+        fix = "choose a shorter name"
     return StorageError(
         item=f"{str(path)!r}", wanted="to write it whole", got=got, fix=f"{fix}; nothing half-written was left"
     )

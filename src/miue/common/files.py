@@ -91,6 +91,26 @@ def make_folder(path: Path) -> None:
         raise cannot_write(path, error) from error
 
 
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with all that is in it, where there is one.
+
+    Raises:
+        StorageError: it cannot be removed.
+    """
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted="to remove it",
+            got=os.strerror(error.errno) if error.errno else str(error),
+            fix="choose another place, or see who may write there",
+        ) from error
+
+
 def temporaries(folder: Path, name: str = "") -> list[Path]:
     """Return what writing ``name``, or anything, left in ``folder`` when it was killed, or is writing just now.
 

@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, StorageError
 from miue.common.escapes import escape_formula
-from miue.common.files import write_json
+from miue.common.files import read_json, write_json
 from miue.common.tables import write_rows
 from miue.pathology.export.patches import class_names
 from miue.predictions.error_model import ERROR_PROBABILITY
@@ -26,6 +26,9 @@ FLAGGED, DEFERRED = "called out of distribution", "deferred"
 BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few patches"
 REASONS = (FLAGGED, FAR, DEFERRED, UNSURE, BETWEEN, FEW)
 """The most pressing first: far from the training data, even a confident prediction may mean nothing."""
+
+LIMITS = ("judged", "not judged", "order", "columns")
+"""What the file of a worklist's limits has at least."""
 
 QUANTILE = 0.95  # of the validation bags, from which a slide stands out
 UNLIKE = {"statistics_mean": "looks unlike", "knn_mean": "means unlike"}
@@ -170,21 +173,44 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     return Worklist(rows, judged, not_judged, order, describe_flags(predictions.provenance), columns)
 
 
+def limits_file(path: Path) -> Path:
+    """Return the file beside the worklist ``path`` that its limits are written to.
+
+    Raises:
+        StorageError: it is the worklist itself, or holds something else, which is not replaced.
+    """
+    limits = path.with_suffix(".json")
+    if limits == path:
+        raise StorageError(
+            item=f"output {str(path)!r}",
+            wanted="a CSV file, beside which the limits are written as .json",
+            got="the name of the limits",
+            fix=f"name it {path.with_suffix('.csv').name!r}",
+        )
+    if limits.is_file() and not set(LIMITS) <= set(read_json(limits, what="limits of a worklist")):
+        raise StorageError(
+            item=f"output {str(limits)!r}, the limits of {str(path)!r}",
+            wanted="a new file, or the limits of an earlier worklist",
+            got="a file of something else",
+            fix="choose another --out",
+        )
+    return limits
+
+
 def write_worklist(path: Path | str, given: Worklist) -> None:
     """Write the worklist as CSV, whole or not at all, and its limits beside it as .json.
 
     It is meant for a spreadsheet: text that one would take for a formula gets an apostrophe before it.
+
+    Raises:
+        StorageError: a file cannot be written, or that of the limits holds something else.
     """
     path = Path(path)
+    beside = limits_file(path)
     write_rows(path, list(given.rows[0]), [list(map(_cell, row.values())) for row in given.rows])
-    limits = {
-        "judged": given.judged,
-        "not judged": given.not_judged,
-        "order": given.order,
-        "columns": given.columns,
-    }
+    limits = dict(zip(LIMITS, (given.judged, given.not_judged, given.order, given.columns), strict=True))
     said = {name: text for name, text in (("flags", given.flags), ("warning", given.warning)) if text}
-    write_json(path.with_suffix(".json"), {**limits, **said})
+    write_json(beside, {**limits, **said})
 
 
 def _cell(value: Any) -> Any:

@@ -312,7 +312,8 @@ def _open(out: Path, description: dict[str, Any]) -> None:
     """Make the folder, or check that it is one of the same cross-validation; without any run it is begun anew."""
     path = out / "cross_validation.json"
     remove_temporaries(out)
-    if path.exists() and any(out.glob("fold_*/seed_*/run/run.json")):
+    begun = any(any(out.glob(f"fold_*/seed_*/{file}")) for file in ("run/run.json", "metrics.json"))
+    if path.exists() and begun:
         if changed := changes(read_json(path, what="cross-validation"), description):
             raise changed_setting(f"cross-validation {str(out)!r}", changed, "choose another --out")
         return

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from miue.common.errors import ConfigError, StorageError
-from miue.common.files import make_folder, read_json, remove_temporaries, write_json
+from miue.common.files import make_folder, read_json, remove, remove_temporaries, write_json
 from miue.common.folder_kinds import MODEL, UNFINISHED_RUN, FolderKind
 from miue.common.outputs import refuse_taken
 from miue.model.folder import MODEL_FILES
@@ -45,21 +44,20 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
     """
     path = folder / "run.json"
     _remove_left(folder)
-    if not any(folder.rglob(LAST)) and _was_begun(folder):
+    if _is_unbegun(folder):
         clear_run(folder)
     elif if_exists == "resume" and path.exists():
-        changed = changes(read_json(path, what="run"), description)
-        if others := [change for change in changed if change[0] not in MAY_CHANGE]:
-            raise changed_setting(f"run {str(folder)!r}", others, "start anew with --overwrite")
+        changed = changed_to_resume(folder, description)
         if changed:
             _check_checkpoints(folder)
-            if (folder / "calibration.json").exists():
+            had_calibration = (folder / "calibration.json").exists()
+            for file in (*(folder / name for name in MODEL_FILES), *folder.glob(f"{MEMBERS}/*/{MEMBER}")):
+                remove(file)
+            if had_calibration:
                 warnings.warn(
                     f"the calibration in {str(folder)!r} was of the model before and is removed: calibrate again",
                     stacklevel=2,
                 )
-            for file in (*(folder / name for name in MODEL_FILES), *folder.glob(f"{MEMBERS}/*/{MEMBER}")):
-                file.unlink(missing_ok=True)
             write_json(path, description)
         return
     refuse_taken(folder, RUN, overwrite=if_exists == "overwrite")
@@ -67,6 +65,26 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
         clear_run(folder)
     make_folder(folder)
     write_json(path, description)
+
+
+def changed_to_resume(folder: Path, description: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """Return what of ``MAY_CHANGE`` differs between the run in ``folder`` and the one that is to resume it.
+
+    Args:
+        folder: of the run; one without a finished epoch, or none, is begun anew and may be any.
+        description: of the run that is to resume it.
+
+    Raises:
+        ConfigError: anything else differs.
+        StorageError: a damaged ``run.json``.
+    """
+    path = folder / "run.json"
+    if not path.exists() or _is_unbegun(folder):
+        return []
+    changed = changes(read_json(path, what="run"), description)
+    if others := [change for change in changed if change[0] not in MAY_CHANGE]:
+        raise changed_setting(f"run {str(folder)!r}", others, "start anew with --overwrite")
+    return changed
 
 
 def _check_checkpoints(folder: Path) -> None:
@@ -123,9 +141,9 @@ def _changes(before: Any, now: Any, name: str) -> Iterator[tuple[str, Any, Any]]
         yield name, before, now
 
 
-def _was_begun(folder: Path) -> bool:
-    """Return whether ``folder`` holds a run that was begun and not finished, and nothing else."""
-    if not (folder / "run.json").is_file() or (folder / "config.json").exists():
+def _is_unbegun(folder: Path) -> bool:
+    """Return whether ``folder`` holds a run without a finished epoch, and nothing else."""
+    if any(folder.rglob(LAST)) or not (folder / "run.json").is_file() or (folder / "config.json").exists():
         return False
     return all(file.name in (*FILES, *FOLDERS, ".lock") for file in folder.iterdir())
 
@@ -138,8 +156,20 @@ def _remove_left(folder: Path) -> None:
 
 
 def clear_run(folder: Path) -> None:
-    """Remove the files of a run, and nothing else that may lie beside them."""
+    """Remove the files of a run, and nothing else that may lie beside them.
+
+    ``config.json`` goes first, so that what is left by a kill is no model, and ``run.json`` last, so that it is
+    still known for a run, which the same command clears again.
+
+    Raises:
+        StorageError: something cannot be removed.
+    """
+    last = folder / "run.json"
+    if (folder / "config.json").exists() and not last.exists():  # a model that was saved, not trained, there
+        write_json(last, {})
     for name in FILES:
-        (folder / name).unlink(missing_ok=True)
+        if name != last.name:
+            remove(folder / name)
     for name in FOLDERS:
-        shutil.rmtree(folder / name, ignore_errors=True)
+        remove(folder / name)
+    remove(last)

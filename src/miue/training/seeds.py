@@ -17,7 +17,7 @@ from miue.tasks import Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
 from miue.training.plan import Plan, question_negative_class, say_parts_used
-from miue.training.run_folder import RUN, IfExists, clear_run
+from miue.training.run_folder import RUN, IfExists, changed_to_resume, clear_run
 from miue.training.trackers import Tracking, check_trackers
 from miue.training.train import train_recipe
 
@@ -32,10 +32,12 @@ def train_seeds(
         bags: labelled; if they have splits, their train split.
         seeds: different ones; the run of each is ``seed_<number>`` in the folder of ``run``.
         run: where and how they run.
-        if_exists: what to do where the folder holds runs; a resume trains what is missing.
+        if_exists: what to do where the folder holds runs; a resume trains what is missing, and finished runs
+            on to another max_epochs.
 
     Raises:
-        ConfigError: no folder, a seed twice, callbacks or a logger, or several devices for each training.
+        ConfigError: no folder, a seed twice, callbacks or a logger, several devices for each training, or a run to
+            resume that is another.
         DataError, StorageError: as ``train_recipe`` does.
     """
     out = run.folder
@@ -51,10 +53,12 @@ def train_seeds(
             got=f"seeds {', '.join(map(str, seeds))}, folder {out}, {len(run.callbacks + run.loggers)} callbacks",
             fix="train one seed after another where each needs its own callbacks",
         )
-    for seed in seeds:
-        Plan.of(recipe.with_seed(seed), bags).check_saveable()
+    plans = [Plan.of(recipe.with_seed(seed), bags) for seed in seeds]
+    for plan in plans:
+        plan.check_saveable()
     check_trackers(run.tracking.names, out)
     folders = [out.resolve() / f"seed_{seed}" for seed in seeds]
+    descriptions = [plan.description(run.trainer_options) for plan in plans]
     job = Job(bags, recipe, run.accelerator, run.tracking.names, run.trainer_options)
     if run.progress:
         say_parts_used(bags)
@@ -67,6 +71,7 @@ def train_seeds(
                 refuse_taken(folder, RUN, overwrite=True)
             for folder in folders:
                 clear_run(folder)
+        changed = [changed_to_resume(*each) for each in zip(folders, descriptions, strict=True)]
         with handed_over(job, out, run.executor) as path:
             tasks = [
                 Task(
@@ -74,9 +79,10 @@ def train_seeds(
                     "miue.training.seeds:train_seed",
                     {"job": path, "folder": str(folder), "seed": seed},
                     folder / "config.json",
+                    again=bool(of_run),
                     output=folder,
                 )
-                for folder, seed in zip(folders, seeds, strict=True)
+                for folder, seed, of_run in zip(folders, seeds, changed, strict=True)
             ]
             run_tasks(tasks, run.executor, doing="training", unit="runs", progress=run.progress)
     return [read_config(folder).training for folder in folders]

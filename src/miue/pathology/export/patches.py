@@ -10,12 +10,14 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.bags.coords import Coords, grid_step
 from miue.common.errors import DataError, first_few, unknown_name
+from miue.common.escapes import shortened
 from miue.distributions.measures import MEASURES
 from miue.predictions.folder import Predictions
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 SPECIFIED, FROM_FILE, FROM_GRID = "specified", "stated by the features' file", "step of the grid of coords"
 FROM_OTHERS = "the one step of all other slides' grids"
+LONGEST_NAME = 240  # bytes of a file name: file systems take 255, and its half-written file has a longer one
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def file_names(slides: list[str], suffix: str) -> dict[str, str]:
     """Return a file name for each slide: its id, with "_" for what no file name should hold.
 
     Raises:
-        DataError: two slides would share a file.
+        DataError: two slides would share a file, or an id is too long for a file name.
 
     >>> file_names(["a/../b", "007"], ".png")
     {'a/../b': 'a_.._b.png', '007': '007.png'}
@@ -137,6 +139,13 @@ def file_names(slides: list[str], suffix: str) -> dict[str, str]:
     for slide in slides:
         safe = "".join(c if c.isalnum() or c in " ._-+()" else "_" for c in slide).lstrip(". ") or "_"
         name = safe + suffix
+        if len(name.encode()) > LONGEST_NAME:
+            raise DataError(
+                item=f"slide {shortened(slide)!r}",
+                wanted=f"an id that with {suffix!r} is a file name of at most {LONGEST_NAME} bytes",
+                got=f"{len(name.encode())} bytes",
+                fix="shorten it in the tables",
+            )
         if name.lower() in taken:
             raise DataError(
                 item=f"slides {taken[name.lower()]!r} and {slide!r}",

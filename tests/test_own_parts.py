@@ -372,6 +372,12 @@ def test_a_class_of_miue_is_saved_by_its_name(registry: Any) -> None:
             assert getattr(config, registry.kind).model_dump() == {"name": name, "options": {}}
 
 
+def test_what_is_registered_and_cannot_be_called_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NETWORKS, "_registered", {"three": 3})
+    with pytest.raises(ConfigError, match="network 'three': expected a class.*, got a value of type int, 3"):
+        build(network="three")
+
+
 def test_a_registered_part_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(NETWORKS, "_registered", {})
     NETWORKS.register("Plain-Mean")(others.PlainMean)

@@ -71,6 +71,13 @@ def find_part(kind: str, part: PartLike) -> Part:
     if isinstance(part, str):
         name = registry.canonical(part)
         registered = registry[part]
+        if not callable(registered):
+            raise ConfigError(
+                item=f"{kind} {part!r}",
+                wanted="a class, or a function that builds one",
+                got=f"a value of type {type(registered).__name__}, {registry.describe(part)}",
+                fix=f"correct what is registered, or choose another {kind}",
+            )
         return Part(kind, name, registered) if registry.path_of_own(name) else _named(kind, name, registered)
     if not callable(part):
         raise ConfigError(

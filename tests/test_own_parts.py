@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -376,6 +377,40 @@ def test_what_is_registered_and_cannot_be_called_is_named(monkeypatch: pytest.Mo
     monkeypatch.setattr(NETWORKS, "_registered", {"three": 3})
     with pytest.raises(ConfigError, match="network 'three': expected a class.*, got a value of type int, 3"):
         build(network="three")
+
+
+def test_a_model_stays_the_same_where_its_package_has_other_defaults_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = separable_bags()
+    model = train(bags, network="mean", encoder=others.Scaling, out=tmp_path / "run")
+    before = model.predict(bags).bags.probabilities
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["model"]
+    assert saved["encoder"]["options"] == {"factor": 2.0} and saved["network"]["options"] == {}
+    monkeypatch.setattr(others.Scaling.__init__, "__defaults__", (9.0,))
+    again = miue.Model.load(tmp_path / "run", trust=True).predict(bags).bags.probabilities
+    assert np.array_equal(before, again)
+    assert not np.array_equal(
+        before, train(bags, network="mean", encoder=others.Scaling).predict(bags).bags.probabilities
+    )
+
+
+def test_a_default_that_is_no_option_is_left_to_the_part(tmp_path: Path) -> None:
+    class Mode(str, Enum):
+        SUM = "sum"
+
+    class Odd(nn.Linear):
+        def __init__(
+            self,
+            in_features: int,
+            mode: Mode = Mode.SUM,
+            limit: float = float("inf"),
+            width: int = 3.5,  # type: ignore[assignment]
+        ) -> None:
+            super().__init__(in_features, int(width))
+
+    config = Recipe(network="mean", method="softmax", encoder=Odd).model_config((WIDTH,))
+    assert config.encoder.options == {}
 
 
 def test_a_registered_part_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from enum import StrEnum
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -522,6 +523,16 @@ def test_a_default_that_is_no_option_is_left_to_the_part(tmp_path: Path) -> None
 
     config = Recipe(network="mean", method="softmax", encoder=Odd).model_config((WIDTH,))
     assert config.encoder.options == {}
+
+
+def test_a_part_of_a_package_has_the_same_name_by_its_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("plain-mean", "parts_of_others:PlainMean", "miue.networks")
+    monkeypatch.setattr(NETWORKS, "_found", {"plain-mean": point})
+    monkeypatch.setattr(NETWORKS, "_loaded", dict(NETWORKS._loaded))
+    recipe = Recipe(network="Plain-Mean", method="softmax")
+    again = Recipe(**recipe.to_json())  # as a process of --jobs or a cluster is given it
+    assert again.network == point.value
+    assert again.model_config((WIDTH,)) == recipe.model_config((WIDTH,))
 
 
 def test_a_registered_part_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -86,6 +86,11 @@ class Registry(Mapping[str, P], Generic[P]):
         """Return the import path of a part of miue itself, None where the name is that of another or of none."""
         return self._own.get(self.canonical(name))
 
+    def name_at(self, path: str) -> str | None:
+        """Return the name under which an installed package brings the part with this import path, None for none."""
+        brought = (key for key, point in self._entry_points.items() if point.value == path)
+        return next((key for key in brought if key not in self._rivals), None)
+
     def describe(self, name: str) -> str:
         """Return where the part of this name comes from, for messages.
 

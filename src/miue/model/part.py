@@ -67,7 +67,8 @@ def find_part(kind: str, part: PartLike) -> Part:
     """
     registry = REGISTRIES[kind]
     if isinstance(part, str) and ":" in part:
-        return _named(kind, part.rpartition(":")[2], part_at(kind, part))
+        name = registry.name_at(part) or part.rpartition(":")[2]  # other processes are given import paths
+        return _named(kind, name, part_at(kind, part))
     if isinstance(part, str):
         name = registry.canonical(part)
         registered = registry[part]

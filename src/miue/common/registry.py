@@ -87,7 +87,7 @@ class Registry(Mapping[str, P], Generic[P]):
         return self._own.get(self.canonical(name))
 
     def name_at(self, path: str) -> str | None:
-        """Return the name under which an installed package brings the part with this import path, None for none."""
+        """Return the name under which an installed package brings what has this import path, None for none."""
         brought = (key for key, point in self._entry_points.items() if point.value == path)
         return next((key for key in brought if key not in self._rivals), None)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import parts_of_others as others
 import pytest
 import yaml
 from markdown_it import MarkdownIt
@@ -110,6 +111,29 @@ def test_a_card_says_what_the_model_is_and_states_no_license_unasked(run: Path) 
     assert "{" not in text
     assert model.weights_sha256 in text
     assert "For research. Not for diagnosis" in text
+
+
+def test_the_card_of_a_model_with_parts_of_others_says_what_to_install_and_its_commands_work(
+    bags: BagDataset, tmp_path: Path, hub: Path
+) -> None:
+    folder = tmp_path / "run"
+    given: dict[str, Any] = {"encoder": others.Scaling, "distances": [others.Farness], "network": "mean"}
+    miue.train(bags, **given, out=folder, settings={"max_epochs": 1}, progress=False, device="cpu")
+    text = write_card(folder, trust=True).read_text()
+    assert "Some parts are not of miue" in text and "encoder.factor=2.0" in text
+    for path in ("parts_of_others:Scaling", "parts_of_others:Farness"):
+        assert path in text.replace("\\", "")
+    push(folder, "someone/model", trust=True)
+    command = next(line for line in text.split("\n") if line.startswith("miue hub pull"))
+    words = command.replace("OWNER/NAME", "someone/model").replace("--out model", f"--out {tmp_path / 'pulled'}")
+    result = CliRunner().invoke(app, words.split()[1:])
+    assert result.exit_code == 0, result.output
+    assert "miue predict model STORE --out predictions --trust" in text
+
+
+def test_the_card_of_a_model_of_miue_alone_asks_for_no_trust(run: Path) -> None:
+    text = write_card(run).read_text()
+    assert "trust" not in text and "not of miue" not in text
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from made_bags import separable_bags
 from made_predictions import made_predictions
 from made_promises import predictions_of
 from made_reports import reported, unpacked
+from PIL import Image
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -354,6 +356,12 @@ def test_the_figure_of_confidence_names_what_is_known(flags: OodFlags, legend: l
     shown = axes.get_legend()
     assert shown is not None
     assert [text.get_text() for text in shown.get_texts()] == legend
+
+
+def test_a_notebook_draws_a_figure_without_pyplot() -> None:
+    figure = confidence_figure(Predictions(some_predictions(OodFlags.of(THREE * 10)).bags, None))
+    with Image.open(BytesIO(figure._repr_png_())) as image:
+        assert image.format == "PNG" and image.width == int(figure.bbox.width)
 
 
 def test_inspect_counts_only_what_is_known(tmp_path: Path) -> None:

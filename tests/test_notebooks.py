@@ -36,6 +36,8 @@ def test_the_cells_of_a_notebook_run_in_their_order(
             assert isinstance(last, ast.Expr)
             value = eval(compile(ast.Expression(last.value), path.name, "eval"), scope)
             shown += value is not None and bool(repr(value))
+            rich = hasattr(value, "_repr_png_") or hasattr(value, "_repr_html_")
+            assert rich or not repr(value).startswith("<"), f"a notebook shows {value!r} as this text"
     assert shown
 
 

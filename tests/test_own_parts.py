@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from enum import StrEnum
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,18 @@ from torch import nn
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.bags.segments import Segments
+from miue.bags.segments import Segments, segment_mean
 from miue.common.errors import ConfigError, ModelError
+from miue.distributions import Categorical
+from miue.methods import Softmax
+from miue.methods.returned import check_distribution
 from miue.model.config import DataContract, build_method
 from miue.model.options import Option
 from miue.model.recipe import Recipe
-from miue.networks import NETWORKS
+from miue.networks import NETWORKS, MILNetwork, Scores
 from miue.networks.adapter import BagModuleNetwork
 from miue.networks.encoders import ENCODERS, MLP, Identity
+from miue.scores import FeatureDistance
 
 WIDTH = 5
 CONTRACT = DataContract(instance_shape=(WIDTH,), class_names=("0", "1"))
@@ -67,6 +73,113 @@ def test_two_distances_of_one_name_are_refused_before_training(bags: BagDataset)
         with pytest.raises(ConfigError, match=r"'(knn|farness)': expected one of this name, got .*r b|Again b"):
             train(bags, distances=distances, settings={"max_epochs": 10**9})
     assert list(train(bags, distances=["knn", "knn", others.Farness]).distances) == ["knn", "farness"]
+
+
+@pytest.mark.parametrize(
+    ("name", "got"),
+    [
+        ("entropy", "'entropy', which is a measure of uncertainty"),
+        ("probability", "'probability', which"),
+        ("knn.x", "'knn.x'"),
+        ("", "''"),
+        (None, "none"),
+    ],
+)
+def test_the_name_of_a_distance_is_checked_before_training(name: str | None, got: str, bags: BagDataset) -> None:
+    class Unnamed(FeatureDistance):
+        state_names = ("mean",)
+
+    kind = Unnamed if name is None else type("Named", (others.Farness,), {"name": name})
+    with pytest.raises(ConfigError, match=f"distance '(Named|.*Unnamed)': expected a 'name'.*, got {got}"):
+        train(bags, distances=[kind], settings={"max_epochs": 10**9})
+
+
+class Odd(MILNetwork):
+    """A network whose scores the test replaces."""
+
+    def __init__(self, encoder: Any, num_classes: int) -> None:
+        super().__init__(encoder, num_classes)
+        self.head = nn.Linear(encoder.out_features, num_classes + 1)
+
+    def project(self, features: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (self.head(features),)
+
+    def score(self, projection: Any, segments: Segments) -> Any:
+        return Scores(segment_mean(projection[0], segments), None)
+
+
+class Tensors(Odd):
+    def score(self, projection: Any, segments: Segments) -> Any:
+        return super().score(projection, segments).logits
+
+
+class Rows(Odd):
+    def score(self, projection: Any, segments: Segments) -> Any:
+        return Scores(projection[0][:, :2], None)
+
+
+class SaysAttention(Odd):
+    has_attention = True
+
+
+class WithoutGradient(Softmax):
+    def loss(self, batch: Any, epoch: int) -> Any:
+        return super().loss(batch, epoch).detach()
+
+
+class OfEachBag(Softmax):
+    def loss(self, batch: Any, epoch: int) -> Any:
+        return -self.bag_log_probabilities(batch)[:, 0]
+
+
+class NotLog(Softmax):
+    def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.softmax(1)
+
+
+class OneClassMore(Softmax):
+    def distribution(self, logits: torch.Tensor) -> Any:
+        return Categorical.of_logits(torch.cat([logits, logits[:, :1]], 1))
+
+
+@pytest.mark.parametrize(
+    ("part", "wanted", "got"),
+    [
+        (Odd, r"of shape \(\d+, 2\), from log_prob", r"a tensor of shape \(\d+, 3\)"),
+        (Tensors, r"Scores with logits of shape \(8, C\)", r"a tensor of shape \(8, 3\)"),
+        (Rows, "Scores with logits", r"logits: a tensor of shape \(\d\d, 2\)"),
+        (SaysAttention, "and attention of shape", "attention: None"),
+        (WithoutGradient, "a tensor of one number", "a tensor without a gradient"),
+        (OfEachBag, "a tensor of one number", r"a tensor of shape \(8,\)"),
+        (NotLog, "logs of probabilities that sum to 1", r"probabilities that sum to [23]\.\d+"),
+        (OneClassMore, r"of \d+ items and 2 classes from distribution\(\)", r"one of shape \(\d+, 3\)"),
+    ],
+)
+def test_what_a_network_or_method_of_others_returns_is_checked(
+    part: type, wanted: str, got: str, bags: BagDataset
+) -> None:
+    chosen = {"network": part} if issubclass(part, MILNetwork) else {"network": "mean", "method": part}
+    with pytest.raises(ModelError, match=f"'{part.__name__}'.*: expected .*{wanted}.*, got {got}"):
+        train(bags, settings={"max_epochs": 1, "bags_per_update": 8}, **chosen)
+
+
+def test_a_tensor_in_place_of_a_distribution_is_named() -> None:
+    message = (
+        r"method 'NotLog': expected a Categorical, Draws or Dirichlet of 3 items.*, got a tensor of shape \(3, 2\)"
+    )
+    with pytest.raises(ModelError, match=message):
+        check_distribution(build(method=NotLog), torch.full((3, 2), 0.5), 3, 2)
+
+
+def test_a_distance_that_fits_other_tensors_than_it_names_is_refused(bags: BagDataset) -> None:
+    class Forgetful(others.Farness):
+        name = "forgetful"
+        state_names = ("mean", "spread")
+
+    with pytest.raises(
+        ModelError, match="distance 'forgetful': expected the tensors mean, spread.*, got means, factor"
+    ):
+        train(bags, distances=[Forgetful])
 
 
 @pytest.mark.parametrize(
@@ -370,6 +483,56 @@ def test_a_class_of_miue_is_saved_by_its_name(registry: Any) -> None:
             recipe = Recipe(**{"network": "mean", "encoder": "mlp", "method": "softmax", **given})
             config = recipe.model_config((WIDTH,))
             assert getattr(config, registry.kind).model_dump() == {"name": name, "options": {}}
+
+
+def test_what_is_registered_and_cannot_be_called_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(NETWORKS, "_registered", {"three": 3})
+    with pytest.raises(ConfigError, match="network 'three': expected a class.*, got a value of type int, 3"):
+        build(network="three")
+
+
+def test_a_model_stays_the_same_where_its_package_has_other_defaults_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bags = separable_bags()
+    model = train(bags, network="mean", encoder=others.Scaling, out=tmp_path / "run")
+    before = model.predict(bags).bags.probabilities
+    saved = json.loads((tmp_path / "run" / "config.json").read_text())["model"]
+    assert saved["encoder"]["options"] == {"factor": 2.0} and saved["network"]["options"] == {}
+    monkeypatch.setattr(others.Scaling.__init__, "__defaults__", (9.0,))
+    again = miue.Model.load(tmp_path / "run", trust=True).predict(bags).bags.probabilities
+    assert np.array_equal(before, again)
+    assert not np.array_equal(
+        before, train(bags, network="mean", encoder=others.Scaling).predict(bags).bags.probabilities
+    )
+
+
+def test_a_default_that_is_no_option_is_left_to_the_part(tmp_path: Path) -> None:
+    class Mode(StrEnum):
+        SUM = "sum"
+
+    class Odd(nn.Linear):
+        def __init__(
+            self,
+            in_features: int,
+            mode: Mode = Mode.SUM,
+            limit: float = float("inf"),
+            width: int = 3.5,  # type: ignore[assignment]
+        ) -> None:
+            super().__init__(in_features, int(width))
+
+    config = Recipe(network="mean", method="softmax", encoder=Odd).model_config((WIDTH,))
+    assert config.encoder.options == {}
+
+
+def test_a_part_of_a_package_has_the_same_name_by_its_import_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("plain-mean", "parts_of_others:PlainMean", "miue.networks")
+    monkeypatch.setattr(NETWORKS, "_found", {"plain-mean": point})
+    monkeypatch.setattr(NETWORKS, "_loaded", dict(NETWORKS._loaded))
+    recipe = Recipe(network="Plain-Mean", method="softmax")
+    again = Recipe(**recipe.to_json())  # as a process of --jobs or a cluster is given it
+    assert again.network == point.value
+    assert again.model_config((WIDTH,)) == recipe.model_config((WIDTH,))
 
 
 def test_a_registered_part_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -71,12 +71,41 @@ def test_a_reader_returns_a_file_or_is_a_context_manager(
         miue.load_bags(lines.parent, skip_bad=True)
 
 
+def truncated(path: Path) -> OpenFile:
+    files: dict[str, OpenFile] = {}
+    return files[path.stem]
+
+
+def of_damaged_rows(path: Path) -> OpenFile:
+    class Rows(np.ndarray):
+        def __getitem__(self, key: Any) -> Any:
+            raise EOFError("the stream ends")
+
+    return OpenFile("lines", np.ones((3, 2)).view(Rows))
+
+
+@pytest.mark.parametrize(
+    ("reader", "got"), [(truncated, "KeyError: 'slide_1'"), (of_damaged_rows, "EOFError: the stream ends")]
+)
+def test_whatever_a_reader_raises_the_file_is_named_and_can_be_left_out(
+    reader: Any, got: str, lines: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save(lines.with_name("slide_2.npy"), np.ones((3, 2), np.float32))
+    monkeypatch.setattr(READERS, "_registered", {".bagl": reader})
+    with pytest.raises(DataError, match=f"slide_1.bagl'.*{got}"):
+        read_rows(lines, 0, 2)
+    loaded = miue.load_bags(lines.parent, skip_bad=True).bags
+    assert "slide_2" in loaded.ids
+    assert reader is of_damaged_rows or loaded.ids == ("slide_2",)
+
+
 @pytest.mark.parametrize(
     ("reader", "got"),
     [
         (yielded, "a generator, as without the decorator contextlib.contextmanager"),
         (lambda path: np.ones((3, 2)), "a value of type ndarray"),
         (lambda path: None, "a value of type NoneType"),
+        (3, "a value of type int"),
         (lambda path: nullcontext(3), "a value of type int"),
         (lambda path: OpenFile("lines", [[1.0]]), "features of type list, which is no array"),
         (lambda path: OpenFile("lines", torch.ones(3, 2)), "features of type Tensor, which is no array"),

@@ -73,6 +73,53 @@ def test_parts_of_installed_packages_are_found_and_a_broken_one_is_named(install
     assert registry.help() == "pi, tau or lost"
 
 
+def another_package(folder: Path, entry_points: str) -> None:
+    about = folder / "more_numbers-3.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: more-numbers\nVersion: 3\n")
+    (about / "entry_points.txt").write_text(f"[miue.numbers]\n{entry_points}\n")
+
+
+@pytest.mark.filterwarnings("ignore:the entry point 'pi'", "ignore:number 'Lost'")
+def test_a_name_that_two_packages_bring_is_none_of_both(installed: Path) -> None:
+    another_package(installed, "TAU = math:e\ninf = math:inf")
+    registry = numbers()
+    with pytest.raises(ConfigError, match="number 'tau': expected one package that brings"):
+        registry["tau"]
+    with pytest.raises(ConfigError, match=r"\(math:e\) of the package more-numbers 3"):
+        registry["tau"]
+    assert "tau" in registry and registry["inf"] > 4
+    with pytest.warns(UserWarning, match="one package that brings"):
+        assert "tau" not in dict(registry.items())
+    registry.register("tau", 6.0)
+    assert registry["tau"] == 6.0
+
+
+@pytest.mark.filterwarnings("ignore:the entry point 'pi'")
+def test_the_same_part_that_two_packages_bring_is_that_part(installed: Path) -> None:
+    another_package(installed, "tau = math:tau")
+    assert numbers()["tau"] > 6
+
+
+def test_texts_of_help_name_parts_without_a_warning_and_a_part_that_is_left_out_is_warned_of_once(
+    installed: Path,
+) -> None:
+    registry = numbers()
+    assert registry.help() == "pi, tau or lost"
+    with pytest.warns(UserWarning, match="the entry point 'pi'"):
+        assert registry["pi"] < 4
+    assert registry["tau"] > 6
+
+
+def test_a_module_that_ends_the_process_on_import_is_named(installed: Path) -> None:
+    (installed / "numbers_of_nobody.py").write_text("raise SystemExit(3)\n")
+    with (
+        pytest.warns(UserWarning, match="the entry point 'pi'"),
+        pytest.raises(ConfigError, match="number .Lost.: .*SystemExit: 3"),
+    ):
+        numbers()["lost"]
+
+
 def test_the_ending_of_a_reader_that_others_bring_is_left_out_of_the_names_of_bags(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -18,8 +18,8 @@ class Registry(Mapping[str, P], Generic[P]):
     """Parts of one kind by name, whatever the case of the name; each is imported when it is first looked up.
 
     A part comes from miue itself, from ``register``, or from the entry points that installed packages declare
-    in ``group``. An entry point whose package cannot be imported is an error for those who ask for it by name;
-    where all parts are listed it is left out with a warning.
+    in ``group``. An entry point whose package cannot be imported is an error for those who ask for it by name,
+    as is a name that two packages bring; where all parts are listed these are left out with a warning.
 
     Args:
         kind: what the parts are, for messages: "network".
@@ -42,6 +42,8 @@ class Registry(Mapping[str, P], Generic[P]):
         self._registered: dict[str, P] = {}
         self._loaded: dict[str, P] = {}
         self._found: dict[str, EntryPoint] | None = None
+        self._rivals: dict[str, list[EntryPoint]] = {}
+        self._left_out: list[EntryPoint] = []
 
     @overload
     def register(self, name: str) -> Callable[[Q], Q]: ...
@@ -84,6 +86,11 @@ class Registry(Mapping[str, P], Generic[P]):
         """Return the import path of a part of miue itself, None where the name is that of another or of none."""
         return self._own.get(self.canonical(name))
 
+    def name_at(self, path: str) -> str | None:
+        """Return the name under which an installed package brings what has this import path, None for none."""
+        brought = (key for key, point in self._entry_points.items() if point.value == path)
+        return next((key for key in brought if key not in self._rivals), None)
+
     def describe(self, name: str) -> str:
         """Return where the part of this name comes from, for messages.
 
@@ -112,6 +119,7 @@ class Registry(Mapping[str, P], Generic[P]):
         return f"{', '.join(others)} or {last}" if others else last
 
     def __getitem__(self, name: str) -> P:
+        self._warn_of_left_out()
         key = self.canonical(name)
         if key in self._registered and key not in self._own:
             return self._registered[key]
@@ -122,10 +130,13 @@ class Registry(Mapping[str, P], Generic[P]):
             return self._loaded[key]
         if key not in self._entry_points:
             raise unknown_name(self.kind, name, self)
+        if key in self._rivals:
+            raise self._brought_twice(name, self._rivals[key])
         self._loaded[key] = self._load(self._entry_points[key])
         return self._loaded[key]
 
     def __contains__(self, name: object) -> bool:
+        self._warn_of_left_out()
         key = self.canonical(name) if isinstance(name, str) else name
         return key in self._own or key in self._registered or key in self._entry_points
 
@@ -159,23 +170,41 @@ class Registry(Mapping[str, P], Generic[P]):
 
     @property
     def _entry_points(self) -> dict[str, EntryPoint]:
-        """Entry points by canonical name; one with the name of a part of miue is left out with a warning."""
+        """Entry points by canonical name, without those that have the name of a part of miue."""
         if self._found is None:
-            self._found = {}
-            for point in entry_points(group=self.group):
-                key = self.canonical(point.name)
-                if key in self._own:
-                    warnings.warn(
-                        f"{_describe(point)} is left out: miue has a {self.kind} of this name", stacklevel=3
-                    )
-                else:
-                    self._found.setdefault(key, point)
+            self._found = self._find()
         return self._found
+
+    def _find(self) -> dict[str, EntryPoint]:
+        found: dict[str, EntryPoint] = {}
+        for point in entry_points(group=self.group):
+            key = self.canonical(point.name)
+            if key in self._own:
+                self._left_out.append(point)
+            elif found.setdefault(key, point).value != point.value:
+                self._rivals.setdefault(key, [found[key]]).append(point)
+        return found
+
+    def _warn_of_left_out(self) -> None:
+        """Warn once, when a part is looked up; texts of help list names without looking a part up."""
+        if self._found is None:
+            self._found = self._find()
+        while self._left_out:
+            point = self._left_out.pop(0)
+            warnings.warn(f"{_describe(point)} is left out: miue has a {self.kind} of this name", stacklevel=4)
+
+    def _brought_twice(self, name: str, points: list[EntryPoint]) -> ConfigError:
+        return ConfigError(
+            item=f"{self.kind} {name!r}",
+            wanted="one package that brings a part of this name",
+            got=" and ".join(map(_describe, points)),
+            fix="uninstall one of these packages; a part that is no reader can also be named by its import path",
+        )
 
     def _load(self, point: EntryPoint) -> P:
         try:
             part: P = point.load()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise ConfigError(
                 item=f"{self.kind} {point.name!r}",
                 wanted=f"what {_describe(point)} promises",

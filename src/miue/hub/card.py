@@ -16,7 +16,9 @@ from miue.common.files import atomic_file, read_json
 from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.distributions.measures import MEASURES
+from miue.model.folder import saved_name
 from miue.model.model import Model
+from miue.model.part import find_package
 from miue.predictions.provenance import Provenance
 
 CARD = "README.md"
@@ -72,11 +74,15 @@ Predicts bags, and the instances in them, with the uncertainty of each; trained 
 
 ## How to use it
 
-```sh
+{code}```sh
 pip install "miue[hub]"
-miue hub pull OWNER/NAME --out model
-miue predict model STORE --out predictions
+miue hub pull OWNER/NAME --out model{trust}
+miue predict model STORE --out predictions{trust}
 ```
+"""
+CODE_OF_OTHERS = """\
+Some parts are not of miue: {parts}. Install their code in the same version, and read it: `--trust` runs it.
+
 """
 
 
@@ -149,6 +155,7 @@ def model_card(
             measured = _measured(evaluation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _no_evaluation(f"parts that do not fit together ({type(error).__name__}: {error})") from error
+    foreign = list(_code_of_others(model))
     body = TEXT.format(
         title=escape_markdown(title),
         version=version("miue"),
@@ -159,6 +166,8 @@ def model_card(
         training=_listed(_how_it_was_trained(model)),
         metrics=measured or "Nothing yet.",
         files=_listed(_files(files)),
+        code=CODE_OF_OTHERS.format(parts=", ".join(map(escape_markdown, foreign))) if foreign else "",
+        trust=" --trust" if foreign else "",
     )
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n\n{body}"
 
@@ -203,6 +212,14 @@ def _what_it_is(model: Model) -> dict[str, Any]:
         "calibration": "none" if model.calibration is None else "calibration.json, of these weights",
         "SHA-256 of model.safetensors": model.weights_sha256,
     }
+
+
+def _code_of_others(model: Model) -> Iterator[str]:
+    """Yield the import path of each part that is not of miue, with its package where that is installed."""
+    distances = [name for name in map(saved_name, model.distances.values()) if ":" in name]
+    for path in dict.fromkeys([*model.config.of_others, *distances]):
+        package = find_package(path)
+        yield f"{path} ({package})" if package else path
 
 
 def _how_it_was_trained(model: Model) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError, unknown_name
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
+from miue.methods.returned import check_distribution, check_scores
 from miue.networks.base import MILNetwork, Projection, Scores
 
 Option = bool | int | float | str | None
@@ -128,7 +129,13 @@ class Method(nn.Module, ABC):
     def scores(self, batch: BagBatch) -> tuple[Float[Tensor, "N D"], Projection, Scores]:
         """Return features, projection and bag scores of a batch."""
         features, projection = self.network.encode_and_project(batch.instances)
-        return features, projection, self.network.score(projection, batch.segments)
+        return features, projection, self._scores(projection, batch.segments)
+
+    def _scores(self, projection: Projection, segments: Segments) -> Scores:
+        """Return what the network scores, where it is what a network should return."""
+        scores = self.network.score(projection, segments)
+        bags, instances = segments.num_bags, segments.num_instances
+        return check_scores(self.network, scores, bags, instances, has_attention=self.network.has_attention)
 
     def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Return T of each instance."""
@@ -149,7 +156,11 @@ class Method(nn.Module, ABC):
                 in memory at once: only projections are kept.
             segments: bags of all instances.
             estimator: one of ``estimators``.
+
+        Raises:
+            ModelError: a network or method of another package that returns something else than it should.
         """
+        classes = self.network.num_classes
         projections: list[Projection] = []
         instances: list[PredictiveDistribution] = []
         for features in blocks:
@@ -157,11 +168,12 @@ class Method(nn.Module, ABC):
             projections.append(projection)
             if estimator != ATTENTION:
                 singletons = Segments(torch.tensor([len(features)], device=features.device)).singletons()
-                logits = self.network.score(projection, singletons).logits
-                instances.append(self.instance_distribution(features, logits, estimator))
+                logits = self._scores(projection, singletons).logits
+                distribution = self.instance_distribution(features, logits, estimator)
+                instances.append(check_distribution(self, distribution, len(features), classes))
         whole = projections[0] if len(projections) == 1 else tuple(map(torch.cat, zip(*projections, strict=True)))
-        scores = self.network.score(whole, segments)
-        bags = self.distribution(scores.logits)
+        scores = self._scores(whole, segments)
+        bags = check_distribution(self, self.distribution(scores.logits), segments.num_bags, classes)
         if estimator == ATTENTION:
             assert scores.attention is not None
             return BatchPrediction(bags, attention_proxy(scores.attention, scores.logits, segments))

@@ -26,6 +26,8 @@ from miue.networks.precision import Precision
 class Component(BaseModel):
     """A network, encoder or method by name, with the options of its constructor that are not left alone.
 
+    Of a part that is not of miue these are all options, with the defaults that its package had.
+
     Attributes:
         name: for a reader; of a part of miue, what it is built by.
         options: by the names of the constructor's parameters.

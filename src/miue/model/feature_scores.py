@@ -16,6 +16,7 @@ from miue.bags.pixels import kind_of_pixels
 from miue.bags.segments import BagBatch, Segments, per_instance
 from miue.common.errors import ConfigError, DataError
 from miue.common.seeds import derive_seed
+from miue.distributions.measures import MEASURES
 from miue.methods import Method
 from miue.model.part import Part, find_part
 from miue.model.predict import BATCH_INSTANCES, encode_in_chunks, statistics_of, views_of
@@ -31,6 +32,8 @@ from miue.scores import (
 )
 
 DistanceLike = str | type | FeatureDistance
+OTHER_COLUMNS = ("probability", "error_probability")
+"""What calibrations and evaluations call by a name beside measures and distances."""
 FITTED_ON = 50_000  # instances at most, drawn without labels
 
 
@@ -130,9 +133,10 @@ def find_distance(distance: DistanceLike) -> type[FeatureDistance] | FeatureDist
     """Return the class that a name, an import path or a class names, or the distance that is fitted already.
 
     Raises:
-        ConfigError: a name that does not exist, or something else than a distance.
+        ConfigError: a name that does not exist, something else than a distance, or one without a name of its own.
     """
     if isinstance(distance, FeatureDistance):
+        _check_name(type(distance))
         return distance
     part = find_part("distance", distance)
     if not (isinstance(part.make, type) and issubclass(part.make, FeatureDistance)):
@@ -142,7 +146,27 @@ def find_distance(distance: DistanceLike) -> type[FeatureDistance] | FeatureDist
             got=repr(part.make),
             fix=f"choose one of {DISTANCES.help()}, or pass a class of that kind",
         )
+    _check_name(part.make)
     return part.make
+
+
+def _check_name(kind: type[FeatureDistance]) -> None:
+    """Raise unless a distance has a name by which its column and its tensors differ from all others.
+
+    Raises:
+        ConfigError: it has none, or that of a measure.
+    """
+    name: object = getattr(kind, "name", None)
+    taken = isinstance(name, str) and (name in MEASURES or name in OTHER_COLUMNS)
+    if isinstance(name, str) and name and "." not in name and not taken:
+        return
+    shown = "none" if name is None else repr(name)
+    raise ConfigError(
+        item=f"distance {kind.__qualname__!r}",
+        wanted="a 'name' of its own, a text without a dot",
+        got=f"{shown}, which is a measure of uncertainty or a column" if taken else shown,
+        fix="set the attribute 'name' of the class",
+    )
 
 
 def part_of_distance(distance: DistanceLike) -> Part:

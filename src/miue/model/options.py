@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, get_type_hints
 
@@ -65,6 +67,25 @@ def check_options(part: Part, options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: _checked(part, known[name], value) if name in known else value for name, value in options.items()
     }
+
+
+def with_defaults(part: Part, options: Mapping[str, Option]) -> dict[str, Option]:
+    """Return the options of a part, those that are left alone with their defaults.
+
+    They are saved with a part that is not of miue, so that a model stays the same where another version of its
+    package has other defaults. A default that could not be passed as an option is left to the part.
+    """
+    defaults: dict[str, Option] = {}
+    for name, parameter in option_parameters(part).items():
+        value = parameter.default
+        if name in options or type(value) not in (bool, int, float, str, type(None)):
+            continue
+        if isinstance(value, float) and not math.isfinite(value):
+            continue
+        with suppress(ConfigError):
+            _checked(part, parameter, value)
+            defaults[name] = value
+    return {**options, **defaults}
 
 
 def options_of_module(part: Part) -> tuple[dict[str, Option], str]:

@@ -67,10 +67,18 @@ def find_part(kind: str, part: PartLike) -> Part:
     """
     registry = REGISTRIES[kind]
     if isinstance(part, str) and ":" in part:
-        return _named(kind, part.rpartition(":")[2], part_at(kind, part))
+        name = registry.name_at(part) or part.rpartition(":")[2]  # other processes are given import paths
+        return _named(kind, name, part_at(kind, part))
     if isinstance(part, str):
         name = registry.canonical(part)
         registered = registry[part]
+        if not callable(registered):
+            raise ConfigError(
+                item=f"{kind} {part!r}",
+                wanted="a class, or a function that builds one",
+                got=f"a value of type {type(registered).__name__}, {registry.describe(part)}",
+                fix=f"correct what is registered, or choose another {kind}",
+            )
         return Part(kind, name, registered) if registry.path_of_own(name) else _named(kind, name, registered)
     if not callable(part):
         raise ConfigError(

@@ -18,7 +18,14 @@ from miue.methods import Method
 from miue.model.config import Component, ModelConfig, TrainingConfig, part_of_members
 from miue.model.defaults import settings_by_size
 from miue.model.feature_scores import DistanceLike, part_of_distance
-from miue.model.options import Option, check_options, option_parameters, options_of_module, unknown_option
+from miue.model.options import (
+    Option,
+    check_options,
+    option_parameters,
+    options_of_module,
+    unknown_option,
+    with_defaults,
+)
 from miue.model.part import Part, PartLike, find_part
 from miue.networks import MILNetwork
 from miue.networks.encoders import default_encoder
@@ -169,6 +176,7 @@ class Recipe:
         for kind, part in parts.items():
             if not part.is_built:
                 check_options(part, by_kind[kind])
+                by_kind[kind] = by_kind[kind] if part.is_own else with_defaults(part, by_kind[kind])
         return ModelConfig(**{kind: Component.of(part, by_kind[kind]) for kind, part in parts.items()})
 
     def to_json(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,16 @@ INK = "#333333"
 MAX_SHOWN = 24  # instances of one bag
 
 
-def confidence_figure(predictions: Predictions) -> Figure:
+class ShownFigure(Figure):
+    """A figure that a notebook draws below its cell, whether or not pyplot is loaded there."""
+
+    def _repr_png_(self) -> bytes:
+        image = BytesIO()
+        FigureCanvasAgg(self).print_png(image)
+        return image.getvalue()
+
+
+def confidence_figure(predictions: Predictions) -> ShownFigure:
     """Return histograms of the confidence of bags and of instances, by what is known of their distribution.
 
     The confidence is the strength α0 of a Dirichlet, else the max probability. Where predictions carry the
@@ -35,7 +45,7 @@ def confidence_figure(predictions: Predictions) -> Figure:
     if predictions.instances is not None:
         levels.append(("instances", predictions.instances, "knn"))
     rows = 2 if all(score in table.head.scores for _, table, score in levels) else 1
-    figure = Figure(figsize=(5.2 * len(levels), 3.6 * rows), layout="constrained")
+    figure = ShownFigure(figsize=(5.2 * len(levels), 3.6 * rows), layout="constrained")
     grid = figure.subplots(rows, len(levels), squeeze=False)
     for column, (name, table, score) in enumerate(levels):
         (values, label, logarithmic), items = _confidence(table), Items.of(table)
@@ -97,7 +107,7 @@ def _confidence(table: PredictionTable) -> tuple[Float64[np.ndarray, "n"], str, 
 
 def bag_figure(
     predictions: Predictions, bag: int, instances: Shaped[np.ndarray, "n *shape"], class_names: Any
-) -> Figure:
+) -> ShownFigure:
     """Return one bag's instances with the probability of the bag's class and their uncertainty.
 
     Args:
@@ -118,7 +128,7 @@ def bag_figure(
     heights = [1.3, 1.3]
     if instances.ndim == 4:
         heights.insert(0, 0.9 * (width - 1.2) / shown * instances.shape[1] / instances.shape[2])
-    figure = Figure(figsize=(width, sum(heights) + 1.1), layout="constrained")
+    figure = ShownFigure(figsize=(width, sum(heights) + 1.1), layout="constrained")
     rows = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
     if instances.ndim == 4:
         _picture_row(rows[0], instances[:shown])

@@ -51,6 +51,7 @@ class FeatureDistance(nn.Module, ABC):
 
         Raises:
             DataError: fewer than two instances, all instances equal, or a feature that is not finite.
+            ModelError: a distance of another package that computes other tensors than it names.
         """
         if len(features) < 2:
             raise DataError(
@@ -68,7 +69,15 @@ class FeatureDistance(nn.Module, ABC):
                 got=f"the same features for all {len(features)}",
                 fix="check the encoder: it maps every instance to the same features",
             )
-        return cls(**cls._fitted_state(features, bag_labels, generator))
+        state = cls._fitted_state(features, bag_labels, generator)
+        if not set(cls.state_names) <= set(state):
+            raise ModelError(
+                item=f"distance {cls.name!r}",
+                wanted=f"the tensors {', '.join(cls.state_names)}, which 'state_names' names, from _fitted_state",
+                got=", ".join(state) or "none",
+                fix="correct what it computes, or train without it",
+            )
+        return cls(**state)
 
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> FeatureDistance:

@@ -20,6 +20,7 @@ from miue.common.errors import ConfigError, DataError
 from miue.common.processes import average_gradients, sum_over_processes, take_from_first
 from miue.common.seeds import derive_seed
 from miue.methods import Method
+from miue.methods.returned import check_log_probabilities, check_loss
 from miue.model.config import TrainingConfig
 
 VALIDATION_INSTANCES = 1024  # instances per validation batch
@@ -142,7 +143,7 @@ class TrainingModule(pl.LightningModule):
         Of several processes each has some bags of the update, and gradients are averaged over processes. A loss is
         the mean over bags, so that this process's counts as its share of the bags, times the number of processes.
         """
-        loss = self.method.loss(batch, self.current_epoch + 1)
+        loss = check_loss(self.method, self.method.loss(batch, self.current_epoch + 1))
         processes = self.trainer.world_size
         share = batch.segments.num_bags / self.bags_of_update if processes > 1 else 1.0
         self._sums.add_update(float(loss.detach()), share)
@@ -158,7 +159,9 @@ class TrainingModule(pl.LightningModule):
 
     def validation_step(self, batch: BagBatch, batch_idx: int) -> None:
         """Add up NLL and errors of labelled bags."""
-        self._sums.add_validation(self.method.bag_log_probabilities(batch), batch.labels)
+        method, bags = self.method, batch.segments.num_bags
+        found = check_log_probabilities(method, method.network, method.bag_log_probabilities(batch), bags)
+        self._sums.add_validation(found, batch.labels)
 
     def on_validation_epoch_end(self) -> None:
         """Log the values of the epoch under its number; early stopping and the schedule watch the criterion."""

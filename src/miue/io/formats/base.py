@@ -127,4 +127,6 @@ def refusing(path: Path, wanted: str, *errors: type[Exception]) -> Iterator[None
     except MiueError:
         raise
     except errors as error:
-        raise bag_error(path, wanted, str(error).split("\n")[0] or type(error).__name__) from error
+        said, kind = str(error).split("\n")[0], type(error).__name__
+        alone = said and isinstance(error, OSError | ValueError | RuntimeError | TypeError | MemoryError)
+        raise bag_error(path, wanted, said if alone else f"{kind}: {said}" if said else kind) from error

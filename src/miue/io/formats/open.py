@@ -59,14 +59,14 @@ def rows_here(path: Path, start: int, stop: int, *, statistics: bool = False) ->
     """
     with open_bag_file(path) as file:
         if statistics:
-            with refusing(path, "image statistics that can be read", OSError, ValueError, RuntimeError, TypeError):
+            with refusing(path, "image statistics that can be read", Exception):
                 return np.asarray(file.statistics[start:stop], np.float32)
         features = file.features
         shape = tuple(features.shape)
         if len(shape) == 1:
             return np.zeros((0, 0), np.float32)
         crops = _has_crops(features)
-        with refusing(path, "features that can be read", OSError, ValueError, RuntimeError, MemoryError):
+        with refusing(path, "features that can be read", Exception):
             rows = np.asarray(features[0, start:stop] if _has_leading_one(features) else features[start:stop])
     if crops:
         return rows.astype(np.float32).mean(1)
@@ -94,6 +94,8 @@ def open_bag_file(path: Path) -> Iterator[OpenFile]:
             "a pipe or a device" if path.exists() else "a link to nothing" if path.is_symlink() else "no such file"
         )
         raise bag_error(path, "an existing file", got, "check the path")
+    if not callable(reader):
+        raise _no_reader(path.suffix.lower(), f"a value of type {type(reader).__name__}")
     with ExitStack() as opened:
         file = _read_by(reader, path, opened)
         refuse_claim(path, file.features)
@@ -110,19 +112,24 @@ def _read_by(reader: OpenBag, path: Path, opened: ExitStack) -> OpenFile:
     ending = path.suffix.lower()
     if READERS.path_of_own(ending) is not None:
         return opened.enter_context(reader(path))  # type: ignore[arg-type]  # as all of miue
-    with refusing(path, f"a file that its reader can open ({READERS.describe(ending)})", OSError, ValueError):
+    # a damaged file may make a library raise any error
+    with refusing(path, f"a file that its reader can open ({READERS.describe(ending)})", Exception):
         file: object = reader(path)
         if isinstance(file, AbstractContextManager):
             file = opened.enter_context(file)
     wrong = _not_a_file(file)
     if wrong:
-        raise ConfigError(
-            item=f"reader of {ending!r}, {READERS.describe(ending)}",
-            wanted="a function that returns a miue.io.formats.OpenFile, or a context manager that gives one",
-            got=wrong,
-            fix="correct the reader; docs/howto/own_network.md has an example",
-        )
+        raise _no_reader(ending, wrong)
     return cast(OpenFile, file)
+
+
+def _no_reader(ending: str, got: str) -> ConfigError:
+    return ConfigError(
+        item=f"reader of {ending!r}, {READERS.describe(ending)}",
+        wanted="a function that returns a miue.io.formats.OpenFile, or a context manager that gives one",
+        got=got,
+        fix="correct the reader; docs/howto/own_network.md has an example",
+    )
 
 
 def _not_a_file(file: object) -> str:

@@ -30,7 +30,7 @@ def to_pixels(
     if file.coords is None:
         return None, None, file.notes
     unit = 1.0 if microns_per_pixel is None or not file.in_microns else microns_per_pixel
-    with refusing(path, "coords that can be read", OSError, ValueError, RuntimeError, TypeError, MemoryError):
+    with refusing(path, "coords that can be read", Exception):
         stored = np.asarray(file.coords())
     pixels = _whole_pixels(path, stored, unit)
     if len(pixels) != size:

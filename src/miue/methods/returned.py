@@ -1,0 +1,116 @@
+"""What a network and a method return, checked: those of other packages may return anything."""
+
+from __future__ import annotations
+
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from miue.common.errors import ModelError
+from miue.distributions.base import PredictiveDistribution
+from miue.networks.base import MILNetwork, Scores
+
+TOLERANCE = 1e-3  # of the sum of probabilities, as of a ``Categorical``
+FIX = "correct what it returns; docs/howto/own_network.md and own_method.md have examples"
+
+
+def check_scores(network: object, scores: object, bags: int, instances: int, *, has_attention: bool) -> Scores:
+    """Return what the function ``score`` of a network returned.
+
+    Args:
+        network: for the message.
+        scores: what was returned.
+        bags: B.
+        instances: N.
+        has_attention: whether the network says that it returns attention.
+
+    Raises:
+        ModelError: no ``Scores`` with logits for each bag, or no weights of instances where it says so.
+    """
+    got = ""
+    if not isinstance(scores, Scores):
+        got = _kind(scores)
+    elif not isinstance(scores.logits, Tensor) or scores.logits.dim() != 2 or len(scores.logits) != bags:
+        got = f"logits: {_kind(scores.logits)}"
+    elif has_attention and (
+        not isinstance(scores.attention, Tensor)
+        or scores.attention.dim() != 2
+        or len(scores.attention) != instances
+    ):
+        got = f"attention: {_kind(scores.attention)}"
+    if got:
+        attention = f" and attention of shape ({instances}, K)" if has_attention else ""
+        wanted = f"Scores with logits of shape ({bags}, C){attention} for {bags} bags of {instances} instances"
+        raise ModelError(item=f"network {type(network).__name__!r}", wanted=wanted, got=got, fix=FIX)
+    assert isinstance(scores, Scores)
+    return scores
+
+
+def check_distribution(method: object, distribution: object, count: int, classes: int) -> PredictiveDistribution:
+    """Return what the function ``distribution`` of a method returned.
+
+    Raises:
+        ModelError: no distribution over the classes for each of ``count`` items.
+    """
+    shape = tuple(distribution.probabilities.shape) if isinstance(distribution, PredictiveDistribution) else None
+    if shape == (count, classes):
+        assert isinstance(distribution, PredictiveDistribution)
+        return distribution
+    raise ModelError(
+        item=f"method {type(method).__name__!r}",
+        wanted=f"a Categorical, Draws or Dirichlet of {count} items and {classes} classes from distribution()",
+        got=_kind(distribution) if shape is None else f"one of shape {shape}",
+        fix=FIX,
+    )
+
+
+def check_loss(method: object, loss: object) -> Shaped[Tensor, "*one"]:
+    """Return what the function ``loss`` of a method returned.
+
+    Raises:
+        ModelError: no tensor of one number that depends on the weights.
+    """
+    if isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad:
+        return loss
+    is_one = isinstance(loss, Tensor) and loss.numel() == 1
+    raise ModelError(
+        item=f"method {type(method).__name__!r}",
+        wanted="a tensor of one number, with a gradient, from loss()",
+        got="a tensor without a gradient" if is_one else _kind(loss),
+        fix=FIX,
+    )
+
+
+def check_log_probabilities(
+    method: object, network: MILNetwork, log_probabilities: object, bags: int
+) -> Float[Tensor, "B C"]:
+    """Return the log of the expected class probabilities that a method returned; NaN is left to the loss.
+
+    Args:
+        method: for the message.
+        network: whose logits it takes.
+        log_probabilities: what was returned.
+        bags: B.
+
+    Raises:
+        ModelError: not one for each bag and class, or of probabilities that do not sum to one.
+    """
+    got, classes = "", network.num_classes
+    if not isinstance(log_probabilities, Tensor) or tuple(log_probabilities.shape) != (bags, classes):
+        got = _kind(log_probabilities)
+    elif ((total := log_probabilities.double().exp().sum(1)) - 1).abs().gt(TOLERANCE).any():
+        got = f"probabilities that sum to {float(total[(total - 1).abs().argmax()]):.4g}"
+    if got:
+        raise ModelError(
+            item=f"method {type(method).__name__!r} with network {type(network).__name__!r}",
+            wanted=f"logs of probabilities that sum to 1, of shape ({bags}, {classes}), from log_probabilities()",
+            got=got,
+            fix=FIX,
+        )
+    assert isinstance(log_probabilities, Tensor)
+    return log_probabilities
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return "None" if value is None else f"a value of type {type(value).__name__}"

@@ -8,10 +8,14 @@ from pathlib import Path
 
 from miue.common.errors import DataError, first_few, lacking, not_a_folder
 from miue.io.formats.base import bag_name
+from miue.io.formats.beside import holds_positions
 from miue.io.formats.image_folder import has_images
 from miue.io.formats.registry import READERS
 
-NO_BAGS = ("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson")
+NO_BAGS = (
+    *("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson"),
+    *("coords", "labels", "patch_labels", "slice_labels"),  # torchmil's, of which its features are beside
+)
 ABOUT_BAGS = (
     ".csv",
     ".tsv",
@@ -111,6 +115,7 @@ def _files_in(folder: Path) -> list[Path]:
         path
         for path in folder.iterdir()
         if path.suffix.lower() in READERS and not path.name.startswith(".") and not path.is_dir()
+        if not holds_positions(path)
     )
 
 

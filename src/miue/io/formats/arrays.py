@@ -86,6 +86,21 @@ def open_npz(path: Path) -> Iterator[OpenFile]:
     Raises:
         DataError: truncated, of pickled objects, or without features.
     """
+    with opened_archive(path) as archive:
+        with refusing(path, "a whole .npz archive of numbers", *UNREADABLE):
+            features = Member(path, archive, features_name(path, archive.files))
+            where = coords_name(archive.files)
+            coords = None if where is None else Member(path, archive, where)
+        yield OpenFile(format="NumPy", features=features, coords=None if coords is None else coords.read)
+
+
+@contextmanager
+def opened_archive(path: Path) -> Iterator[Any]:
+    """Open an .npz archive as ``np.load`` does, of which nothing is read yet, and close it.
+
+    Raises:
+        DataError: damaged, or no archive.
+    """
     with ExitStack() as stack:
         with refusing(path, "a whole .npz archive of numbers", *UNREADABLE):
             file = stack.enter_context(path.open("rb"))  # NumPy would leave a damaged one open
@@ -93,10 +108,7 @@ def open_npz(path: Path) -> Iterator[OpenFile]:
             if isinstance(archive, np.ndarray):
                 raise bag_error(path, "an .npz archive", "a single array", "name it .npy")
             stack.enter_context(archive)
-            features = Member(path, archive, features_name(path, archive.files))
-            where = coords_name(archive.files)
-            coords = None if where is None else Member(path, archive, where)
-        yield OpenFile(format="NumPy", features=features, coords=None if coords is None else coords.read)
+        yield archive
 
 
 def read_member_header(archive: Any, stored: str) -> tuple[tuple[int, ...], np.dtype, int]:

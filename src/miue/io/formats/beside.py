@@ -1,0 +1,136 @@
+"""Positions of patches that a tool writes in a file of its own, beside the features or in a folder next to theirs.
+
+slideflow: ``<slide>.index.npz`` (or ``.npy``) beside ``<slide>.pt`` holds the centers of tiles, and
+``bags_config.json`` names the extractor. slide2vec: ``<slide>.meta.json`` beside ``tile_embeddings/<slide>.pt``
+states encoder and side of a tile, and ``tiles/<slide>.coordinates.npz`` holds the corners. torchmil:
+``coords/<bag>.npy`` lies next to ``features/<extractor>/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from miue.bags.coords import grid_steps
+from miue.common.errors import MiueError
+from miue.common.files import read_json
+from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
+from miue.io.formats.base import OpenFile, bag_error, refusing
+
+INDICES = (".index.npz", ".index.npy")
+COORDINATES = ".coordinates.npz"
+LARGEST_TEXT = 1 << 20  # bytes of a JSON file that says what features are
+
+
+def holds_positions(path: Path) -> bool:
+    """Return whether a file holds the positions of the patches of another one, and is no bag itself."""
+    for ending in INDICES:
+        if path.name.endswith(ending) and path.name != ending:
+            name = path.name.removesuffix(ending)
+            return path.with_name(f"{name}.pt").exists()
+    if path.name.endswith(COORDINATES):
+        return path.with_name(path.name.removesuffix("npz") + "meta.json").exists()
+    return False
+
+
+def with_positions_beside(path: Path, file: OpenFile) -> OpenFile:
+    """Return the file with the positions that another file holds for it, if it has none of its own.
+
+    Args:
+        path: the file of features.
+        file: while it is open.
+
+    Raises:
+        DataError: a file beside that is damaged, or no such file as the tool writes.
+    """
+    if file.coords is not None:
+        return file
+    for known in (_of_slideflow, _of_slide2vec, _of_torchmil):
+        found = known(path, file)
+        if found is not None:
+            return found
+    return file
+
+
+def _of_slideflow(path: Path, file: OpenFile) -> OpenFile | None:
+    index = next((one for one in (path.with_name(path.stem + ending) for ending in INDICES) if one.exists()), None)
+    if index is None:
+        return None
+    extractor = _facts(path.with_name("bags_config.json")).get("extractor", "")
+    name = extractor.get("class", "") if isinstance(extractor, dict) else extractor
+    return replace(
+        file,
+        format="slideflow",
+        coords=lambda: _corners(_positions(index, "arr_0")),
+        extractor=file.extractor or str(name),
+        notes=(*file.notes, "coords of slideflow are centers; corners lie half the step of the grid from them"),
+    )
+
+
+def _of_slide2vec(path: Path, file: OpenFile) -> OpenFile | None:
+    facts = _facts(path.with_name(f"{path.stem}.meta.json"))
+    stated = facts.get("coordinates_npz_path")
+    places = [path.parent.parent / "tiles" / (path.stem + COORDINATES)]
+    places += [Path(stated)] if isinstance(stated, str) and stated.endswith(".npz") else []
+    where = next((one for one in places if one.is_file()), None)
+    if not facts or where is None:
+        return None
+    side = facts.get("tile_size_lv0")
+    return replace(
+        file,
+        format="slide2vec",
+        coords=lambda: _positions(where, "x", "y"),
+        patch_size=float(side) if isinstance(side, int) and 0 < side < 1 << 31 else None,
+        extractor=file.extractor or str(facts.get("encoder_name") or ""),
+    )
+
+
+def _of_torchmil(path: Path, file: OpenFile) -> OpenFile | None:
+    folder = path.parent.parent
+    where = folder.parent / "coords" / path.name
+    if folder.name != "features" or path.suffix != ".npy" or not where.is_file():
+        return None
+    return replace(
+        file,
+        format="torchmil",
+        coords=lambda: _positions(where),
+        extractor=file.extractor or path.parent.name.removeprefix("features_"),
+    )
+
+
+def _facts(path: Path) -> Mapping[str, Any]:
+    """Return what a JSON file says of features, nothing where there is none that can be read."""
+    try:
+        return read_json(path, what="file") if path.is_file() and path.stat().st_size <= LARGEST_TEXT else {}
+    except MiueError:
+        return {}
+
+
+def _positions(path: Path, *names: str) -> np.ndarray:
+    """Return the (n, 2) positions in a file, in one array or in two of these names.
+
+    Raises:
+        DataError: damaged, or without such arrays.
+    """
+    with refusing(path, "positions of patches that can be read", *UNREADABLE):
+        if path.suffix == ".npy":
+            return np.array(memory_mapped(path))
+        with opened_archive(path) as archive:
+            if not set(names) <= set(archive.files):
+                raise bag_error(path, f"arrays named {' and '.join(names)}", ", ".join(archive.files) or "nothing")
+            columns = [Member(path, archive, name).read() for name in names]
+    return columns[0] if len(columns) == 1 else np.stack(columns, 1)
+
+
+def _corners(centers: np.ndarray) -> np.ndarray:
+    """Return the corners of tiles on a grid, from their centers; the centers where no grid is known."""
+    if centers.ndim != 2 or centers.shape[1] != 2 or centers.dtype.kind not in "iuf":
+        return centers  # refused with all other coords
+    steps, counts = grid_steps(np.nan_to_num(centers).round().astype(np.int64))
+    half = int(steps[counts.argmax()]) // 2 if len(steps) else 0
+    corners: np.ndarray = np.asarray(centers, np.float64) - half
+    return corners

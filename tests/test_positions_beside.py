@@ -1,0 +1,155 @@
+"""Positions of patches that slideflow, slide2vec and torchmil write in files of their own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from miue.bags.dataset import BagDataset
+from miue.common.errors import DataError
+from miue.io.load import load_bags
+
+SIDE = 512
+CORNERS = np.stack(np.meshgrid(np.arange(4), np.arange(3)), -1).reshape(-1, 2) * SIDE
+LABELS = "bag_id,label\na,0\nb,1\n"
+
+
+def features(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(len(CORNERS), 5)).astype(np.float32)
+
+
+def labels_in(folder: Path) -> Path:
+    path = folder / "labels.csv"
+    path.write_text(LABELS)
+    return path
+
+
+def corners_of(bags: BagDataset, bag: int) -> np.ndarray:
+    assert bags.coords is not None and bags.coords.known.all()
+    start = int(bags.starts[bag])
+    return bags.coords.values[start : start + int(bags.sizes[bag])]
+
+
+def slideflow(folder: Path, ending: str = ".index.npz") -> Path:
+    """Two bags as slideflow writes them, with the centers of tiles."""
+    bags = folder / "bags"
+    bags.mkdir(parents=True)
+    for number, name in enumerate("ab"):
+        torch.save(torch.from_numpy(features(number)), bags / f"{name}.pt")
+        centers = CORNERS + SIDE // 2
+        if ending.endswith("z"):
+            np.savez(bags / (name + ending), centers)
+        else:
+            np.save(bags / (name + ending), centers)
+    (bags / "bags_config.json").write_text(json.dumps({"extractor": {"class": "uni"}, "tile_px": 256}))
+    return bags
+
+
+def slide2vec(folder: Path) -> Path:
+    """Two bags as slide2vec writes them."""
+    for name in ("tile_embeddings", "tiles"):
+        (folder / name).mkdir(parents=True)
+    for number, name in enumerate("ab"):
+        torch.save(torch.from_numpy(features(number)), folder / "tile_embeddings" / f"{name}.pt")
+        where = folder / "tiles" / f"{name}.coordinates.npz"
+        np.savez(where, tile_index=np.arange(len(CORNERS)), x=CORNERS[:, 0], y=CORNERS[:, 1])
+        (folder / "tiles" / f"{name}.coordinates.meta.json").write_text("{}")
+        facts = {"coordinates_npz_path": str(where), "tile_size_lv0": SIDE, "encoder_name": "uni2"}
+        (folder / "tile_embeddings" / f"{name}.meta.json").write_text(json.dumps(facts))
+    return folder
+
+
+def torchmil(folder: Path) -> Path:
+    """Two bags of a data set of torchmil."""
+    root = folder / "patches_512"
+    for name in ("features/features_UNI", "labels", "patch_labels", "coords"):
+        (root / name).mkdir(parents=True)
+    for number, name in enumerate("ab"):
+        np.save(root / "features" / "features_UNI" / f"{name}.npy", features(number))
+        np.save(root / "coords" / f"{name}.npy", CORNERS)
+        np.save(root / "labels" / f"{name}.npy", np.array(number))
+        np.save(root / "patch_labels" / f"{name}.npy", np.zeros(len(CORNERS), int))
+    return folder
+
+
+@pytest.mark.parametrize(("write", "extractor"), [(slideflow, "uni"), (slide2vec, "uni2"), (torchmil, "UNI")])
+def test_corners_and_extractor_are_found_beside_the_features(
+    write: Callable[[Path], Path], extractor: str, tmp_path: Path
+) -> None:
+    loaded = load_bags(write(tmp_path / "data"), labels=labels_in(tmp_path))
+    assert loaded.bags.ids == ("a", "b")
+    assert loaded.bags.instance_shape == (5,)
+    assert loaded.bags.extractor == extractor
+    for bag in range(2):
+        assert np.array_equal(corners_of(loaded.bags, bag), CORNERS)
+
+
+def test_an_index_in_one_array_is_read_as_well(tmp_path: Path) -> None:
+    loaded = load_bags(slideflow(tmp_path / "data", ".index.npy"), labels=labels_in(tmp_path))
+    assert loaded.bags.ids == ("a", "b")
+    assert np.array_equal(corners_of(loaded.bags, 1), CORNERS)
+
+
+def test_the_side_of_a_patch_is_the_one_that_is_stated(tmp_path: Path) -> None:
+    bags = load_bags(slide2vec(tmp_path / "data"), labels=labels_in(tmp_path)).bags
+    assert bags.patch_sizes is not None and set(bags.patch_sizes) == {SIDE}
+
+
+def test_a_moved_folder_of_slide2vec_keeps_its_positions(tmp_path: Path) -> None:
+    slide2vec(tmp_path / "data").rename(tmp_path / "moved")
+    bags = load_bags(tmp_path / "moved" / "tile_embeddings", labels=labels_in(tmp_path)).bags
+    assert np.array_equal(corners_of(bags, 0), CORNERS)
+
+
+@pytest.mark.parametrize("write", [slideflow, slide2vec, torchmil])
+def test_positions_of_another_number_are_refused_by_name(write: Callable[[Path], Path], tmp_path: Path) -> None:
+    root = write(tmp_path / "data")
+    (where,) = (*root.rglob("a.index.npz"), *root.rglob("coords/a.npy"), *root.rglob("a.coordinates.npz"))
+    short = CORNERS[:-1]
+    if where.suffix == ".npy":
+        np.save(where, short)
+    else:
+        np.savez(where, short, x=short[:, 0], y=short[:, 1])
+    with pytest.raises(DataError, match="as many coords as features, got 11 coords, 12 features"):
+        load_bags(root, labels=labels_in(tmp_path))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"\x93NUMPY"], ids=["empty", "zip", "npy"])
+def test_a_damaged_file_of_positions_is_named(content: bytes, tmp_path: Path) -> None:
+    root = slideflow(tmp_path / "data")
+    (root / "a.index.npz").write_bytes(content)
+    with pytest.raises(DataError, match=r"a\.index\.npz'"):
+        load_bags(root, labels=labels_in(tmp_path))
+
+
+def test_positions_without_x_and_y_say_what_is_there(tmp_path: Path) -> None:
+    root = slide2vec(tmp_path / "data")
+    np.savez(root / "tiles" / "a.coordinates.npz", left=CORNERS[:, 0])
+    with pytest.raises(DataError, match="arrays named x and y, got left"):
+        load_bags(root, labels=labels_in(tmp_path))
+
+
+def test_a_bag_whose_name_ends_like_an_index_is_a_bag_where_no_other_has_it(tmp_path: Path) -> None:
+    for name in ("a.index", "b"):
+        np.save(tmp_path / f"{name}.npy", features())
+    (tmp_path / "labels.csv").write_text("bag_id,label\na.index,0\nb,1\n")
+    assert load_bags(tmp_path, labels=tmp_path / "labels.csv").bags.ids == ("a.index", "b")
+
+
+def test_what_cannot_be_read_of_a_configuration_costs_the_extractor_alone(tmp_path: Path) -> None:
+    root = slideflow(tmp_path / "data")
+    (root / "bags_config.json").write_text("[")
+    bags = load_bags(root, labels=labels_in(tmp_path)).bags
+    assert bags.extractor == ""
+    assert np.array_equal(corners_of(bags, 0), CORNERS)
+
+
+def test_splits_of_torchmil_name_bags_in_a_column_of_theirs(tmp_path: Path) -> None:
+    (tmp_path / "splits.csv").write_text("bag_name,split\na,train\nb,train\n")
+    loaded = load_bags(torchmil(tmp_path / "data"), labels=labels_in(tmp_path), splits=tmp_path / "splits.csv")
+    assert loaded.bags.splits == ("train", "train")

@@ -22,10 +22,10 @@ import miue
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.pathology.export.heatmap import (
     FLAGGED,
+    Canvas,
     Layer,
     Slide,
     heatmap_figure,
-    painted,
     probability_layer,
     save_heatmap,
     uncertainty_layers,
@@ -38,7 +38,7 @@ from miue.predictions.provenance import Provenance
 def test_painted_values_lie_where_the_patches_lie_and_keep_their_values(two_slides: Predictions) -> None:
     (patches, _) = patches_by_slide(two_slides)
     values = np.arange(15.0)
-    picture = painted(patches, values, (0, 0, 6 * STEP, 3 * STEP), longest=60)
+    picture = Canvas.of(patches, (0, 0, 6 * STEP, 3 * STEP), longest=60).paint(values)
     assert picture.shape == (30, 60)
     assert np.array_equal(picture[5::10, 5::10][:, :5].ravel(), values)
     assert np.isnan(picture[:, 50:]).all()
@@ -47,7 +47,7 @@ def test_painted_values_lie_where_the_patches_lie_and_keep_their_values(two_slid
 
 def test_overlapping_patches_are_averaged() -> None:
     (patches,) = patches_by_slide(one_slide([[0, 0], [2, 0]], [0.1, 0.9]), 4)
-    picture = painted(patches, patches.probabilities[:, 1], (0, 0, 6, 4))
+    picture = Canvas.of(patches, (0, 0, 6, 4)).paint(patches.probabilities[:, 1])
     assert picture[0].tolist() == pytest.approx([0.1, 0.1, 0.5, 0.5, 0.9, 0.9])
 
 
@@ -190,7 +190,7 @@ def test_patches_are_painted_as_one_by_one() -> None:
         count[rows, columns] += 1
     with np.errstate(invalid="ignore"):
         wanted = total / count
-    assert painted(patches, values, extent) == pytest.approx(wanted, abs=1e-9, nan_ok=True)
+    assert Canvas.of(patches, extent).paint(values) == pytest.approx(wanted, abs=1e-9, nan_ok=True)
 
 
 def test_the_heatmap_command_writes_a_picture_per_slide(saved_slides: Path) -> None:

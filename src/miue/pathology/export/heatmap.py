@@ -11,7 +11,7 @@ from textwrap import fill
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -23,7 +23,7 @@ from miue.pathology.export.patches import Patches
 from miue.pathology.export.ranges import color_range
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
-LONGEST = 1600  # pixels of the longer side of a panel's canvas
+LONGEST = 1000  # pixels of the longer side of a panel's canvas; a panel is at most 975 high in print
 PANEL_WIDTH = 4.1  # inches
 INK = "#333333"
 FLAGGED = "#e6007e"  # no color of the maps is near it
@@ -106,19 +106,36 @@ def values_of(layer: Layer, patches: Patches, number: int) -> Float64[np.ndarray
     )
 
 
-def painted(
-    patches: Patches, values: Float64[np.ndarray, "n"], extent: Extent, longest: int = LONGEST
-) -> Float64[np.ndarray, "height width"]:
-    """Return the values as a picture of ``extent``: the mean where patches overlap, NaN where none lies."""
-    x, y, right, bottom = extent
-    scale = min(1.0, longest / max(right - x, bottom - y))
-    width, height = max(1, round((right - x) * scale)), max(1, round((bottom - y) * scale))
-    begin = np.floor((patches.coords - (x, y)) * scale + 0.5).astype(int)
-    end = np.maximum(np.floor((patches.coords + patches.size - (x, y)) * scale + 0.5).astype(int), begin + 1)
-    begin, end = np.clip(begin, 0, (width, height)), np.clip(end, 0, (width, height))
-    total = _sums_of_rectangles(begin, end, values, (height, width))
-    count = _sums_of_rectangles(begin, end, np.ones(len(values)), (height, width))
-    return np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
+@dataclass(frozen=True)
+class Canvas:
+    """Where the n patches of a slide lie on a picture of it.
+
+    Attributes:
+        begin: first column and row of each patch.
+        end: one behind its last column and row.
+        count: patches that cover each pixel.
+    """
+
+    begin: Int64[np.ndarray, "n 2"]
+    end: Int64[np.ndarray, "n 2"]
+    count: Float64[np.ndarray, "height width"]
+
+    @classmethod
+    def of(cls, patches: Patches, extent: Extent, longest: int = LONGEST) -> Canvas:
+        """Return a canvas of ``extent``, whose longer side has at most ``longest`` pixels."""
+        x, y, right, bottom = extent
+        scale = min(1.0, longest / max(right - x, bottom - y))
+        size = max(1, round((right - x) * scale)), max(1, round((bottom - y) * scale))
+        begin = np.floor((patches.coords - (x, y)) * scale + 0.5).astype(int)
+        end = np.floor((patches.coords + patches.size - (x, y)) * scale + 0.5).astype(int)
+        begin, end = np.clip(begin, 0, size), np.clip(np.maximum(end, begin + 1), 0, size)
+        return cls(begin, end, _sums_of_rectangles(begin, end, np.ones(len(begin)), size[::-1]))
+
+    def paint(self, values: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "height width"]:
+        """Return the values as a picture: the mean where patches overlap, NaN where none lies."""
+        shape = self.count.shape
+        total = _sums_of_rectangles(self.begin, self.end, values, (shape[0], shape[1]))
+        return np.divide(total, self.count, out=np.full_like(total, np.nan), where=self.count > 0)
 
 
 def _sums_of_rectangles(
@@ -131,7 +148,9 @@ def _sums_of_rectangles(
     steps = np.zeros((shape[0] + 1, shape[1] + 1))
     for column, row, sign in ((begin, begin, 1), (end, begin, -1), (begin, end, -1), (end, end, 1)):
         np.add.at(steps, (row[:, 1], column[:, 0]), sign * values)
-    return steps.cumsum(0).cumsum(1)[:-1, :-1]
+    np.cumsum(steps, 0, out=steps)
+    np.cumsum(steps, 1, out=steps)
+    return steps[:-1, :-1]
 
 
 def heatmap_figure(
@@ -153,6 +172,7 @@ def heatmap_figure(
     figure = Figure(figsize=(PANEL_WIDTH * panels, tall + 1.5), dpi=150, layout="constrained")
     axes, bars = figure.subplots(2, panels, squeeze=False, height_ratios=(tall, 0.14))
     place = (extent[0], extent[2], extent[3], extent[1])
+    canvas = Canvas.of(patches, extent)
     if slide is not None:
         axes[0].imshow(slide.picture, extent=place)
         axes[0].set_title("Slide", loc="left", fontsize=10, color=INK)
@@ -162,10 +182,10 @@ def heatmap_figure(
         values = values_of(layer, patches, number)
         if slide is not None:
             axis.imshow(_faint_grey(slide.picture), extent=place, cmap="gray", vmin=0, vmax=255)
-        drawn = _draw_layer(axis, layer, patches, values, extent, alpha=1.0 if slide is None else 0.85)
+        drawn = _draw_layer(axis, layer, canvas.paint(values), values, place, alpha=1.0 if slide is None else 0.85)
         _colour_bar(figure, under, drawn, layer, above=bool((values > _just_above(layer)).any()))
     if patches.flagged is not None:
-        _outline(axes[-len(layers)], patches, patches.flagged, extent)
+        _outline(axes[-len(layers)], canvas.paint(patches.flagged.astype(np.float64)), extent, patches.size)
     for axis in axes:
         axis.set_xlim(extent[0], extent[2])
         axis.set_ylim(extent[3], extent[1])
@@ -190,15 +210,15 @@ def save_heatmap(figure: Figure, path: Path | str) -> None:
 
 
 def _draw_layer(
-    axis: Any, layer: Layer, patches: Patches, values: np.ndarray, extent: Extent, *, alpha: float
+    axis: Any, layer: Layer, picture: np.ndarray, values: np.ndarray, place: Extent, *, alpha: float
 ) -> Any:
     """Draw the values of one layer, with its title above and their range below."""
     axis.set_title(layer.title, loc="left", fontsize=10, color=INK, parse_math=False)
     spread = f"here {values.min():.3g} to {values.max():.3g}, median {np.median(values):.3g}"
     axis.set_xlabel(spread, fontsize=8, color=INK)
     return axis.imshow(
-        painted(patches, values, extent),
-        extent=(extent[0], extent[2], extent[3], extent[1]),
+        picture,
+        extent=place,
         cmap=layer.colours,
         vmin=layer.range[0],
         vmax=layer.range[1],
@@ -207,15 +227,22 @@ def _draw_layer(
     )
 
 
-def _outline(axis: Any, patches: Patches, flagged: Bool[np.ndarray, "n"], extent: Extent) -> None:
-    """Draw the border of the flagged patches; what touches has one border, thin where patches are small."""
-    covered = painted(patches, flagged.astype(np.float64), extent) > 1e-6  # above rounding
+def _outline(axis: Any, flagged: Float64[np.ndarray, "height width"], extent: Extent, side: int) -> None:
+    """Draw the border of the flagged patches; what touches has one border, thin where patches are small.
+
+    Args:
+        axis: of the panel.
+        flagged: share of the patches over each pixel that are flagged, NaN where none lies.
+        extent: of the picture.
+        side: of a patch in level-0 pixels.
+    """
+    covered = flagged > 1e-6  # above rounding; NaN is not
     height, width = covered.shape
     x, y, right, bottom = extent
     pixel = (right - x) / width, (bottom - y) / height
     across = x + (np.arange(-1, width + 1) + 0.5) * pixel[0]
     down = y + (np.arange(-1, height + 1) + 0.5) * pixel[1]
-    points = patches.size / (right - x) * PANEL_WIDTH * 72
+    points = side / (right - x) * PANEL_WIDTH * 72
     axis.contour(
         *(across, down, np.pad(covered, 1).astype(float)),
         levels=[0.5],

@@ -35,7 +35,12 @@ class Source:
     """What the options of a command say of the bags."""
 
     labels: Annotated[
-        Path | None, _option("FILE", "Label table of the bags (CLAM, Patho-Bench, MIREL, STAMP); ids are text.")
+        Path | None,
+        _option(
+            "FILE",
+            "Label table of the bags (CLAM, Patho-Bench, MIREL, STAMP), or folder of <bag>.npy (torchmil); ids "
+            "are text.",
+        ),
     ] = None
     label_column: Annotated[str | None, _option("NAME", "Column of the label, if not recognized.")] = None
     id_column: Annotated[str | None, _option("NAME", "Column of the bag's name, if not recognized.")] = None
@@ -55,7 +60,8 @@ class Source:
         Path | None,
         _option(
             "FILE",
-            "Table bag_id, instance_label, and instance (from 0) or x, y (level-0 pixels), for evaluation only.",
+            "Table bag_id, instance_label, and instance (from 0) or x, y (level-0 pixels), or folder of "
+            "<bag>.npy; for evaluation only.",
         ),
     ] = None
     mpp: Annotated[

@@ -12,6 +12,7 @@ from miue.io.checks import check_coords
 from miue.io.find import find_bags
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.labels.join import label_bags
+from miue.io.labels.label_arrays import read_bag_labels, with_instance_labels_of_arrays
 from miue.io.labels.label_table import LabelTable, read_label_table
 from miue.io.loaded import LoadedBags, ReadOptions
 from miue.io.splits.assign import assign_splits, draw_split
@@ -40,10 +41,11 @@ def load_bags(
 
     Args:
         path: a store; files of CLAM, TRIDENT, STAMP or arrays; or a long table (CSV, Parquet).
-        labels: label table of bags that do not have labels of their own.
+        labels: label table of bags that do not have labels of their own, or a folder with an array ``<bag>.npy``
+            of one number for each (torchmil).
         splits: splits of CLAM, Patho-Bench, MIREL or ``miue data split``; those of the bags or the label table if
             None.
-        instance_labels: table of instances' labels, for evaluation alone.
+        instance_labels: table of instances' labels, or such a folder, for evaluation alone.
         fold: which of the splits.
         classes: order of the classes; the first is the negative one. Sorted if not specified.
         columns: names of columns of the label table, or of the long table, by what they mean: bag_id, label,
@@ -61,11 +63,19 @@ def load_bags(
     Raises:
         DataError, StorageError, ConfigError: bags, labels or splits that cannot be used.
     """
+    is_folder = isinstance(labels, Path | str) and Path(labels).is_dir()
+    if slide_table is not None and (is_folder or not isinstance(labels, Path | str)):
+        fix, got = (
+            "pass the table as --labels, or leave the option out",
+            "a folder of arrays" if is_folder else "none",
+        )
+        raise ConfigError(item="--slide-table", wanted="a label table (--labels) beside it", got=got, fix=fix)
     if isinstance(labels, Path | str):
-        labels, columns = read_label_table(Path(labels), columns, slide_table=slide_table), {}
-    elif slide_table is not None:
-        fix = "pass the table as --labels, or leave the option out"
-        raise ConfigError(item="--slide-table", wanted="a label table (--labels) beside it", got="none", fix=fix)
+        path_of_labels = Path(labels)
+        if is_folder:
+            labels = read_bag_labels(path_of_labels)
+        else:
+            labels, columns = read_label_table(path_of_labels, columns, slide_table=slide_table), {}
     options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress)
     found = find_bags(Path(path), columns or {}, classes, options)
     labelled = label_bags(found, labels, classes)
@@ -75,4 +85,5 @@ def load_bags(
     loaded = check_coords(assigned, found.path, coords_for, skip_bad=skip_bad) if coords_for else assigned
     if instance_labels is None:
         return loaded
-    return replace(loaded, bags=with_instance_labels(loaded.bags, Path(instance_labels)))
+    add = with_instance_labels_of_arrays if Path(instance_labels).is_dir() else with_instance_labels
+    return replace(loaded, bags=add(loaded.bags, Path(instance_labels)))

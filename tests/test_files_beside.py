@@ -1,4 +1,4 @@
-"""Positions of patches that slideflow, slide2vec and torchmil write in files of their own."""
+"""Positions and labels that slideflow, slide2vec and torchmil write in files beside the features."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from miue.bags.dataset import BagDataset
-from miue.common.errors import DataError
+from miue.common.errors import ConfigError, DataError
 from miue.io.load import load_bags
 
 SIDE = 512
@@ -153,3 +153,58 @@ def test_splits_of_torchmil_name_bags_in_a_column_of_theirs(tmp_path: Path) -> N
     (tmp_path / "splits.csv").write_text("bag_name,split\na,train\nb,train\n")
     loaded = load_bags(torchmil(tmp_path / "data"), labels=labels_in(tmp_path), splits=tmp_path / "splits.csv")
     assert loaded.bags.splits == ("train", "train")
+
+
+def test_labels_of_torchmil_are_read_from_their_folders(tmp_path: Path) -> None:
+    root = torchmil(tmp_path / "data") / "patches_512"
+    of_instances = np.arange(len(CORNERS)) % 2
+    np.save(root / "patch_labels" / "b.npy", of_instances)
+    (root / "patch_labels" / "a.npy").unlink()
+    bags = load_bags(root, labels=root / "labels", instance_labels=root / "patch_labels").bags
+    assert bags.labels.values.tolist() == [0, 1]
+    known = bags.instance_labels.known
+    assert known.tolist() == [False] * len(CORNERS) + [True] * len(CORNERS)
+    assert np.array_equal(bags.instance_labels.values[known], of_instances)
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.array([0, 1]), r"labels '.*a.npy': expected the label of a bag: one whole number, got an array of sh"),
+        (np.array(0.5), "expected labels that are whole numbers"),
+        (np.array("tumor"), "expected labels that are whole numbers, got values of type <U5"),
+        (None, "expected a whole .npy array of numbers"),
+    ],
+)
+def test_an_array_that_is_no_label_is_named(array: np.ndarray | None, said: str, tmp_path: Path) -> None:
+    root = torchmil(tmp_path / "data") / "patches_512"
+    where = root / "labels" / "a.npy"
+    if array is None:
+        where.write_bytes(b"no array")
+    else:
+        np.save(where, array)
+    with pytest.raises(DataError, match=said):
+        load_bags(root, labels=root / "labels")
+
+
+def test_labels_of_instances_of_another_number_or_class_or_of_other_bags_are_named(tmp_path: Path) -> None:
+    root = torchmil(tmp_path / "data") / "patches_512"
+    for array, said in (
+        (np.zeros(3, int), "a.npy': expected a label for each of 12 instances, got 3 numbers"),
+        (np.full(len(CORNERS), 7), "a.npy'.*expected one of 0, 1.*got '7'"),
+    ):
+        np.save(root / "patch_labels" / "a.npy", array)
+        with pytest.raises(DataError, match=said):
+            load_bags(root, labels=root / "labels", instance_labels=root / "patch_labels")
+    for name in "ab":
+        (root / "patch_labels" / f"{name}.npy").rename(root / "patch_labels" / f"other_{name}.npy")
+    with pytest.raises(DataError, match="expected arrays of the bags, such as a.npy, got those of 2 others"):
+        load_bags(root, labels=root / "labels", instance_labels=root / "patch_labels")
+
+
+def test_a_folder_without_arrays_is_no_table_of_labels(tmp_path: Path) -> None:
+    root = torchmil(tmp_path / "data") / "patches_512"
+    with pytest.raises(DataError, match="expected a table, or a folder with an array <bag>.npy for each bag"):
+        load_bags(root, labels=root)
+    with pytest.raises(ConfigError, match=r"--slide-table: .* got a folder of arrays"):
+        load_bags(root, labels=root / "labels", slide_table=tmp_path / "slides.csv")

@@ -8,6 +8,7 @@ states encoder and side of a tile, and ``tiles/<slide>.coordinates.npz`` holds t
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from miue.bags.coords import grid_steps
-from miue.common.errors import MiueError
-from miue.common.files import read_json
 from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
 from miue.io.formats.base import OpenFile, bag_error, refusing
 
@@ -105,9 +104,10 @@ def _of_torchmil(path: Path, file: OpenFile) -> OpenFile | None:
 def _facts(path: Path) -> Mapping[str, Any]:
     """Return what a JSON file says of features, nothing where there is none that can be read."""
     try:
-        return read_json(path, what="file") if path.is_file() and path.stat().st_size <= LARGEST_TEXT else {}
-    except MiueError:
+        facts = json.loads(path.read_bytes()) if path.stat().st_size <= LARGEST_TEXT else {}
+    except (OSError, ValueError, RecursionError):
         return {}
+    return facts if isinstance(facts, dict) else {}
 
 
 def _positions(path: Path, *names: str) -> np.ndarray:

@@ -134,11 +134,13 @@ def test_positions_without_x_and_y_say_what_is_there(tmp_path: Path) -> None:
         load_bags(root, labels=labels_in(tmp_path))
 
 
-def test_a_bag_whose_name_ends_like_an_index_is_a_bag_where_no_other_has_it(tmp_path: Path) -> None:
-    for name in ("a.index", "b"):
+def test_a_bag_whose_name_ends_like_an_index_is_a_bag_beside_other_arrays(tmp_path: Path) -> None:
+    for name in ("a", "a.index", "b"):
         np.save(tmp_path / f"{name}.npy", features())
-    (tmp_path / "labels.csv").write_text("bag_id,label\na.index,0\nb,1\n")
-    assert load_bags(tmp_path, labels=tmp_path / "labels.csv").bags.ids == ("a.index", "b")
+    (tmp_path / "labels.csv").write_text("bag_id,label\na,1\na.index,0\nb,1\n")
+    bags = load_bags(tmp_path, labels=tmp_path / "labels.csv").bags
+    assert bags.ids == ("a", "a.index", "b")
+    assert bags.coords is None
 
 
 def test_what_cannot_be_read_of_a_configuration_costs_the_extractor_alone(tmp_path: Path) -> None:

@@ -56,7 +56,8 @@ def with_positions_beside(path: Path, file: OpenFile) -> OpenFile:
 
 
 def _of_slideflow(path: Path, file: OpenFile) -> OpenFile | None:
-    index = next((one for one in (path.with_name(path.stem + ending) for ending in INDICES) if one.exists()), None)
+    places = [path.with_name(path.stem + ending) for ending in INDICES] if path.suffix == ".pt" else []
+    index = next((one for one in places if one.exists()), None)
     if index is None:
         return None
     extractor = _facts(path.with_name("bags_config.json")).get("extractor", "")

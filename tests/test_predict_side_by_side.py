@@ -116,18 +116,20 @@ def test_what_is_done_when_the_driver_is_killed_is_not_predicted_again(
     assert contents(tmp_path / "out" / "p") == contents(tmp_path / "whole" / "p") and whole is not None
 
 
+def killed_after_the_first(tasks: list[Task], *_: object, **__: object) -> None:
+    """Run the first task alone, as if killed then."""
+    tasks[0].run()
+    raise KeyboardInterrupt
+
+
 @pytest.mark.usefixtures("small_batches")
 def test_shards_of_another_prediction_that_was_killed_are_not_used(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, bags = opened(trained)
 
-    def run_tasks(tasks: list[Task], *_: object, **__: object) -> None:
-        tasks[0].run()
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
-        patched.setattr(module, "run_tasks", run_tasks)
+        patched.setattr(module, "run_tasks", killed_after_the_first)
         with pytest.raises(KeyboardInterrupt):
             write_predictions_side_by_side(bags, request_of(trained, seed=5), tmp_path / "out" / "p", LOCAL)
     write_predictions_side_by_side(bags, request_of(trained), tmp_path / "out" / "p", LOCAL)
@@ -144,12 +146,8 @@ def test_shards_of_a_model_whose_distances_changed_meanwhile_are_not_used(
     (tmp_path / "run" / "calibration.json").unlink()
     bags, request = miue.read_store(trained / "small"), request_of(trained, run=str(tmp_path / "run"))
 
-    def run_tasks(tasks: list[Task], *_: object, **__: object) -> None:
-        tasks[0].run()
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patched:
-        patched.setattr(module, "run_tasks", run_tasks)
+        patched.setattr(module, "run_tasks", killed_after_the_first)
         with pytest.raises(KeyboardInterrupt):
             write_predictions_side_by_side(bags, request, tmp_path / "out" / "p", LOCAL)
     model = miue.train(
@@ -185,7 +183,7 @@ def test_shards_of_bags_that_changed_meanwhile_are_not_used(trained: Path, tmp_p
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(module, "run_tasks", run_tasks)
+        patched.setattr(module, "run_tasks", killed_after_the_first)
         with pytest.raises(KeyboardInterrupt):
             write_predictions_side_by_side(before, request_of(trained), tmp_path / "out" / "p", LOCAL)
     write_predictions_side_by_side(after, request_of(trained), tmp_path / "out" / "p", LOCAL)

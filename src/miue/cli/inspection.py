@@ -96,7 +96,7 @@ def description_table(description: dict[str, Any]) -> TextTable:
                 name, *rest = record.values()
                 facts = ", ".join(f"{k} {_show(v)}" for k, v in list(record.items())[1:])
                 table.add_row(f"{key} {name}", facts if rest else "")
-        elif isinstance(value, list) and value and isinstance(value[0], str) and key in LINES:
+        elif key in LINES:
             more = len(value) - MOST_LINES
             rest = [f"and {more:,} more; --json lists all"] if more > 0 else []
             table.add_row(f"{key} ({len(value):,})", "\n".join([*value[:MOST_LINES], *rest]))

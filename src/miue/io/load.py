@@ -63,19 +63,12 @@ def load_bags(
     Raises:
         DataError, StorageError, ConfigError: bags, labels or splits that cannot be used.
     """
-    is_folder = isinstance(labels, Path | str) and Path(labels).is_dir()
-    if slide_table is not None and (is_folder or not isinstance(labels, Path | str)):
-        fix, got = (
-            "pass the table as --labels, or leave the option out",
-            "a folder of arrays" if is_folder else "none",
-        )
-        raise ConfigError(item="--slide-table", wanted="a label table (--labels) beside it", got=got, fix=fix)
-    if isinstance(labels, Path | str):
-        path_of_labels = Path(labels)
-        if is_folder:
-            labels = read_bag_labels(path_of_labels)
-        else:
-            labels, columns = read_label_table(path_of_labels, columns, slide_table=slide_table), {}
+    if slide_table is not None:
+        _check_slide_table(labels)
+    if isinstance(labels, Path | str) and Path(labels).is_dir():
+        labels = read_bag_labels(Path(labels))
+    elif isinstance(labels, Path | str):
+        labels, columns = read_label_table(Path(labels), columns, slide_table=slide_table), {}
     options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress)
     found = find_bags(Path(path), columns or {}, classes, options)
     labelled = label_bags(found, labels, classes)
@@ -87,3 +80,20 @@ def load_bags(
         return loaded
     add = with_instance_labels_of_arrays if Path(instance_labels).is_dir() else with_instance_labels
     return replace(loaded, bags=add(loaded.bags, Path(instance_labels)))
+
+
+def _check_slide_table(labels: Path | str | LabelTable | None) -> None:
+    """Raise unless labels are a table that a second one, of slides, can be joined to.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    is_folder = isinstance(labels, Path | str) and Path(labels).is_dir()
+    if isinstance(labels, Path | str) and not is_folder:
+        return
+    raise ConfigError(
+        item="--slide-table",
+        wanted="a label table (--labels) beside it",
+        got="a folder of arrays" if is_folder else "none",
+        fix="pass the table as --labels, or leave the option out",
+    )

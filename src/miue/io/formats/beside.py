@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.coords import grid_steps
+from miue.bags.coords import grid_step
 from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
 from miue.io.formats.base import OpenFile, bag_error, refusing
 
@@ -131,7 +131,6 @@ def _corners(centers: np.ndarray) -> np.ndarray:
     """Return the corners of tiles on a grid, from their centers; the centers where no grid is known."""
     if centers.ndim != 2 or centers.shape[1] != 2 or centers.dtype.kind not in "iuf":
         return centers  # refused with all other coords
-    steps, counts = grid_steps(np.nan_to_num(centers).round().astype(np.int64))
-    half = int(steps[counts.argmax()]) // 2 if len(steps) else 0
+    half = (grid_step(np.nan_to_num(centers).round().astype(np.int64)) or 0) // 2
     corners: np.ndarray = np.asarray(centers, np.float64) - half
     return corners

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Int64
 
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
@@ -30,7 +29,7 @@ def read_bag_labels(folder: Path) -> LabelTable:
         numbers = _whole_numbers(path)
         if numbers.size != 1:
             raise _refused(path, "the label of a bag: one whole number", f"an array of shape {numbers.shape}")
-        labels.append(str(int(numbers.item())))
+        labels.append(str(numbers.item()))
     ids = tuple(path.stem for path in files)
     return LabelTable(str(folder), ids, tuple(labels), ids, {}, {"label": folder.name})
 
@@ -59,7 +58,7 @@ def with_instance_labels_of_arrays(bags: BagDataset, folder: Path) -> BagDataset
         numbers = _whole_numbers(path).ravel()
         if len(numbers) != size:
             raise _refused(path, f"a label for each of {size:,} instances", f"{len(numbers):,} numbers")
-        labels = read_classes(_texts(numbers), str(path), "label", bags.class_names, bags.num_classes)
+        labels = read_classes(numbers, str(path), "label", bags.class_names, bags.num_classes)
         values[start : start + size], known[start : start + size] = labels.values, labels.known
     return replace(bags, instance_labels=Labels(values, known))
 
@@ -72,7 +71,7 @@ def _files(folder: Path) -> list[Path]:
     return files
 
 
-def _whole_numbers(path: Path) -> Shaped[np.ndarray, "..."]:
+def _whole_numbers(path: Path) -> Int64[np.ndarray, "..."]:
     try:
         numbers = np.array(memory_mapped(path))
     except UNREADABLE as error:
@@ -81,12 +80,8 @@ def _whole_numbers(path: Path) -> Shaped[np.ndarray, "..."]:
         ) from error
     if numbers.dtype.kind not in "iufb" or not (np.isfinite(numbers) & (numbers == np.floor(numbers))).all():
         raise _refused(path, "labels that are whole numbers", f"values of type {numbers.dtype}")
-    return numbers
+    return numbers.astype(np.int64)
 
 
 def _refused(path: Path, wanted: str, got: str) -> DataError:
     return DataError(item=f"labels {str(path)!r}", wanted=wanted, got=got, fix="write this array again")
-
-
-def _texts(numbers: Shaped[np.ndarray, "n"]) -> Sequence[str]:
-    return [str(int(number)) for number in numbers.tolist()]

@@ -248,6 +248,21 @@ def test_the_size_of_the_chunks_changes_no_score(
 
 
 @every_distance
+def test_the_number_of_threads_changes_no_score(
+    distance: type[FeatureDistance], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(base, "CHUNK", 7)
+    score, unseen = fitted(distance, features_of(211, 17)), features_of(101, 17, seed=7)
+    expected, before = score.score(unseen), torch.get_num_threads()
+    torch.set_num_threads(before + 2)
+    try:
+        assert torch.equal(score.score(unseen), expected)
+        assert torch.get_num_threads() == before + 2
+    finally:
+        torch.set_num_threads(before)
+
+
+@every_distance
 def test_a_saved_distance_scores_the_same(distance: type[FeatureDistance], tmp_path: Path) -> None:
     training, unseen = features_of(61, 17), features_of(31, 17, seed=7)
     score = fitted(distance, training)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
 
 import torch
@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from miue.common.errors import DataError, ModelError
+from miue.common.threads import in_threads
 
 CHUNK = 512  # instances per step
 
@@ -22,7 +23,8 @@ class FeatureDistance(nn.Module, ABC):
     ``from_state`` restores. A subclass defines ``name`` and ``state_names``, the first of which is a tensor of
     width D, and overrides ``_fitted_state`` and ``_distances``. One that is computed from something else than h
     sets ``reads``: "statistics" of images (D = S), "logits" (energy and largest logit), "features and logits"
-    (side by side, D + 2).
+    (side by side, D + 2). One that computes in many small steps sets ``is_threaded``: on a CPU, chunks are then
+    computed side by side, each by one thread.
 
     Args:
         state: the tensors named by ``state_names``.
@@ -30,6 +32,7 @@ class FeatureDistance(nn.Module, ABC):
 
     name: ClassVar[str]
     reads: ClassVar[str] = "features"
+    is_threaded: ClassVar[bool] = False
     state_names: ClassVar[tuple[str, ...]]
 
     def __init__(self, **state: Tensor) -> None:
@@ -103,12 +106,29 @@ class FeatureDistance(nn.Module, ABC):
             DataError: the features are not finite, or their width differs from that of the training features.
             ModelError: a distance of another package that is no finite number for each instance.
         """
+        return self._by_chunk(features, lambda rows: self._checked(self._distances(rows), len(rows)))
+
+    def _by_chunk(
+        self, features: Float[Tensor, "N D"], compute: Callable[[Float[Tensor, "n D"]], Float[Tensor, "... n"]]
+    ) -> Float[Tensor, "... N"]:
+        """Return what is computed from each chunk, side by side on the features' device.
+
+        Args:
+            features: of instances.
+            compute: takes float64 features on the device of the distance.
+
+        Raises:
+            DataError: the features are not finite, or their width differs from that of the training features.
+        """
         self.check_width(features)
         device = self.get_buffer(self.state_names[0]).device
-        scores = features.new_empty(len(features), dtype=torch.float64)
-        for start, rows in finite_chunks(features, "features to score"):
-            scores[start : start + len(rows)] = self._checked(self._distances(rows.to(device)), len(rows))
-        return scores
+
+        def of_chunk(start: int) -> Tensor:
+            return compute(finite_chunk(features, start, "features to score").to(device)).to(features.device)
+
+        starts = range(0, len(features), CHUNK) or range(1)
+        each = in_threads if self.is_threaded and device.type == "cpu" else map
+        return torch.cat(list(each(of_chunk, starts)), -1)
 
     def _checked(self, distances: Tensor, count: int) -> Tensor:
         """Return the distances that ``_distances`` computed, if there is a finite one for each instance."""
@@ -161,13 +181,22 @@ def finite_chunks(features: Float[Tensor, "N D"], item: str) -> Iterator[tuple[i
         DataError: a feature is not finite.
     """
     for start in range(0, len(features), CHUNK):
-        rows = features[start : start + CHUNK].double()
-        if not rows.sum().isfinite() and not (finite := rows.isfinite().all(1)).all():
-            first = start + int(finite.logical_not().int().argmax())
-            raise DataError(
-                item=f"{item}, instance {first}",
-                wanted="finite numbers",
-                got="NaN or infinity",
-                fix="check that instance's input, or train with a smaller learning rate",
-            )
-        yield start, rows
+        yield start, finite_chunk(features, start, item)
+
+
+def finite_chunk(features: Float[Tensor, "N D"], start: int, item: str) -> Float[Tensor, "n D"]:
+    """Return the float64 features of at most ``CHUNK`` instances from ``start`` on.
+
+    Raises:
+        DataError: a feature is not finite.
+    """
+    rows = features[start : start + CHUNK].double()
+    if not rows.sum().isfinite() and not (finite := rows.isfinite().all(1)).all():
+        first = start + int(finite.logical_not().int().argmax())
+        raise DataError(
+            item=f"{item}, instance {first}",
+            wanted="finite numbers",
+            got="NaN or infinity",
+            fix="check that instance's input, or train with a smaller learning rate",
+        )
+    return rows

@@ -19,7 +19,7 @@ TIED = 1e-6  # squared distances that differ by less, relatively, count as equal
 COMPONENTS = 64
 STORED = 4096  # of which the search costs less than the network; see docs/method.md
 GROUP = 8  # points, or groups of points, of which the nearest is searched first
-ROWS = 64  # instances whose closeness to all points, 1 MB, stays in a CPU's cache
+ROWS = 256  # instances whose closeness to all points, 4 MB, is held at a time; with fewer, calls cost more
 
 
 class NearestNeighbors(FeatureDistance):
@@ -41,6 +41,7 @@ class NearestNeighbors(FeatureDistance):
     """
 
     name: ClassVar[str] = "knn"
+    is_threaded: ClassVar[bool] = True
     state_names: ClassVar[tuple[str, ...]] = ("mean", "components", "points")
     mean: Tensor
     components: Tensor
@@ -68,7 +69,7 @@ class NearestNeighbors(FeatureDistance):
             rows: float64 features on the device of the points.
             counts: of points, each at least 1 and at most all.
         """
-        projected = (rows - self.mean) @ self.components
+        projected = torch.cat([(block - self.mean) @ self.components for block in rows.split(ROWS)])
         distances = []
         for count, (found, is_proved) in zip(counts, self._search(projected, counts, self._weights), strict=True):
             unsure = (~is_proved).nonzero().squeeze(1)
@@ -134,8 +135,8 @@ class NearestNeighbors(FeatureDistance):
         self, projected: Float[Tensor, "n K"], candidates: Int64[Tensor, "n P"]
     ) -> Float[Tensor, "n k"]:
         """Return the smallest distances, by difference, which is zero to a point that equals the instance."""
-        gaps = torch.linalg.vector_norm(projected.unsqueeze(1) - self.points[candidates], dim=2)
-        return _smallest(gaps)
+        gaps = torch.nn.functional.embedding(candidates, self.points).sub_(projected.unsqueeze(1))
+        return _smallest(torch.linalg.vector_norm(gaps, dim=2))
 
     def _by_all_differences(self, projected: Float[Tensor, "n K"], count: int) -> Float[Tensor, "n"]:
         """Return the mean distance to the nearest of the first ``count`` points, of which each is looked at."""

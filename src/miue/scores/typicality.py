@@ -129,12 +129,11 @@ class Typicality(NearestNeighbors):
         Raises:
             DataError: as ``score`` does.
         """
-        self.check_width(features)
         counts = (len(neighbors.points), len(self.points))
-        scores = features.new_empty(2, len(features), dtype=torch.float64)
-        for start, rows in finite_chunks(features, "features to score"):
-            rows = rows.to(self.mean.device)
+
+        def both(rows: Tensor) -> Tensor:
             of_all, of_ours = neighbors.search(rows, counts)
-            scores[0, start : start + len(rows)] = of_all
-            scores[1, start : start + len(rows)] = self._of_values(self._values(rows, of_ours))
-        return scores[0], scores[1]
+            return torch.stack([of_all, self._of_values(self._values(rows, of_ours))])
+
+        of_neighbors, of_typicality = self._by_chunk(features, both)
+        return of_neighbors, of_typicality

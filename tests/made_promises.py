@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import binom
+from scipy.stats import binom, binomtest
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
@@ -17,6 +17,12 @@ RUNS = 400
 def within_band(successes: int, runs: int, chance: float) -> bool:
     """Whether a count is one that ``chance`` explains: inside the central 99.9 % of the binomial."""
     return bool(binom.ppf(0.0005, runs, chance) <= successes <= binom.ppf(0.9995, runs, chance))
+
+
+def exact_interval(errors: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of Clopper and Pearson, by scipy."""
+    interval = binomtest(errors, count).proportion_ci(0.95, "exact")
+    return interval.low, interval.high
 
 
 def predictions_of(

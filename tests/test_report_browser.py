@@ -23,11 +23,11 @@ from made_predictions import (
     unlabelled,
     without_evidence,
 )
+from made_promises import exact_interval
 from made_reports import store_of
 
 from miue.bags.coords import Coords
 from miue.calibration import DeferralGoal, FalseAlarmGoal, calibrate, decide
-from miue.calibration.binomial import error_interval
 from miue.evaluation import evaluate
 from miue.evaluation.evaluate import default_measures
 from miue.predictions.folder import Predictions
@@ -142,7 +142,7 @@ def test_the_slider_shows_the_selective_risk_with_its_exact_interval_and_who_is_
     assert opened.text("#coverage-error") == f"{100 * wrong / accepted:.2f} %"
     assert f"cats: {foreign} of 40 out-of-distribution bags are deferred" in opened.text("#coverage-list")
     assert opened.page.locator("#coverage-list .chips button").count() == min(10, 80 - accepted)
-    low, high = error_interval(wrong, accepted, 0.95)
+    low, high = exact_interval(wrong, accepted)
     shown = opened.text("#coverage-interval")
     assert shown == f"{wrong} of {accepted}; {100 * low:.1f} % to {100 * high:.1f} %"
     opened.page.click("#coverage-list > button")

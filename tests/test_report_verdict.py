@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from made_predictions import made_predictions, unlabelled
+from made_promises import exact_interval
 from made_reports import reported
-from scipy.stats import binomtest
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.calibration import Goals, calibrate, decide
+from miue.calibration.binomial import grouped_error_interval
 from miue.calibration.needs import count_needed
 from miue.common.errors import DataError
 from miue.distributions import Categorical
 from miue.evaluation import evaluate
-from miue.evaluation.bootstrap import Interval
+from miue.evaluation.bootstrap import Interval, owners_of_items
+from miue.evaluation.evaluate import Items, default_measures, evaluate_level
+from miue.evaluation.ranking import Ranking
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
@@ -29,7 +34,7 @@ from miue.report.metrics_table import Difference, format_number
 from miue.report.pairs import PairTable, compare_methods, list_methods
 from miue.report.report import no_track
 from miue.report.runs import compare, named_runs
-from miue.report.summaries import level_summary
+from miue.report.summaries import LevelSummary
 from miue.report.verdict import judge_run
 
 pytestmark = pytest.mark.usefixtures("small_plotly")
@@ -93,8 +98,8 @@ def test_decisions_are_counted_with_the_exact_interval_of_the_error_among_the_ac
     decided = decide(predictions, rules)
     sentences, _ = judged(decided)
     assert sentences[-2].startswith("Calibrated on 100 bags")
-    exact = binomtest(5, 100).proportion_ci(0.95, "exact")
-    ends = f"({100 * exact.low:.1f} to {100 * exact.high:.1f})"
+    low, high = exact_interval(5, 100)
+    ends = f"({100 * low:.1f} to {100 * high:.1f})"
     assert sentences[-1].startswith("Of 100 bags 0 are deferred and 0 flagged")
     assert sentences[-1].endswith(f"of 100 accepted bags with a label 5 are incorrect: 5.0\u00a0% {ends}.")
 
@@ -163,20 +168,60 @@ def test_without_labels_the_verdict_says_what_labels_would_add() -> None:
     assert not any("Accuracy" in text for text in sentences)
 
 
-def test_points_of_the_reliability_diagram_hold_equally_many_with_wilson_intervals() -> None:
+def summary(table: PredictionTable, patients: Mapping[str, str] | None = None) -> dict[str, Any]:
+    items, owners = Items.of(table), owners_of_items(table, patients or {})
+    gathered = LevelSummary(table, items, owners)
+    for measure in table.uncertainty_names:
+        ranking = Ranking.of(table.uncertainty(measure))
+        gathered.add(measure, ranking, ranking.among(items.judged))
+    return gathered.finish(evaluate_level(table, items))
+
+
+def test_points_of_the_reliability_diagram_hold_equally_many_with_exact_intervals() -> None:
     predictions = made_predictions(600).bags
-    evaluation = evaluate(Predictions(predictions, None)).bags
-    points = level_summary(predictions, evaluation)["reliability"]
+    points = summary(predictions)["reliability"]
     assert len(points["count"]) == 10
     assert sum(points["count"]) == 400
     assert max(points["count"]) - min(points["count"]) <= 1
     inside = predictions.judged
     order = np.argsort(predictions.probabilities[inside].max(1), kind="stable")[: points["count"][0]]
     right = int((predictions.predicted == predictions.labels.values)[inside][order].sum())
-    wilson = binomtest(right, points["count"][0]).proportion_ci(0.95, "wilson")
-    assert (points["low"][0], points["high"][0]) == pytest.approx((wilson.low, wilson.high), rel=1e-5)
-    few = level_summary(certain(0.9, 3, 4).bags, evaluation)["reliability"]
+    low, high = exact_interval(right, points["count"][0])
+    assert (points["low"][0], points["high"][0]) == pytest.approx((low, high), rel=1e-5)
+    few = summary(certain(0.9, 3, 4).bags)["reliability"]
     assert few["count"] == [4]  # equal confidences are one point
+
+
+def test_intervals_of_the_figures_take_bags_of_a_patient_for_no_more_than_they_are() -> None:
+    table = made_predictions(600).bags
+    patients = {bag: f"patient {row // 5}" for row, bag in enumerate(table.bag_ids.tolist())}
+    alone, shared = summary(table), summary(table, patients)
+    measure = default_measures(table)[0]
+    curve, judged = shared["coverage"][measure], np.flatnonzero(table.judged)
+    order = judged[np.argsort(table.uncertainty(measure)[judged])]
+    wrong = (table.predicted != table.labels.values)[order]
+    of_patient = np.array([patients[bag] for bag in table.bag_ids[order]])
+    for point in (len(curve["accepted"]) // 2, -1):
+        accepted = curve["accepted"][point]
+        wanted = grouped_error_interval(wrong[:accepted], of_patient[:accepted], 0.95)
+        assert (curve["low"][point], curve["high"][point]) == pytest.approx(wanted, rel=1e-4)
+        exact = exact_interval(int(wrong[:accepted].sum()), accepted)
+        of_bags = alone["coverage"][measure]
+        assert (of_bags["low"][point], of_bags["high"][point]) == pytest.approx(exact, rel=1e-4)
+    assert shared["reliability"]["low"] != alone["reliability"]["low"]
+
+
+def test_ten_copies_of_each_bag_of_a_patient_make_no_interval_narrower() -> None:
+    once = made_predictions(200).bags
+    rows = np.repeat(np.arange(len(once)), 10)
+    names = np.array([f"{once.bag_ids[row]} copy {n % 10}" for n, row in enumerate(rows)], object)
+    copied = replace(once.subset(rows), bag_ids=names)
+    patients = {name: name.split(" copy")[0] for name in names}
+    measure = default_measures(once)[0]
+    wide, narrow = (summary(*of)["coverage"][measure] for of in ((copied, patients), (once, {})))
+    assert wide["accepted"][-1] == 10 * narrow["accepted"][-1]
+    assert wide["low"][-1] <= narrow["low"][-1] < narrow["high"][-1] <= wide["high"][-1]
+    assert wide["high"][-1] - wide["low"][-1] < 1.1 * (narrow["high"][-1] - narrow["low"][-1])
 
 
 def test_the_page_shows_verdict_cases_and_differences(tmp_path: Path) -> None:

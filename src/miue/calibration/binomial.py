@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
@@ -16,15 +18,8 @@ def error_bound(errors: int, count: int, confidence: float) -> float:
     >>> round(error_bound(0, 45, 0.9), 4)
     0.0499
     """
-    return _bound(float(errors), float(count), confidence)
-
-
-def error_interval(errors: int, count: int, confidence: float) -> tuple[float, float]:
-    """Return the two-sided interval of an error rate.
-
-    Reference: Clopper & Pearson 1934.
-    """
-    return _interval(float(errors), float(count), confidence)
+    [bound] = _bounds(np.array([float(errors)]), np.array([float(count)]), confidence)
+    return float(bound)
 
 
 def grouped_error_interval(
@@ -35,31 +30,52 @@ def grouped_error_interval(
     The exact interval, of as many independent items as would vary as much: n p (1 − p) / s², where s² is the
     variance of the sum of errors estimated between the groups, times the squared ratio of the t quantiles of n − 1
     and of groups − 1 degrees of freedom, and at most n. Where all are right, or all wrong, s² says nothing: groups
-    then count as if all items of one were equal, n² / Σ size². That of ``error_interval`` where no group has two.
+    then count as if all items of one were equal, n² / Σ size². Where no group has two, it is the exact one of n.
 
-    Reference: Korn & Graubard 1998; the size of unequal groups by Kish 1965.
+    Reference: Clopper & Pearson 1934; Korn & Graubard 1998; the size of unequal groups by Kish 1965.
 
     Args:
         wrong: of each item, at least one.
         groups: of each item, such as its patient.
         confidence: of the interval, in (0, 1).
     """
+    _, group_of = np.unique(groups, return_inverse=True)
+    counts = np.bincount(group_of).astype(np.float64), np.bincount(group_of, wrong)
+    [low], [high] = grouped_error_intervals([counts], confidence)
+    return float(low), float(high)
+
+
+def grouped_error_intervals(
+    cases: Iterable[tuple[Float64[np.ndarray, "groups"], Float64[np.ndarray, "groups"]]], confidence: float
+) -> tuple[Float64[np.ndarray, "cases"], Float64[np.ndarray, "cases"]]:
+    """Return both ends of the interval of ``grouped_error_interval`` for each case.
+
+    Args:
+        cases: the number of items of each group, 0 for a group without, and the number of errors among them.
+        confidence: of the intervals, in (0, 1).
+    """
     from scipy.stats import t
 
-    _, group_of = np.unique(groups, return_inverse=True)
-    sizes, errors_of = np.bincount(group_of), np.bincount(group_of, wrong)
-    count, many, errors = len(wrong), len(sizes), int(wrong.sum())
-    if many == count:
-        return error_interval(errors, count, confidence)
-    rate, half = errors / count, (1 + confidence) / 2
-    if many == 1 or errors in (0, count):
-        effective = float(count**2 / (sizes**2).sum())
-    else:
-        variance = many / (many - 1) * float(((errors_of - rate * sizes) ** 2).sum())
-        independent = rate * (1 - rate) * count**2 / variance if variance else float(count)
-        degrees = float(t.ppf(half, count - 1) / t.ppf(half, many - 1)) ** 2
-        effective = min(float(count), independent * degrees)
+    sums = np.array([_sums(sizes, errors) for sizes, errors in cases], np.float64).reshape(-1, 5)
+    count, many, errors, squares, deviations = sums.T
+    half, rate = (1 + confidence) / 2, errors / count
+    with np.errstate(divide="ignore", invalid="ignore"):  # of cases that np.select leaves aside
+        variance = many / (many - 1) * deviations
+        independent = np.where(variance > 0, rate * (1 - rate) * count**2 / variance, count)
+        degrees = (t.ppf(half, count - 1) / t.ppf(half, many - 1)) ** 2
+        effective = np.select(
+            [many == count, (many == 1) | (errors == 0) | (errors == count)],
+            [count, count**2 / squares],
+            np.minimum(count, independent * degrees),
+        )
     return _interval(rate * effective, effective, confidence)
+
+
+def _sums(sizes: Float64[np.ndarray, "groups"], errors: Float64[np.ndarray, "groups"]) -> tuple[float, ...]:
+    """Return items, groups, errors, the sum of squared sizes, and that of errors less those expected, squared."""
+    count, wrong = float(sizes.sum()), float(errors.sum())
+    deviations = float(((errors - wrong / count * sizes) ** 2).sum())
+    return count, float(np.count_nonzero(sizes)), wrong, float((sizes**2).sum()), deviations
 
 
 def p_values(
@@ -74,12 +90,17 @@ def p_values(
     return np.asarray(binom.cdf(errors, counts, max_error), np.float64)
 
 
-def _bound(errors: float, count: float, confidence: float) -> float:
+def _interval(
+    errors: Float64[np.ndarray, "cases"], counts: Float64[np.ndarray, "cases"], confidence: float
+) -> tuple[Float64[np.ndarray, "cases"], Float64[np.ndarray, "cases"]]:
+    half = (1 + confidence) / 2
+    return 1 - _bounds(counts - errors, counts, half), _bounds(errors, counts, half)
+
+
+def _bounds(
+    errors: Float64[np.ndarray, "cases"], counts: Float64[np.ndarray, "cases"], confidence: float
+) -> Float64[np.ndarray, "cases"]:
     from scipy.stats import beta
 
-    return 1.0 if errors >= count else float(beta.ppf(confidence, errors + 1, count - errors))
-
-
-def _interval(errors: float, count: float, confidence: float) -> tuple[float, float]:
-    half = (1 + confidence) / 2
-    return 1 - _bound(count - errors, count, half), _bound(errors, count, half)
+    is_all = errors >= counts
+    return np.where(is_all, 1.0, beta.ppf(confidence, errors + 1, np.where(is_all, 1.0, counts - errors)))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64, Int64, Integer
 
 from miue.common.plural import plural
 
@@ -70,7 +70,7 @@ class Owners:
         """Return one owner of all items."""
         return cls(np.zeros(items, np.int64), 1)
 
-    def __getitem__(self, rows: Bool[np.ndarray, "n"] | Int64[np.ndarray, "m"]) -> Owners:
+    def __getitem__(self, rows: Bool[np.ndarray, "n"] | Integer[np.ndarray, "m"]) -> Owners:
         return Owners(self.index[rows], self.count)
 
     def total(self, values: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "owners"]:

@@ -145,7 +145,7 @@ def _measure(
     table: PredictionTable, patients: Mapping[str, str], how: Resampling, step: Callable[[int], None]
 ) -> _Measured:
     items, owners = Items.of(table), owners_of_items(table, patients)
-    resampled, summary = ResampledLevel(table, items, owners), LevelSummary(table, items)
+    resampled, summary = ResampledLevel(table, items, owners), LevelSummary(table, items, owners)
 
     def visit(measure: str, ranking: Ranking, judged: Ranking) -> None:
         resampled.add(measure, ranking, judged)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Shaped
+from jaxtyping import Bool, Float64, Int64, Shaped
 
+from miue.calibration.binomial import grouped_error_intervals
 from miue.common.parts import DISTANCES
 from miue.distributions.measures import MEASURES
 from miue.evaluation.evaluate import Items, default_measures, detection_score
 from miue.evaluation.evaluation import LevelEvaluation
-from miue.evaluation.metrics import NO_LABEL
+from miue.evaluation.metrics import NO_LABEL, Owners
 from miue.evaluation.ranking import Ranking
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.table import PredictionTable
@@ -28,6 +30,7 @@ DISTANCE_TEXTS = {
 }
 ERROR_TEXT = "probability that the predicted class is wrong, by a regression fitted to the validation bags"
 CURVE_POINTS = 200
+INTERVAL = 0.95
 
 
 def packed(values: Shaped[np.ndarray, "*shape"], kind: str) -> dict[str, str]:
@@ -67,28 +70,19 @@ def _kind_of(name: str) -> str:
     return name.removesuffix("_mean").removesuffix("_high")
 
 
-def level_summary(table: PredictionTable, evaluation: LevelEvaluation) -> dict[str, Any]:
-    """Return what the figures show of one level: default measures, reliability, distributions, risk–coverage."""
-    items = Items.of(table)
-    summary = LevelSummary(table, items)
-    for measure in table.uncertainty_names:
-        ranking = Ranking.of(table.uncertainty(measure))
-        summary.add(measure, ranking, ranking.among(items.judged))
-    return summary.finish(evaluation)
-
-
 class LevelSummary:
     """What the figures show of one level, gathered from the ranking of one uncertainty after another.
 
     Args:
         table: predictions of bags or of instances.
         items: what is known of them.
+        owners: what the items depend on each other within, such as patients.
     """
 
-    def __init__(self, table: PredictionTable, items: Items) -> None:
-        self._items = items
+    def __init__(self, table: PredictionTable, items: Items, owners: Owners) -> None:
+        self._items, self._owners = items, owners
         self._defaults = {"confidence": default_measures(table)[0], "ood": detection_score(table)}
-        self._reliability = _reliability(items)
+        self._reliability = _reliability(items, owners)
         self._distributions: dict[str, dict[str, Any]] = {}
         self._coverage: dict[str, Any] = {} if len(items.labels) else {"reason": NO_LABEL}
 
@@ -96,7 +90,7 @@ class LevelSummary:
         """Add the figures of an uncertainty; ``judged`` is the ranking of the judged items."""
         self._distributions[measure] = _distribution(ranking, self._items)
         if len(judged):
-            self._coverage[measure] = _risk_coverage(judged, self._items.correct)
+            self._coverage[measure] = _risk_coverage(judged, self._items.correct, self._owners)
 
     def finish(self, evaluation: LevelEvaluation) -> dict[str, Any]:
         """Return all of it, with how well each set is detected."""
@@ -113,15 +107,13 @@ class LevelSummary:
         }
 
 
-def _reliability(items: Items) -> dict[str, Any]:
+def _reliability(items: Items, owners: Owners) -> dict[str, Any]:
     """Return mean confidence, accuracy with its 95 % interval, and count of groups of about the same size.
 
     Groups are of neighboring confidence, 5 to 10 by the number of items; equal confidences are never split.
 
-    Reference: Nguyen & O'Connor 2015 (equal mass); Wilson 1927 (interval).
+    Reference: Nguyen & O'Connor 2015 (equal mass).
     """
-    from scipy.stats import binomtest
-
     if not len(items.labels):
         return {"reason": NO_LABEL}
     confidence, correct = items.results.confidence, items.results.correct
@@ -131,14 +123,15 @@ def _reliability(items: Items) -> dict[str, Any]:
     count = np.bincount(group_of)
     used = np.flatnonzero(count)
     right, size = np.bincount(group_of, correct)[used].astype(int), count[used]
-    wilson = [
-        binomtest(k, n).proportion_ci(0.95, "wilson") for k, n in zip(right.tolist(), size.tolist(), strict=True)
-    ]
+    owner_of = owners[items.judged]
+    wrong = (~correct).astype(np.float64)
+    cases = [(owner_of[group_of == group], wrong[group_of == group]) for group in used]
+    low, high = grouped_error_intervals(((own.sizes(), own.total(errors)) for own, errors in cases), INTERVAL)
     return {
         "confidence": _short(np.bincount(group_of, confidence)[used] / size),
         "accuracy": _short(right / size),
-        "low": _short([one.low for one in wilson]),
-        "high": _short([one.high for one in wilson]),
+        "low": _short(1 - high),
+        "high": _short(1 - low),
         "count": size.tolist(),
     }
 
@@ -182,26 +175,33 @@ def _quantiles(values: Float64[np.ndarray, "n"], shares: Float64[np.ndarray, "q"
     return between
 
 
-def _risk_coverage(ranking: Ranking, correct: Bool[np.ndarray, "n"]) -> dict[str, Any]:
-    """Return (accepted, errors among them, exact 95 % interval of their rate) at growing coverage.
+def _risk_coverage(ranking: Ranking, correct: Bool[np.ndarray, "n"], owners: Owners) -> dict[str, Any]:
+    """Return (accepted, errors among them, 95 % interval of their rate) at growing coverage.
 
     Items of the same uncertainty are accepted together.
-
-    Reference: Clopper & Pearson 1934.
     """
-    from scipy.stats import beta
-
     ends = ranking.ends()
     ends = ends[np.unique(np.searchsorted(ends, np.linspace(0, len(ranking) - 1, CURVE_POINTS)))]
-    errors, accepted = (~correct[ranking.order]).cumsum()[ends], ends + 1
-    low = np.where(errors > 0, beta.ppf(0.025, np.maximum(errors, 1), accepted - errors + 1), 0)
-    high = np.where(errors < accepted, beta.ppf(0.975, errors + 1, np.maximum(accepted - errors, 1)), 1)
+    errors = (~correct[ranking.order]).cumsum()[ends]
+    low, high = grouped_error_intervals(_accepted_of_owners(ranking, ends, correct, owners), INTERVAL)
     return {
-        "accepted": accepted.tolist(),
+        "accepted": (ends + 1).tolist(),
         "errors": errors.tolist(),
         "low": _short(low, 5),
         "high": _short(high, 5),
     }
+
+
+def _accepted_of_owners(
+    ranking: Ranking, ends: Int64[np.ndarray, "points"], correct: Bool[np.ndarray, "n"], owners: Owners
+) -> Iterator[tuple[Float64[np.ndarray, "owners"], Float64[np.ndarray, "owners"]]]:
+    """Yield how many items of each owner are accepted, and how many of these are wrong, up to each end."""
+    sizes, errors = np.zeros(owners.count), np.zeros(owners.count)
+    for start, end in zip([0, *(ends[:-1] + 1)], ends + 1, strict=True):
+        added = ranking.order[start:end]
+        sizes += owners[added].sizes()
+        errors += owners[added].total((~correct[added]).astype(np.float64))
+        yield sizes, errors
 
 
 def _short(values: Any, digits: int = 6) -> list[float]:

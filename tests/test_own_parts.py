@@ -28,7 +28,7 @@ from miue.model.options import Option
 from miue.model.recipe import Recipe
 from miue.networks import NETWORKS, MILNetwork, Scores
 from miue.networks.adapter import BagModuleNetwork
-from miue.networks.encoders import ENCODERS, MLP, Identity
+from miue.networks.encoders import ENCODERS, MLP, Encoder, Identity
 from miue.scores import FeatureDistance
 
 WIDTH = 5
@@ -120,6 +120,54 @@ class Rows(Odd):
 
 class SaysAttention(Odd):
     has_attention = True
+
+
+class Wider(Encoder):
+    """An encoder whose features are not those that it states."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.layer, self.out_features = nn.Linear(in_features, 8), 5
+
+    def forward(self, instances: torch.Tensor) -> Any:
+        return self.layer(instances)
+
+
+class FirstSeven(nn.Module):
+    """A module that is right about few instances alone."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(in_features, 8)
+
+    def forward(self, instances: torch.Tensor) -> Any:
+        return self.layer(instances)[:7]
+
+
+class Halved(FirstSeven):
+    """A module that computes in half precision, as large encoders do."""
+
+    def forward(self, instances: torch.Tensor) -> Any:
+        return self.layer(instances).half()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "said"),
+    [
+        (Wider, r"encoder 'Wider': expected features of shape \((\d+), 5\) for \1 instances, got .* \(\1, 8\)"),
+        (FirstSeven, r"encoder 'FirstSeven': expected features of shape \((\d+), 8\) for \1 .* shape \(7, 8\)"),
+    ],
+)
+def test_an_encoder_that_returns_other_than_a_vector_per_instance_is_named(
+    bags: BagDataset, encoder: Any, said: str
+) -> None:
+    with pytest.raises(ModelError, match=said):
+        train(bags, encoder=encoder, settings={"max_epochs": 1})
+
+
+def test_features_of_an_encoder_in_half_precision_are_taken(bags: BagDataset) -> None:
+    model = train(bags, encoder=Halved, settings={"max_epochs": 1})
+    assert np.isfinite(model.predict(bags).bags.probabilities).all()
 
 
 class WithoutGradient(Softmax):

@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 from miue.bags.segments import Segments
 from miue.common.errors import ModelError
 from miue.networks.base import MILNetwork, Projection, Scores
-from miue.networks.encoders.base import Encoder
+from miue.networks.encoders.base import Encoder, check_features
 
 ONES_AT_ONCE = 4096
 
@@ -89,17 +89,10 @@ class ModuleEncoder(Encoder):
         with torch.no_grad():
             features = module.eval()(torch.zeros(2, *instance_shape, device=like.device))
         module.train(was_training)
-        if not isinstance(features, Tensor) or features.dim() != 2 or len(features) != 2:
-            raise ModelError(
-                item=f"encoder {type(module).__name__!r}",
-                wanted="features of shape (n, D) for n instances",
-                got=f"{_kind(features)} for 2 instances",
-                fix="return one vector per instance, and nothing else",
-            )
-        self.out_features = features.shape[1]
+        self.out_features = check_features(module, features, 2).shape[1]
 
-    def forward(self, instances: Float[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
-        """Return the features of each instance."""
+    def forward(self, instances: Float[Tensor, "N *shape"]) -> Tensor:
+        """Return what the module returns, which the network checks."""
         features: Tensor = self.module(instances)
         return features
 

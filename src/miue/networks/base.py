@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from miue.bags.segments import Segments, as_float
 from miue.common.errors import ConfigError
-from miue.networks.encoders.base import Encoder
+from miue.networks.encoders.base import Encoder, check_features
 
 ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
 VECTORS_IN_CACHE = 2048  # what layers compute of them is still in a CPU's cache for the next layer
@@ -122,9 +122,11 @@ class MILNetwork(nn.Module, ABC):
         return torch.cat([checkpoint(self._encode, chunk, use_reentrant=False) for chunk in chunks])
 
     def _encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
-        with torch.autocast(instances.device.type, torch.bfloat16, enabled=self.encodes_in_bfloat16):
-            features: Tensor = self.encoder(as_float(instances))
-        return features.float() if self.encodes_in_bfloat16 else features
+        inputs, encoder = as_float(instances), self.encoder
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.encodes_in_bfloat16):
+            features = encoder(inputs)
+        named = getattr(encoder, "module", encoder)
+        return check_features(named, features, len(inputs), encoder.out_features).to(inputs.dtype)
 
     def encode_and_project(self, instances: Shaped[Tensor, "N *shape"]) -> tuple[Float[Tensor, "N D"], Projection]:
         """Return the features of each instance, and what the network computes from them alone."""

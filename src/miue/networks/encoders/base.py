@@ -32,6 +32,33 @@ class Encoder(nn.Module, ABC):
         """Return the features h of each instance."""
 
 
+def check_features(encoder: nn.Module, features: object, count: int, width: int | None = None) -> Tensor:
+    """Return what an encoder returned for ``count`` instances; that of another package may return anything.
+
+    Args:
+        encoder: for the message.
+        features: what was returned.
+        count: of instances.
+        width: D; None while it is not known.
+
+    Raises:
+        ModelError: no tensor of one vector per instance, of that width.
+    """
+    kind = f"a {type(features).__name__}"
+    if isinstance(features, Tensor):
+        is_vectors = features.dim() == 2 and features.is_floating_point()
+        if is_vectors and len(features) == count and width in (None, features.shape[1]):
+            return features
+        kind = f"a tensor of {str(features.dtype).removeprefix('torch.')} and shape {tuple(features.shape)}"
+    raise ModelError(
+        item=f"encoder {type(encoder).__name__!r}",
+        wanted=f"features of shape ({count}, {'D' if width is None else width}) for {count} instances",
+        got=kind,
+        fix="return one vector per instance, and nothing else"
+        + ("" if width is None else ", of as many numbers as its out_features"),
+    )
+
+
 class ImageEncoder(Encoder):
     """A convolutional stack and one linear layer; images are channels last, (N, H, W, channels).
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch, Segments
 from miue.methods import METHODS, Method
@@ -30,6 +31,12 @@ def takes(method: str, network: str) -> bool:
 
 FITTING = [(method, network) for method in METHODS for network in RAGGED_NETWORKS if takes(method, network)]
 """Every method with every network that it takes."""
+
+
+def train_one_epoch(bags: BagDataset, **more: Any) -> miue.Model:
+    """A model trained for one epoch, with softmax unless named otherwise."""
+    given = {"settings": {"max_epochs": 1}, "method": "softmax", "progress": False, "device": "cpu", **more}
+    return miue.train(bags, **given)
 
 
 def build_network(name: str, encoder: Encoder, classes: int, **options: Any) -> MILNetwork:

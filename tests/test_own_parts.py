@@ -13,31 +13,22 @@ import numpy as np
 import parts_of_others as others
 import pytest
 import torch
-from made_bags import TORCHMIL_NETWORKS, separable_bags
+from made_bags import TORCHMIL_NETWORKS, separable_bags, train_one_epoch
 from torch import nn
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.bags.segments import Segments, segment_mean
+from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, ModelError
-from miue.distributions import Categorical
-from miue.methods import Softmax
-from miue.methods.returned import check_distribution
 from miue.model.config import DataContract, build_method
 from miue.model.options import Option
 from miue.model.recipe import Recipe
-from miue.networks import NETWORKS, MILNetwork, Scores
+from miue.networks import NETWORKS
 from miue.networks.adapter import BagModuleNetwork
-from miue.networks.encoders import ENCODERS, MLP, Encoder, Identity
-from miue.scores import FeatureDistance
+from miue.networks.encoders import ENCODERS, MLP, Identity
 
 WIDTH = 5
 CONTRACT = DataContract(instance_shape=(WIDTH,), class_names=("0", "1"))
-
-
-def train(bags: BagDataset, **more: Any) -> miue.Model:
-    given = {"settings": {"max_epochs": 1}, "method": "softmax", "progress": False, "device": "cpu", **more}
-    return miue.train(bags, **given)
 
 
 def build(seed: int = 1, **given: Any) -> Any:
@@ -62,196 +53,11 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 
 
-def test_two_distances_of_one_name_are_refused_before_training(bags: BagDataset) -> None:
-    class Nearer(others.Farness):
-        name = "knn"
-
-    class FarnessAgain(others.Farness):
-        pass
-
-    for distances in (["knn", Nearer], [Nearer], ["combined", Nearer], [others.Farness, FarnessAgain]):
-        with pytest.raises(ConfigError, match=r"'(knn|farness)': expected one of this name, got .*r b|Again b"):
-            train(bags, distances=distances, settings={"max_epochs": 10**9})
-    assert list(train(bags, distances=["knn", "knn", others.Farness]).distances) == ["knn", "farness"]
-
-
-@pytest.mark.parametrize(
-    ("name", "got"),
-    [
-        ("entropy", "'entropy', which is a measure of uncertainty"),
-        ("probability", "'probability', which"),
-        ("knn.x", "'knn.x'"),
-        ("", "''"),
-        (None, "none"),
-    ],
-)
-def test_the_name_of_a_distance_is_checked_before_training(name: str | None, got: str, bags: BagDataset) -> None:
-    class Unnamed(FeatureDistance):
-        state_names = ("mean",)
-
-    kind = Unnamed if name is None else type("Named", (others.Farness,), {"name": name})
-    with pytest.raises(ConfigError, match=f"distance '(Named|.*Unnamed)': expected a 'name'.*, got {got}"):
-        train(bags, distances=[kind], settings={"max_epochs": 10**9})
-
-
-class Odd(MILNetwork):
-    """A network whose scores the test replaces."""
-
-    def __init__(self, encoder: Any, num_classes: int) -> None:
-        super().__init__(encoder, num_classes)
-        self.head = nn.Linear(encoder.out_features, num_classes + 1)
-
-    def project(self, features: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return (self.head(features),)
-
-    def score(self, projection: Any, segments: Segments) -> Any:
-        return Scores(segment_mean(projection[0], segments), None)
-
-
-class Tensors(Odd):
-    def score(self, projection: Any, segments: Segments) -> Any:
-        return super().score(projection, segments).logits
-
-
-class Rows(Odd):
-    def score(self, projection: Any, segments: Segments) -> Any:
-        return Scores(projection[0][:, :2], None)
-
-
-class SaysAttention(Odd):
-    has_attention = True
-
-
-class Wider(Encoder):
-    """An encoder whose features are not those that it states."""
-
-    def __init__(self, in_features: int) -> None:
-        super().__init__()
-        self.layer, self.out_features = nn.Linear(in_features, 8), 5
-
-    def forward(self, instances: torch.Tensor) -> Any:
-        return self.layer(instances)
-
-
-class FirstSeven(nn.Module):
-    """A module that is right about few instances alone."""
-
-    def __init__(self, in_features: int) -> None:
-        super().__init__()
-        self.layer = nn.Linear(in_features, 8)
-
-    def forward(self, instances: torch.Tensor) -> Any:
-        return self.layer(instances)[:7]
-
-
-class Halved(FirstSeven):
-    """A module that computes in half precision, as large encoders do."""
-
-    def forward(self, instances: torch.Tensor) -> Any:
-        return self.layer(instances).half()
-
-
-@pytest.mark.parametrize(
-    ("encoder", "said"),
-    [
-        (Wider, r"encoder 'Wider': expected features of shape \((\d+), 5\) for \1 instances, got .* \(\1, 8\)"),
-        (FirstSeven, r"encoder 'FirstSeven': expected features of shape \((\d+), 8\) for \1 .* shape \(7, 8\)"),
-    ],
-)
-def test_an_encoder_that_returns_other_than_a_vector_per_instance_is_named(
-    bags: BagDataset, encoder: Any, said: str
-) -> None:
-    with pytest.raises(ModelError, match=said):
-        train(bags, encoder=encoder, settings={"max_epochs": 1})
-
-
-def test_features_of_an_encoder_in_half_precision_are_taken(bags: BagDataset) -> None:
-    model = train(bags, encoder=Halved, settings={"max_epochs": 1})
-    assert np.isfinite(model.predict(bags).bags.probabilities).all()
-
-
-class WithoutGradient(Softmax):
-    def loss(self, batch: Any, epoch: int) -> Any:
-        return super().loss(batch, epoch).detach()
-
-
-class OfEachBag(Softmax):
-    def loss(self, batch: Any, epoch: int) -> Any:
-        return -self.bag_log_probabilities(batch)[:, 0]
-
-
-class NotLog(Softmax):
-    def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits.softmax(1)
-
-
-class OneClassMore(Softmax):
-    def distribution(self, logits: torch.Tensor) -> Any:
-        return Categorical.of_logits(torch.cat([logits, logits[:, :1]], 1))
-
-
-@pytest.mark.parametrize(
-    ("part", "wanted", "got"),
-    [
-        (Odd, r"of shape \(\d+, 2\), from log_prob", r"a tensor of shape \(\d+, 3\)"),
-        (Tensors, r"Scores with logits of shape \(8, C\)", r"a tensor of shape \(8, 3\)"),
-        (Rows, "Scores with logits", r"logits: a tensor of shape \(\d\d, 2\)"),
-        (SaysAttention, "and attention of shape", "attention: None"),
-        (WithoutGradient, "a tensor of one number", "a tensor without a gradient"),
-        (OfEachBag, "a tensor of one number", r"a tensor of shape \(8,\)"),
-        (NotLog, "logs of probabilities that sum to 1", r"probabilities that sum to [23]\.\d+"),
-        (OneClassMore, r"of \d+ items and 2 classes from distribution\(\)", r"one of shape \(\d+, 3\)"),
-    ],
-)
-def test_what_a_network_or_method_of_others_returns_is_checked(
-    part: type, wanted: str, got: str, bags: BagDataset
-) -> None:
-    chosen = {"network": part} if issubclass(part, MILNetwork) else {"network": "mean", "method": part}
-    with pytest.raises(ModelError, match=f"'{part.__name__}'.*: expected .*{wanted}.*, got {got}"):
-        train(bags, settings={"max_epochs": 1, "bags_per_update": 8}, **chosen)
-
-
-def test_a_tensor_in_place_of_a_distribution_is_named() -> None:
-    message = (
-        r"method 'NotLog': expected a Categorical, Draws or Dirichlet of 3 items.*, got a tensor of shape \(3, 2\)"
-    )
-    with pytest.raises(ModelError, match=message):
-        check_distribution(build(method=NotLog), torch.full((3, 2), 0.5), 3, 2)
-
-
-def test_a_distance_that_fits_other_tensors_than_it_names_is_refused(bags: BagDataset) -> None:
-    class Forgetful(others.Farness):
-        name = "forgetful"
-        state_names = ("mean", "spread")
-
-    with pytest.raises(
-        ModelError, match="distance 'forgetful': expected the tensors mean, spread.*, got means, factor"
-    ):
-        train(bags, distances=[Forgetful])
-
-
-@pytest.mark.parametrize(
-    ("wrong", "got"), [(float("nan"), "nan"), (float("inf"), "inf"), (None, r"shape \(\d+, 1\)")]
-)
-def test_a_distance_of_others_that_is_no_finite_number_of_each_instance_is_named(
-    wrong: float | None, got: str, bags: BagDataset
-) -> None:
-    class Wrong(others.Farness):
-        name = "wrong"
-
-        def _distances(self, rows: torch.Tensor) -> torch.Tensor:
-            right = super()._distances(rows)
-            return right[:, None] if wrong is None else right.index_fill(0, torch.tensor([0]), wrong)
-
-    with pytest.raises(ModelError, match=f"distance 'wrong': expected a finite number for each .*, got {got};"):
-        train(bags, distances=[Wrong])
-
-
 @pytest.mark.parametrize("kind", GIVEN)
 def test_a_part_of_others_is_trained_saved_and_loaded_where_it_is_trusted(
     kind: str, tmp_path: Path, bags: BagDataset
 ) -> None:
-    model = train(bags, out=tmp_path / "run", **GIVEN[kind])
+    model = train_one_epoch(bags, out=tmp_path / "run", **GIVEN[kind])
     loaded = miue.Model.load(tmp_path / "run", trust=True)
     ours, theirs = model.predict(bags), loaded.predict(bags)
     assert np.array_equal(ours.bags.probabilities, theirs.bags.probabilities)
@@ -259,12 +65,12 @@ def test_a_part_of_others_is_trained_saved_and_loaded_where_it_is_trusted(
     assert np.array_equal(ours.instances.probabilities, theirs.instances.probabilities)
     with pytest.raises(ModelError, match="leave to run the code of others, got 'parts_of_others:.*trust=True"):
         miue.Model.load(tmp_path / "run")
-    again = train(bags, out=tmp_path / "run", if_exists="resume", **GIVEN[kind])
+    again = train_one_epoch(bags, out=tmp_path / "run", if_exists="resume", **GIVEN[kind])
     assert again.weights_sha256 == model.weights_sha256
 
 
 def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, bags: BagDataset) -> None:
-    train(bags, network=others.PlainMean).save(tmp_path / "model")
+    train_one_epoch(bags, network=others.PlainMean).save(tmp_path / "model")
     config = tmp_path / "model" / "config.json"
     config.write_text(config.read_text().replace("parts_of_others", "parts_of_nobody"))
     with pytest.raises(
@@ -281,7 +87,7 @@ def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, bags
 def test_nothing_is_imported_for_a_model_that_is_not_trusted(
     tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train(bags, network=others.PlainMean).save(tmp_path / "model")
+    train_one_epoch(bags, network=others.PlainMean).save(tmp_path / "model")
     config = tmp_path / "model" / "config.json"
     config.write_text(config.read_text().replace("parts_of_others", "leaves_a_trace"))
     (tmp_path / "leaves_a_trace.py").write_text("raise SystemExit('imported')")
@@ -304,8 +110,10 @@ def test_a_method_of_others_as_member_of_an_ensemble_needs_trust_as_well(
     if member == "smoothed-of-others":
         miue.METHODS.register(member, others.Smoothed)
     options = {"method.member": member, "method.size": 2, "method.smoothing": 0.2}
-    model = train(bags, method="deep-ensemble", options=options, out=tmp_path / "run")
-    again = train(bags, method="deep-ensemble", options=options, out=tmp_path / "run", if_exists="resume")
+    model = train_one_epoch(bags, method="deep-ensemble", options=options, out=tmp_path / "run")
+    again = train_one_epoch(
+        bags, method="deep-ensemble", options=options, out=tmp_path / "run", if_exists="resume"
+    )
     assert again.weights_sha256 == model.weights_sha256
     model.save(tmp_path / "model")
     miue.METHODS._registered.clear()  # as in another process
@@ -325,7 +133,7 @@ def test_nothing_is_imported_for_members_of_an_ensemble_that_are_not_trusted(
     tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = {"method.member": "parts_of_others:Smoothed", "method.size": 2}
-    train(bags, method="deep-ensemble", options=options).save(tmp_path / "model")
+    train_one_epoch(bags, method="deep-ensemble", options=options).save(tmp_path / "model")
     config = tmp_path / "model" / "config.json"
     config.write_text(config.read_text().replace("parts_of_others", "also_leaves_a_trace"))
     (tmp_path / "also_leaves_a_trace.py").write_text("raise SystemExit('imported')")
@@ -349,9 +157,9 @@ def test_a_member_of_an_ensemble_that_others_cannot_import_is_refused_before_tra
     miue.METHODS.register("local", Local)
     options: dict[str, Option] = {"method.member": "local", "method.size": 2}
     with pytest.raises(ConfigError, match="method.member 'local': expected a part that another process can build"):
-        train(bags, method="deep-ensemble", options=options, out=tmp_path / "run")
+        train_one_epoch(bags, method="deep-ensemble", options=options, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    model = train(bags, method="deep-ensemble", options=options)
+    model = train_one_epoch(bags, method="deep-ensemble", options=options)
     assert model.predict(bags).bags.probabilities.shape == (len(bags), 2)
     with pytest.raises(ConfigError, match="method.member 'local'"):
         model.save(tmp_path / "model")
@@ -404,9 +212,9 @@ def test_what_cannot_be_built_again_is_refused_before_training_and_kept_in_memor
 ) -> None:
     network = unsaveable()[kind]
     with pytest.raises(ConfigError, match="expected a part that another process can build again"):
-        train(bags, network=network, out=tmp_path / "run")
+        train_one_epoch(bags, network=network, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-    model = train(bags, network=network)
+    model = train_one_epoch(bags, network=network)
     assert model.predict(bags).bags.probabilities.shape == (len(bags), 2)
     with pytest.raises(ConfigError, match="another process can build again"):
         model.save(tmp_path / "model")
@@ -418,7 +226,7 @@ def test_a_class_of_a_script_is_refused_with_out(
 ) -> None:
     monkeypatch.setattr(others.PlainMean, "__module__", "__main__")
     with pytest.raises(ConfigError, match="defined in the script that runs"):
-        train(bags, network=others.PlainMean, out=tmp_path / "run")
+        train_one_epoch(bags, network=others.PlainMean, out=tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -453,12 +261,12 @@ def test_a_class_of_a_script_is_refused_with_out(
 )
 def test_a_part_that_does_not_fit_is_answered(choice: dict[str, Any], message: str, bags: BagDataset) -> None:
     with pytest.raises((ConfigError, ModelError), match=message):
-        train(bags, **choice)
+        train_one_epoch(bags, **choice)
 
 
 def test_a_bug_in_the_constructor_of_others_stays_a_bug(bags: BagDataset) -> None:
     with pytest.raises(TypeError, match="has no len"):
-        train(bags, network=others.Buggy)
+        train_one_epoch(bags, network=others.Buggy)
 
 
 def test_a_module_that_is_passed_keeps_its_weights_and_is_not_changed(bags: BagDataset) -> None:
@@ -467,7 +275,7 @@ def test_a_module_that_is_passed_keeps_its_weights_and_is_not_changed(bags: BagD
     method = build(network=network)
     inner = method.network.module
     assert all(torch.equal(a, b) for a, b in zip(inner.parameters(), before, strict=True))
-    train(bags, network=network)
+    train_one_epoch(bags, network=network)
     assert all(torch.equal(a, b) for a, b in zip(network.parameters(), before, strict=True))
 
 
@@ -543,7 +351,7 @@ def test_a_model_stays_the_same_where_its_package_has_other_defaults_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bags = separable_bags()
-    model = train(bags, network="mean", encoder=others.Scaling, out=tmp_path / "run")
+    model = train_one_epoch(bags, network="mean", encoder=others.Scaling, out=tmp_path / "run")
     before = model.predict(bags).bags.probabilities
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["model"]
     assert saved["encoder"]["options"] == {"factor": 2.0} and saved["network"]["options"] == {}
@@ -551,7 +359,7 @@ def test_a_model_stays_the_same_where_its_package_has_other_defaults_later(
     again = miue.Model.load(tmp_path / "run", trust=True).predict(bags).bags.probabilities
     assert np.array_equal(before, again)
     assert not np.array_equal(
-        before, train(bags, network="mean", encoder=others.Scaling).predict(bags).bags.probabilities
+        before, train_one_epoch(bags, network="mean", encoder=others.Scaling).predict(bags).bags.probabilities
     )
 
 
@@ -587,7 +395,7 @@ def test_a_registered_part_is_used_by_its_name(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(NETWORKS, "_registered", {})
     NETWORKS.register("Plain-Mean")(others.PlainMean)
     bags = separable_bags()
-    train(bags, network="plain-mean", out=tmp_path / "run")
+    train_one_epoch(bags, network="plain-mean", out=tmp_path / "run")
     saved = json.loads((tmp_path / "run" / "config.json").read_text())["model"]["network"]
     assert saved["name"] == "plain-mean" and saved["import_path"] == "parts_of_others:PlainMean"
     assert miue.Model.load(tmp_path / "run", trust=True).provenance().network

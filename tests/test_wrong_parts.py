@@ -1,0 +1,207 @@
+"""What parts of others return and are called is checked, and named where it is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import parts_of_others as others
+import pytest
+import torch
+from made_bags import build_network, train_one_epoch
+from torch import nn
+
+from miue.bags.dataset import BagDataset
+from miue.bags.segments import Segments, segment_mean
+from miue.common.errors import ConfigError, ModelError
+from miue.distributions import Categorical
+from miue.methods import Softmax
+from miue.methods.returned import check_distribution
+from miue.networks import MILNetwork, Scores
+from miue.networks.encoders import Encoder, Identity
+from miue.scores import FeatureDistance
+
+
+def test_two_distances_of_one_name_are_refused_before_training(bags: BagDataset) -> None:
+    class Nearer(others.Farness):
+        name = "knn"
+
+    class FarnessAgain(others.Farness):
+        pass
+
+    for distances in (["knn", Nearer], [Nearer], ["combined", Nearer], [others.Farness, FarnessAgain]):
+        with pytest.raises(ConfigError, match=r"'(knn|farness)': expected one of this name, got .*r b|Again b"):
+            train_one_epoch(bags, distances=distances, settings={"max_epochs": 10**9})
+    assert list(train_one_epoch(bags, distances=["knn", "knn", others.Farness]).distances) == ["knn", "farness"]
+
+
+@pytest.mark.parametrize(
+    ("name", "got"),
+    [
+        ("entropy", "'entropy', which is a measure of uncertainty"),
+        ("probability", "'probability', which"),
+        ("knn.x", "'knn.x'"),
+        ("", "''"),
+        (None, "none"),
+    ],
+)
+def test_the_name_of_a_distance_is_checked_before_training(name: str | None, got: str, bags: BagDataset) -> None:
+    class Unnamed(FeatureDistance):
+        state_names = ("mean",)
+
+    kind = Unnamed if name is None else type("Named", (others.Farness,), {"name": name})
+    with pytest.raises(ConfigError, match=f"distance '(Named|.*Unnamed)': expected a 'name'.*, got {got}"):
+        train_one_epoch(bags, distances=[kind], settings={"max_epochs": 10**9})
+
+
+class Odd(MILNetwork):
+    """A network whose scores the test replaces."""
+
+    def __init__(self, encoder: Any, num_classes: int) -> None:
+        super().__init__(encoder, num_classes)
+        self.head = nn.Linear(encoder.out_features, num_classes + 1)
+
+    def project(self, features: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (self.head(features),)
+
+    def score(self, projection: Any, segments: Segments) -> Any:
+        return Scores(segment_mean(projection[0], segments), None)
+
+
+class Tensors(Odd):
+    def score(self, projection: Any, segments: Segments) -> Any:
+        return super().score(projection, segments).logits
+
+
+class Rows(Odd):
+    def score(self, projection: Any, segments: Segments) -> Any:
+        return Scores(projection[0][:, :2], None)
+
+
+class SaysAttention(Odd):
+    has_attention = True
+
+
+class Wider(Encoder):
+    """An encoder whose features are not those that it states."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.layer, self.out_features = nn.Linear(in_features, 8), 5
+
+    def forward(self, instances: torch.Tensor) -> Any:
+        return self.layer(instances)
+
+
+class FirstSeven(nn.Module):
+    """A module that is right about few instances alone."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(in_features, 8)
+
+    def forward(self, instances: torch.Tensor) -> Any:
+        return self.layer(instances)[:7]
+
+
+class Halved(FirstSeven):
+    """A module that computes in half precision, as large encoders do."""
+
+    def forward(self, instances: torch.Tensor) -> Any:
+        return self.layer(instances).half()
+
+
+@pytest.mark.parametrize(
+    ("encoder", "said"),
+    [
+        (Wider, r"encoder 'Wider': expected features of shape \((\d+), 5\) for \1 instances, got .* \(\1, 8\)"),
+        (FirstSeven, r"encoder 'FirstSeven': expected features of shape \((\d+), 8\) for \1 .* shape \(7, 8\)"),
+    ],
+)
+def test_an_encoder_that_returns_other_than_a_vector_per_instance_is_named(
+    bags: BagDataset, encoder: Any, said: str
+) -> None:
+    with pytest.raises(ModelError, match=said):
+        train_one_epoch(bags, encoder=encoder, settings={"max_epochs": 1})
+
+
+def test_features_of_an_encoder_in_half_precision_are_taken(bags: BagDataset) -> None:
+    model = train_one_epoch(bags, encoder=Halved, settings={"max_epochs": 1})
+    assert np.isfinite(model.predict(bags).bags.probabilities).all()
+
+
+class WithoutGradient(Softmax):
+    def loss(self, batch: Any, epoch: int) -> Any:
+        return super().loss(batch, epoch).detach()
+
+
+class OfEachBag(Softmax):
+    def loss(self, batch: Any, epoch: int) -> Any:
+        return -self.bag_log_probabilities(batch)[:, 0]
+
+
+class NotLog(Softmax):
+    def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits.softmax(1)
+
+
+class OneClassMore(Softmax):
+    def distribution(self, logits: torch.Tensor) -> Any:
+        return Categorical.of_logits(torch.cat([logits, logits[:, :1]], 1))
+
+
+@pytest.mark.parametrize(
+    ("part", "wanted", "got"),
+    [
+        (Odd, r"of shape \(\d+, 2\), from log_prob", r"a tensor of shape \(\d+, 3\)"),
+        (Tensors, r"Scores with logits of shape \(8, C\)", r"a tensor of shape \(8, 3\)"),
+        (Rows, "Scores with logits", r"logits: a tensor of shape \(\d\d, 2\)"),
+        (SaysAttention, "and attention of shape", "attention: None"),
+        (WithoutGradient, "a tensor of one number", "a tensor without a gradient"),
+        (OfEachBag, "a tensor of one number", r"a tensor of shape \(8,\)"),
+        (NotLog, "logs of probabilities that sum to 1", r"probabilities that sum to [23]\.\d+"),
+        (OneClassMore, r"of \d+ items and 2 classes from distribution\(\)", r"one of shape \(\d+, 3\)"),
+    ],
+)
+def test_what_a_network_or_method_of_others_returns_is_checked(
+    part: type, wanted: str, got: str, bags: BagDataset
+) -> None:
+    chosen = {"network": part} if issubclass(part, MILNetwork) else {"network": "mean", "method": part}
+    with pytest.raises(ModelError, match=f"'{part.__name__}'.*: expected .*{wanted}.*, got {got}"):
+        train_one_epoch(bags, settings={"max_epochs": 1, "bags_per_update": 8}, **chosen)
+
+
+def test_a_tensor_in_place_of_a_distribution_is_named() -> None:
+    message = (
+        r"method 'NotLog': expected a Categorical, Draws or Dirichlet of 3 items.*, got a tensor of shape \(3, 2\)"
+    )
+    with pytest.raises(ModelError, match=message):
+        check_distribution(NotLog(build_network("mean", Identity((5,)), 2)), torch.full((3, 2), 0.5), 3, 2)
+
+
+def test_a_distance_that_fits_other_tensors_than_it_names_is_refused(bags: BagDataset) -> None:
+    class Forgetful(others.Farness):
+        name = "forgetful"
+        state_names = ("mean", "spread")
+
+    with pytest.raises(
+        ModelError, match="distance 'forgetful': expected the tensors mean, spread.*, got means, factor"
+    ):
+        train_one_epoch(bags, distances=[Forgetful])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "got"), [(float("nan"), "nan"), (float("inf"), "inf"), (None, r"shape \(\d+, 1\)")]
+)
+def test_a_distance_of_others_that_is_no_finite_number_of_each_instance_is_named(
+    wrong: float | None, got: str, bags: BagDataset
+) -> None:
+    class Wrong(others.Farness):
+        name = "wrong"
+
+        def _distances(self, rows: torch.Tensor) -> torch.Tensor:
+            right = super()._distances(rows)
+            return right[:, None] if wrong is None else right.index_fill(0, torch.tensor([0]), wrong)
+
+    with pytest.raises(ModelError, match=f"distance 'wrong': expected a finite number for each .*, got {got};"):
+        train_one_epoch(bags, distances=[Wrong])

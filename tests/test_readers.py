@@ -16,11 +16,13 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.folders.discovery import bag_files
 from miue.io.folders.file_instances import FileInstances
+from miue.io.folders.listing import describe_bag_files
 from miue.io.formats import READERS, contents_of, read_rows
 from miue.io.formats.arrays import Member
+from miue.io.load import load_bags
 
 FEATURES = made_files.features_of(7)
 
@@ -418,6 +420,14 @@ def test_coords_in_microns_are_as_many_as_features_whether_they_are_used_or_not(
     for mpp in (None, 0.25):
         with pytest.raises(DataError, match="as many coords as features, got 5 coords, 7 features"):
             contents_of(path, mpp)
+
+
+@pytest.mark.parametrize("mpp", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_pixel_width_that_is_none_is_refused(tmp_path: Path, mpp: float) -> None:
+    made_files.stamp(tmp_path, "s", FEATURES)
+    for read in (load_bags, describe_bag_files):
+        with pytest.raises(ConfigError, match="pixel width .--mpp.: expected .* above 0"):
+            read(tmp_path, microns_per_pixel=mpp)
 
 
 def test_features_of_an_archive_are_not_read_to_know_their_shape(

@@ -349,6 +349,11 @@ def test_what_cannot_be_asked_for_is_refused(slide: Path, tmp_path: Path) -> Non
     assert isinstance(run(slide, slide, "--out", tmp_path).exception, DataError)
     with pytest.raises(ConfigError, match="tissue"):
         Tiling(tissue=0.0)
+    for value in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="finite and above 0"):
+            Tiling(magnification=value)
+        with pytest.raises(ConfigError, match="finite and above 0"):
+            Tiling(mpp=value)
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable
+from miue.io.formats.positions import check_pixel_width
 from miue.io.labels.describe import describe_labels
 from miue.io.splits.splits import Splits
 
@@ -79,12 +80,18 @@ class ReadOptions:
         instance_shape: that a model takes; None for that of most files.
         skip_bad: leave out files that cannot be used, slides without tissue and bags without a file.
         progress: show a bar while many files are opened.
+
+    Raises:
+        ConfigError: a pixel width that is none.
     """
 
     microns_per_pixel: float | None = None
     instance_shape: tuple[int, ...] | None = None
     skip_bad: bool = False
     progress: bool = False
+
+    def __post_init__(self) -> None:
+        check_pixel_width(self.microns_per_pixel)
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -42,10 +43,11 @@ class Tiling:
     mpp: float | None = None
 
     def __post_init__(self) -> None:
-        if self.patch_px < 8 or self.magnification <= 0 or not 0 < self.tissue <= 1 or (self.mpp or 1) <= 0:
+        widths = (self.magnification, *(() if self.mpp is None else (self.mpp,)))
+        if self.patch_px < 8 or not 0 < self.tissue <= 1 or not all(isfinite(v) and v > 0 for v in widths):
             raise ConfigError(
                 item="the tiling",
-                wanted="patches of at least 8 pixels, a magnification and a pixel width above 0, "
+                wanted="patches of at least 8 pixels, a magnification and a pixel width finite and above 0, "
                 "a share of tissue above 0 up to 1",
                 got=str(asdict(self)),
                 fix="correct the option",

@@ -14,6 +14,7 @@ from miue.common.progress import tracked
 from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents, contents_of, read_rows
 from miue.io.formats.base import bag_name
+from miue.io.formats.positions import check_pixel_width
 
 ROWS_AT_ONCE = 65_536
 
@@ -31,7 +32,9 @@ def describe_bag_files(
 
     Raises:
         DataError: no such folder, or no bag files in it.
+        ConfigError: a pixel width that is none.
     """
+    check_pixel_width(microns_per_pixel)
     files = bag_files(folder)
     twins = {path: paths for paths in files.by_id.values() for path in paths}
     described = [

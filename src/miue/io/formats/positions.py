@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64, Shaped
 
 from miue.bags.coords import LARGEST_COORD, grid_steps
+from miue.common.errors import ConfigError
 from miue.io.formats.base import OpenFile, bag_error, refusing
 
 FEWEST_PAIRS = 8  # neighbours that a grid is recognized by
+
+
+def check_pixel_width(microns: float | None) -> None:
+    """Raise unless a width of level-0 pixels in µm is one, or None.
+
+    Raises:
+        ConfigError: not finite, or not above 0.
+    """
+    if microns is not None and not (isfinite(microns) and microns > 0):
+        raise ConfigError(
+            item="the pixel width (--mpp)",
+            wanted="µm per level-0 pixel, finite and above 0",
+            got=f"{microns:g}",
+            fix="write 0.25 for a slide scanned at 40×, say",
+        )
 
 
 def to_pixels(

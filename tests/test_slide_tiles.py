@@ -231,6 +231,26 @@ def test_the_magnification_is_the_stated_one_else_that_of_the_pixel_width() -> N
         level0_magnification(Made(), Path("a"))
 
 
+@pytest.mark.parametrize(("unit", "resolution", "width"), [("INCH", 72, "352.8"), ("CENTIMETER", 10, "1000")])
+def test_the_resolution_of_a_printed_picture_is_no_pixel_width_of_a_slide(
+    tmp_path: Path, unit: str, resolution: int, width: str
+) -> None:
+    import tifffile
+
+    noise = np.random.default_rng(0).integers(0, 256, (256, 256, 3), np.uint8)
+    path = tmp_path / "converted.tif"
+    stated: dict[str, Any] = {"resolution": (resolution,) * 2, "resolutionunit": unit}
+    tifffile.imwrite(path, noise, tile=(128, 128), photometric="rgb", **stated)
+    words = (path, "--out", tmp_path / "out", "--patch-px", 64, "--quiet")
+    assert f"{width} µm, that of a printed picture; pass --mpp" in str(run(*words).exception)
+    result = run(*words, "--mpp", 0.25)
+    assert result.exit_code == 0, result.output
+    with h5py.File(tmp_path / "out" / "converted.h5") as file:
+        assert file["coords"].attrs["patch_size_level0"] == 128
+    with open_slide(path) as opened:
+        assert microns_per_pixel(opened) is None  # heatmaps draw no scale bar
+
+
 def test_an_ome_tiff_is_cut_like_the_slide_it_was_made_of_and_states_its_pixel_width(
     slide: Path, tmp_path: Path
 ) -> None:

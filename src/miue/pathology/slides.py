@@ -20,6 +20,8 @@ SUFFIXES = (
 """What OpenSlide reads."""
 CONVERT = "convert it: vips tiffsave IN OUT.tif --tile --pyramid --compression jpeg"
 MOST_PIXELS = 1 << 28  # of the smallest level, which is read whole for a thumbnail
+COARSEST = 20.0
+"""Widest pixel of a slide in µm (8 at 1.25×). Wider ones are of print: 353 at 72 dpi, 1,000 of vips by default."""
 OME_LENGTHS = {"nm": 1e-3, "µm": 1.0, "mm": 1e3, "cm": 1e4}
 """Units of OME-XML, in µm."""
 
@@ -123,16 +125,24 @@ def bounds_origin(slide: Any) -> tuple[int, int]:
 
 
 def microns_per_pixel(slide: Any) -> float | None:
-    """Return the width of a level-0 pixel in µm, as OpenSlide or OME-XML states it; None where neither does."""
+    """Return the width of a level-0 pixel in µm, as OpenSlide or OME-XML states it; None where neither does.
+
+    A width that no slide has is that of a printed picture, which programs write where they know none.
+    """
+    return next((width for width in stated_widths(slide) if width <= COARSEST), None)
+
+
+def stated_widths(slide: Any) -> list[float]:
+    """Return the widths of a level-0 pixel in µm that OpenSlide and OME-XML state, above 0."""
     pixels = _ome_pixels(slide)
     ome = {} if pixels is None else pixels.attrib
     unit = OME_LENGTHS.get(ome.get("PhysicalSizeXUnit", "µm"), 0.0)
     stated = ((slide.properties.get("openslide.mpp-x", ""), 1.0), (ome.get("PhysicalSizeX", ""), unit))
+    widths = []
     for text, factor in stated:
         with suppress(ValueError):
-            if (value := float(text) * factor) > 0:
-                return value
-    return None
+            widths.append(float(text) * factor)
+    return [width for width in widths if width > 0]
 
 
 def thumbnail(slide: Any, longest: int) -> UInt8[np.ndarray, "height width 3"]:

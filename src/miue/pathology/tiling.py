@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
 from miue.common.errors import ConfigError, DataError, lacking
 from miue.pathology.patch_encoders import PatchEncoder
-from miue.pathology.slides import microns_per_pixel, open_slide, thumbnail
+from miue.pathology.slides import microns_per_pixel, open_slide, stated_widths, thumbnail
 from miue.pathology.tile_files import Tiles, read_attributes, write_features
 from miue.scores.image_statistics import image_statistics
 
@@ -151,10 +151,11 @@ def level0_magnification(slide: Any, path: Path, mpp: float | None = None) -> fl
     if stated is not None:
         return stated
     if mpp is None:
+        widths = stated_widths(slide)
         raise DataError(
             item=f"slide {str(path)!r}",
             wanted="a stated magnification or pixel width",
-            got="neither",
+            got=f"a width of {widths[0]:.4g} µm, that of a printed picture" if widths else "neither",
             fix="pass --mpp with its µm per pixel: about 0.25 at 40×, 0.5 at 20×",
         )
     return 10 / mpp

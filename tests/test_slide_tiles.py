@@ -327,6 +327,25 @@ def test_slides_without_tissue_or_that_cannot_be_opened_are_listed_and_not_fatal
     assert isinstance(run(glass, "--out", tmp_path / "none", "--skip-bad").exception, DataError)
 
 
+def test_of_a_slide_that_is_cut_off_or_damaged_the_message_does_not_ask_for_a_conversion_alone(
+    slide: Path, tmp_path: Path
+) -> None:
+    content = bytearray(slide.read_bytes())
+    (tmp_path / "cut.svs").write_bytes(content[:900_000])
+    with (
+        pytest.raises(StorageError, match="check that the file is whole; if it is, convert it: vips"),
+        open_slide(tmp_path / "cut.svs"),
+    ):
+        pass
+    content[300_000:1_200_000:997] = bytes(len(content[300_000:1_200_000:997]))
+    (tmp_path / "damaged.svs").write_bytes(content)
+    with (
+        pytest.raises(StorageError, match="copy it again: it is damaged"),
+        open_slide(tmp_path / "damaged.svs") as opened,
+    ):
+        opened.read_region((0, 0), 0, opened.dimensions)
+
+
 def test_slides_cut_before_are_left_as_they_are_unless_cut_otherwise(slide: Path, tmp_path: Path) -> None:
     words = (slide, "--out", tmp_path, "--magnification", 5)
     assert run(*words).exit_code == 0

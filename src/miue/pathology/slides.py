@@ -56,11 +56,16 @@ def open_slide(path: Path) -> Iterator[Any]:
     openslide = import_extra("openslide", "reading slides", "slides")
     if not path.is_file():
         raise no_such_file(f"slide {str(path)!r}")
+    is_open = False
     try:
         with openslide.OpenSlide(str(path)) as slide:
+            is_open = True
             _check_colors(slide, path)
             yield slide
     except (openslide.OpenSlideError, OSError) as error:
+        if is_open:
+            fix = "copy it again: it is damaged or cut off"
+            raise not_readable(f"slide {str(path)!r}", "a slide that is whole", error, fix) from error
         if (kind := image_format(path)) is None:
             fix = "check that the file is whole"
             raise not_readable(f"slide {str(path)!r}", "an image that OpenSlide reads", error, fix) from error
@@ -68,7 +73,7 @@ def open_slide(path: Path) -> Iterator[Any]:
             item=f"slide {str(path)!r}",
             wanted="an image that OpenSlide reads: tiled TIFF, SVS, NDPI, MRXS, SCN, BIF, VMS, DICOM",
             got=f"{kind} that it does not read ({shortened(str(error))})",
-            fix=f"{CONVERT}, and pass --mpp if the pixel width is lost",
+            fix=f"check that the file is whole; if it is, {CONVERT}, and pass --mpp if the pixel width is lost",
         ) from error
 
 

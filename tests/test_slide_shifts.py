@@ -168,6 +168,31 @@ def test_what_is_there_stays_unless_it_was_made_otherwise(slide: Path, tiles: Pa
     assert len(content(out)[0]) == 3 * 3  # half of the third column is tissue
 
 
+def test_pictures_that_are_asked_for_later_are_not_taken_for_drawn(
+    slide: Path, tiles: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    assert shift(slide, out, "--tiles", tiles).exit_code == 0
+    error = shift(slide, out, "--tiles", tiles, "--pictures", 2).exception
+    assert isinstance(error, StorageError)
+    assert "made.png': expected a picture of 2 patches" in str(error) and "--overwrite" in str(error)
+    assert shift(slide, out, "--tiles", tiles, "--pictures", 2, "--overwrite").exit_code == 0
+    assert "1 already there" in shift(slide, out, "--tiles", tiles, "--pictures", 2).output
+    assert "1 already there" in shift(slide, out, "--tiles", tiles).output
+    assert isinstance(shift(slide, out, "--tiles", tiles, "--pictures", 3).exception, StorageError)
+
+
+def test_a_shifted_copy_of_another_slide_of_the_same_name_is_not_kept(
+    slide: Path, tiles: Path, tmp_path: Path
+) -> None:
+    out, copy = tmp_path / "out", tmp_path / "second_hospital" / slide.name
+    copy.parent.mkdir()
+    copy.write_bytes(slide.read_bytes() + bytes(1))
+    for words in (("--tiles", tiles), ("--patch-px", 64)):
+        assert shift(slide, out, *words, "--overwrite").exit_code == 0
+        assert isinstance(shift(copy, out, *words).exception, StorageError)
+
+
 def test_shifted_patches_of_another_pixel_width_or_picture_are_not_kept(
     slide: Path, tiles: Path, tmp_path: Path
 ) -> None:

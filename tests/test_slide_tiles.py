@@ -364,6 +364,28 @@ def test_slides_cut_before_are_left_as_they_are_unless_cut_otherwise(slide: Path
     assert target.read_bytes() == b"not a file of features"
 
 
+def test_features_of_another_slide_of_the_same_name_are_not_kept(slide: Path, tmp_path: Path) -> None:
+    out, copy = tmp_path / "out", tmp_path / "second_hospital" / slide.name
+    words = ("--out", out, "--magnification", 5)
+    assert run(slide, *words).exit_code == 0
+    copy.parent.mkdir()
+    copy.write_bytes(slide.read_bytes() + bytes(1))
+    error = run(copy, *words).exception
+    assert isinstance(error, StorageError)
+    assert "or of another slide of this name" in str(error)
+    with h5py.File(out / f"{slide.stem}.h5", "a") as file:
+        assert file["features"].attrs.pop("slide_bytes") == slide.stat().st_size
+    assert "1 already there" in run(copy, *words).output  # of whose slide nothing is known
+
+
+def test_two_slides_of_one_name_are_named_with_their_folders(slide: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "again" / f"{slide.stem}.tif"
+    copy.parent.mkdir()
+    copy.touch()
+    error = str(run(slide, copy.parent, "--out", tmp_path / "out").exception)
+    assert f"'{slide}' and '{copy}'" in error and "different folders" in error
+
+
 def test_a_pixel_width_counts_for_slides_that_state_none_alone(slide: Path, tmp_path: Path) -> None:
     import tifffile
 

@@ -86,7 +86,7 @@ def data_shift(
         slides,
         out,
         ("miue.pathology.slide_tasks:shift_task", {"shift": shift, "encoder": encoder}),
-        lambda slide, target: is_shifted_so(target, slide.stem, how),
+        lambda slide, target: is_shifted_so(target, slide, how),
         f"shifted ({how.shift.name}),",
         executor=make_executor(executor, jobs, address),
         skip_bad=skip_bad,

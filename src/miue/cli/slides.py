@@ -137,15 +137,16 @@ def refuse_same_names(slides: list[Path]) -> None:
     Raises:
         DataError: two of one name.
     """
-    from miue.common.errors import repeated
+    from miue.common.errors import DataError
 
     names = [slide.stem for slide in slides]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise repeated(
-            f"slide {twice[0]!r}",
-            "slides of different names",
-            names.count(twice[0]),
-            "cut them into different folders",
+        same = [repr(str(slide)) for slide in slides if slide.stem == twice[0]]
+        raise DataError(
+            item=f"slide {twice[0]!r}",
+            wanted="slides of different names",
+            got=" and ".join(same[:2]) + (", …" if same[2:] else ""),
+            fix="cut them into different folders",
         )
 
 
@@ -156,6 +157,6 @@ def _check_made(is_wanted: bool, target: Path) -> None:
         raise StorageError(
             item=f"{str(target)!r}",
             wanted="features made as asked for",
-            got="a file made otherwise",
+            got="a file made otherwise, or of another slide of this name",
             fix="choose another --out, or pass --overwrite",
         )

@@ -101,7 +101,7 @@ def data_tile(
         slides,
         out,
         ("miue.pathology.slide_tasks:tile_task", {"tiling": asdict(tiling), "encoder": encoder}),
-        lambda _, target: matches(target, tiling, chosen),
+        lambda slide, target: matches(target, slide, tiling, chosen),
         "cut into",
         executor=make_executor(executor, jobs, address),
         skip_bad=skip_bad,

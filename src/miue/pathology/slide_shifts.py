@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from miue.common.seeds import derive_seed
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import open_slide
 from miue.pathology.stain_shifts import StainShift
-from miue.pathology.tile_files import Tiles, read_attributes, read_tiles, write_features
+from miue.pathology.tile_files import Tiles, is_of_slide, read_attributes, read_tiles, write_features
 from miue.pathology.tiling import Follow, Tiling, cut_tiles, encoded_patches, is_cut_so, states
 
 GAP = 4  # white pixels between the patches of a picture
@@ -63,6 +64,7 @@ def shift_slide(path: Path, out: Path, how: SlideShift, follow: Follow = iter) -
     """
     random = np.random.default_rng(derive_seed(how.seed, *path.stem.encode()))
     with open_slide(path) as slide:
+        attributes = {**how.attributes(), "slide_bytes": path.stat().st_size}
         tiles = (
             cut_tiles(slide, path, how.tiles) if isinstance(how.tiles, Tiling) else _tiles_there(slide, path, how)
         )
@@ -74,23 +76,27 @@ def shift_slide(path: Path, out: Path, how: SlideShift, follow: Follow = iter) -
 
         features, statistics = encoded_patches(slide, tiles, how.encoder, change, follow)
     if how.pictures:
-        _write_picture(out.parent / "pictures" / f"{path.stem}.png", before_and_after(*shown.patches()))
-    write_features(out, features, statistics, tiles, how.attributes())
+        _write_picture(_picture_of(out), before_and_after(*shown.patches()))
+    write_features(out, features, statistics, tiles, attributes)
     return len(features)
 
 
-def is_shifted_so(out: Path, name: str, how: SlideShift) -> bool:
-    """Return whether ``out`` was written for the slide of that name, with this shift and of these patches.
+def is_shifted_so(out: Path, slide: Path, how: SlideShift) -> bool:
+    """Return whether ``out`` was written of this slide, with this shift and of these patches.
 
     Raises:
-        StorageError: it, or the tiling, cannot be read.
+        StorageError: it, or the tiling, cannot be read; or the picture that is asked for was not drawn.
     """
     of_features, of_coords = read_attributes(out)
+    if not (is_of_slide(of_features, slide) and states(of_features, how.attributes())):
+        return False
     if isinstance(how.tiles, Tiling):
-        return states(of_features, how.attributes()) and is_cut_so(of_coords, how.tiles)
-    here, there = read_tiles(out), read_tiles(_file_of(how.tiles, name))
-    same = np.array_equal(here.coords, there.coords) and (here.step, here.patch_px) == (there.step, there.patch_px)
-    return same and states(of_features, how.attributes())
+        is_cut = is_cut_so(of_coords, how.tiles)
+    else:
+        is_cut = _is_of_these_patches(out, _file_of(how.tiles, slide.stem))
+    if is_cut:
+        _check_picture(_picture_of(out), how.pictures, int(of_coords["patch_size"]))
+    return is_cut
 
 
 def before_and_after(
@@ -152,6 +158,36 @@ def _refuse_other_encoder(file: Path, encoder: PatchEncoder) -> None:
             wanted=f"those of the encoder {encoder.name!r}, so that shifted ones can be compared with them",
             got=f"{there.get('encoder')!r}, or another version or normalisation of it",
             fix="pass the --patch-encoder and --normalisation that made them",
+        )
+
+
+def _is_of_these_patches(out: Path, tiles: Path) -> bool:
+    """Return whether a file has the patches of a tiling, of the same size."""
+    here, there = read_tiles(out), read_tiles(tiles)
+    same_sides = (here.step, here.patch_px) == (there.step, there.patch_px)
+    return np.array_equal(here.coords, there.coords) and same_sides
+
+
+def _picture_of(out: Path) -> Path:
+    """Return the picture of the patches of a file of features."""
+    return out.parent / "pictures" / f"{out.stem}.png"
+
+
+def _check_picture(path: Path, count: int, side: int) -> None:
+    """Raise where a picture of ``count`` patches is asked for and the one that is there is none or of others."""
+    from PIL import Image, UnidentifiedImageError
+
+    if not count:
+        return
+    width = 0
+    with suppress(OSError, UnidentifiedImageError), Image.open(path) as picture:
+        width = picture.width
+    if width != count * (side + GAP):
+        raise StorageError(
+            item=f"{str(path)!r}",
+            wanted=f"a picture of {count} patches",
+            got="one of others" if width else "none, beside features that are there",
+            fix="pass --overwrite to shift and draw them again, or leave out --pictures",
         )
 
 

@@ -72,6 +72,15 @@ def read_attributes(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     return attributes["features"], attributes["coords"]
 
 
+def is_of_slide(attributes: Mapping[str, Any], slide: Path) -> bool:
+    """Return whether a file with these attributes of features was made of a slide of this size.
+
+    Another slide of the same name, or one that was cut off, has another. Files without the attribute pass, and so
+    does a slide that is not there any more.
+    """
+    return not slide.is_file() or attributes.get("slide_bytes", size := slide.stat().st_size) == size
+
+
 def refuse_foreign(path: Path) -> None:
     """Raise unless ``path`` is a file that ``write_features`` wrote, which may be written anew.
 

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 from miue.common.errors import ConfigError, DataError, lacking
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import microns_per_pixel, open_slide, stated_widths, thumbnail
-from miue.pathology.tile_files import Tiles, read_attributes, write_features
+from miue.pathology.tile_files import Tiles, is_of_slide, read_attributes, write_features
 from miue.scores.image_statistics import image_statistics
 
 LONGEST = 2048  # pixels of the longer side of the picture in which tissue is sought
@@ -135,9 +135,10 @@ def tile_slide(path: Path, out: Path, tiling: Tiling, encoder: PatchEncoder, fol
         DataError: no tissue, an unknown magnification, or one below what is asked for.
     """
     with open_slide(path) as slide:
+        attributes = {"encoder": encoder.name, **encoder.attributes, "slide_bytes": path.stat().st_size}
         tiles = cut_tiles(slide, path, tiling)
         features, statistics = encoded_patches(slide, tiles, encoder, follow=follow)
-    write_features(out, features, statistics, tiles, {"encoder": encoder.name, **encoder.attributes})
+    write_features(out, features, statistics, tiles, attributes)
     return len(features)
 
 
@@ -230,14 +231,15 @@ def read_patch(slide: Any, x: int, y: int, step: int, patch_px: int) -> UInt8[np
     return np.asarray(whole)
 
 
-def matches(out: Path, tiling: Tiling, encoder: PatchEncoder) -> bool:
-    """Return whether ``out`` was written with this tiling and encoder.
+def matches(out: Path, slide: Path, tiling: Tiling, encoder: PatchEncoder) -> bool:
+    """Return whether ``out`` was written of this slide, with this tiling and encoder.
 
     Raises:
         StorageError: it cannot be read.
     """
     of_features, of_coords = read_attributes(out)
-    return is_cut_so(of_coords, tiling) and states(of_features, {"encoder": encoder.name, **encoder.attributes})
+    is_encoded_so = states(of_features, {"encoder": encoder.name, **encoder.attributes})
+    return is_of_slide(of_features, slide) and is_cut_so(of_coords, tiling) and is_encoded_so
 
 
 def is_cut_so(attributes: Mapping[str, Any], tiling: Tiling) -> bool:

@@ -163,6 +163,26 @@ def test_patches_that_lie_where_another_does_are_said(tmp_path: Path) -> None:
     )
 
 
+def test_patients_that_differ_in_case_alone_are_said(slides: tuple[Path, Path], tmp_path: Path) -> None:
+    folder, labels = slides
+    assert not load_bags(folder, labels=labels).notes
+    header, first, second, *rest = labels.read_text().splitlines()
+    (patient, *cells), others = first.split(","), second.split(",")
+    first = ",".join([patient.upper() + "A", *cells])
+    second = ",".join([patient.upper() + "a", *others[1:]])
+    labels.write_text("\n".join([header, first, second, *rest]) + "\n")
+    (note,) = load_bags(folder, labels=labels).notes
+    assert note.startswith(f"patients '{patient.upper()}A' and '{patient.upper()}a' differ in case alone")
+    assert note.endswith("else its bags can be in several splits")
+
+
+def test_a_table_of_which_no_bag_is_there_says_which_it_looked_for(slides: tuple[Path, Path]) -> None:
+    folder, labels = slides
+    labels.write_text("slide_id,label\n/data/0000.svs,a\n/data/0010.svs,b\n")
+    with pytest.raises(DataError, match=r"got none of 2 \(/data/0000.svs: listed in"):
+        load_bags(folder, labels=labels, skip_bad=True)
+
+
 def test_one_id_in_two_files_is_a_problem_of_that_bag_alone(slides: tuple[Path, Path]) -> None:
     folder, labels = slides
     whole = load_bags(folder).bags

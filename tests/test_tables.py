@@ -92,6 +92,18 @@ def test_a_first_line_that_names_the_separator_for_excel_is_passed_over(
     assert read(tmp_path / "t.csv") == expected
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("separator", [",", ";"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_empty_lines_before_the_header_are_passed_over(
+    kind: str, separator: str, encoding: str, end: str, tmp_path: Path
+) -> None:
+    rows, read, expected = KINDS[kind]
+    (tmp_path / "t.csv").write_bytes(f"{end}{end}{text(rows, separator)}".encode(encoding))
+    assert read(tmp_path / "t.csv") == expected
+
+
 @pytest.mark.parametrize(
     ("table", "read"),
     [

@@ -33,7 +33,7 @@ MISSING = ["", "NA", "nan", "NaN"]
 SAVE_AS = "save the table as UTF-8 (in Excel: Save As, CSV UTF-8)"
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 WITH_POINTS = "write numbers with a decimal point, as 0.5"
-NAMED_SEPARATOR = re.compile(r"\ufeff?sep=(.)", re.IGNORECASE)
+NAMED_SEPARATOR = re.compile(r"sep=(.)", re.IGNORECASE)
 """The first line that Excel reads as the name of the separator."""
 
 
@@ -284,10 +284,11 @@ def _csv_options(path: Path) -> dict[str, Any]:
     encoding = _encoding(first)
     if first.startswith(b"PK\x03\x04"):
         raise _not_text(f"table {str(path)!r}", "a zip archive, as Excel's own workbooks are")
-    header = re.split(r"[\r\n]", codecs.getincrementaldecoder(encoding)("replace").decode(first), maxsplit=1)[0]
+    text = codecs.getincrementaldecoder(encoding)("replace").decode(first)
+    header = re.split(r"[\r\n]", text.lstrip("\ufeff\r\n"), maxsplit=1)[0]  # empty lines are passed over
     if "\0" in header:
         raise _not_text(f"table {str(path)!r}", "zero bytes, as of UTF-16 without a byte order mark")
-    named = NAMED_SEPARATOR.fullmatch(header)
+    named = NAMED_SEPARATOR.fullmatch(header) if text.lstrip("\ufeff").startswith(header) else None
     unquoted = re.sub(r'"[^"]*"', "", header)
     separator = max(SEPARATORS, key=unquoted.count) if any(map(unquoted.count, SEPARATORS)) else "\t"
     # pyarrow knows its own encoding by this name alone, and would transcode "utf-8"

@@ -10,6 +10,7 @@ from miue.common.arguments import checked
 from miue.common.errors import ConfigError
 from miue.io.checks import check_coords
 from miue.io.find import find_bags
+from miue.io.labels.describe import describe_patients_alike
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.labels.join import label_bags
 from miue.io.labels.label_arrays import read_bag_labels, with_instance_labels_of_arrays
@@ -72,6 +73,8 @@ def load_bags(
     options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress)
     found = find_bags(Path(path), columns or {}, classes, options)
     labelled = label_bags(found, labels, classes)
+    if alike := describe_patients_alike(labelled.bags):
+        labelled = replace(labelled, notes=(*labelled.notes, alike))
     assigned = assign_splits(labelled, splits, fold)
     if validation_share is not None:
         assigned = draw_split(assigned, validation_share)

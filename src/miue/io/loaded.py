@@ -129,10 +129,11 @@ def refuse_or_skip(where: str, count: int, left_out: Sequence[LeftOut], *, skip_
             fix="mend them, or pass --skip-bad to go on without them; 'miue inspect FOLDER' lists all",
         )
     if not count:
-        reason = left_out[0].reason if left_out else "the folder is empty"
+        first = next(iter([*bad, *left_out]), None)
+        reason = f"{first.bag}: {first.reason}" if first else "the folder is empty"
         raise DataError(
             item=repr(where),
             wanted="at least one bag",
-            got=f"none of {len(left_out)} ({reason})",
+            got=f"none of {len(bad or left_out)} ({reason})",
             fix="check the folder and the ids of the label table",
         )

@@ -29,6 +29,27 @@ def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
     return f"{text}, patients: column {columns['patient']!r} ({len(set(bags.patients or bags.ids)):,})"
 
 
+def describe_patients_alike(bags: BagDataset) -> str:
+    """Return which names of patients differ in case alone, which two patients hardly do; "" where none do.
+
+    >>> import numpy as np
+    >>> bags = BagDataset.from_arrays([np.ones((1, 2))] * 3, [0, 1, 1], patients=["P-1", "p-1", "P-2"])
+    >>> describe_patients_alike(bags).partition(":")[0]
+    "patients 'P-1' and 'p-1' differ in case alone and count as two"
+    """
+    of_word: dict[str, set[str]] = {}
+    for patient in set(bags.patients or ()):
+        of_word.setdefault(patient.casefold(), set()).add(patient)
+    alike = sorted(sorted(names) for names in of_word.values() if len(names) > 1)
+    if not alike:
+        return ""
+    more = f" ({len(alike):,} such names)" if len(alike) > 1 else ""
+    return (
+        f"patients {alike[0][0]!r} and {alike[0][1]!r} differ in case alone and count as two{more}: "
+        "if they are one, write the name in one way, else its bags can be in several splits"
+    )
+
+
 def counts_of_classes(bags: BagDataset) -> str:
     """Return how many bags have each class, and which class is the negative one.
 

@@ -114,7 +114,7 @@ DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: path.write_text("text"), "an image that can be read, got cannot identify"),
     (lambda path: path.write_bytes(b""), "an image that can be read, got cannot identify"),
     (deep, "an image of 8 bits, got mode I;16; save it with 8 bits a channel"),
-    (moving, "one image, got 2; save each in a file of its own"),
+    (moving, "one image, got 2; save each in a file of its own; slides are cut with 'miue data tile'"),
     (cut_short, "an image that can be read, got"),
 ]
 
@@ -158,7 +158,7 @@ def test_folders_of_images_are_found_where_there_are_no_bag_files(tmp_path: Path
     images(tmp_path / "data" / "others" / "c")
     with pytest.raises(DataError, match="got several such folders: others, pictures; pass one of these folders"):
         bag_files(tmp_path / "data")
-    with pytest.raises(DataError, match="got none; put the images of each bag into a folder of its own"):
+    with pytest.raises(DataError, match="got none; put the images of each bag .* slides are cut with 'miue data"):
         bag_files(tmp_path / "data" / "pictures" / "b")
 
 

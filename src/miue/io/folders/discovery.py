@@ -176,7 +176,7 @@ def _only(folders: list[Path], folder: Path) -> Path:
     if not folders:
         fix = "check the path; features of slides come from 'miue data tile', CLAM, TRIDENT or STAMP"
         if has_images(folder):
-            fix = "put the images of each bag into a folder of its own"
+            fix = "put the images of each bag into a folder of its own; slides are cut with 'miue data tile'"
         raise lacking(item, wanted, fix)
     names = ", ".join(str(below.relative_to(folder)) for below in folders)
     raise DataError(

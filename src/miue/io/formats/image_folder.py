@@ -92,7 +92,8 @@ def _headers(folder: Path, _changed: int) -> tuple[tuple[Path, ...], tuple[int, 
                 raise bag_error(path, "an image of 8 bits", f"mode {image.mode}", "save it with 8 bits a channel")
             frames = getattr(image, "n_frames", 1)
             if frames > 1:
-                raise bag_error(path, "one image", f"{frames}", "save each in a file of its own")
+                fix = "save each in a file of its own; slides are cut with 'miue data tile'"
+                raise bag_error(path, "one image", f"{frames}", fix)
             refuse_bytes(path, 3 * image.width * image.height)
             sizes.append(image.size)
             is_grey = is_grey and image.mode in GREY

@@ -14,6 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from skimage.color import rgb2hsv
+from test_unwritable import full_disk
 from typer.testing import CliRunner
 
 import miue
@@ -384,6 +385,17 @@ def test_two_slides_of_one_name_are_named_with_their_folders(slide: Path, tmp_pa
     copy.touch()
     error = str(run(slide, copy.parent, "--out", tmp_path / "out").exception)
     assert f"'{slide}' and '{copy}'" in error and "different folders" in error
+
+
+def test_a_full_disk_ends_the_command_that_skips_bad_slides(slide: Path, tmp_path: Path) -> None:
+    copies = [tmp_path / f"{name}.svs" for name in "abc"]
+    for copy in copies:
+        copy.symlink_to(slide)
+    with full_disk(5000):
+        result = run(*copies, "--out", tmp_path / "out", "--magnification", 5, "--skip-bad")
+    assert isinstance(result.exception, StorageError)
+    assert "a.h5': expected to write it whole" in str(result.exception)
+    assert "left out" not in result.output
 
 
 def test_a_pixel_width_counts_for_slides_that_state_none_alone(slide: Path, tmp_path: Path) -> None:

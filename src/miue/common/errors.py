@@ -69,7 +69,11 @@ class StorageError(MiueError):
     """A file or folder that cannot be read or written."""
 
 
-def cannot_write(path: Path, error: Exception) -> StorageError:
+class WriteError(StorageError):
+    """A file or folder that cannot be written, which ends what goes on after other errors."""
+
+
+def cannot_write(path: Path, error: Exception) -> WriteError:
     """Return the error for a file or folder that could not be written, whatever the library that tried."""
     within = re.search(r"errno = (\d+)", str(error))  # as HDF5 says it
     number = getattr(error, "errno", None) or (int(within[1]) if within else None)
@@ -81,7 +85,7 @@ def cannot_write(path: Path, error: Exception) -> StorageError:
         fix = "choose another place"
     elif number == errno.ENAMETOOLONG:
         fix = "choose a shorter name"
-    return StorageError(
+    return WriteError(
         item=f"{str(path)!r}", wanted="to write it whole", got=got, fix=f"{fix}; nothing half-written was left"
     )
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from miue.common.arguments import check_fields
-from miue.common.errors import ConfigError, MiueError, out_of_range, unknown_name
+from miue.common.errors import ConfigError, MiueError, WriteError, out_of_range, unknown_name
 from miue.common.progress import bar
 from miue.tasks.task import Outcome, Task, shares_shown
 
@@ -80,8 +80,9 @@ def run_tasks(
         doing: what is done, for the bar: "cross-validating".
         unit: what a task is, in the plural: "runs".
         progress: show one bar over all tasks, with the time left.
-        on_error: called with a task that failed, and the rest goes on; if None, no further task is started, those
-            that are running finish, and the first error is raised.
+        on_error: called with a task that failed, and the rest goes on; if None, or where the failure is that
+            nothing can be written, no further task is started, those that are running finish, and the first error
+            is raised.
 
     Raises:
         MiueError: of a task, or of the executor.
@@ -106,10 +107,11 @@ def run_tasks(
                 done += 1
                 shown.update(line, completed=done)
                 values[numbers[outcome.task.part]] = outcome.value
-                if isinstance(outcome.error, MiueError) and on_error is not None:
-                    on_error(outcome.task, outcome.error)
-                elif outcome.error is not None:
-                    failed.append(outcome.error)
+                error = outcome.error
+                if on_error and isinstance(error, MiueError) and not isinstance(error, WriteError):
+                    on_error(outcome.task, error)
+                elif error is not None:
+                    failed.append(error)
     if failed:
         raise failed[0]
     return values

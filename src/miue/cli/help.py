@@ -46,8 +46,14 @@ class Command(TyperCommand):
         return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line: required arguments without braces."""
-        return [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+        """Return the words of the usage line: required arguments without braces, repeated ones with dots."""
+        pieces = [piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)]
+        arguments = [one for one in self.get_params(ctx) if one.param_type_name == "argument"]
+        first = len(pieces) - len(arguments)
+        for place, argument in enumerate(arguments, first):
+            if argument.nargs == -1 and not pieces[place].endswith("..."):
+                pieces[place] += "..."
+        return pieces
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write a section for the arguments and one for each heading."""

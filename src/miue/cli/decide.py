@@ -42,7 +42,8 @@ def decide(
 
     given = read_given(predictions, instances, classes)
     refuse_existing(out, PREDICTIONS, overwrite=overwrite)
-    decided = decide_on(given, Calibration.load(calibration))
+    rules = Calibration.load(calibration)
+    decided = decide_on(given, rules)
     decided.save(out, overwrite=overwrite)
     decisions = decided.bags.decisions
     assert decisions is not None
@@ -55,8 +56,11 @@ def decide(
     if as_json:
         say_json({**counts, "dataset_shift": decided.provenance.to_json().get("dataset_shift"), "out": str(out)})
     else:
+        accepted = f"{counts['accepted']:,} accepted, {counts['deferred']:,} deferred"
+        if rules.deferral is None:
+            accepted = "none deferred, for which the calibration has no rule"
         say(
-            f"{plural(counts['bags'], 'bag')}: {counts['accepted']:,} accepted, {counts['deferred']:,} deferred, "
+            f"{plural(counts['bags'], 'bag')}: {accepted}, "
             f"{counts['out_of_distribution']:,} called out of distribution. Written to {out}"
         )
     warn_of_shift(decided)

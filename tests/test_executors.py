@@ -23,7 +23,7 @@ from miue.io.splits.draw import make_folds
 from miue.model.recipe import Recipe
 from miue.selection.cross_validation import Summaries, cross_validate
 from miue.tasks import LOCAL, Executor, Shard
-from miue.training.job import Job, handed_over
+from miue.training.job import Job, handed_over, read_job
 
 QUICK = Recipe(options={"encoder.width": 4}, settings={"max_epochs": 2}, distances=())
 ENSEMBLE: dict[str, Any] = {"method": "deep-ensemble", "options": {"method.size": 3, "network.hidden": 5}}
@@ -107,6 +107,18 @@ def test_bags_whose_file_is_gone_are_named(tmp_path: Path) -> None:
         StorageError, match=r"11.npy': expected the file of instances .*, got no such file;.*same paths"
     ):
         find_bags_again(content)
+
+
+def test_a_worker_that_outlives_a_command_reads_the_job_of_the_next(tmp_path: Path) -> None:
+    bags, read = separable_bags(6), []
+    for epochs in (1, 2):
+        own = replace(bags, instances=np.asarray(bags.instances) * epochs)
+        recipe = replace(QUICK, settings={"max_epochs": epochs})
+        with handed_over(Job(own, recipe), tmp_path / "run", TWO) as path:
+            read.append(read_job(path))
+    assert [job.recipe.settings["max_epochs"] for job in read] == [1, 2]
+    assert np.array_equal(2 * np.asarray(read[0].bags.instances), np.asarray(read[1].bags.instances))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -50,7 +51,8 @@ def handed_over(job: Job, output: Path, executor: Executor) -> Iterator[str]:
     """Yield the path by which tasks read the job while the block runs.
 
     Other processes read it from a folder beside the output, which also gets instances that are in memory alone;
-    this process takes it as it is.
+    this process takes it as it is. No path is yielded twice: a worker that outlives the command, as those of a
+    Ray cluster that the caller has joined, keeps what it read from one.
 
     Args:
         job: what is shared.
@@ -61,17 +63,19 @@ def handed_over(job: Job, output: Path, executor: Executor) -> Iterator[str]:
         ConfigError: a part that other processes cannot build.
         StorageError: the folder cannot be written.
     """
-    folder = output.parent.resolve() / f".{output.name}.job"
+    every = output.parent.resolve() / f".{output.name}.job"
+    folder = every / secrets.token_hex(4)
     try:
         if executor.is_local:
             _of_this_process[str(folder)] = job
         else:
             job.recipe.check_importable(f"executor {executor.kind!r}")
+            shutil.rmtree(every, ignore_errors=True)  # of a process that was killed
             _write(folder, job)
         yield str(folder)
     finally:
         _of_this_process.pop(str(folder), None)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(every, ignore_errors=True)
 
 
 def read_job(path: str) -> Job:
@@ -86,7 +90,6 @@ def read_job(path: str) -> Job:
 
 
 def _write(folder: Path, job: Job) -> None:
-    shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed
     make_folder(folder)
     splits = job.splits
     content = {

@@ -104,7 +104,7 @@ def test_bags_whose_file_is_gone_are_named(tmp_path: Path) -> None:
     content = describe_bags(in_files(tmp_path), tmp_path / "copy.npy")
     (tmp_path / "files" / "11.npy").unlink()
     with pytest.raises(
-        StorageError, match=r"11.npy': expected the file of instances .*, got no such file;.*same paths"
+        StorageError, match=r"11.npy': expected the file of instances .*, got no such file on .*;.*same paths"
     ):
         find_bags_again(content)
 
@@ -119,6 +119,13 @@ def test_a_worker_that_outlives_a_command_reads_the_job_of_the_next(tmp_path: Pa
     assert [job.recipe.settings["max_epochs"] for job in read] == [1, 2]
     assert np.array_equal(2 * np.asarray(read[0].bags.instances), np.asarray(read[1].bags.instances))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_worker_that_does_not_see_the_folder_of_the_output_says_so(tmp_path: Path) -> None:
+    with pytest.raises(
+        StorageError, match=r"expected the file that the command wrote beside --out .*same files at the same paths"
+    ):
+        read_job(str(tmp_path / ".run.job"))
 
 
 @pytest.mark.slow

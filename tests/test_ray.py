@@ -19,7 +19,7 @@ from test_executors import contents, ensemble, written
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.model.write_predictions import PredictionRequest, write_predictions, write_predictions_side_by_side
 from miue.tasks import Executor, Task, run_tasks
 
@@ -85,6 +85,23 @@ def test_a_node_that_is_killed_loses_no_part(cluster: Any, tmp_path: Path) -> No
 def test_an_error_of_a_task_arrives_as_it_was_raised(cluster: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="bag 'a': expected instances, got none; drop it"):
         run_tasks([task(tmp_path / "bad", "refuse")], on(cluster), doing="", unit="")
+
+
+def test_a_part_that_only_another_machine_sees_is_named(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("miue.tasks.on_ray.SECONDS_TO_APPEAR", 0.0)
+    with pytest.raises(StorageError, match=r"a.h5': expected the output of a task .* no such file on .*same"):
+        run_tasks([task(tmp_path / "a.h5", "write_elsewhere")], on(cluster), doing="", unit="")
+
+
+def test_what_ray_announces_is_no_part_of_a_result(
+    cluster: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_tasks([task(tmp_path / "0", "announce", message="lost")], on(cluster), doing="", unit="")
+    said = capsys.readouterr()
+    assert "lost" in said.err
+    assert not said.out
 
 
 DRIVER = """

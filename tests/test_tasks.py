@@ -16,7 +16,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from miue.common.errors import ConfigError, DataError, MiueError
+from miue.common.errors import ConfigError, DataError, MiueError, StorageError
 from miue.tasks import LOCAL, Executor, Shard, Task, run_tasks
 from miue.tasks.on_ray import _outcome
 from miue.tasks.shards import parse_shard
@@ -256,3 +256,15 @@ def test_what_ray_cannot_run_is_named(text: str, said: str, tmp_path: Path) -> N
 
     ray = SimpleNamespace(exceptions=SimpleNamespace(RayError=RayError), get=Mock(side_effect=RayError(text)))
     assert re.search(said, str(_outcome(ray, None, task(tmp_path / "0")).error))
+
+
+def test_a_part_that_is_not_seen_where_it_was_asked_for_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("miue.tasks.on_ray.SECONDS_TO_APPEAR", 0.0)
+    ray = SimpleNamespace(exceptions=SimpleNamespace(RayError=RuntimeError), get=Mock(return_value={"value": 3}))
+    error = _outcome(ray, None, task(tmp_path / "0")).error
+    assert isinstance(error, StorageError)
+    assert re.search(r"0': expected the output of a task .* no such file on .*same files at the same", str(error))
+    (tmp_path / "0").touch()
+    assert _outcome(ray, None, task(tmp_path / "0")).value == 3

@@ -56,3 +56,16 @@ def node(out: str, seconds: float) -> Any:
     time.sleep(seconds)
     write_json(Path(out), {})
     return name
+
+
+def announce(out: str, message: str) -> None:
+    """Write, and have Ray tell the process that wanted it something, as of a node that is lost."""
+    import ray
+
+    ray._private.utils.push_error_to_driver(ray._private.worker.global_worker, "node", message)
+    time.sleep(1.0)
+    write_json(Path(out), {})
+
+
+def write_elsewhere(out: str) -> None:
+    """Write nothing that others see."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import errno
 import os
+import platform
 import re
 from collections import Counter
 from collections.abc import Hashable, Iterable
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 Name = TypeVar("Name", bound=Hashable)
 
+SAME_FILES = "give every machine the same files at the same paths"
 LONGEST_PART = 600  # characters of each of the four parts in a message
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says where a disk is full, a quota is used up, or a file may not grow further."""
@@ -109,6 +111,16 @@ def no_room_behind(error: BaseException) -> OSError | None:
 def no_such_file(item: str, fix: str = "check the path") -> StorageError:
     """Return the error for a file that is not there."""
     return StorageError(item=item, wanted="an existing file", got="no such file", fix=fix)
+
+
+def not_shared(path: Path | str, wanted: str, more: int = 0) -> StorageError:
+    """Return the error for a file that another machine of a cluster has, and so many more."""
+    return StorageError(
+        item=repr(str(path)),
+        wanted=wanted,
+        got=f"no such file on {platform.node()!r}{f', and {more:,} more' if more else ''}",
+        fix=SAME_FILES,
+    )
 
 
 def not_readable(item: str, wanted: str, error: Exception, fix: str) -> StorageError:

@@ -15,7 +15,8 @@ from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.common.errors import StorageError, cannot_write
+from miue.common.errors import SAME_FILES, cannot_write, not_shared
+from miue.common.nested import read_nested
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats.arrays import memory_mapped, read_array
 from miue.io.write_array import write_array
@@ -30,7 +31,17 @@ CLASSES = {
 """What is known of bags and instances, by the field of a dataset."""
 STORED = ("instances", "statistics")  # fields that stay in their files
 COPIED_AT_ONCE = 65_536  # instances
-FIX = "give every machine the same files at the same paths"
+
+
+def read_handed_over(path: Path) -> Any:
+    """Return what a command wrote with ``write_nested`` for the processes that do its tasks.
+
+    Raises:
+        StorageError: there is no such file on this machine, or it is damaged.
+    """
+    if not path.exists():
+        raise not_shared(path, "the file that the command wrote beside --out for its workers")
+    return read_nested(path)
 
 
 def describe_bags(bags: BagDataset, copy: Path) -> dict[str, Any]:
@@ -121,14 +132,9 @@ def _find_instances(
 ) -> InstanceArray:
     missing = [path for path in paths if not Path(path).exists()]
     if missing:
-        raise StorageError(
-            item=repr(missing[0]),
-            wanted="the file of instances that the command was started with",
-            got=f"no such file, and {len(missing) - 1:,} more" if missing[1:] else "no such file",
-            fix=FIX,
-        )
+        raise not_shared(missing[0], "the file of instances that the command was started with", len(missing) - 1)
     if sizes is None:
-        stored = read_array(Path(paths[0]), FIX)
+        stored = read_array(Path(paths[0]), SAME_FILES)
         return np.asarray(stored) if in_memory else stored  # a copy counts as what it was copied from
     files, sizes_of_files = list(map(Path, paths)), np.array(sizes, np.int64)
     return FileInstances(files, sizes_of_files, tuple(shape or ()), np.dtype(dtype), statistics=statistics)

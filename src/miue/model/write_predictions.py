@@ -15,9 +15,9 @@ from miue.bags.dataset import BagDataset
 from miue.common.errors import MiueError
 from miue.common.files import file_sha256, make_folder, read_json, write_json
 from miue.common.locks import locked
-from miue.common.nested import read_nested, write_nested
+from miue.common.nested import write_nested
 from miue.io.file_states import state_of_bags
-from miue.io.handover import describe_bags, find_bags_again
+from miue.io.handover import describe_bags, find_bags_again, read_handed_over
 from miue.model.folder import MODEL_FILES
 from miue.model.model import Model
 from miue.model.predict import NoReadableBag, batches_of
@@ -170,7 +170,7 @@ def shard_task(folder: str, request: Mapping[str, Any], shard: Mapping[str, Any]
 
 @lru_cache(1)
 def _opened(folder: str, run: str, trust: bool) -> tuple[Model, BagDataset]:
-    return Model.load(run, trust=trust), find_bags_again(read_nested(Path(folder) / BAGS))
+    return Model.load(run, trust=trust), find_bags_again(read_handed_over(Path(folder) / BAGS))
 
 
 def _digest(request: PredictionRequest, shard: ShardOf, bags: BagDataset) -> str:

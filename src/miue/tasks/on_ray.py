@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, not_shared
 from miue.common.extras import import_extra
 from miue.tasks.task import Outcome, Task, answer, lost_worker, read_answer
 
 RETRIES = 3
 AUTO = "auto"
 SECONDS_TO_CONNECT = 5.0
+SECONDS_TO_APPEAR = 10.0  # a network file system may show what another machine wrote a while later
 
 
 def run_on_ray(tasks: Iterator[Task], jobs: int | None = None, address: str = AUTO) -> Iterator[Outcome]:
@@ -32,32 +34,38 @@ def run_on_ray(tasks: Iterator[Task], jobs: int | None = None, address: str = AU
         ConfigError: the package ray is not installed, or there is no cluster at the address.
     """
     ray = import_extra("ray", "executor 'ray'", "ray")
-    was_connected = ray.is_initialized()
-    if not was_connected:
+    if ray.is_initialized():
+        yield from _run(ray, tasks, jobs)
+        return
+    with redirect_stdout(sys.stderr):  # Ray prints that a node was lost there, amid the results of a command
         _connect(ray, address)
-    try:
-        count, cores = _room(ray, jobs)
-        remote = ray.remote(num_cpus=cores, max_retries=RETRIES)(answer)
-        folders = _own_folders()
-        running: dict[Any, Task] = {}
         try:
-            while True:
-                while len(running) < count and (task := next(tasks, None)) is not None:
-                    started = remote.options(name=task.name).remote(task.to_json(), version("miue"), folders)
-                    running[started] = task
-                if not running:
-                    return
-                for done in ray.wait(list(running))[0]:
-                    yield _outcome(ray, done, running.pop(done))
-        finally:  # after Ctrl-C
-            for left in running:
-                with suppress(ray.exceptions.RayError):
-                    ray.cancel(left)
-            if running:
-                ray.wait(list(running), num_returns=len(running), timeout=60)
-    finally:
-        if not was_connected:
+            yield from _run(ray, tasks, jobs)
+        finally:
             ray.shutdown()
+
+
+def _run(ray: Any, tasks: Iterator[Task], jobs: int | None) -> Iterator[Outcome]:
+    """Run tasks on the cluster that this process has joined and yield each when it ends."""
+    count, cores = _room(ray, jobs)
+    remote = ray.remote(num_cpus=cores, max_retries=RETRIES)(answer)
+    folders = _own_folders()
+    running: dict[Any, Task] = {}
+    try:
+        while True:
+            while len(running) < count and (task := next(tasks, None)) is not None:
+                started = remote.options(name=task.name).remote(task.to_json(), version("miue"), folders)
+                running[started] = task
+            if not running:
+                return
+            for done in ray.wait(list(running))[0]:
+                yield _outcome(ray, done, running.pop(done))
+    finally:  # after Ctrl-C
+        for left in running:
+            with suppress(ray.exceptions.RayError):
+                ray.cancel(left)
+        if running:
+            ray.wait(list(running), num_returns=len(running), timeout=60)
 
 
 def _connect(ray: Any, address: str) -> None:
@@ -100,7 +108,7 @@ def _own_folders() -> list[str]:
 def _outcome(ray: Any, done: Any, task: Task) -> Outcome:
     """Return how a task ended; where a worker cannot import miue, Ray has no node's word but its own."""
     try:
-        return read_answer(task, ray.get(done))
+        return _seen_here(read_answer(task, ray.get(done)))
     except ray.exceptions.RayError as error:
         said = str(error).strip()
         if "ModuleNotFoundError" not in said:
@@ -113,3 +121,17 @@ def _outcome(ray: Any, done: Any, task: Task) -> Outcome:
             fix="install the same version of miue on every node",
         )
         return Outcome(task, error=lacking)
+
+
+def _seen_here(outcome: Outcome) -> Outcome:
+    """Return an outcome, an error where its part was written to another file system than that of this machine."""
+    part, last = outcome.task.part, time.monotonic() + SECONDS_TO_APPEAR
+    while outcome.error is None:
+        with suppress(OSError):
+            next(part.parent.iterdir(), None)  # has a network file system look again
+        if part.exists():
+            return outcome
+        if time.monotonic() >= last:
+            return Outcome(outcome.task, error=not_shared(part, "the output of a task that another machine ran"))
+        time.sleep(0.1)
+    return outcome

@@ -13,8 +13,8 @@ from typing import Any
 
 from miue.bags.dataset import BagDataset
 from miue.common.files import make_folder
-from miue.common.nested import read_nested, write_nested
-from miue.io.handover import describe_bags, find_bags_again
+from miue.common.nested import write_nested
+from miue.io.handover import describe_bags, find_bags_again, read_handed_over
 from miue.io.splits.splits import Splits
 from miue.model.recipe import Recipe
 from miue.tasks import Executor
@@ -106,7 +106,7 @@ def _write(folder: Path, job: Job) -> None:
 
 @lru_cache(1)
 def _read(path: str) -> Job:
-    content = read_nested(Path(path) / FILE)
+    content = read_handed_over(Path(path) / FILE)
     validation, splits = content.pop("validation"), content.pop("splits")
     return Job(
         **{

@@ -253,6 +253,50 @@ def test_what_cannot_be_loaded_is_not_left_behind(run: Path, hub: Path, tmp_path
         pull("someone/nothing", tmp_path / "pulled")
 
 
+def test_other_weights_than_the_card_names_are_refused(
+    run: Path, bags: BagDataset, hub: Path, tmp_path: Path
+) -> None:
+    write_card(run)
+    push(run, "someone/model")
+    miue.train(bags, out=tmp_path / "other", settings={"max_epochs": 1}, progress=False, device="cpu")
+    shutil.copy(tmp_path / "other" / "model.safetensors", hub / "someone/model" / "model.safetensors")
+    with pytest.raises(StorageError, match="expected the weights of its card, .*, got weights with SHA-256"):
+        pull("someone/model", tmp_path / "pulled")
+    assert not (tmp_path / "pulled").exists()
+    (hub / "someone/model" / CARD).write_text("# a card of somebody's own")
+    assert (
+        pull("someone/model", tmp_path / "pulled").weights_sha256
+        == miue.Model.load(tmp_path / "other").weights_sha256
+    )
+
+
+def faults_of_downloads() -> list[Any]:
+    """What huggingface_hub lets through: of its client, of an answer that is no JSON, and its own."""
+    from huggingface_hub.errors import HfHubHTTPError
+
+    client = HfHubHTTPError.__bases__[0]
+    status = "404 Client Error. (Request ID: 1)\n\nRevision Not Found for url: https://x.\nPlease check."
+    return [
+        (client("timed out"), "got timed out;"),
+        (json.JSONDecodeError("Expecting value", "<html>", 0), "got an answer that is not the Hub's: Expecting"),
+        (OSError(status), r"got 404 Client Error. \(Request ID: 1\) Revision Not Found for url: https://x.;"),
+        (OSError("Got: ConnectError: refused\nAn error happened"), "got ConnectError: refused;"),
+    ]
+
+
+@pytest.mark.parametrize(("fault", "said"), faults_of_downloads())
+def test_what_goes_wrong_on_the_way_is_said(
+    fault: Exception, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def download(*_: object, **__: object) -> None:
+        raise fault
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    with pytest.raises(StorageError, match=f"repository 'someone/model' .* to reach it, {said}"):
+        pull("someone/model", tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
 def test_only_a_model_with_its_own_card_is_pushed(run: Path, bags: BagDataset, hub: Path, tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="miue hub card"):
         push(run, "someone/model")

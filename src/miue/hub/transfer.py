@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -68,7 +70,7 @@ def pull(
 
     Raises:
         ConfigError: huggingface_hub is not installed.
-        StorageError: no such repository, no model in it, or ``out`` is taken.
+        StorageError: no such repository, no model in it, other weights than its card names, or ``out`` is taken.
         ModelError: weights that do not fit the config.
     """
     out, hub = Path(out), _hub()
@@ -82,8 +84,25 @@ def pull(
         for name in FILES:
             if (Path(fetched) / name).is_file():
                 shutil.copyfile(Path(fetched) / name, folder / name)
-        Model.load(folder, trust=trust)
+        _check_card(folder, Model.load(folder, trust=trust), repository)
     return Model.load(out, trust=trust)
+
+
+def _check_card(folder: Path, model: Model, repository: str) -> None:
+    """Raise where the card names weights by their SHA-256, and others were fetched.
+
+    Raises:
+        StorageError: they are damaged, or the card belongs to another model.
+    """
+    card = (folder / CARD).read_text("utf-8", "replace") if (folder / CARD).exists() else ""
+    named = re.findall(r"\b[0-9a-f]{64}\b", card)
+    if named and model.weights_sha256 not in named:
+        raise StorageError(
+            item=f"repository {repository!r} of the Hugging Face Hub",
+            wanted=f"the weights of its card, {CARD}, with SHA-256 {named[0]}",
+            got=f"weights with SHA-256 {model.weights_sha256}",
+            fix="pull again; if it says the same, ask who maintains the repository",
+        )
 
 
 def _hub() -> Any:
@@ -91,16 +110,20 @@ def _hub() -> Any:
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """Return what huggingface_hub raises: its own errors, those of names, and those of the network."""
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+    """Return what huggingface_hub raises: its own errors, those of names, of the network and of odd answers."""
+    from huggingface_hub.errors import HfHubHTTPError
 
-    return HfHubHTTPError, HFValidationError, OSError
+    return *HfHubHTTPError.__bases__, OSError, ValueError  # the first base is that of all errors of its client
 
 
 def _refused(repository: str, error: Exception) -> StorageError:
+    status, _, reason = (str(error).strip() or type(error).__name__).partition("\n\n")
+    got = " ".join(part.split("\n")[0] for part in (status, reason) if part).removeprefix("Got: ")
+    if isinstance(error, json.JSONDecodeError):
+        got = f"an answer that is not the Hub's: {got}"
     return StorageError(
         item=f"repository {repository!r} of the Hugging Face Hub",
         wanted="to reach it",
-        got=(str(error).strip() or type(error).__name__).split("\n")[0].removeprefix("Got: "),
+        got=got,
         fix="check the name and the network, and log in with: hf auth login",
     )

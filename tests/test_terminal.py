@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -134,3 +136,27 @@ def test_names_like_formulas_are_drawn_as_they_are(tmp_path: Path) -> None:
     run("export", "heatmap", tmp_path / "pred", "--out", tmp_path / "maps", "--quiet")
     assert len(list((tmp_path / "maps").glob("*.png"))) == 4
     run("report", tmp_path / "pred", "--out", tmp_path / "r.html", "--quiet")
+
+
+@pytest.mark.parametrize("closed", ["0", "1", "2", "012"])
+def test_a_closed_stream_takes_nothing_from_the_others(closed: str, tmp_path: Path) -> None:
+    child = "import os; [os.fstat(number) for number in range(3)]"
+    program = f"""
+import os, subprocess, sys
+for number in {closed!r}: os.close(int(number))
+sys.stdin, sys.stdout, sys.stderr = (None if str(n) in {closed!r} else s for n, s in
+                                     enumerate((sys.stdin, sys.stdout, sys.stderr)))
+sys.argv = ["miue", "inspect", "nothing"]
+from miue.cli import main
+try:
+    main()
+except SystemExit as end:
+    status = subprocess.run([sys.executable, "-c", {child!r}]).returncode
+    open({str(tmp_path / "ended")!r}, "w").write(f"{{end.code}} {{status}}")
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=100
+    )
+    assert (tmp_path / "ended").read_text() == "2 0"
+    assert not ended.stdout
+    assert ("miue: error" in ended.stderr) == ("2" not in closed)

@@ -33,6 +33,7 @@ def run_commands(commands: Typer, program: str) -> None:
         commands: a Typer app whose class is ``miue.cli.help.Commands``.
         program: what the messages begin with.
     """
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # a name need not be spelt in the encoding of the terminal
             stream.reconfigure(errors="backslashreplace")
@@ -52,6 +53,20 @@ def run_commands(commands: Typer, program: str) -> None:
     except (Interrupted, KeyboardInterrupt) as error:
         print(f"{program}: interrupted: {str(error) or NOTHING}", file=sys.stderr)
         sys.exit(130)
+
+
+def _open_closed_streams() -> None:
+    """Open the null device in place of each standard stream that is closed, as a service may leave them.
+
+    Else the next file that is opened gets its number, messages to an error output that is not there go to the
+    standard output, and workers cannot start.
+    """
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # it gets the lowest free number
+            setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
 
 
 def _as_sentence(message: Warning | str, category: type[Warning], *where: Any, **line: Any) -> str:

@@ -140,7 +140,7 @@ class _Returns(nn.Module):
         (lambda scores: scores.mean(), r"a tensor of shape \(\)"),
         (lambda scores: scores.mean(0, keepdim=True), r"a tensor of shape \(1, 2\)"),
         (lambda scores: (scores.mean(0), scores), "a tuple of 2"),
-        (lambda scores: {"logits": scores.mean(0)}, "a dict"),
+        (lambda scores: {"logits": scores.mean(0)}, "a value of type dict"),
     ],
 )
 def test_a_plain_module_that_returns_something_else_than_logits_is_named(make: Any, got: str) -> None:

@@ -74,7 +74,7 @@ def test_every_check_of_scikit_learn_passes_with_rows_as_bags() -> None:
     failed = [f"{r['check_name']}: {r['exception']}" for r in results if r["status"] == "failed"]
     skipped = [r["check_name"] for r in results if r["status"] == "skipped"]
     assert failed == []
-    assert skipped == ["check_array_api_input"]
+    assert set(skipped) <= {"check_array_api_input"}  # by the versions of scikit-learn and scipy
     assert len(results) > 50
 
 

@@ -6,6 +6,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from miue.common.errors import ModelError
+from miue.common.returned import describe_returned
 from miue.distributions.base import PredictiveDistribution
 from miue.networks.base import MILNetwork, Scores
 
@@ -28,15 +29,15 @@ def check_scores(network: object, scores: object, bags: int, instances: int, *, 
     """
     got = ""
     if not isinstance(scores, Scores):
-        got = _kind(scores)
+        got = describe_returned(scores)
     elif not isinstance(scores.logits, Tensor) or scores.logits.dim() != 2 or len(scores.logits) != bags:
-        got = f"logits: {_kind(scores.logits)}"
+        got = f"logits: {describe_returned(scores.logits)}"
     elif has_attention and (
         not isinstance(scores.attention, Tensor)
         or scores.attention.dim() != 2
         or len(scores.attention) != instances
     ):
-        got = f"attention: {_kind(scores.attention)}"
+        got = f"attention: {describe_returned(scores.attention)}"
     if got:
         attention = f" and attention of shape ({instances}, K)" if has_attention else ""
         wanted = f"Scores with logits of shape ({bags}, C){attention} for {bags} bags of {instances} instances"
@@ -58,7 +59,7 @@ def check_distribution(method: object, distribution: object, count: int, classes
     raise ModelError(
         item=f"method {type(method).__name__!r}",
         wanted=f"a Categorical, Draws or Dirichlet of {count} items and {classes} classes from distribution()",
-        got=_kind(distribution) if shape is None else f"one of shape {shape}",
+        got=describe_returned(distribution) if shape is None else f"one of shape {shape}",
         fix=FIX,
     )
 
@@ -75,7 +76,7 @@ def check_loss(method: object, loss: object) -> Shaped[Tensor, "*one"]:
     raise ModelError(
         item=f"method {type(method).__name__!r}",
         wanted="a tensor of one number, with a gradient, from loss()",
-        got="a tensor without a gradient" if is_one else _kind(loss),
+        got="a tensor without a gradient" if is_one else describe_returned(loss),
         fix=FIX,
     )
 
@@ -96,7 +97,7 @@ def check_log_probabilities(
     """
     got, classes = "", network.num_classes
     if not isinstance(log_probabilities, Tensor) or tuple(log_probabilities.shape) != (bags, classes):
-        got = _kind(log_probabilities)
+        got = describe_returned(log_probabilities)
     elif ((total := log_probabilities.double().exp().sum(1)) - 1).abs().gt(TOLERANCE).any():
         got = f"probabilities that sum to {float(total[(total - 1).abs().argmax()]):.4g}"
     if got:
@@ -108,9 +109,3 @@ def check_log_probabilities(
         )
     assert isinstance(log_probabilities, Tensor)
     return log_probabilities
-
-
-def _kind(value: object) -> str:
-    if isinstance(value, Tensor):
-        return f"a tensor of shape {tuple(value.shape)}"
-    return "None" if value is None else f"a value of type {type(value).__name__}"

@@ -9,6 +9,7 @@ from torch.nn.parameter import is_lazy
 
 from miue.bags.segments import Segments
 from miue.common.errors import ModelError
+from miue.common.returned import describe_returned
 from miue.networks.base import MILNetwork, Projection, Scores
 from miue.networks.encoders.base import Encoder, check_features
 
@@ -65,7 +66,7 @@ class BagModuleNetwork(MILNetwork):
         raise ModelError(
             item=f"network {type(self.module).__name__!r}",
             wanted=f"logits of shape ({self.num_classes},) for one bag with features of shape (n, D)",
-            got=_kind(logits, len(bags)),
+            got=describe_returned(logits, len(bags)),
             fix="return one score per class, without a batch axis, and nothing else",
         )
 
@@ -95,12 +96,3 @@ class ModuleEncoder(Encoder):
         """Return what the module returns, which the network checks."""
         features: Tensor = self.module(instances)
         return features
-
-
-def _kind(returned: object, batch_axes: int = 0) -> str:
-    """Return what a module returned, as a phrase; the shape without the axes of a batch."""
-    if isinstance(returned, Tensor):
-        return f"a tensor of shape {tuple(returned.shape[batch_axes:])}"
-    if isinstance(returned, tuple | list):
-        return f"a {type(returned).__name__} of {len(returned)}"
-    return f"a {type(returned).__name__}"

@@ -107,15 +107,14 @@ def _array(path: Path, part: Any) -> np.ndarray:
 
 def _numpy_parts() -> list[Any]:
     """Return what a pickled array of numbers is made of, under the names that NumPy 1 and 2 give it."""
-    from numpy._core.multiarray import _reconstruct
-
+    reconstruct = np.empty(0).__reduce__()[0]  # whose module NumPy 1 and 2 call otherwise
     kinds = {
         type(np.dtype(name)) for name in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?")
     }
     return [
         np.ndarray,
         np.dtype,
-        (_reconstruct, "numpy.core.multiarray._reconstruct"),
-        (_reconstruct, "numpy._core.multiarray._reconstruct"),
+        (reconstruct, "numpy.core.multiarray._reconstruct"),
+        (reconstruct, "numpy._core.multiarray._reconstruct"),
         *kinds,
     ]

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from miue.common.errors import ModelError
+from miue.common.returned import describe_returned
 
 SMALLEST_SIDE = 4
 """Pixels a side of the smallest images that an encoder of miue takes."""
@@ -44,16 +45,14 @@ def check_features(encoder: nn.Module, features: object, count: int, width: int 
     Raises:
         ModelError: no tensor of one vector per instance, of that width.
     """
-    kind = f"a {type(features).__name__}"
-    if isinstance(features, Tensor):
-        is_vectors = features.dim() == 2 and features.is_floating_point()
-        if is_vectors and len(features) == count and width in (None, features.shape[1]):
+    if isinstance(features, Tensor) and features.is_floating_point():
+        shape = tuple(features.shape)
+        if len(shape) == 2 and shape == (count, width or shape[1]):
             return features
-        kind = f"a tensor of {str(features.dtype).removeprefix('torch.')} and shape {tuple(features.shape)}"
     raise ModelError(
         item=f"encoder {type(encoder).__name__!r}",
-        wanted=f"features of shape ({count}, {'D' if width is None else width}) for {count} instances",
-        got=kind,
+        wanted=f"features of shape ({count}, {'D' if width is None else width})",
+        got=f"{describe_returned(features)} for {count} instances",
         fix="return one vector per instance, and nothing else"
         + ("" if width is None else ", of as many numbers as its out_features"),
     )

@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-all lint types docs wheel release-check bench clean
+.PHONY: demo test test-all test-oldest lint types docs wheel release-check bench clean
 
 demo: $(VENV)/.demo
 	$(BIN)/miue demo --out demo --overwrite
@@ -18,6 +18,10 @@ test: $(VENV)/.develop
 
 test-all: $(VENV)/.develop
 	$(BIN)/python -m pytest -n 2
+
+# With the oldest versions of libraries that pyproject.toml allows.
+test-oldest: $(VENV)/.created
+	OMP_NUM_THREADS=1 sh tests/oldest.sh "$(BIN)/python" "$(CURDIR)"
 
 lint: $(VENV)/.develop
 	$(BIN)/ruff format --check .

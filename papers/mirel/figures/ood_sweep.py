@@ -60,7 +60,7 @@ def sweep_of(name: str, seed: int, paths: Paths, device: str) -> OodSweep:
     scores = dict(_scores(name, seed, paths, device))
     with atomic_file(path) as temporary, temporary.open("wb") as file:
         arrays: dict[str, Any] = {"|".join(map(str, key)): values for key, values in scores.items()}
-        np.savez(file, allow_pickle=False, **arrays)
+        np.savez(file, **arrays)
     return OodSweep(scores)
 
 

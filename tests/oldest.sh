@@ -10,5 +10,4 @@ trap 'rm -rf "$place"' EXIT
 cd "$2"
 # What old libraries say of new ones is no fault of ours; what needs the other tools of `make docs` is left to it.
 "$place/venv/bin/python" -m pytest -n 2 -m "not slow and not gpu and not examples" -p no:cacheprovider \
-    -W "ignore::pyparsing.warnings.PyparsingDeprecationWarning" -W "ignore:.*click:DeprecationWarning" \
-    --ignore tests/test_trackers.py --ignore tests/test_docs.py
+    -W ignore::DeprecationWarning --ignore tests/test_trackers.py --ignore tests/test_docs.py

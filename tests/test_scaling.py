@@ -16,6 +16,7 @@ from miue.common.errors import DataError
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 
 
+@pytest.mark.filterwarnings("ignore:Setting penalty=None will ignore")  # scikit-learn 1.8, of C=inf
 def test_a_planted_temperature_is_found_and_is_that_of_logistic_regression() -> None:
     random = np.random.default_rng(11)
     logits = random.normal(size=(20_000, 2)) * 2

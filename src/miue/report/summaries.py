@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float64, Int64, Shaped
 from miue.calibration.binomial import grouped_error_intervals
 from miue.common.parts import DISTANCES
 from miue.distributions.measures import MEASURES
+from miue.evaluation.decisions import INTERVAL
 from miue.evaluation.evaluate import Items, default_measures, detection_score
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL, Owners
@@ -30,7 +31,6 @@ DISTANCE_TEXTS = {
 }
 ERROR_TEXT = "probability that the predicted class is wrong, by a regression fitted to the validation bags"
 CURVE_POINTS = 200
-INTERVAL = 0.95
 
 
 def packed(values: Shaped[np.ndarray, "*shape"], kind: str) -> dict[str, str]:

@@ -79,7 +79,8 @@ class Segments:
 
     def to(self, device: torch.device | str) -> Segments:
         """Return the same segments on ``device``."""
-        return Segments(self.sizes.to(device))
+        sizes = self.sizes.to(device)
+        return self if sizes is self.sizes else Segments(sizes)
 
     def __repr__(self) -> str:
         return f"Segments({self.sizes.tolist()})"

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from miue.common.double_precision import in_double
 from miue.common.errors import DataError
 from miue.distributions.base import PredictiveDistribution
 
@@ -26,7 +27,7 @@ class Categorical(PredictiveDistribution):
     """
 
     def __init__(self, probabilities: Float[Tensor, "n C"]) -> None:
-        values = probabilities.to(torch.float64)
+        values = in_double(probabilities)
         wrong = (values < 0).any(-1) | ((values.sum(-1) - 1).abs() > 1e-3) | ~values.isfinite().all(-1)
         if wrong.any():
             row = int(wrong.nonzero()[0])
@@ -41,7 +42,7 @@ class Categorical(PredictiveDistribution):
     @classmethod
     def of_logits(cls, logits: Float[Tensor, "n C"]) -> Categorical:
         """Return the softmax of ``logits``."""
-        return cls(logits.to(torch.float64).softmax(-1))
+        return cls(in_double(logits).softmax(-1))
 
     @classmethod
     def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> Categorical:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from miue.common.double_precision import in_double
 from miue.common.errors import DataError
 from miue.distributions.base import PredictiveDistribution
 from miue.distributions.special import digamma_remainder, lgamma_remainder, trigamma
@@ -45,7 +46,7 @@ class Dirichlet(PredictiveDistribution):
                 got=str(alpha[row].tolist()),
                 fix="pass alpha = evidence + 1, not evidence or logits",
             )
-        self.alpha = alpha.to(torch.float64)
+        self.alpha = in_double(alpha)
 
     @classmethod
     def concatenate(cls, parts: Sequence[PredictiveDistribution]) -> Dirichlet:

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
+from miue.common.double_precision import in_double
 from miue.common.errors import DataError
 from miue.distributions.base import PredictiveDistribution
 from miue.distributions.categorical import Categorical
@@ -35,7 +36,7 @@ class Draws(PredictiveDistribution):
 
     def __init__(self, probabilities: Float[Tensor, "n C"], expected_entropy: Float[Tensor, "n"]) -> None:
         self._mean = Categorical(probabilities)
-        self._expected_entropy = expected_entropy.to(torch.float64)
+        self._expected_entropy = in_double(expected_entropy)
         wrong = ~((self._expected_entropy > -1e-6) & (self._expected_entropy < self._mean.entropy() + 1e-3))
         if wrong.any():
             row = int(wrong.nonzero()[0])

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from miue.common.double_precision import in_double
 from miue.distributions.draws import Draws
 
 NODES = 512  # of the trapezoidal rule for two classes
@@ -44,11 +45,12 @@ def softmax_of_gaussian(logits: Float[Tensor, "n C"], covariance: Float[Tensor, 
     >>> round(certain.probabilities[0, 1].item(), 4), round(certain.mutual_information().item(), 6)
     (0.8808, 0.0)
     """
-    basis = contrast_basis(logits.shape[-1]).to(logits.device)
+    means, covariances = in_double(logits), in_double(covariance)
+    basis = contrast_basis(logits.shape[-1]).to(means.device)
     nodes, weights = _nodes(basis.shape[1])
-    nodes, weights = nodes.to(logits.device), weights.to(logits.device)
+    nodes, weights = nodes.to(means.device), weights.to(means.device)
     parts = []
-    for mean, cov in zip(logits.double().split(ROWS), covariance.double().split(ROWS), strict=True):
+    for mean, cov in zip(means.split(ROWS), covariances.split(ROWS), strict=True):
         values, vectors = torch.linalg.eigh(cov)
         root = vectors * values.clamp(min=0).sqrt().unsqueeze(-2)
         shifts = torch.einsum("ck,nkj,qj->nqc", basis, root, nodes)

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags.segments import Segments, per_instance, segment_max
+from miue.common.double_precision import in_double
 from miue.distributions import Categorical
 
 
@@ -27,7 +28,8 @@ def attention_proxy(
     """
     if attention.shape[1] > 1:
         attention = attention.gather(1, per_instance(logits.argmax(1), segments).unsqueeze(1))
-    weight = attention.squeeze(1).to(torch.float64)
+    weight = in_double(attention.squeeze(1))
+    segments = segments.to(weight.device)
     highest = per_instance(segment_max(weight, segments), segments)
     lowest = -per_instance(segment_max(-weight, segments), segments)
     spread = highest - lowest

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, softplus
 
 from miue.bags.segments import BagBatch, Segments, per_instance, segment_softmax, segment_sum, segment_weighted_sum
+from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError
 from miue.common.option_types import Width
 from miue.distributions import Categorical
@@ -145,7 +146,7 @@ class BayesMIL(Softmax):
         logits, attention, _, _ = self._forward(features, segments, self.sampling)
         bags = self.distribution(logits)
         if estimator == ATTENTION:
-            positive = attention.squeeze(1).to(torch.float64)
+            positive = in_double(attention.squeeze(1))
             return BatchPrediction(bags, Categorical(torch.stack([1 - positive, positive], 1)))
         instance_logits = self._forward(features, segments.singletons(), self.sampling)[0]
         return BatchPrediction(bags, self.distribution(instance_logits))

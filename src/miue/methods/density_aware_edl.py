@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags.segments import BagBatch, Segments, per_instance, segment_mean
+from miue.common.double_precision import in_double
 from miue.common.errors import out_of_range
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import clamped_exponential
@@ -65,14 +66,15 @@ class DensityAwareEDL(Method):
 
     def distribution(self, logits: Float[Tensor, "n C"]) -> PredictiveDistribution:
         """Return Dir(exp(logits)), without the density."""
-        return Dirichlet(clamped_exponential(logits).double().exp())
+        return Dirichlet(in_double(clamped_exponential(logits)).exp())
 
     @torch.no_grad()
     def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
         """Fit the normal distributions in one pass over the training bags, and low and high in another."""
         moments = [Moments(self.means.shape[1]) for _ in self.means]
         for batch in batches:
-            features, label = self.encode(batch.instances).double(), per_instance(batch.labels, batch.segments)
+            features = in_double(self.encode(batch.instances))
+            label = per_instance(batch.labels, batch.segments).to(features.device)
             for number in label.unique().tolist():
                 moments[number].add(features[label == number])
         total = sum(one.count for one in moments)
@@ -90,14 +92,14 @@ class DensityAwareEDL(Method):
     def log_density(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N"]:
         """Return log p(h), the log of the sum over classes of share × normal density."""
         of_classes = []
-        for mean, whitening, offset in zip(self.means, self.whitening, self.offsets, strict=True):
-            distance = ((features - mean).double() @ whitening.double().T).square().sum(-1)
+        for mean, whitening, offset in zip(self.means, self.whitening, in_double(self.offsets), strict=True):
+            distance = (in_double(features - mean) @ in_double(whitening).T).square().sum(-1)
             of_classes.append(offset - distance / 2)
         return torch.stack(of_classes).logsumexp(0)
 
     def scale(self, log_density: Float[Tensor, "n"]) -> Float[Tensor, "n"]:
         """Return s, at least 0, of log densities of instances or bags."""
-        low, high = self.extremes.double()
+        low, high = in_double(self.extremes)
         return ((log_density - low) / (high - low)).clamp(min=0)
 
     def instance_distribution(
@@ -118,7 +120,9 @@ class DensityAwareEDL(Method):
                 yield features
 
         bags, instances = super().predict(followed(), segments, estimator)
-        return BatchPrediction(self._scaled(bags, segment_mean(torch.cat(densities), segments)), instances)
+        density = torch.cat(densities)
+        of_bags = segment_mean(density, segments.to(density.device))
+        return BatchPrediction(self._scaled(bags, of_bags), instances)
 
     def _scaled(self, predicted: PredictiveDistribution, log_density: Float[Tensor, "n"]) -> Dirichlet:
         assert isinstance(predicted, Dirichlet)

@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags.segments import BagBatch
+from miue.common.double_precision import in_double
 from miue.common.eigen import symmetric_eigen
 from miue.common.errors import ConfigError, out_of_range
 from miue.distributions import PredictiveDistribution
@@ -65,19 +66,19 @@ class Laplace(EmbeddingMethod):
     @torch.no_grad()
     def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
         """Compute λ and the covariance from the training bags, in one pass."""
-        curvature = torch.zeros((self.factor.shape[-1],) * 2, dtype=torch.float64, device=self.factor.device)
+        curvature = in_double(self.factor).new_zeros((self.factor.shape[-1],) * 2)
         for batch in batches:
             curvature += self.curvature(self.scores(batch)[2].logits)
         values, vectors = symmetric_eigen(curvature)
         values = values.clamp(min=0)
-        squared_norm = sum(float(p.double().square().sum()) for p in self.network.last_layer.parameters())
+        squared_norm = sum(float(in_double(p).square().sum()) for p in self.network.last_layer.parameters())
         precision = self.prior_precision or best_prior_precision(values, squared_norm)
         self.fitted_precision.fill_(precision)
         self.factor.copy_((vectors / (values + precision).sqrt()).reshape(self.factor.shape))
 
     def curvature(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "P P"]:
         """Return Σ Uᵀ(diag p − p pᵀ)U ⊗ z zᵀ of some bags, in float64."""
-        p = self.logits(embedding).double().softmax(-1)
+        p = in_double(self.logits(embedding)).softmax(-1)
         basis = contrast_basis(p.shape[1]).to(p.device)
         z = _with_one(embedding)
         of_logits = torch.einsum("ci,nc,cj->nij", basis, p, basis)
@@ -86,7 +87,7 @@ class Laplace(EmbeddingMethod):
 
     def covariance(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n K K"]:
         """Return the covariance of the differences of logits, Uᵀs, of bags or instances."""
-        factor = self.factor.double()
+        factor = in_double(self.factor)
         parts = [torch.einsum("nd,idp->nip", rows, factor) for rows in _with_one(embedding).split(ROWS)]
         return torch.cat([part @ part.mT for part in parts])
 
@@ -115,4 +116,4 @@ def best_prior_precision(curvature: Float[Tensor, "P"], squared_norm: float) -> 
 
 
 def _with_one(embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n E1"]:
-    return torch.nn.functional.pad(embedding.double(), (0, 1), value=1.0)
+    return torch.nn.functional.pad(in_double(embedding), (0, 1), value=1.0)

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from miue.bags.segments import BagBatch
+from miue.common.double_precision import in_double
 from miue.common.errors import out_of_range, unknown_name
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ACTIVATIONS
@@ -75,9 +76,9 @@ class RelaxedEDL(Method):
 
     def _divergence(self, alpha: Float[Tensor, "n C"]) -> Float[Tensor, "n"]:
         """KL(Dir(alpha) ‖ Dir(λ, …, λ)), in float64: its terms of size α log α cancel."""
-        precise = alpha.double()
+        precise = in_double(alpha)
         flat = torch.distributions.Dirichlet(torch.full_like(precise, self.prior), validate_args=False)
         divergence = torch.distributions.kl_divergence(
             torch.distributions.Dirichlet(precise, validate_args=False), flat
         )
-        return divergence.to(alpha.dtype)
+        return divergence.to(alpha)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from miue.common.double_precision import in_double
 from miue.common.errors import ModelError
 from miue.common.returned import describe_returned
 from miue.distributions.base import PredictiveDistribution
@@ -98,7 +99,7 @@ def check_log_probabilities(
     got, classes = "", network.num_classes
     if not isinstance(log_probabilities, Tensor) or tuple(log_probabilities.shape) != (bags, classes):
         got = describe_returned(log_probabilities)
-    elif ((total := log_probabilities.double().exp().sum(1)) - 1).abs().gt(TOLERANCE).any():
+    elif ((total := in_double(log_probabilities).exp().sum(1)) - 1).abs().gt(TOLERANCE).any():
         got = f"probabilities that sum to {float(total[(total - 1).abs().argmax()]):.4g}"
     if got:
         raise ModelError(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from miue.bags.segments import BagBatch
+from miue.common.double_precision import in_double
 from miue.common.eigen import symmetric_eigen
 from miue.common.errors import out_of_range
 from miue.common.option_types import Width
@@ -131,11 +132,12 @@ class SNGP(EmbeddingMethod):
     @torch.no_grad()
     def fit_after_training(self, batches: Iterable[BagBatch]) -> None:
         """Compute the covariance of the weights from the training bags, in one pass."""
-        precision = self.ridge * torch.eye(self.factor.shape[-1], dtype=torch.float64, device=self.factor.device)
+        precision = self.ridge * torch.eye(self.factor.shape[-1]).to(in_double(self.factor))
         precision = precision.repeat(len(self.factor), 1, 1)
         for batch in batches:
             embedding = self.scores(batch)[2].logits
-            features, p = self.process.features(embedding).double(), self.logits(embedding).double().softmax(-1)
+            features = in_double(self.process.features(embedding))
+            p = in_double(self.logits(embedding)).softmax(-1)
             weights = (p * (1 - p))[:, : len(precision)]
             precision += torch.einsum("nc,nd,ne->cde", weights, features, features)
         values, vectors = symmetric_eigen(precision)
@@ -143,17 +145,18 @@ class SNGP(EmbeddingMethod):
 
     def variances(self, embedding: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
         """Return the variance φᵀ Σ_c φ of each logit of bags or instances."""
-        factor = self.factor.double()
+        factor = in_double(self.factor)
         parts = [
-            torch.einsum("nd,cdp->ncp", self.process.features(rows).double(), factor).square().sum(-1)
+            torch.einsum("nd,cdp->ncp", in_double(self.process.features(rows)), factor).square().sum(-1)
             for rows in embedding.split(ROWS)
         ]
         return torch.cat(parts).expand(-1, self.network.num_classes)
 
     def distribution(self, logits: Float[Tensor, "n E"]) -> PredictiveDistribution:
         """Return mean and expected entropy of the softmax over the process; ``logits`` are embeddings."""
-        basis = contrast_basis(self.network.num_classes).to(logits.device)
-        covariance = torch.einsum("ci,nc,cj->nij", basis, self.variances(logits), basis)
+        variances = self.variances(logits)
+        basis = contrast_basis(self.network.num_classes).to(variances.device)
+        covariance = torch.einsum("ci,nc,cj->nij", basis, variances, basis)
         return softmax_of_gaussian(self.logits(logits), covariance)
 
     @torch.no_grad()

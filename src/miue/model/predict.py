@@ -281,7 +281,8 @@ class _FeatureScores:
         if self.scorer is None:
             return {}, {}
         scores = {name: torch.cat([part[name] for part in self._parts]) for name in self._parts[0]}
-        return self.scorer.of_bags(scores, segments), scores
+        device = next(iter(scores.values())).device if scores else segments.sizes.device
+        return self.scorer.of_bags(scores, segments.to(device)), scores
 
 
 def views_of(

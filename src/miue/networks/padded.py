@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from miue.bags.segments import Segments
+from miue.common.double_precision import in_double
 from miue.networks.base import MILNetwork, Projection, Scores
 
 SLOTS = 32_768  # instances and padding that are scored at once
@@ -66,7 +67,7 @@ def bags_of_like_size(segments: Segments, *, exactly: bool) -> Iterator[Int64[Te
     [[3], [0, 2], [1]]
     """
     sizes = segments.sizes
-    kinds = sizes if exactly else torch.frexp(sizes.double()).exponent
+    kinds = sizes if exactly else torch.frexp(in_double(sizes)).exponent.to(sizes.device)
     for kind in kinds.unique():
         bags = (kinds == kind).nonzero().flatten()
         yield from bags.split(max(1, SLOTS // int(sizes[bags].max())))

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from miue.common.double_precision import in_double
 from miue.common.errors import DataError, ModelError
 from miue.common.threads import in_threads
 
@@ -100,7 +101,9 @@ class FeatureDistance(nn.Module, ABC):
 
     @torch.no_grad()
     def score(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N"]:
-        """Return each instance's distance in float64, on the features' device; higher is more uncertain.
+        """Return each instance's distance in float64, where ``in_double`` takes the features.
+
+        Higher is more uncertain.
 
         Raises:
             DataError: the features are not finite, or their width differs from that of the training features.
@@ -124,7 +127,8 @@ class FeatureDistance(nn.Module, ABC):
         device = self.get_buffer(self.state_names[0]).device
 
         def of_chunk(start: int) -> Tensor:
-            return compute(finite_chunk(features, start, "features to score").to(device)).to(features.device)
+            rows = finite_chunk(features, start, "features to score")
+            return compute(rows.to(device)).to(rows.device)
 
         starts = range(0, len(features), CHUNK) or range(1)
         each = in_threads if self.is_threaded and device.type == "cpu" else map
@@ -190,7 +194,7 @@ def finite_chunk(features: Float[Tensor, "N D"], start: int, item: str) -> Float
     Raises:
         DataError: a feature is not finite.
     """
-    rows = features[start : start + CHUNK].double()
+    rows = in_double(features[start : start + CHUNK])
     if not rows.sum().isfinite() and not (finite := rows.isfinite().all(1)).all():
         first = start + int(finite.logical_not().int().argmax())
         raise DataError(

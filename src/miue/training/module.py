@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
+from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, DataError
 from miue.common.processes import average_gradients, sum_over_processes, take_from_first
 from miue.common.seeds import derive_seed
@@ -41,7 +42,7 @@ class EpochSums:
     def add_validation(self, log_probabilities: Float[Tensor, "B C"], labels: Int64[Tensor, "B"]) -> None:
         """Add NLL and errors of labelled bags."""
         picked = log_probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
-        self.nll -= float(picked.double().sum())
+        self.nll -= float(in_double(picked).sum())
         self.errors += float((log_probabilities.argmax(1) != labels).sum())
         self.bags += len(labels)
 

@@ -1,0 +1,203 @@
+"""A pretended accelerator: its tensors lie in main memory, and are refused wherever a real one would refuse them.
+
+Run as a program, it compares networks and methods on it with the same on the CPU: loss, gradients, predictions
+and distances. It is a program since a process keeps a device that was registered.
+
+Usage: python tests/pretended_device.py [--without-double]
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils import backend_registration
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from miue.bags.dataset import BagDataset
+from miue.common import double_precision
+from miue.common.errors import ConfigError
+from miue.methods import METHODS
+from miue.model import predict as prediction
+from miue.model.config import DataContract, build_method
+from miue.model.feature_scores import DistanceScores, fit_distances
+from miue.model.recipe import Recipe
+from miue.networks import NETWORKS
+from miue.scores import DISTANCES
+
+NAME = "pretended"
+MAY_MIX = ("_to_copy", "copy_", "index", "index_put_", "_index_put_impl_")  # as between a real device and the CPU
+
+
+class OnDevice(Tensor):
+    """A tensor that says it is on the device; ``held`` is the same in main memory."""
+
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> OnDevice:
+        if held.dtype == torch.float64 and NAME in double_precision.WITHOUT_DOUBLE:
+            raise TypeError("the device has no float64")
+        made: OnDevice = Tensor._make_wrapper_subclass(
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=torch.device(NAME, 0),
+        )
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return computed(func, args, kwargs or {})
+
+    def tolist(self) -> list[Any]:
+        return self.held.tolist()
+
+    def new_tensor(self, data: Any, dtype: torch.dtype | None = None, *_: Any, **__: Any) -> Tensor:
+        return OnDevice(self.held.new_tensor(data, dtype=dtype or self.dtype))
+
+    def numpy(self, **_: Any) -> Any:
+        raise TypeError("can't convert a tensor of the device to numpy")
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        raise TypeError("can't convert a tensor of the device to numpy")
+
+
+class Everywhere(TorchDispatchMode):
+    """Also sees what is made without a tensor: ``torch.zeros(3, device=...)``."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return computed(func, args, kwargs or {})
+
+
+class Backend(backend_registration._DummyBackendModule):
+    """What torch asks of the module of a device."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.bfloat16]
+
+
+def computed(function: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Return what torch computes, in main memory; fails where tensors of the device and of the CPU are mixed."""
+    tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+    there = [tensor for tensor in tensors if isinstance(tensor, OnDevice)]
+    name = function.overloadpacket.__name__
+    here = [tensor for tensor in tensors if not isinstance(tensor, OnDevice) and tensor.dim()]
+    if there and here and name not in MAY_MIX:
+        raise RuntimeError(f"{function}: tensors on the device and on the CPU")
+    named = kwargs.get("device")
+    stays = isinstance(args[0], OnDevice) if name == "copy_" else bool(there)
+    to_device = stays if named is None else torch.device(named).type == NAME
+    if named is not None:
+        kwargs = {**kwargs, "device": "cpu"}
+    args, kwargs = tree_map(lambda x: x.held if isinstance(x, OnDevice) else x, (args, kwargs))
+    result = function(*args, **kwargs)
+    known = {id(tensor.held): tensor for tensor in there}
+
+    def placed(x: Any) -> Any:
+        if not isinstance(x, Tensor):
+            return x
+        if to_device:
+            return known[id(x)] if id(x) in known else OnDevice(x)
+        return x.clone() if id(x) in known else x
+
+    return tree_map(placed, result)
+
+
+def register() -> None:
+    """Make the device known to torch in this process."""
+    backend_registration._setup_privateuseone_for_python_backend(NAME, Backend())
+    on_cpu: Callable[..., Tensor] = torch.tensor
+
+    def tensor(data: Any, *, device: Any = None, **kwargs: Any) -> Tensor:
+        made = on_cpu(data, **kwargs)
+        return OnDevice(made) if device is not None and torch.device(device).type == NAME else made
+
+    patch.object(torch, "tensor", tensor).start()
+    patch.object(torch, "inference_mode", torch.no_grad).start()  # tensors of inference cannot be wrapped
+    patch.object(prediction, "torch_device", torch.device).start()
+
+
+def results(bags: BagDataset, encoder: str, network: str, method: str, device: str) -> Iterator[tuple[str, Any]]:
+    """Yield the loss, the gradients, the predictions and the distances of a method that is on a device."""
+    shape = bags.instances.shape[1:]
+    config = Recipe(network=network, method=method, encoder=encoder, options={"encoder.width": 8}).model_config(
+        shape
+    )
+    made = build_method(
+        config, DataContract(instance_shape=shape, class_names=("0", "1", "2")[: bags.num_classes]), 1
+    )
+    batch = bags.batch(np.arange(len(bags))).to(device)
+    made.to(device)
+    for member in made.members():
+        member.train()
+        torch.manual_seed(0)
+        loss = member.loss(batch, 3)
+        loss.backward()
+        yield "loss", float(loss.detach())
+        for name, parameter in member.named_parameters():
+            if parameter.grad is not None:
+                yield f"gradient of {name}", parameter.grad.cpu().numpy()
+        member.zero_grad()
+        yield "log-probabilities", member.eval().bag_log_probabilities(batch).detach().cpu().numpy()
+        member.fit_after_training([batch])
+    for estimator in made.estimators:
+        try:
+            made.check_estimator(estimator)
+        except ConfigError:
+            continue
+        for tables in prediction.predict(made, bags, device=device, estimator=estimator):
+            for table in tables:
+                yield estimator, table.distribution.probabilities.numpy()
+                yield estimator, table.distribution.mutual_information().numpy()
+    fitted = fit_distances(made.to("cpu"), bags, [name for name in DISTANCES if name != "statistics"], seed=0)
+    for tables in prediction.predict(made, bags, device=device, scores=DistanceScores(fitted)):
+        for table in tables:
+            yield from table.scores.items()
+
+
+def compare(bags: BagDataset, encoder: str, network: str, method: str) -> None:
+    """Raise unless a method has the same results on the device as on the CPU."""
+    with Everywhere():
+        there = list(results(bags, encoder, network, method, NAME))
+    here = list(results(bags, encoder, network, method, "cpu"))
+    for (name, value), (also, expected) in zip(there, here, strict=True):
+        assert name == also
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5, err_msg=f"{network}, {method}: {name}")
+
+
+def main() -> None:
+    """Compare everything, and print how much it was."""
+    register()
+    if "--without-double" in sys.argv:
+        double_precision.WITHOUT_DOUBLE.add(NAME)
+    random = np.random.default_rng(0)
+    sizes = (9, 1, 30, 12)
+    vectors = [random.standard_normal((size, 6), dtype=np.float32) for size in sizes]
+    images = [random.integers(0, 255, (size, 28, 28, 1), dtype=np.uint8) for size in sizes]
+    compared = 0
+    networks = ("attention",) if NAME in double_precision.WITHOUT_DOUBLE else tuple(NETWORKS)
+    pairs = {(network, "mirel") for network in networks} | {("attention", method) for method in METHODS}
+    for network, method in sorted(pairs):
+        compare(BagDataset.from_arrays(vectors, [0, 0, 1, 1]), "mlp", network, method)
+        compared += 1
+    for method in ("laplace", "mirel", "sngp"):
+        compare(BagDataset.from_arrays(vectors, [0, 0, 1, 2]), "mlp", "attention", method)
+        compared += 1
+    compare(BagDataset.from_arrays(images, [0, 0, 1, 1]), "lenet", "attention", "mirel")
+    print(f"{compared} networks with methods compute the same")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Every network and method on an accelerator, without one: ``pretended_device`` says how."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from torch.utils import backend_registration
+
+needs_python_backend = pytest.mark.skipif(
+    not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
+    reason="this torch takes no device that is written in Python",
+)
+
+
+@needs_python_backend
+@pytest.mark.parametrize("options", [[], ["--without-double"]], ids=["like CUDA", "like an Apple GPU"])
+def test_networks_and_methods_compute_the_same_on_a_device(options: list[str]) -> None:
+    program = Path(__file__).with_name("pretended_device.py")
+    done = subprocess.run([sys.executable, program, *options], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "compute the same" in done.stdout

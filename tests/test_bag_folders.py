@@ -312,6 +312,23 @@ def test_what_files_tell_of_themselves_is_said_once_by_every_command(tmp_path: P
     assert "note:" not in again
 
 
+@pytest.mark.parametrize(
+    ("ending", "message"),
+    [
+        (".csv", "none; 2 files ending in .csv; pass a table itself; tables of one bag each are put into one"),
+        (".pkl", "none; 2 files ending in .pkl; check the path"),
+    ],
+)
+def test_a_folder_of_other_files_says_what_it_holds(ending: str, message: str, tmp_path: Path) -> None:
+    """DSMIL writes a table for each bag, in a folder for each class."""
+    for name in ("normal/a", "tumor/b"):
+        path = tmp_path / "bags" / f"{name}{ending}"
+        path.parent.mkdir(parents=True)
+        path.write_text("0,1\n1.5,2.5\n")
+    with pytest.raises(DataError, match=re.escape(message)):
+        load_bags(tmp_path / "bags")
+
+
 def test_slides_that_only_the_folder_beside_holds_are_said(tmp_path: Path) -> None:
     for name in "abcdefg":
         made_files.clam(tmp_path, name, made_files.features_of(4))

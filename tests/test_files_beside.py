@@ -95,6 +95,16 @@ def test_an_index_in_one_array_is_read_as_well(tmp_path: Path) -> None:
     assert np.array_equal(corners_of(loaded.bags, 1), CORNERS)
 
 
+def test_centers_are_never_taken_for_corners_where_no_grid_shows_the_side_of_a_tile(tmp_path: Path) -> None:
+    root = slideflow(tmp_path / "data")
+    torch.save(torch.from_numpy(features(0)[:1]), root / "a.pt")
+    np.savez(root / "a.index.npz", CORNERS[:1] + SIDE // 2)
+    loaded = load_bags(root, labels=labels_in(tmp_path))
+    assert loaded.bags.without_coords == ("a",)
+    assert loaded.bags.coords is not None and np.array_equal(loaded.bags.coords.values[1:], CORNERS)
+    assert any("left out where no grid" in note and "(1 of 2 files)" in note for note in loaded.notes)
+
+
 def test_the_side_of_a_patch_is_the_one_that_is_stated(tmp_path: Path) -> None:
     bags = load_bags(slide2vec(tmp_path / "data"), labels=labels_in(tmp_path)).bags
     assert bags.patch_sizes is not None and set(bags.patch_sizes) == {SIDE}

@@ -81,6 +81,32 @@ def test_columns_of_a_long_table_are_found_in_any_case(patient: str, tmp_path: P
     assert np.asarray(one.instances).tolist() == [[n] for n in range(8)]
 
 
+@pytest.mark.parametrize("label", ["target", "Class", "diagnosis"])
+def test_a_label_of_another_name_is_never_a_feature_of_a_long_table(label: str, tmp_path: Path) -> None:
+    """A column of numbers that gives the class away would be learned from, as in a label table it is the label."""
+    path = tmp_path / "t.csv"
+    path.write_text(LONG.replace(",label,", f",{label},").replace("pos", "1").replace("neg", "0"))
+    loaded = load_bags(path)
+    assert loaded.bags.instance_shape == (2,) and loaded.bags.labels.values.tolist() == [1, 0]
+    assert f"labels: column {label!r}" in loaded.labels
+
+
+def test_the_columns_of_labels_and_patients_are_said_by_their_names(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(LONG.replace("label,", "Label,", 1).replace("patient", "case_id"))
+    assert load_bags(path).labels == "labels: column 'Label' (neg 1, pos 1; negative class: neg), patients: " + (
+        "column 'case_id' (2)"
+    )
+
+
+def test_a_table_of_instance_labels_may_say_more_of_instances(tmp_path: Path) -> None:
+    bags = BagDataset.from_arrays([np.ones((2, 1)), np.ones((1, 1))], [0, 1], ids=["a", "b"])
+    path = tmp_path / "t.csv"
+    path.write_text("bag_id,instance,instance_label,class,split\na,0,0,stroma,x\na,1,1,tumor,y\n")
+    labelled = with_instance_labels(bags, path)
+    assert labelled.instance_labels.values.tolist()[:2] == [0, 1]
+
+
 @pytest.mark.parametrize("numbers", ["Unnamed: 0", "index", "__index_level_0__"])
 def test_row_numbers_in_a_long_table_are_no_feature(numbers: str, tmp_path: Path) -> None:
     head, *rows = LONG.splitlines()

@@ -68,6 +68,50 @@ def test_coords_of_stamp_become_pixels_where_their_width_is_told(tmp_path: Path)
     assert np.array_equal(read_rows(path, 1, 3), FEATURES.astype(np.float16)[1:3])
 
 
+def test_the_side_of_a_tile_of_the_first_stamp_with_a_unit_is_read(tmp_path: Path) -> None:
+    path = made_files.stamp(tmp_path, "s", FEATURES)
+    with h5py.File(path, "a") as file:
+        file.attrs["tile_size"] = file.attrs.pop("tile_size_um")
+        del file.attrs["tile_size_px"]
+    assert contents_of(path, microns_per_pixel=0.25).patch_size == 1024
+
+
+@pytest.mark.parametrize("count", [7, 1])
+def test_coords_of_stamp_1_count_224_for_256_microns(count: int, tmp_path: Path) -> None:
+    path = made_files.stamp_1(tmp_path, "s", FEATURES[:count])
+    unscaled = contents_of(path)
+    assert (unscaled.format, unscaled.extractor) == ("STAMP", "STAMP-extract-v1.0.1_ctranspath")
+    assert unscaled.coords is None and "pass --mpp" in unscaled.notes[1]
+    scaled = contents_of(path, microns_per_pixel=0.5)
+    assert scaled.patch_size == 512
+    assert scaled.coords is not None and np.array_equal(scaled.coords, made_files.grid(count, 512))
+    assert np.array_equal(read_rows(path, 0, count), FEATURES[:count].astype(np.float16))
+
+
+@pytest.mark.parametrize("step", [224, 256, 448])
+def test_coords_without_a_unit_are_those_of_stamp_1_on_its_grid_alone(step: int, tmp_path: Path) -> None:
+    path = made_files.stamp_1(tmp_path, "s", FEATURES)
+    with h5py.File(path, "a") as file:
+        del file.attrs["extractor"]
+        file["coords"][:] = made_files.grid(7, step)
+    found = contents_of(path, microns_per_pixel=0.5)
+    assert found.format == ("STAMP" if step == 224 else "HDF5")
+    expected = made_files.grid(7, 512 if step == 224 else step)
+    assert found.coords is not None and np.array_equal(found.coords, expected)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_coords_of_stamp_1_that_are_not_finite_are_refused(value: float, tmp_path: Path) -> None:
+    path = made_files.stamp_1(tmp_path, "s", FEATURES)
+    with h5py.File(path, "a") as file:
+        coords = file["coords"][:].astype(float)
+        coords[3, 1] = value
+        del file["coords"]
+        file["coords"] = coords
+    with pytest.raises(DataError, match="finite coords"):
+        contents_of(path, microns_per_pixel=0.5)
+
+
 def test_coords_of_stamp_in_an_unknown_unit_are_left_out(tmp_path: Path) -> None:
     path = made_files.stamp(tmp_path, "s", FEATURES)
     with h5py.File(path, "a") as file:

@@ -60,8 +60,8 @@ def find_bags(
     bad = [LeftOut(name, reason) for name, reason in raw.bad.items()]
     refuse_or_skip(str(path), len(bags), bad, skip_bad=options.skip_bad)
     has_labels, has_patients = bool(bags.labels.known.any()), bags.patients is not None
-    own = {"label": columns.get("label", "label")} if has_labels else {}
-    own |= {"patient": columns.get("patient", "patient")} if has_patients else {}
+    has = {"label": has_labels, "patient": has_patients}
+    own = {meaning: name for meaning, name in raw.columns.items() if has.get(meaning)}
     loaded = LoadedBags(bags, tuple(bad), raw.notes)
     read = partial(_choose, str(path), loaded, options.skip_bad)
     return FoundBags(str(path), bags.ids, has_labels, read, own if is_table else None)

@@ -33,6 +33,7 @@ class RawBags:
         of_bags: text of each bag, by what it means: label, patient, split, is_ood, ood_set, patch_size.
         of_instances: of the M instances in the order of the table; instance_label as text, x and y as numbers.
         order: the row of each instance in the table; None where they are in the order of ``instances``.
+        columns: names of the columns of a table, by what they mean.
         arrays: of the M instances, as a store has them: instance_labels, instance_labelled, instance_is_ood,
             instance_ood_known, coords, located.
         class_names: by the numbers that are the labels; None where labels are the names of classes.
@@ -49,6 +50,7 @@ class RawBags:
     of_bags: Mapping[str, Sequence[str]]
     of_instances: Mapping[str, np.ndarray] = field(default_factory=dict)
     order: Int64[np.ndarray, "M"] | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
     arrays: Mapping[str, np.ndarray] = field(default_factory=dict)
     class_names: tuple[str, ...] | None = None
     statistics: InstanceArray | None = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from miue.common.errors import DataError, first_few, lacking, not_a_folder
+from miue.common.errors import DataError, first_few, not_a_folder
+from miue.common.plural import plural
 from miue.io.formats.base import bag_name
 from miue.io.formats.beside import holds_positions
 from miue.io.formats.image_folder import has_images
@@ -31,6 +33,7 @@ ABOUT_BAGS = (
     ".geojson",
 )
 """Endings of what tools write beside bag files."""
+TABLES = (".csv", ".tsv", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,15 @@ def _others(folder: Path) -> str:
     return f"files of other kinds were not read: {_names(others)}" if others else ""
 
 
+def _kinds_of_others(folder: Path) -> Counter[str]:
+    """Return how many files in a folder, or below it, have each ending of none that is read."""
+    return Counter(
+        path.suffix.lower()
+        for path in folder.rglob("*")
+        if path.suffix and not path.is_dir() and not _is_beside(path.relative_to(folder))
+    )
+
+
 def _names(paths: Sequence[Path]) -> str:
     return f"{len(paths):,} ({first_few(path.name for path in paths)})"
 
@@ -177,7 +189,11 @@ def _only(folders: list[Path], folder: Path) -> Path:
         fix = "check the path; features of slides come from 'miue data tile', CLAM, TRIDENT or STAMP"
         if has_images(folder):
             fix = "put the images of each bag into a folder of its own; slides are cut with 'miue data tile'"
-        raise lacking(item, wanted, fix)
+        kinds = _kinds_of_others(folder)
+        if any(ending in kinds for ending in TABLES):
+            fix = "pass a table itself; tables of one bag each are put into one, with a column bag_id"
+        got = ", ".join(f"{plural(count, 'file')} ending in {ending}" for ending, count in kinds.most_common(3))
+        raise DataError(item=item, wanted=wanted, got=f"none; {got}" if got else "none", fix=fix)
     names = ", ".join(str(below.relative_to(folder)) for below in folders)
     raise DataError(
         item=item, wanted=wanted, got=f"several such folders: {names}", fix="pass one of these folders"

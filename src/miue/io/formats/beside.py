@@ -22,6 +22,8 @@ from miue.io.formats.base import OpenFile, bag_error, refusing
 
 INDICES = (".index.npz", ".index.npy")
 COORDINATES = ".coordinates.npz"
+CENTERS = "coords of slideflow are centers; corners lie half the step of the grid from them"
+NO_CORNERS = "coords of slideflow are centers, and left out where no grid shows how far corners lie from them"
 LARGEST_TEXT = 1 << 20  # bytes of a JSON file that says what features are
 
 
@@ -62,12 +64,13 @@ def _of_slideflow(path: Path, file: OpenFile) -> OpenFile | None:
         return None
     extractor = _facts(path.with_name("bags_config.json")).get("extractor", "")
     name = extractor.get("class", "") if isinstance(extractor, dict) else extractor
+    coords, note = _corners(_positions(index, "arr_0"))
     return replace(
         file,
         format="slideflow",
-        coords=lambda: _corners(_positions(index, "arr_0")),
+        coords=None if coords is None else lambda: coords,
         extractor=file.extractor or str(name),
-        notes=(*file.notes, "coords of slideflow are centers; corners lie half the step of the grid from them"),
+        notes=(*file.notes, note),
     )
 
 
@@ -127,10 +130,12 @@ def _positions(path: Path, *names: str) -> np.ndarray:
     return columns[0] if len(columns) == 1 else np.stack(columns, 1)
 
 
-def _corners(centers: np.ndarray) -> np.ndarray:
-    """Return the corners of tiles on a grid, from their centers; the centers where no grid is known."""
-    if centers.ndim != 2 or centers.shape[1] != 2 or centers.dtype.kind not in "iuf":
-        return centers  # refused with all other coords
-    half = (grid_step(np.nan_to_num(centers).round().astype(np.int64)) or 0) // 2
-    corners: np.ndarray = np.asarray(centers, np.float64) - half
-    return corners
+def _corners(centers: np.ndarray) -> tuple[np.ndarray | None, str]:
+    """Return the corners of tiles, from their centers, and what to know of them; None where no grid is known."""
+    if centers.ndim != 2 or centers.shape[1] != 2 or centers.dtype.kind not in "iuf" or not len(centers):
+        return centers, CENTERS  # refused with all other coords, or of a slide without tissue
+    step = grid_step(np.nan_to_num(centers).round().astype(np.int64))
+    if step is None:
+        return None, NO_CORNERS
+    corners: np.ndarray = np.asarray(centers, np.float64) - step // 2
+    return corners, CENTERS

@@ -4,7 +4,8 @@ CLAM: ``features`` (n, D), ``coords`` (n, 2) in level-0 pixels, no attributes; t
 the file of the same name in ``patches/``. TRIDENT: attributes of ``coords`` say the side, of which
 ``patch_size_level0`` is that of the grid; what it does not know is the text 'None'; where ``miue data tile`` wrote
 it, ``image_statistics`` (n, S). STAMP: ``feats``, and
-``coords`` in µm with the attributes ``unit`` and ``tile_size_um`` of the file.
+``coords`` in µm with the attributes ``unit`` and ``tile_size_um`` of the file (at first called ``tile_size``).
+STAMP 1 stated no unit: its tiles are 256 µm wide, and its ``coords`` count 224 for each.
 
 One damaged bit can make the HDF5 library loop without end or crash: in miue everything here runs in a process of
 its own (``miue.io.formats.isolated``).
@@ -21,13 +22,16 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.coords import LARGEST_COORD
+from miue.bags.coords import LARGEST_COORD, grid_step
 from miue.common.errors import DataError, not_readable
 from miue.common.escapes import shortened
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refuse_claim, refusing
 from miue.io.formats.names import coords_name, features_name
 
 STATISTICS = "image_statistics"
+MICRONS = ("um", "µm", "micron", "microns")
+STAMP_1_PIXELS, STAMP_1_MICRONS = 224, 256.0
+"""Side of a tile of STAMP 1, in the unit of its coords and in µm."""
 
 
 @contextmanager
@@ -178,6 +182,8 @@ def _opened(path: Path, file: Any) -> OpenFile:
     if where is not None:
         stored = dataset_within(path, file, where)
         coords, of_coords = partial(_corners, path, stored), stored.attrs
+        if features.name == "/feats" and "unit" not in file.attrs and _is_of_stamp_1(file, coords()):
+            return _stamp_1(file, features, coords)
     statistics = _statistics(path, file, features)
     if "unit" in file.attrs or (where is not None and "tile_size_um" in file.attrs):
         return _stamp(file, features, coords)
@@ -226,16 +232,37 @@ def _read(path: Path, dataset: Any) -> np.ndarray:
 
 def _stamp(file: Any, features: Any, coords: Callable[[], np.ndarray] | None) -> OpenFile:
     unit = _text(file.attrs, "unit") or "um"
-    microns = unit in ("um", "µm", "micron", "microns")
+    microns = unit in MICRONS
     notes = () if microns else (f"coords are in {unit!r}, which is not known, and left out",)
     return OpenFile(
         format="STAMP",
         features=features,
         coords=coords if microns else None,
-        patch_size=_number(file.attrs, "tile_size_um"),
+        patch_size=_number(file.attrs, "tile_size_um") or _number(file.attrs, "tile_size"),
         in_microns=True,
         extractor=_text(file.attrs, "extractor"),
         notes=notes,
+    )
+
+
+def _is_of_stamp_1(file: Any, coords: np.ndarray) -> bool:
+    """Whether a file without a unit is one of STAMP 1: it says so, or has its grid, by which STAMP goes."""
+    if "tile_size_um" in file.attrs or coords.ndim != 2 or coords.shape[1] != 2 or coords.dtype.kind not in "iuf":
+        return False
+    on_its_grid = bool(np.isfinite(coords).all()) and not (coords % STAMP_1_PIXELS).any()
+    says_so = _text(file.attrs, "extractor").startswith("STAMP")
+    return on_its_grid and (says_so or grid_step(coords.astype(np.int64)) == STAMP_1_PIXELS)
+
+
+def _stamp_1(file: Any, features: Any, coords: Callable[[], np.ndarray]) -> OpenFile:
+    return OpenFile(
+        format="STAMP",
+        features=features,
+        coords=lambda: coords() * (STAMP_1_MICRONS / STAMP_1_PIXELS),
+        patch_size=STAMP_1_MICRONS,
+        in_microns=True,
+        extractor=_text(file.attrs, "extractor"),
+        notes=("no unit of coords on a grid of 224: taken as those of STAMP 1, of tiles of 256 µm",),
     )
 
 

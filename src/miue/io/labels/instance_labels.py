@@ -19,8 +19,10 @@ from miue.common.errors import DataError, repeated
 from miue.common.plural import plural
 from miue.common.tables import read_header
 from miue.io.raw_bags import RawBags
-from miue.io.tables.columns import COORDS, find_column
+from miue.io.tables.columns import BAG, COORDS, find_column
 from miue.io.tables.long_table import read_long_table
+
+OF_INSTANCES = (BAG, "instance_label", *COORDS)
 
 logger = logging.getLogger(__name__)
 
@@ -37,13 +39,15 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
         StorageError, DataError: a table that cannot be read, without instance_label or any of the bags or
             positions, or an instance that is not there or is listed twice.
     """
-    by_coords = _has_coords_alone(read_header(path), str(path))
-    table = read_long_table(path, features=["x"] if by_coords else ["instance"])
-    if "instance_label" not in table.of_instances or "label" in table.of_bags:
+    columns = read_header(path)
+    by_coords = _has_coords_alone(columns, str(path))
+    of_bags = find_column(columns, ("label",), str(path)) is not None
+    table = read_long_table(path, features=["x"] if by_coords else ["instance"], meanings=OF_INSTANCES)
+    if "instance_label" not in table.of_instances or of_bags:
         raise DataError(
             item=f"table {table.source!r}",
             wanted="a column instance_label",
-            got="label, which is that of a bag" if "label" in table.of_bags else "none",
+            got="label, which is that of a bag" if of_bags else "none",
             fix="rename the column to instance_label",
         )
     bag = _bags_of_rows(table, bags)

@@ -14,13 +14,12 @@ from miue.bags.table_columns import read_splits_column
 from miue.common.errors import DataError, first_repeated, missing_column, repeated, unknown_name
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
-from miue.io.tables.columns import PATIENT_COLUMNS, find_column, lower_case, numbers_rows
+from miue.io.tables.columns import LABEL_COLUMNS, PATIENT_COLUMNS, find_column, lower_case, numbers_rows
 
 BAG_COLUMNS = (
     *("slide_id", "bag_id", "bag_name", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id"),
     "id",
 )
-LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
 FOLD = re.compile(r"fold_(\d+)")
 
 

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from miue.common.errors import DataError, first_repeated, missing_column
 
 PATIENT_COLUMNS = ("case_id", "patient_id", "patient", "case", "submitter_id")
+LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
 BAG = "bag_id"
 OF_BAGS = ("label", "patient", "split", "is_ood", "ood_set")
 TEXT = (BAG, "instance_label", *OF_BAGS)
 COORDS = ("x", "y")
 NAMES = {name: (name,) for name in (*TEXT, *COORDS)} | {
     BAG: (BAG, "slide_id"),
+    "label": LABEL_COLUMNS,
     "patient": ("patient", *PATIENT_COLUMNS),
 }
 NO_FEATURES = {"instance", "fold"}.union(*NAMES.values())
@@ -63,7 +65,11 @@ def find_column(names: Iterable[str], known: Sequence[str], table: str) -> str |
 
 
 def columns_by_meaning(
-    names: Sequence[str], table: str, specified: Mapping[str, str], features: Sequence[str] = ()
+    names: Sequence[str],
+    table: str,
+    specified: Mapping[str, str],
+    features: Sequence[str] = (),
+    meanings: Iterable[str] = NAMES,
 ) -> tuple[dict[str, str], list[str]]:
     """Return the columns of a long table that have a meaning, by what they mean, and those of features.
 
@@ -72,6 +78,7 @@ def columns_by_meaning(
         table: its name, for messages.
         specified: the names of columns by what they mean, before those that are found.
         features: those to learn from; all without a meaning if empty.
+        meanings: those that are looked for.
 
     Raises:
         DataError: no bag_id, no features, or a column that is missing or there twice.
@@ -79,7 +86,7 @@ def columns_by_meaning(
     if (twice := first_repeated(filter(None, names))) is not None:
         got, fix = f"{names.count(twice)}", "keep one of them, or rename the others"
         raise DataError(item=f"table {table!r}", wanted=f"one column {twice!r}", got=got, fix=fix)
-    by_name = {meaning: find_column(names, words, table) for meaning, words in NAMES.items()}
+    by_name = {meaning: find_column(names, NAMES[meaning], table) for meaning in meanings}
     known = {**{meaning: name for meaning, name in by_name.items() if name is not None}, **specified}
     meaningful = NO_FEATURES | {lower_case(name) for name in specified.values()}
     chosen = [

@@ -11,7 +11,7 @@ import numpy as np
 from miue.common.errors import DataError, lacking
 from miue.common.tables import read_header, read_parts
 from miue.io.raw_bags import RawBags
-from miue.io.tables.columns import BAG, COORDS, OF_BAGS, TEXT, columns_by_meaning
+from miue.io.tables.columns import BAG, COORDS, NAMES, OF_BAGS, TEXT, columns_by_meaning
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
 FIX = f"check the file; columns of text are {', '.join(TEXT)} alone"
@@ -23,7 +23,11 @@ def is_long_table(path: Path) -> bool:
 
 
 def read_long_table(
-    path: Path, *, columns: Mapping[str, str] | None = None, features: Sequence[str] = ()
+    path: Path,
+    *,
+    columns: Mapping[str, str] | None = None,
+    features: Sequence[str] = (),
+    meanings: Iterable[str] = NAMES,
 ) -> RawBags:
     """Return the bags of a long table: bag_id, label, features, and what else it has.
 
@@ -35,6 +39,7 @@ def read_long_table(
         path: CSV (comma, semicolon or tab), gzipped CSV or Parquet; columns are found by their names in any case.
         columns: the names of columns that are not found so, by what they mean: bag_id, label, patient.
         features: the columns to learn from; if not specified, all but those with a meaning of their own.
+        meanings: which columns to read beside the features, by what they mean.
 
     Raises:
         StorageError: missing or unreadable.
@@ -45,7 +50,7 @@ def read_long_table(
     import pyarrow.compute as pc
 
     source = str(path)
-    known, chosen = columns_by_meaning(read_header(path), source, columns or {}, features)
+    known, chosen = columns_by_meaning(read_header(path), source, columns or {}, features, meanings)
     types = {name: pa.float64() if meaning in COORDS else pa.string() for meaning, name in known.items()}
     parts = list(read_parts(path, types, FIX))
     parts_of_features = read_parts(path, dict.fromkeys(chosen, pa.float32()), FIX)
@@ -74,9 +79,12 @@ def read_long_table(
         ids=tuple(ids[order].tolist()),
         sizes=np.bincount(bag).astype(np.int64),
         instances=values,
-        of_bags={name: _same_within(source, name, cells[name], bag, starts) for name in OF_BAGS if name in cells},
+        of_bags={
+            name: _same_within(source, known[name], cells[name], bag, starts) for name in OF_BAGS if name in cells
+        },
         of_instances={name: cells[name] for name in ("instance_label", *COORDS) if name in cells},
         order=rows.astype(np.int64),
+        columns=known,
         bad=_by_bag(not_finite, chosen, cells[BAG]),
         notes=_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
     )

@@ -77,6 +77,7 @@ def read_long_table(
         of_bags={name: _same_within(source, name, cells[name], bag, starts) for name in OF_BAGS if name in cells},
         of_instances={name: cells[name] for name in ("instance_label", *COORDS) if name in cells},
         order=rows.astype(np.int64),
+        feature_names=tuple(chosen),
         bad=_by_bag(not_finite, chosen, cells[BAG]),
         notes=_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
     )

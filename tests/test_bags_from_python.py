@@ -16,6 +16,7 @@ from scipy import sparse
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError, DataError, MiueError
+from miue.io.load import load_bags
 from miue.io.store.store import read_store, write_store
 from miue.sklearn import MILUncertaintyClassifier
 
@@ -118,6 +119,31 @@ def test_training_and_evaluation_take_labels_of_every_kind(labels: Any) -> None:
     assert model.predict(arrays[:1], labels[1:2]).bags.labels.values.tolist() == [1]  # one class alone
 
 
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [(["10", "9", "2"], ("2", "9", "10")), (["b", "10", "9"], ("10", "9", "b"))],
+    ids=["numbers", "words"],
+)
+def test_classes_are_sorted_as_those_of_a_table_are(
+    labels: list[str], names: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The first is the negative class."""
+    arrays = [np.ones((1, 2))] * 3
+    assert BagDataset.from_arrays(arrays, labels).class_names == names
+    rows = "".join(f"{bag},{label},1,1\n" for bag, label in enumerate(labels))
+    (tmp_path / "t.csv").write_text(f"bag_id,label,f0,f1\n{rows}")
+    assert load_bags(tmp_path / "t.csv").bags.class_names == names
+
+
+def test_a_model_takes_labels_by_the_names_of_its_classes_whatever_these_are() -> None:
+    """Names that are asked about without ``class_names`` are known ones of a model."""
+    arrays = [np.full((2, 2), float(i % 3)) for i in range(18)]
+    names = ("none", "A", "a")
+    bags = BagDataset.from_arrays(arrays, [names[i % 3] for i in range(18)], class_names=names)
+    model = miue.train(bags, settings={"max_epochs": 1}, distances=(), progress=False)
+    assert model.predict(arrays[:4], ["none", "A", None, "a"]).bags.labels.values.tolist() == [0, 1, 0, 2]
+
+
 def short() -> list[Any]:
     return [np.ones((2, 2)), np.ones((1, 2))]
 
@@ -154,6 +180,18 @@ def short() -> list[Any]:
         (lambda: BagDataset.from_arrays([np.ones((3, 0))]), "bag 'bag_0': expected features of at least one"),
         (lambda: BagDataset.from_arrays(short(), ["a", 1]), "names of classes alone, or numbers alone"),
         (lambda: BagDataset.from_arrays(short(), ["a", "b"], class_names=["a", "c"]), "expected one of a, c"),
+        (lambda: BagDataset.from_arrays(short(), ["a", "A"]), "more than case.* got 'A' .* and 'a'"),
+        (lambda: BagDataset.from_arrays(short(), ["a", "a "]), "more than case, spaces"),
+        (lambda: BagDataset.from_arrays(short(), ["1", "1.0"]), "how a number is written"),
+        (lambda: BagDataset.from_arrays(short(), ["a", "nan"]), "label 1: expected the name of a class, or None"),
+        (
+            lambda: BagDataset.from_arrays(short(), [1, 0], instance_labels=[["ill", "well"], ["well"]]),
+            "the instance labels: expected class indices",
+        ),
+        (
+            lambda: BagDataset.from_arrays([frame()[["f0", "f1"]], frame()[["f1", "f0"]]]),
+            "bag 'bag_1': expected the columns of the bags before it, in their order, got another order",
+        ),
         (lambda: BagDataset.from_arrays(short(), [0, 2**70]), "label 1: expected a class index"),
         (lambda: BagDataset.from_arrays(short(), np.eye(2)), "the labels: expected one for each bag"),
         (lambda: BagDataset.from_arrays(short(), coords=[np.ones((2, 2))]), "the coords: expected an array"),

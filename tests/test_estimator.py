@@ -20,7 +20,7 @@ from sklearn.utils.validation import _num_samples
 import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.rows import GroupedRows
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, ModelError
 from miue.model.config import TrainingConfig
 from miue.model.recipe import Recipe
 from miue.sklearn.classifier import MILUncertaintyClassifier
@@ -298,6 +298,18 @@ def test_bags_that_cannot_be_used_are_named(change: dict[str, Any], message: str
         given["bag_ids"] = None
     with pytest.raises(DataError, match=message):
         classifier().fit(**{**given, **change})
+
+
+def test_bags_that_are_data_frames_have_the_columns_of_training(
+    arrays: list[np.ndarray], labels: np.ndarray
+) -> None:
+    frames = [pd.DataFrame(bag).add_prefix("f") for bag in arrays]
+    found = classifier().fit(frames, labels)
+    assert np.array_equal(found.predict_proba(frames[:3]), found.predict_proba(arrays[:3]))
+    with pytest.raises(ModelError, match="another order: 'f4' where 'f0' is expected"):
+        found.predict([bag[bag.columns[::-1]] for bag in frames])
+    with pytest.raises(DataError, match="bag 'bag_1': expected the columns of the bags before it"):
+        classifier().fit([bag[bag.columns[:: 1 - 2 * (i % 2)]] for i, bag in enumerate(frames)], labels)
 
 
 @pytest.mark.parametrize("unknown", [None, np.nan, pd.NA])

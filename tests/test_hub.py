@@ -253,6 +253,22 @@ def test_what_cannot_be_loaded_is_not_left_behind(run: Path, hub: Path, tmp_path
         pull("someone/nothing", tmp_path / "pulled")
 
 
+@pytest.mark.parametrize("kept", [(), ("model.safetensors",), ("config.json", CARD)])
+def test_a_repository_without_a_model_is_named(
+    kept: tuple[str, ...], run: Path, hub: Path, tmp_path: Path
+) -> None:
+    """Not the folder that the files were fetched to, which nobody named and which is gone."""
+    write_card(run)
+    push(run, "someone/model")
+    for file in (hub / "someone" / "model").iterdir():
+        if file.name not in kept:
+            file.unlink()
+    with pytest.raises(StorageError, match="repository 'someone/model' of .*, got a repository without") as error:
+        pull("someone/model", tmp_path / "pulled")
+    assert ".tmp" not in str(error.value)
+    assert [file.name for file in tmp_path.iterdir() if "pulled" in file.name] == []
+
+
 def test_other_weights_than_the_card_names_are_refused(
     run: Path, bags: BagDataset, hub: Path, tmp_path: Path
 ) -> None:

@@ -8,17 +8,19 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import made_files
 import numpy as np
+import pandas as pd
 import pytest
 from commands import run
 from made_images import bright_bags
 from torch import nn
 
 import miue
-from miue.common.errors import ModelError
+from miue.common.errors import DataError, ModelError
 from miue.io.load import load_bags
 
 QUICK = ["--quiet", "--distance", "none", "--set", "max_epochs=2", "--set", "encoder.width=8"]
@@ -138,7 +140,13 @@ def test_columns_of_a_long_table_are_those_that_are_named(tmp_path: Path) -> Non
     named = ["--id-column", "slide", "--label-column", "outcome", "--patient-column", "case"]
     run("train", path, *named, "--out", tmp_path / "run", *QUICK)
     config = json.loads((tmp_path / "run" / "config.json").read_text())
-    assert config["contract"] == {"instance_shape": [2], "class_names": ["n", "p"], "extractor": "", "pixels": ""}
+    assert config["contract"] == {
+        "instance_shape": [2],
+        "class_names": ["n", "p"],
+        "extractor": "",
+        "pixels": "",
+        "feature_names": ["f0", "f1"],
+    }
     parts = rows_of(tmp_path / "run" / "splits.csv")
     of_patient: dict[str, set[str]] = {}
     for row in parts:
@@ -246,6 +254,54 @@ def test_columns_of_a_table_of_instances_are_stated_too(tmp_path: Path) -> None:
     named = ["--id-column", "slide", "--label-column", "outcome", "--patient-column", "case"]
     said = run("data", "pack", table, *named, *to_store(tmp_path))
     assert "labels: column 'outcome' (" in said and "patients: column 'case' (" in said
+
+
+@pytest.mark.parametrize("form", ["table", "store", "frame", "frames", "anndata"])
+def test_columns_in_another_order_are_refused(form: str, tmp_path: Path) -> None:
+    """The same columns in another order have the same width, and a model would predict nonsense of them."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(60, 3)), columns=["area", "size", "grey"])
+    table.insert(0, "bag_id", np.repeat([f"s{number:02}" for number in range(20)], 3))
+    table["label"] = np.repeat(["n", "p"] * 10, 3)
+
+    def bags(names: list[str], columns: list[str]) -> miue.BagDataset:
+        frame = table[["bag_id", *names, "label"]].set_axis(["bag_id", *columns, "label"], axis=1)
+        if form in ("table", "store"):
+            frame.to_csv(tmp_path / "t.csv", index=False)
+            loaded = load_bags(tmp_path / "t.csv").bags
+            if form == "table":
+                return loaded
+            miue.write_store(tmp_path / "-".join(columns), loaded, overwrite=True)
+            return miue.read_store(tmp_path / "-".join(columns))
+        if form == "frame":
+            return miue.BagDataset.from_frame(frame, bag="bag_id", label="label")
+        if form == "frames":
+            listed = [rows[columns] for _, rows in frame.groupby("bag_id")]
+            return miue.BagDataset.from_arrays(listed, ["n", "p"] * 10)
+        data = SimpleNamespace(
+            X=frame[columns].to_numpy(), obs=frame, obsm={}, layers={}, var_names=pd.Index(columns)
+        )
+        return miue.BagDataset.from_anndata(data, bag="bag_id", label="label")
+
+    names = ["area", "size", "grey"]
+    miue.train(bags(names, names), settings={"max_epochs": 1}, progress=False, device="cpu", out=tmp_path / "run")
+    model = miue.Model.load(tmp_path / "run")
+    new = replace(bags(names, names), ids=tuple(f"new {number}" for number in range(20)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(new)
+        model.predict(replace(new, feature_names=()))
+    swapped = bags(names[::-1], names[::-1])
+    with pytest.raises(ModelError, match="another order: 'grey' where 'area' is expected; put the columns into"):
+        model.predict(swapped)
+    with pytest.warns(UserWarning, match=r"other names .*\('grey' missing, 'gray' unexpected\)"):
+        model.predict(bags(names, ["area", "size", "gray"]))
+    with pytest.raises(ModelError, match=r"feature width 3, .* got 2 \('grey' missing\)"):
+        model.predict(bags(names[:2], names[:2]))
+    with pytest.raises(DataError, match="the bags of s00, .*another order|the bags of bag_0, .*another order"):
+        miue.concatenate([new, swapped])
+    with pytest.raises(DataError, match="the validation bags: expected features in the order of the others"):
+        miue.train(new, validation=swapped, settings={"max_epochs": 1}, progress=False)
 
 
 @pytest.mark.parametrize("through_store", [False, True])

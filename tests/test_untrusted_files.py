@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -198,6 +199,17 @@ def test_a_store_that_states_other_sizes_than_it_has_is_named(
     assert before in text
     (store / "store.json").write_text(text.replace(before, after))
     with pytest.raises(StorageError, match=message):
+        read_store(store)
+
+
+@pytest.mark.parametrize("names", [7, ["a", 7, "c"], ["a", "b"], {"a": 1}])
+def test_a_store_names_its_features_all_or_not_at_all(names: Any, tmp_path: Path) -> None:
+    store = small_store(tmp_path / "store")
+    summary = json.loads((store / "store.json").read_text())
+    (store / "store.json").write_text(json.dumps({**summary, "feature_names": ["a", "b", "c"]}))
+    assert read_store(store).feature_names == ("a", "b", "c")
+    (store / "store.json").write_text(json.dumps({**summary, "feature_names": names}))
+    with pytest.raises(StorageError, match=r"expected feature_names in store\.json, a text for each feature"):
         read_store(store)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -53,6 +55,33 @@ def whole_number(text: str) -> int | None:
     if not is_number(text) or not float(text).is_integer() or abs(float(text)) > 2**53:
         return None
     return int(float(text))
+
+
+def sorted_names(names: Iterable[str]) -> list[str]:
+    """Return names of classes in order; numbers by value.
+
+    >>> sorted_names(["b", "a"]), sorted_names(["10", "9"])
+    (['a', 'b'], ['9', '10'])
+    """
+    in_order = sorted(set(names))
+    if all(map(is_number, in_order)):
+        in_order.sort(key=float)
+    return in_order
+
+
+def alike_names(names: Iterable[str]) -> tuple[str, str] | None:
+    """Return two names that differ in case, in spaces around them, or in how a number is written; None without.
+
+    >>> alike_names(["a", "b"]), alike_names(["a", "b", "A "]), alike_names(["1", "1.0"])
+    (None, ('A ', 'a'), ('1', '1.0'))
+    """
+    by_word = sorted(names, key=lambda name: (str(meaning_of(name)), name))
+    return next((pair for pair in pairwise(by_word) if meaning_of(pair[0]) == meaning_of(pair[1])), None)
+
+
+def meaning_of(name: str) -> float | str:
+    """Return the number that a name of a class is, else the name without case and the spaces around it."""
+    return float(name) if is_number(name) else name.strip().lower()
 
 
 def is_number(text: str) -> bool:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 from shlex import quote
 
 import numpy as np
 
-from miue.bags.cells import POSSIBLE_CLASSES, is_number, known_text
+from miue.bags.cells import POSSIBLE_CLASSES, alike_names, is_number, known_text, meaning_of, sorted_names
 from miue.bags.labels import Labels
 from miue.common.errors import ConfigError, DataError, first_repeated
 from miue.common.plural import plural
@@ -30,18 +29,15 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
         ConfigError: an order with a class twice.
     """
     texts = [label for label in labels if label]
-    present = set(texts)
-    sorted_names = sorted(present)
-    if all(map(is_number, present)):
-        sorted_names.sort(key=float)
+    present = sorted_names(texts)
     if len(set(order)) < len(order):
         raise ConfigError(
             item="the order of the classes",
             wanted="each class once",
             got=", ".join(order),
-            fix=f"the labels of {source!r} are {', '.join(sorted_names)}",
+            fix=f"the labels of {source!r} are {', '.join(present)}",
         )
-    left_out = next((name for name in sorted_names if order and name not in order), None)
+    left_out = next((name for name in present if order and name not in order), None)
     if left_out is not None:
         raise DataError(
             item=f"label {left_out!r} of {source!r}",
@@ -49,9 +45,8 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             got=f"{plural(texts.count(left_out), 'bag')} of this class",
             fix="name it as one of these, add it to --classes, or take these bags out of the table",
         )
-    names = tuple(order or sorted_names)
-    by_word = sorted(names, key=lambda name: str(_meaning(name)))
-    alike = next((pair for pair in pairwise(by_word) if _meaning(pair[0]) == _meaning(pair[1])), None)
+    names = tuple(order or present)
+    alike = alike_names(names)
     if alike is not None and not order:
         raise DataError(
             item=f"the classes of {source!r}",
@@ -113,16 +108,12 @@ def by_their_names(labels: Iterable[str], classes: Sequence[str]) -> tuple[str, 
     """
     meant: dict[float | str, set[str]] = {}
     for name in classes:
-        meant.setdefault(_meaning(name), set()).add(name)
+        meant.setdefault(meaning_of(name), set()).add(name)
     only = {meaning: names.pop() for meaning, names in meant.items() if len(names) == 1}
     return tuple(
-        only.get(_meaning(label), label) if label not in classes and _is_value(label) else label
+        only.get(meaning_of(label), label) if label not in classes and _is_value(label) else label
         for label in labels
     )
-
-
-def _meaning(label: str) -> float | str:
-    return float(label) if is_number(label) else label.lower()
 
 
 def _is_value(label: str) -> bool:

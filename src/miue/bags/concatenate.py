@@ -9,8 +9,9 @@ import numpy as np
 from miue.bags.arrays import chain
 from miue.bags.columns import ItemColumns
 from miue.bags.dataset import BagDataset, bag_fields, check_dataset
+from miue.bags.feature_names import check_feature_order
 from miue.common.arguments import several
-from miue.common.errors import DataError, lacking
+from miue.common.errors import DataError, first_few, lacking
 
 
 def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
@@ -24,7 +25,8 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
 
     Raises:
         ConfigError: a part that is no dataset.
-        DataError: no parts, a bag in two of them, instances of different shapes or kinds, or other classes.
+        DataError: no parts, a bag in two of them, instances of different shapes or kinds, features in another
+            order, or other classes.
 
     >>> parts = [BagDataset.from_arrays([np.ones((3, 2))], ids=[name]) for name in "ab"]
     >>> concatenate(parts).ids
@@ -42,7 +44,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
     offsets = lengths.cumsum() - lengths
     of_instances = ItemColumns.concatenate([part.all_instance_columns() for part in parts])
     of_bags = ItemColumns.concatenate([part.columns for part in parts])
-    extractors = {part.extractor for part in parts}
+    extractors, features = {part.extractor for part in parts}, {part.feature_names for part in parts}
     statistics = [part.statistics for part in parts if part.statistics is not None]
     return BagDataset(
         instances=chain([part.instances for part in parts]),
@@ -56,6 +58,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
         class_names=names,
         statistics=chain(statistics) if len(statistics) == len(parts) else None,
         extractor=extractors.pop() if len(extractors) == 1 else "",
+        feature_names=features.pop() if len(features) == 1 else (),
         **bag_fields(of_bags),
     )
 
@@ -64,7 +67,7 @@ def _check_parts(parts: Sequence[BagDataset]) -> None:
     """Raise unless the parts can be one dataset.
 
     Raises:
-        DataError: a bag in two of them, or instances of different shapes or kinds.
+        DataError: a bag in two of them, instances of different shapes or kinds, or features in another order.
     """
     ids = [name for part in parts for name in part.ids]
     if len(set(ids)) < len(ids):
@@ -89,3 +92,4 @@ def _check_parts(parts: Sequence[BagDataset]) -> None:
                 got=kind,
                 fix="use one feature extractor for all bags",
             )
+        check_feature_order(part.feature_names, parts[0].feature_names, f"the bags of {first_few(part.ids)}")

@@ -17,6 +17,7 @@ from torch import Tensor
 from miue.bags.arrays import bag_array, check_bags
 from miue.bags.cells import is_missing, known_text, name_of
 from miue.bags.coords import Coords
+from miue.bags.feature_names import common_feature_names, frame_columns
 from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
@@ -27,7 +28,7 @@ from miue.common.plural import plural
 
 
 def fields_of_arrays(
-    bags: Sequence[np.ndarray | Tensor],
+    bags: Sequence[Any],
     labels: LabelSequence | None = None,
     *,
     ids: Sequence[str] | None = None,
@@ -36,6 +37,7 @@ def fields_of_arrays(
     patients: Collection[Any] | None = None,
     coords: Sequence[np.ndarray] | None = None,
     class_names: Sequence[str] = (),
+    feature_names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the arguments of ``BagDataset.packed`` for bags in memory; see ``BagDataset.from_arrays``."""
     bags = _list_of_bags(bags)
@@ -43,6 +45,7 @@ def fields_of_arrays(
     if len(names) != len(bags):
         raise _count_mismatch("ids", len(bags), len(names))
     arrays = [bag_array(bag, name) for bag, name in zip(bags, names, strict=True)]
+    columns = feature_names or common_feature_names(list(map(frame_columns, bags)), names)
     check_bags(arrays, names)
     labels, is_ood, patients = (
         None if values is None else _one_of_each(values, what, len(arrays))
@@ -70,13 +73,20 @@ def fields_of_arrays(
         "coords": None if coords is None else _read_coords(coords, sizes),
         "class_names": classes,
         "patients": _read_patients(patients),
+        "feature_names": tuple(columns),
     }
 
 
 def fields_of_rows(
-    instances: Any, bag_ids: Any, labels: Any = None, *, patients: Any = None, coords: Any = None
+    instances: Any,
+    bag_ids: Any,
+    labels: Any = None,
+    *,
+    patients: Any = None,
+    coords: Any = None,
+    feature_names: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return the arguments of ``from_arrays`` for one array of all instances and the bag of each row."""
+    """Return the arguments of ``fields_of_arrays`` for one array of all instances and the bag of each row."""
     rows = GroupedRows.of(bag_ids.detach().cpu().numpy() if isinstance(bag_ids, Tensor) else bag_ids)
     of_bags = {
         what: None if values is None else rows.one_of_each(as_objects(values, what), what).tolist()
@@ -86,6 +96,7 @@ def fields_of_rows(
         "bags": rows.split(bag_array(instances, "all instances")),
         "ids": rows.names,
         "coords": None if coords is None else rows.split(np.asarray(coords)),
+        "feature_names": feature_names or frame_columns(instances),
         **of_bags,
     }
 
@@ -98,7 +109,7 @@ def fields_of_frame(
     features: Sequence[str] | None,
     coords: tuple[str, str] | None,
 ) -> dict[str, Any]:
-    """Return the arguments of ``from_arrays`` for a data frame; see ``BagDataset.from_frame``."""
+    """Return the arguments of ``fields_of_arrays`` for a data frame; see ``BagDataset.from_frame``."""
     names = list(_column_names(frame))
     for what, column in (
         ("bag", bag),
@@ -128,6 +139,7 @@ def fields_of_frame(
         None if label is None else frame[label],
         patients=None if patient is None else frame[patient],
         coords=where,
+        feature_names=tuple(map(str, chosen)),
     )
 
 
@@ -140,7 +152,7 @@ def fields_of_anndata(
     obsm: str | None,
     spatial: str | None,
 ) -> dict[str, Any]:
-    """Return the arguments of ``from_arrays`` for an AnnData object; see ``BagDataset.from_anndata``."""
+    """Return the arguments of ``fields_of_arrays`` for an AnnData object; see ``BagDataset.from_anndata``."""
     if not all(hasattr(data, name) for name in ("X", "obs", "obsm", "layers")):
         raise DataError(
             item="the data",
@@ -170,6 +182,7 @@ def fields_of_anndata(
         None if label is None else data.obs[label],
         patients=None if patient is None else data.obs[patient],
         coords=None if spatial is None else np.asarray(data.obsm[spatial])[:, :2],
+        feature_names=tuple(map(str, getattr(data, "var_names", ()))) if obsm is None else (),
     )
 
 
@@ -299,7 +312,15 @@ def _instance_labels(
     for number, (bag, size) in enumerate(zip(labels, sizes.tolist(), strict=True)):
         if len(bag) != size:
             raise _count_mismatch(f"instance labels of bag {number}", size, len(bag))
-    return read_labels([label for bag in labels for label in bag], class_names)[0]
+    known, own_names = read_labels([label for bag in labels for label in bag], class_names)
+    if own_names and not class_names:
+        raise DataError(
+            item="the instance labels",
+            wanted="class indices, as the labels of the bags are, or class_names",
+            got=f"names: {', '.join(own_names)}",
+            fix="pass class_names, the negative one first",
+        )
+    return known
 
 
 def _read_coords(values: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) -> Coords | None:

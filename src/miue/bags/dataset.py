@@ -14,10 +14,11 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from miue.bags.arrays import InstanceArray, check_bag
+from miue.bags.cells import is_missing
 from miue.bags.columns import ItemColumns
 from miue.bags.construct import fields_of_anndata, fields_of_arrays, fields_of_frame, fields_of_rows
 from miue.bags.coords import Coords
-from miue.bags.labels import Labels, LabelSequence
+from miue.bags.labels import Labels, LabelSequence, plain_values
 from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import BagBatch, Segments
 from miue.bags.summary import summary_table
@@ -69,6 +70,7 @@ class BagDataset(PrintsAsTable):
         patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
         statistics: of the image of each of the M instances, (M, S), where features were stored with them.
         extractor: name of the network that made the features, "" where it is unknown.
+        feature_names: of the D features, where a table or data frame names its columns; else none.
     """
 
     instances: InstanceArray
@@ -87,21 +89,33 @@ class BagDataset(PrintsAsTable):
     patch_sizes: Int64[np.ndarray, "B"] | None = None
     statistics: InstanceArray | None = None
     extractor: str = ""
+    feature_names: tuple[str, ...] = ()
 
     checked_apart = True  # by check_dataset
 
     @classmethod
     def of(
-        cls, bags: BagDataset | Sequence[np.ndarray | Tensor], labels: LabelSequence | None = None
+        cls,
+        bags: BagDataset | Sequence[np.ndarray | Tensor],
+        labels: LabelSequence | None = None,
+        *,
+        known_classes: Sequence[str] = (),
     ) -> BagDataset:
         """Return bags that may be a dataset, which has its own labels, or arrays, as ``from_arrays`` takes them.
+
+        Args:
+            bags: a dataset or arrays.
+            labels: of arrays.
+            known_classes: the names of the classes, where every label is one of them, such as those of a model.
 
         Raises:
             ConfigError: labels beside a dataset, or neither a dataset nor arrays.
             DataError: arrays or labels that cannot become bags.
         """
         if not isinstance(bags, BagDataset) and (listed := several(bags)) is not None:
-            return cls.from_arrays(listed, labels)
+            values = () if labels is None else plain_values(labels)
+            names = known_classes if all(is_missing(value) or value in known_classes for value in values) else ()
+            return cls.from_arrays(listed, None if labels is None else values, class_names=names)
         check_dataset(bags)
         assert isinstance(bags, BagDataset)
         if labels is not None:
@@ -116,7 +130,7 @@ class BagDataset(PrintsAsTable):
     @classmethod
     def from_arrays(
         cls,
-        bags: Sequence[np.ndarray | Tensor],
+        bags: Sequence[Any],
         labels: LabelSequence | None = None,
         *,
         ids: Sequence[str] | None = None,
@@ -129,19 +143,20 @@ class BagDataset(PrintsAsTable):
         """Return a dataset of the given bags, each an array (n, D), (n, H, W) or (n, H, W, channels).
 
         Args:
-            bags: instances of each bag.
+            bags: instances of each bag: an array, a tensor, or a data frame of features.
             labels: class index of each, or the name of its class; None where unknown.
             ids: name of each.
             instance_labels: class of each instance of each bag, likewise.
             is_ood: whether each bag, with all its instances, is out of distribution; None where unknown.
             patients: the patient of each bag, None where unknown.
             coords: positions (n, 2) of each bag's instances, in level-0 pixels.
-            class_names: name of each class, the negative one first; sorted if labels are names and these are
-                not specified.
+            class_names: name of each class, the negative one first; sorted, numbers by value, if labels are names
+                and these are not specified.
 
         Raises:
-            DataError: no bags, an empty bag, bags of different width, bytes beside other numbers, a feature that
-                is not finite, a repeated id, fewer names than classes, or not as many labels as bags.
+            DataError: no bags, an empty bag, bags of different width or columns, bytes beside other numbers, a
+                feature that is not finite, a repeated id, fewer names than classes, names that are nearly the
+                same or stand for nothing, or not as many labels as bags.
 
         >>> data = BagDataset.from_arrays([np.ones((3, 2)), np.zeros((1, 2))], labels=[1, 0])
         >>> len(data), data.instance_shape
@@ -193,7 +208,7 @@ class BagDataset(PrintsAsTable):
         if bag_ids is None:
             return cls.from_arrays(instances, labels, patients=patients, coords=coords, class_names=class_names)
         fields = fields_of_rows(instances, bag_ids, labels, patients=patients, coords=coords)
-        return cls.from_arrays(**fields, class_names=class_names)
+        return cls.packed(**fields_of_arrays(**fields, class_names=class_names))
 
     @classmethod
     def from_frame(
@@ -227,7 +242,7 @@ class BagDataset(PrintsAsTable):
         ('no', 'yes')
         """
         fields = fields_of_frame(frame, bag, label, patient, features, coords)
-        return cls.from_arrays(**fields, class_names=class_names)
+        return cls.packed(**fields_of_arrays(**fields, class_names=class_names))
 
     @classmethod
     def from_anndata(
@@ -259,7 +274,7 @@ class BagDataset(PrintsAsTable):
             ConfigError: a layer and an entry of obsm both.
         """
         fields = fields_of_anndata(data, bag, label, patient, layer, obsm, spatial)
-        return cls.from_arrays(**fields, class_names=class_names)
+        return cls.packed(**fields_of_arrays(**fields, class_names=class_names))
 
     @classmethod
     def packed(

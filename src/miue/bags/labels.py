@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
-from miue.bags.cells import is_missing
+from miue.bags.cells import UNKNOWN_WORDS, alike_names, is_missing, sorted_names
 from miue.common.arguments import several
 from miue.common.errors import DataError, unknown_name
 
@@ -76,10 +76,11 @@ def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple
 
     Args:
         labels: class indices, or names of classes; None or NaN where unknown.
-        class_names: the order of the classes; names are sorted if it is empty.
+        class_names: the order of the classes; names are sorted if it is empty, numbers by value.
 
     Raises:
-        DataError: names beside indices, a name that is not among ``class_names``, or a label that is no index.
+        DataError: names beside indices, a name that is not among ``class_names``, or a label that is no index;
+            without ``class_names`` also a word that stands for nothing, or two names that are nearly the same.
 
     >>> labels, names = read_labels(["tumor", None, "normal"])
     >>> labels.values.tolist(), labels.known.tolist(), names
@@ -97,12 +98,33 @@ def read_labels(labels: LabelSequence, class_names: Sequence[str] = ()) -> tuple
             got=f"{present[texts.index(True)]!r} and {present[texts.index(False)]!r}",
             fix="write all labels in one way",
         )
-    names = read_class_names(class_names) or tuple(sorted(set(present)))
+    names = read_class_names(class_names) or _sorted_classes(values, present)
     unknown = next((value for value in present if value not in names), None)
     if unknown is not None:
         raise unknown_name("label", unknown, names)
     index = {name: number for number, name in enumerate(names)}
     return Labels.of([None if value is None else index[value] for value in values]), names
+
+
+def _sorted_classes(values: Sequence[Any], present: Sequence[str]) -> tuple[str, ...]:
+    """Return the classes of labels that are names, in order."""
+    nothing = next((name for name in present if name.strip().lower() in UNKNOWN_WORDS), None)
+    if nothing is not None:
+        raise DataError(
+            item=f"label {values.index(nothing)}",
+            wanted="the name of a class, or None where unknown",
+            got=repr(nothing),
+            fix="pass None, or, where this is a class, all names as class_names",
+        )
+    alike = alike_names(set(present))
+    if alike is not None:
+        raise DataError(
+            item="the labels",
+            wanted="names that differ in more than case, spaces, or how a number is written",
+            got=" and ".join(f"{name!r} ({present.count(name)} times)" for name in alike),
+            fix="write the class in one way, or name both in class_names",
+        )
+    return tuple(sorted_names(present))
 
 
 def read_class_names(names: Any) -> tuple[str, ...]:

@@ -32,8 +32,8 @@ METRICS = {
     "aurc": "area under the risk-coverage curve",
 }
 SAME_FEATURES = (
-    "They must come from the extractor of the training features. Their width is checked, and the name of the "
-    "extractor where the files have it."
+    "They must come from the extractor of the training features. Their width is checked, and the names of the "
+    "extractor and of the columns where the files have them."
 )
 SAME_IMAGES = "They must be made as the training images were. Their size is checked, how they were made cannot be."
 TEXT = """\

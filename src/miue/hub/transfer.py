@@ -17,6 +17,8 @@ from miue.hub.card import CARD
 from miue.model.folder import MODEL_FILES
 from miue.model.model import Model
 
+NEEDED = MODEL_FILES[:2]
+"""Config and weights, without which there is no model."""
 FILES = (*MODEL_FILES, CARD)
 """What travels: JSON, tensors and the card. Nothing else is sent or fetched, and none of it holds code."""
 
@@ -81,6 +83,14 @@ def pull(
             if full := no_room_behind(error):
                 raise cannot_write(Path(fetched), full) from error
             raise _refused(repository, error) from error
+        missing = [name for name in NEEDED if not (Path(fetched) / name).is_file()]
+        if missing:
+            raise StorageError(
+                item=f"repository {repository!r} of the Hugging Face Hub",
+                wanted=f"a model of miue, with {NEEDED[0]} and {NEEDED[1]}",
+                got=f"a repository without {' and '.join(missing)}",
+                fix="check the name and the revision, or push the model again",
+            )
         for name in FILES:
             if (Path(fetched) / name).is_file():
                 shutil.copyfile(Path(fetched) / name, folder / name)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_serializer
 
 from miue.bags.dataset import BagDataset
 from miue.bags.pixels import kind_of_pixels
@@ -189,6 +189,7 @@ class DataContract(BaseModel):
         extractor: name of the network that made the features, "" where it is unknown.
         pixels: of images, "bytes" from 0 to 255, which networks take as 0 to 1, or "numbers", which they take as
             they are; "" for features, and in models of earlier versions.
+        feature_names: as the columns of the table are named that was trained on; none where it has no names.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -197,6 +198,14 @@ class DataContract(BaseModel):
     class_names: tuple[str, ...]
     extractor: str = ""
     pixels: Literal["", "bytes", "numbers"] = ""
+    feature_names: tuple[str, ...] = ()
+
+    @field_validator("feature_names")
+    @classmethod
+    def _one_for_each_feature(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if names and (len(names),) != info.data.get("instance_shape"):
+            raise ValueError(f"{len(names)} names for instances of shape {info.data.get('instance_shape')}")
+        return names
 
     @classmethod
     def of(cls, bags: BagDataset) -> DataContract:
@@ -206,6 +215,7 @@ class DataContract(BaseModel):
             class_names=bags.class_names or tuple(str(c) for c in range(bags.num_classes)),
             extractor=bags.extractor,
             pixels=kind_of_pixels(bags),
+            feature_names=bags.feature_names,
         )
 
     @property

@@ -15,6 +15,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from miue.bags.dataset import BagDataset
+from miue.bags.feature_names import describe_difference, is_reordered
 from miue.bags.labels import LabelSequence
 from miue.bags.pixels import kind_of_pixels
 from miue.calibration import Calibration, decide
@@ -143,7 +144,7 @@ class Model(PrintsAsTable):
         """
         if self.calibration is not None:
             self.calibration.check_weights(self.weights_sha256)
-        dataset = BagDataset.of(bags, labels)
+        dataset = BagDataset.of(bags, labels, known_classes=self.contract.class_names)
         self.check(dataset)
         DistanceScores(self.distances).check(dataset)
         rule = None if self.calibration is None else self.calibration.instances
@@ -202,20 +203,38 @@ class Model(PrintsAsTable):
         """Raise unless the model can take these bags; warn where they may mean something else than in training.
 
         Raises:
-            ModelError: instances of another shape, or images of another scale.
+            ModelError: instances of another shape, features in another order, or images of another scale.
         """
+        names, theirs = self.contract.feature_names, bags.feature_names
+        other_names = bool(names and theirs) and names != theirs
         if bags.instance_shape != tuple(self.contract.instance_shape):
             what = "feature width" if len(self.contract.instance_shape) == 1 else "image shape"
             raise ModelError(
                 item="the bags",
                 wanted=f"{what} {_shape(self.contract.instance_shape)}, which the model was trained on",
-                got=_shape(bags.instance_shape),
+                got=_shape(bags.instance_shape)
+                + (f" ({describe_difference(names, theirs)})" if other_names else ""),
                 fix="use the feature extractor that made the training bags",
             )
-        ours, theirs = self.contract.extractor, bags.extractor
-        if ours and theirs and ours.casefold() != theirs.casefold():
+        if is_reordered(theirs, names):
+            raise ModelError(
+                item="the features of the bags",
+                wanted="the columns in the order that the model was trained on",
+                got=describe_difference(names, theirs),
+                fix=f"put the columns into the order of training: {first_few(names)}",
+            )
+        if other_names:
             warnings.warn(
-                f"the model was trained on features of {ours!r}, these bags have features of {theirs!r}: unless "
+                "the columns have other names than those that the model was trained on "
+                f"({describe_difference(names, theirs)}): unless they are the same features in the same order, "
+                "the predictions mean nothing",
+                stacklevel=3,
+            )
+        extractor = self.contract.extractor
+        if extractor and bags.extractor and extractor.casefold() != bags.extractor.casefold():
+            warnings.warn(
+                f"the model was trained on features of {extractor!r}, these bags have features of "
+                f"{bags.extractor!r}: unless "
                 "both are names of one extractor, the predictions mean nothing",
                 stacklevel=3,
             )

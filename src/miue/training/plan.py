@@ -13,6 +13,7 @@ import numpy as np
 from miue.bags.classes import doubt_about_negative_class
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import group_by_patient, hold_out
+from miue.bags.feature_names import check_feature_order
 from miue.bags.fingerprint import fingerprint
 from miue.bags.pixels import largest_pixel
 from miue.common.errors import DataError, first_few
@@ -71,7 +72,7 @@ class Plan:
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
             "trainer": dict(trainer_options),
-            "contract": self.contract.model_dump(mode="json", exclude={"extractor", "pixels"}),
+            "contract": self.contract.model_dump(mode="json", exclude={"extractor", "pixels", "feature_names"}),
             "distances": list(find_distances(self.recipe.distances)),
             "training_bags": training_bags,
             "validation_bags": validation_bags,
@@ -236,6 +237,7 @@ def _check_validation(validation: BagDataset, dataset: BagDataset) -> None:
             got=str(validation.instance_shape),
             fix="use one feature extractor for all bags",
         )
+    check_feature_order(validation.feature_names, dataset.feature_names, "the validation bags")
     if validation.num_classes > dataset.num_classes:
         raise DataError(
             item="the validation bags",

@@ -100,6 +100,7 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
         "dtype": str(dataset.instances.dtype),
         "class_names": list(dataset.class_names) or [str(c) for c in range(dataset.num_classes)],
         **({"extractor": dataset.extractor} if dataset.extractor else {}),
+        **({"feature_names": list(dataset.feature_names)} if dataset.feature_names else {}),
         "made_by": made_by,
     }
     write_json(folder / "store.json", summary)
@@ -174,6 +175,7 @@ def read_raw_store(path: Path | str) -> RawBags:
         class_names=tuple(summary["class_names"]),
         statistics=statistics,
         extractor=str(summary.get("extractor", "")),
+        feature_names=_feature_names(summary, path),
     )
 
 
@@ -202,6 +204,26 @@ def read_store_summary(path: Path) -> dict[str, Any]:
         wanted = "class_names, a list of texts, in store.json"
         raise StorageError(item=f"bag store {str(path)!r}", wanted=wanted, got=repr(names), fix=fix)
     return summary
+
+
+def _feature_names(summary: dict[str, Any], path: Path) -> tuple[str, ...]:
+    """Return the names of the features, none where the store has none.
+
+    Raises:
+        StorageError: not a text for each feature.
+    """
+    names = summary.get("feature_names")
+    if names is None:
+        return ()
+    texts = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not texts or [len(names)] != summary["instance_shape"]:
+        raise StorageError(
+            item=f"bag store {str(path)!r}",
+            wanted="feature_names in store.json, a text for each feature",
+            got=repr(names)[:60],
+            fix=AGAIN,
+        )
+    return tuple(names)
 
 
 def _write_bag_table(path: Path, bags: BagDataset) -> None:

@@ -85,6 +85,7 @@ def read_long_table(
         of_instances={name: cells[name] for name in ("instance_label", *COORDS) if name in cells},
         order=rows.astype(np.int64),
         columns=known,
+        feature_names=tuple(chosen),
         bad=_by_bag(not_finite, chosen, cells[BAG]),
         notes=_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
     )

@@ -158,7 +158,9 @@ def test_folders_of_images_are_found_where_there_are_no_bag_files(tmp_path: Path
     images(tmp_path / "data" / "others" / "c")
     with pytest.raises(DataError, match="got several such folders: others, pictures; pass one of these folders"):
         bag_files(tmp_path / "data")
-    with pytest.raises(DataError, match="got none; put the images of each bag .* slides are cut with 'miue data"):
+    with pytest.raises(
+        DataError, match="got none; 3 files ending in .png; put the images of each bag .* 'miue data"
+    ):
         bag_files(tmp_path / "data" / "pictures" / "b")
 
 

@@ -39,7 +39,8 @@ class FeatureDistance(nn.Module, ABC):
     def __init__(self, **state: Tensor) -> None:
         super().__init__()
         for name in self.state_names:
-            self.register_buffer(name, state[name].contiguous())  # as safetensors requires
+            # contiguous as safetensors requires, and aligned: products of other addresses may be rounded otherwise
+            self.register_buffer(name, state[name].clone(memory_format=torch.contiguous_format))
 
     @classmethod
     @torch.no_grad()

@@ -400,6 +400,23 @@ def test_a_column_that_only_begins_like_a_probability_is_none(more: str, tmp_pat
         read_any_tables(tmp_path / "t.csv")
 
 
+@pytest.mark.parametrize(
+    ("rows", "got"),
+    [
+        (["a,A,0.9", "b,B,0.8", "c,C,0.7"], "got A, B, C in column 'Predicted'"),
+        (["a,A,0.9", "b,B,0.8", "c,A,0.6", "d,B,0.95"], "got A, B in column 'Predicted', each with low and high"),
+    ],
+)
+def test_the_probability_of_the_predicted_class_is_not_taken_for_that_of_the_second(
+    rows: list[str], got: str, tmp_path: Path
+) -> None:
+    (tmp_path / "t.csv").write_text("\n".join(["bag_id,Predicted,probability", *rows]) + "\n")
+    with pytest.raises(DataError, match=got):
+        read_any_tables(tmp_path / "t.csv")
+    (tmp_path / "t.csv").write_text("bag_id,Predicted,probability\na,A,0.2\nb,B,0.8\nc,A,0.5\nd,B,0.5\n")
+    assert read_any_tables(tmp_path / "t.csv")[0].bags.probabilities[:, 1].tolist() == [0.2, 0.8, 0.5, 0.5]
+
+
 def test_a_bag_whose_score_is_no_number_is_not_decided_on() -> None:
     made = made_predictions(30)
     table = replace(

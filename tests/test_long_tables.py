@@ -329,3 +329,19 @@ def test_a_long_table_in_latin_1_is_refused_with_its_line(old: str, new: str, li
     (tmp_path / "t.csv").write_bytes(LONG.replace(old, new, 1).encode("latin-1"))
     with pytest.raises(StorageError, match=f"t.csv', line {line}: expected text in UTF-8"):
         read_long_table(tmp_path / "t.csv")
+
+
+def test_columns_that_number_rows_are_named_and_inspect_lists_the_features(tmp_path: Path) -> None:
+    header = "slide_id,label,{},f1,grid,video,fold_change"
+    for name in ("tile_id", "index", "fold_0", "patch idx", "ID_2"):
+        (tmp_path / "t.csv").write_text(f"{header.format(name)}\na,1,1,2,3,4,5\nb,0,1,2,3,4,6\n")
+        found = read_long_table(tmp_path / "t.csv")
+        assert found.notes == (
+            f"taken for features: '{name}'; if they only number rows, take them out of the table",
+        )
+        assert describe(tmp_path / "t.csv")["features"] == [name, "f1", "grid", "video", "fold_change"]
+    assert "tile_id" not in run("inspect", tmp_path / "t.csv") and "f1, grid, video" in run(
+        "inspect", tmp_path / "t.csv"
+    )
+    (tmp_path / "t.csv").write_text(LONG)
+    assert read_long_table(tmp_path / "t.csv").notes == ()

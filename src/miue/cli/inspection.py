@@ -12,7 +12,7 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration
 from miue.cli.sources import Source, open_bags
-from miue.common.errors import ConfigError, StorageError
+from miue.common.errors import ConfigError, StorageError, first_few
 from miue.common.files import read_json
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
@@ -33,6 +33,7 @@ MOST_LINES = 20
 """Texts of one kind that are shown, one below the other."""
 
 UNUSABLE, UNLISTED, NOTES = "bags that cannot be used", "files that the label table does not list", "notes"
+FEATURES = "features"
 LINES = (UNUSABLE, UNLISTED, NOTES)
 
 
@@ -96,6 +97,8 @@ def description_table(description: dict[str, Any]) -> TextTable:
                 name, *rest = record.values()
                 facts = ", ".join(f"{k} {_show(v)}" for k, v in list(record.items())[1:])
                 table.add_row(f"{key} {name}", facts if rest else "")
+        elif key == FEATURES:
+            table.add_row(key, first_few(value, MOST_LINES))
         elif key in LINES:
             more = len(value) - MOST_LINES
             rest = [f"and {more:,} more; --json lists all"] if more > 0 else []
@@ -219,6 +222,8 @@ def _facts_of(bags: BagDataset) -> dict[str, Any]:
         },
         "instance labels": "known" if bags.instance_labels.known.any() else "not known",
     }
+    if bags.feature_names:
+        facts[FEATURES] = list(bags.feature_names)
     if bags.patients is not None:
         facts["patients"] = len(set(bags.patients))
     return facts

@@ -6,8 +6,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+
 from miue.bags.classes import called_negative, check_names_given, known_labels
-from miue.common.errors import DataError, missing_column
+from miue.common.errors import DataError, first_few, missing_column
 from miue.common.tables import read_columns, read_header
 from miue.predictions.folder import Predictions, read_tables
 from miue.predictions.provenance import Provenance
@@ -16,6 +18,7 @@ IDS = ("bag_id", "slide_id", "slide", "image_id", "wsi_id", "case_id", "filename
 LABELS = ("label", "y", "y_true", "target", "true_label", "ground_truth")
 POSITIVE = ("p", "prob", "probability", "y_prob", "y_score", "score")
 """Names of the probability of the second class, where it is the only one of two."""
+PREDICTED = ("predicted", "prediction", "pred", "y_pred", "predicted_label", "predicted_class")
 NO_CLASSES = ("value", "val", "threshold", "pred", "predicted", "max", "min", "mean", "std")
 """What follows a prefix in columns that are no probability of a class."""
 PATIENTS = ("patient", "patient_id", "patientid", "subject", "subject_id", "case", "case_id", "case_submitter_id")
@@ -86,6 +89,9 @@ def _recognize(
         return names | {f"p_{c}": by_class[word] for c, word in enumerate(order)}, order
     positive = next((lower[name] for name in POSITIVE if name in lower), None)
     if positive is not None:
+        predicted = next((lower[name] for name in PREDICTED if name in lower), None)
+        if predicted is not None:
+            _check_second_class(path, positive, predicted)
         return names | {"p_1": positive}, tuple(classes)
     if by_class:
         ((word, column),) = by_class.items()
@@ -96,6 +102,31 @@ def _recognize(
         f"{', '.join(POSITIVE)} for two classes",
         columns,
         "name the columns of the probabilities so",
+    )
+
+
+def _check_second_class(path: Path, positive: str, predicted: str) -> None:
+    """Raise unless the only probability can be that of the second of two classes.
+
+    Raises:
+        DataError: more than two classes are predicted, or each of two by high and by low probabilities, as where
+            the probability is that of the predicted class.
+    """
+    cells = read_columns(path, {predicted})
+    probabilities, found = cells[positive], np.array([str(cell) for cell in cells[predicted]])
+    if not np.issubdtype(probabilities.dtype, np.number):
+        return  # which is said where they are read
+    classes = np.unique(found)
+    ranges = [(probabilities[found == name].min(), probabilities[found == name].max()) for name in classes]
+    overlap = len(classes) == 2 and max(low for low, _ in ranges) < min(high for _, high in ranges)
+    if len(classes) <= 2 and not overlap:
+        return
+    raise DataError(
+        item=f"table {str(path)!r}, column {positive!r}",
+        wanted="the probability of the second of two classes",
+        got=f"{first_few(classes)} in column {predicted!r}"
+        + (", each with low and high values" if overlap else ""),
+        fix="write the probability of each class as a column p_CLASS",
     )
 
 

@@ -204,7 +204,7 @@ def _cell(summary: Summary | None, difference: Difference | None, runs: int) -> 
     if summary.runs < runs:
         text += f" of {plural(summary.runs, 'run')}"
     if difference is not None:
-        p = "" if difference.p is None else f", p {difference.p:.2f}"
+        p = "" if difference.p is None else f", p {difference.p:.2f}" if difference.p >= 0.005 else ", p < 0.005"
         text += f" ({scale * difference.mean:+.{digits}f}{p})"
     return text
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from miue.common.errors import DataError, lacking
+from miue.common.errors import DataError, first_few, lacking
 from miue.common.tables import read_header, read_parts
 from miue.io.raw_bags import RawBags
 from miue.io.tables.columns import BAG, COORDS, NAMES, OF_BAGS, TEXT, columns_by_meaning
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
+NUMBERS_ONLY = re.compile(r"(.*[\W_])?(id|idx|index|fold)([\W_]?\d+)?", re.IGNORECASE)
+"""Names of columns that number rows, or parts of the data, more likely than they are features."""
 FIX = f"check the file; columns of text are {', '.join(TEXT)} alone"
 
 
@@ -87,7 +90,10 @@ def read_long_table(
         columns=known,
         feature_names=tuple(chosen),
         bad=_by_bag(not_finite, chosen, cells[BAG]),
-        notes=_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
+        notes=(
+            *_numbers_note(chosen),
+            *_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
+        ),
     )
 
 
@@ -103,6 +109,14 @@ def _fill(values: np.ndarray, rows: np.ndarray, parts: Iterable[Any]) -> dict[in
         values[target[end : end + len(numbers)]] = numbers
         end += len(numbers)
     return found
+
+
+def _numbers_note(features: Sequence[str]) -> tuple[str, ...]:
+    """Return which columns are taken for features though they are named like numbers of rows."""
+    found = [repr(name) for name in features if NUMBERS_ONLY.fullmatch(name)]
+    if not found:
+        return ()
+    return (f"taken for features: {first_few(found)}; if they only number rows, take them out of the table",)
 
 
 def _repeats_note(bag: np.ndarray, values: np.ndarray, cells: Mapping[str, np.ndarray]) -> tuple[str, ...]:

@@ -333,7 +333,7 @@ def test_a_long_table_in_latin_1_is_refused_with_its_line(old: str, new: str, li
 
 def test_columns_that_number_rows_are_named_and_inspect_lists_the_features(tmp_path: Path) -> None:
     header = "slide_id,label,{},f1,grid,video,fold_change"
-    for name in ("tile_id", "index", "fold_0", "patch idx", "ID_2"):
+    for name in ("tile_id", "row_index", "fold_0", "patch idx", "ID_2"):
         (tmp_path / "t.csv").write_text(f"{header.format(name)}\na,1,1,2,3,4,5\nb,0,1,2,3,4,6\n")
         found = read_long_table(tmp_path / "t.csv")
         assert found.notes == (

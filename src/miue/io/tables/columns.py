@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from miue.common.errors import DataError, first_repeated, missing_column
@@ -33,6 +34,15 @@ def numbers_rows(name: str) -> bool:
     """
     word = lower_case(name)
     return word in ("", "index") or word.startswith(("unnamed:", "__index_level_"))
+
+
+def may_number_rows(name: str) -> bool:
+    """Return whether a column is named as if it numbered rows or parts of the data, and were no feature.
+
+    >>> [name for name in ("tile_id", "row index", "fold_0", "grid", "fold_change") if may_number_rows(name)]
+    ['tile_id', 'row index', 'fold_0']
+    """
+    return re.fullmatch(r"(.*[\W_])?(id|idx|index|fold)([\W_]?\d+)?", lower_case(name)) is not None
 
 
 def find_column(names: Iterable[str], known: Sequence[str], table: str) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,9 @@ import numpy as np
 from miue.common.errors import DataError, first_few, lacking
 from miue.common.tables import read_header, read_parts
 from miue.io.raw_bags import RawBags
-from miue.io.tables.columns import BAG, COORDS, NAMES, OF_BAGS, TEXT, columns_by_meaning
+from miue.io.tables.columns import BAG, COORDS, NAMES, OF_BAGS, TEXT, columns_by_meaning, may_number_rows
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
-NUMBERS_ONLY = re.compile(r"(.*[\W_])?(id|idx|index|fold)([\W_]?\d+)?", re.IGNORECASE)
-"""Names of columns that number rows, or parts of the data, more likely than they are features."""
 FIX = f"check the file; columns of text are {', '.join(TEXT)} alone"
 
 
@@ -113,7 +110,7 @@ def _fill(values: np.ndarray, rows: np.ndarray, parts: Iterable[Any]) -> dict[in
 
 def _numbers_note(features: Sequence[str]) -> tuple[str, ...]:
     """Return which columns are taken for features though they are named like numbers of rows."""
-    found = [repr(name) for name in features if NUMBERS_ONLY.fullmatch(name)]
+    found = [repr(name) for name in features if may_number_rows(name)]
     if not found:
         return ()
     return (f"taken for features: {first_few(found)}; if they only number rows, take them out of the table",)

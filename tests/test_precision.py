@@ -11,6 +11,7 @@ from made_bags import FITTING, separable_bags
 from test_large_bags import method_of
 
 import miue
+from miue.common.devices import has_bfloat16
 from miue.common.errors import ConfigError
 from miue.networks.base import MILNetwork
 from miue.networks.precision import encoder_precision
@@ -48,6 +49,24 @@ def test_a_model_is_trained_and_predicts_in_bfloat16_where_asked(tmp_path: Path)
     assert 0 < difference.max() < 0.05
     again = miue.Model.load(tmp_path / "run").predict(bags)
     np.testing.assert_array_equal(again.bags.probabilities, exact.bags.probabilities)
+
+
+def test_a_device_that_is_slow_in_bfloat16_is_said(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bags = separable_bags(10)
+    for found, slow in (("avx2", True), ("amx_bf16", False), ("avx512_bf16", False)):
+        monkeypatch.setattr(
+            torch.cpu, "get_capabilities", lambda found=found: {"architecture": "x86_64", found: True}
+        )
+        model = miue.train(bags, settings={"max_epochs": 1, "precision": "bf16-mixed"}, device="cpu")
+        assert ("this cpu has no instructions for bfloat16" in capsys.readouterr().err) == slow
+        model.predict(bags, precision="bf16-mixed", progress=True, device="cpu")
+        assert ("this cpu has no instructions for bfloat16" in capsys.readouterr().err) == slow
+        model.predict(bags, progress=True, device="cpu")
+        assert "bfloat16" not in capsys.readouterr().err
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "aarch64"})
+    assert has_bfloat16(torch.device("cpu"))
 
 
 def test_another_precision_is_named() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -39,6 +40,15 @@ def torch_device(name: str) -> torch.device:
             fix="choose the device 'cpu', or 'auto'",
         )
     return device
+
+
+def has_bfloat16(device: torch.device) -> bool:
+    """Return whether a device has instructions for bfloat16; true where this is not known."""
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)  # which older versions of torch do not have
+    found: Mapping[str, Any] = capabilities() if device.type == "cpu" else {}
+    return found.get("architecture") != "x86_64" or any(found.get(name) for name in ("avx512_bf16", "amx_bf16"))
 
 
 def lightning_device(name: str, devices: int = 1, nodes: int = 1) -> dict[str, Any]:

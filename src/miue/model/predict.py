@@ -24,7 +24,7 @@ from miue.common.seeds import derive_seed
 from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method
-from miue.networks.precision import encoder_precision
+from miue.networks.precision import encoder_precision, say_if_slow
 from miue.predictions.table import PredictionTable
 from miue.scores import InstanceViews, image_statistics
 from miue.tasks import Shard
@@ -99,6 +99,8 @@ def predict(
     chosen = estimator or method.estimators[0]
     method.check_estimator(chosen)
     target = torch_device(device)
+    if progress:
+        say_if_slow(precision, target)
     with own_torch_state():
         was_training, was_on = method.training, next(method.parameters()).device
         method.eval().to(target)

@@ -6,13 +6,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
+import torch
 from torch import nn
 
+from miue.common.devices import has_bfloat16
 from miue.common.errors import unknown_name
+from miue.common.terminal import say
 from miue.networks.base import MILNetwork
 
 Precision = Literal["float32", "bf16-mixed"]
 PRECISIONS: tuple[str, ...] = get_args(Precision)
+
+
+def say_if_slow(precision: str, device: torch.device) -> None:
+    """Say that bfloat16 is asked for on a device that has no instructions for it."""
+    if precision == "bf16-mixed" and not has_bfloat16(device):
+        slow = (
+            f"this {device.type} has no instructions for bfloat16, and is many times slower in it than in float32"
+        )
+        say(f"bf16-mixed: {slow}", err=True)
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from miue.model.part import PartLike
 from miue.model.predict import BATCH_INSTANCES
 from miue.model.recipe import DEFAULT_DISTANCES, DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
 from miue.model.training_bags import TrainingBags
+from miue.networks.precision import say_if_slow
 from miue.predictions.provenance import TrainingRecord
 from miue.scores import FeatureDistance
 from miue.tasks import LOCAL, Executor, Task, run_tasks
@@ -172,6 +173,7 @@ def train_recipe(
         if run.progress:
             say(plan.sentence(len(method.members())), err=True)
             say_parts_used(bags)
+            say_if_slow(plan.training_config.precision, torch_device(run.accelerator))
             question_negative_class(bags)
         if run.is_first:
             warn_of_large_pixels(plan)

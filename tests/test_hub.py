@@ -58,13 +58,16 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for name in filter_repo_objects(names, allow_patterns=patterns):
             shutil.copy(source / name, target / name)
 
+    def create(repo_id: str, *, private: bool, exist_ok: bool) -> str:
+        return f"{huggingface_hub.constants.ENDPOINT}/{repo_id}"
+
     def upload(*, repo_id: str, folder_path: Path, allow_patterns: list[str], commit_message: str) -> None:
         copy(folder_path, remote / repo_id, allow_patterns)
 
     def download(repo_id: str, *, revision: str | None, local_dir: str, allow_patterns: list[str]) -> None:
         copy(remote / repo_id, Path(local_dir), allow_patterns)
 
-    monkeypatch.setattr(huggingface_hub, "create_repo", lambda repo_id, *, private, exist_ok: None)
+    monkeypatch.setattr(huggingface_hub, "create_repo", create)
     monkeypatch.setattr(huggingface_hub, "upload_folder", upload)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     return remote
@@ -210,6 +213,14 @@ def test_a_card_is_not_replaced_unasked(run: Path) -> None:
         write_card(run)
     assert "# mine" in (run / CARD).read_text()
     assert "# run" in write_card(run, overwrite=True).read_text()
+
+
+def test_push_returns_the_address_at_the_hub_that_is_used(
+    run: Path, hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", "https://hub.hospital.org")
+    write_card(run)
+    assert push(run, "someone/model") == "https://hub.hospital.org/someone/model"
 
 
 def test_a_model_comes_back_as_it_went(run: Path, bags: BagDataset, hub: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def push(folder: Path | str, repository: str, *, private: bool = True, trust: bo
             fix=f"write one, and read it: miue hub card {folder}",
         )
     try:
-        hub.create_repo(repository, private=private, exist_ok=True)
+        address = hub.create_repo(repository, private=private, exist_ok=True)
         hub.upload_folder(
             repo_id=repository,
             folder_path=folder,
@@ -55,7 +55,7 @@ def push(folder: Path | str, repository: str, *, private: bool = True, trust: bo
         )
     except _errors() as error:
         raise _refused(repository, error) from error
-    return f"https://huggingface.co/{repository}"
+    return str(address)
 
 
 def pull(

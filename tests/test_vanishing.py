@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.checks.slope import Slope, fit_slope
 from miue.checks.vanishing import check_vanishing, nested_subsets
 from miue.cli import app
@@ -127,6 +128,10 @@ def test_the_command_prints_sentences_or_json(run: Path, split_bags: BagDataset,
     content = json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)
     assert content["sizes"] == [8, 16, 32, 64]
     assert {"measure", "slope", "low", "high", "verdict", "sentence"} <= set(content["measures"][0])
+    nothing = Labels.of([None] * len(split_bags))
+    write_store(tmp_path / "unlabelled", replace(split_bags, labels=nothing, splits=("",) * len(split_bags)))
+    command[3] = str(tmp_path / "unlabelled")  # then labels are those that the training listed
+    assert json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout) == content
 
 
 def test_bags_without_those_of_the_run_are_refused(run: Path, split_bags: BagDataset, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from miue.cli.options import (
     parse_seeds,
     separate,
 )
-from miue.cli.sources import Bags, Source, check_order, open_bags, say_left_out
+from miue.cli.sources import Bags, Source, check_order, label_as_trained, open_bags, say_left_out
 from miue.common.terminal import say, say_json, show_table
 
 
@@ -73,11 +73,12 @@ def check_vanishing(
     check_order(run, bags)
     where = make_executor(executor, jobs, address)
     numbers = parse_seeds(seeds or [])
-    opened = open_bags(bags, source, progress=not quiet, model_classes=read_config(run).contract.class_names)
+    classes = read_config(run).contract.class_names
+    opened = open_bags(bags, source, progress=not quiet, model_classes=classes)
     say_left_out(opened)
     found = check(
         run,
-        opened.bags,
+        label_as_trained(opened.bags, source, run, classes),
         out,
         seeds=numbers,
         executor=where,

@@ -267,3 +267,13 @@ def test_embeddings_of_pooled_features_are_those_features() -> None:
     features = model.encode(batch.instances)
     means = torch.stack([bag.mean(0) for bag in features.split(RAGGED_SIZES)])
     torch.testing.assert_close(model.scores(batch)[2].logits, means)
+
+
+@pytest.mark.parametrize("method", ["laplace", "sngp"])
+def test_instances_are_predicted_by_attention_beside_embeddings(method: str) -> None:
+    bags = separable_bags(20)
+    model = miue.train(bags, method=method, settings=SETTINGS, progress=False, device="cpu")
+    instances = model.predict(bags, estimator="attention").instances
+    assert instances is not None
+    for own in np.split(instances.probabilities[:, 1], bags.starts[1:]):
+        assert (own.min(), own.max()) == ((0.0, 1.0) if len(own) > 1 else (0.5, 0.5))

@@ -12,7 +12,7 @@ from miue.distributions import Categorical
 
 
 def attention_proxy(
-    attention: Float[Tensor, "N K"], logits: Float[Tensor, "B 2"], segments: Segments
+    attention: Float[Tensor, "N K"], logits: Float[Tensor, "B _"], segments: Segments
 ) -> Categorical:
     """Return a_k, min–max normalized over its bag, as the probability of class 1.
 
@@ -23,7 +23,7 @@ def attention_proxy(
 
     Args:
         attention: weight of each instance in its bag.
-        logits: logits of the bags.
+        logits: of the bags, two; beside one column of attention not read, and embeddings with some methods.
         segments: which instance belongs to which bag.
     """
     if attention.shape[1] > 1:

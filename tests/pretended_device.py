@@ -9,12 +9,13 @@ Usage: python tests/pretended_device.py [--without-double]
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
+from results_on_device import results
 from torch import Tensor
 from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,14 +23,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from miue.bags.dataset import BagDataset
 from miue.common import double_precision
-from miue.common.errors import ConfigError
 from miue.methods import METHODS
 from miue.model import predict as prediction
-from miue.model.config import DataContract, build_method
-from miue.model.feature_scores import DistanceScores, fit_distances
-from miue.model.recipe import Recipe
 from miue.networks import NETWORKS
-from miue.scores import DISTANCES
 
 NAME = "pretended"
 MAY_MIX = ("_to_copy", "copy_", "index", "index_put_", "_index_put_impl_")  # as between a real device and the CPU
@@ -127,44 +123,6 @@ def register() -> None:
     patch.object(torch, "tensor", tensor).start()
     patch.object(torch, "inference_mode", torch.no_grad).start()  # tensors of inference cannot be wrapped
     patch.object(prediction, "torch_device", torch.device).start()
-
-
-def results(bags: BagDataset, encoder: str, network: str, method: str, device: str) -> Iterator[tuple[str, Any]]:
-    """Yield the loss, the gradients, the predictions and the distances of a method that is on a device."""
-    shape = bags.instances.shape[1:]
-    config = Recipe(network=network, method=method, encoder=encoder, options={"encoder.width": 8}).model_config(
-        shape
-    )
-    made = build_method(
-        config, DataContract(instance_shape=shape, class_names=("0", "1", "2")[: bags.num_classes]), 1
-    )
-    batch = bags.batch(np.arange(len(bags))).to(device)
-    made.to(device)
-    for member in made.members():
-        member.train()
-        torch.manual_seed(0)
-        loss = member.loss(batch, 3)
-        loss.backward()
-        yield "loss", float(loss.detach())
-        for name, parameter in member.named_parameters():
-            if parameter.grad is not None:
-                yield f"gradient of {name}", parameter.grad.cpu().numpy()
-        member.zero_grad()
-        yield "log-probabilities", member.eval().bag_log_probabilities(batch).detach().cpu().numpy()
-        member.fit_after_training([batch])
-    for estimator in made.estimators:
-        try:
-            made.check_estimator(estimator)
-        except ConfigError:
-            continue
-        for tables in prediction.predict(made, bags, device=device, estimator=estimator):
-            for table in tables:
-                yield estimator, table.distribution.probabilities.numpy()
-                yield estimator, table.distribution.mutual_information().numpy()
-    fitted = fit_distances(made.to("cpu"), bags, [name for name in DISTANCES if name != "statistics"], seed=0)
-    for tables in prediction.predict(made, bags, device=device, scores=DistanceScores(fitted)):
-        for table in tables:
-            yield from table.scores.items()
 
 
 def compare(bags: BagDataset, encoder: str, network: str, method: str) -> None:

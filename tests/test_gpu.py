@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from made_bags import separable_bags
-from pretended_device import results
+from results_on_device import results
 
 import miue
 from miue.methods import METHODS

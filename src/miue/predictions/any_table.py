@@ -113,7 +113,7 @@ def _check_second_class(path: Path, positive: str, predicted: str) -> None:
             the probability is that of the predicted class.
     """
     cells = read_columns(path, {predicted})
-    probabilities, found = cells[positive], np.array([str(cell) for cell in cells[predicted]])
+    probabilities, found = cells[positive], cells[predicted].astype(str)
     if not np.issubdtype(probabilities.dtype, np.number):
         return  # which is said where they are read
     classes = np.unique(found)

@@ -287,10 +287,10 @@ def test_a_process_that_cannot_be_started_is_named(tmp_path: Path, monkeypatch: 
     process = reading.ReadingProcess()
     monkeypatch.setattr(isolated, "_process", process)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "no_python"))
-    with pytest.raises(StorageError, match="the process that reads files of HDF5: expected .*no_python"):
+    with pytest.raises(StorageError, match="the process that reads files of HDF5 and Zarr: expected .*no_python"):
         contents_of(path)
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(StorageError, match="the process that reads files of HDF5: .* got exit status 1"):
+    with pytest.raises(StorageError, match="the process that reads files of HDF5 and Zarr: .* got exit status 1"):
         contents_of(path)
 
 

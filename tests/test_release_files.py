@@ -63,4 +63,4 @@ def test_issue_forms_ask_questions_that_have_a_label(form: str) -> None:
 def test_development_tools_are_no_extras_of_the_package() -> None:
     extras = PROJECT["project"]["optional-dependencies"]
     assert not set(extras) & set(PROJECT["dependency-groups"])
-    assert set(extras) == {"pandas", "torchmil", "ray", "slides", "tensorboard", "mlflow", "wandb", "hub"}
+    assert set(extras) == {"pandas", "torchmil", "ray", "slides", "tensorboard", "mlflow", "wandb", "hub", "zarr"}

@@ -77,7 +77,9 @@ def describe(
     if is_long_table(path):
         return _describe_table(path, columns)
     if path.is_dir():
-        return describe_bag_files(path, microns_per_pixel=source.mpp, read=read, progress=progress)
+        return describe_bag_files(
+            path, microns_per_pixel=source.mpp, feature_key=source.feature_key, read=read, progress=progress
+        )
     raise StorageError(
         item=f"{str(path)!r}",
         wanted="a bag store, a run, predictions, a folder of bag files or a table of instances",

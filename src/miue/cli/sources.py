@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from miue.model.model import Model
 
 BAGS_HELP = (
-    "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, arrays) or of images (a folder for each bag), "
-    "or long table (CSV, Parquet)."
+    "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, lazyslide, arrays) or of images (a folder for each "
+    "bag), or long table (CSV, Parquet)."
 )
 Bags = Annotated[Path, typer.Argument(metavar="BAGS", help=BAGS_HELP)]
 
@@ -67,6 +67,10 @@ class Source:
     mpp: Annotated[
         float | None, _option("NUMBER", "µm per level-0 pixel, for files with coords in µm (STAMP).")
     ] = None
+    feature_key: Annotated[
+        str,
+        _option("NAME", "Table of features of lazyslide's stores to read, where they have several: uni_tiles."),
+    ] = ""
     skip_bad: Annotated[
         bool,
         typer.Option("--skip-bad", help="Leave out bags that cannot be used; list them.", rich_help_panel=RUNNING),
@@ -159,6 +163,7 @@ def open_bags(
         columns=source.columns,
         slide_table=source.slide_table,
         microns_per_pixel=source.mpp,
+        feature_key=source.feature_key,
         instance_shape=instance_shape,
         coords_for=coords_for,
         skip_bad=source.skip_bad,

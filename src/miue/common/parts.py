@@ -89,5 +89,6 @@ READERS: Registry[Any] = Registry(
         ".npy": "miue.io.formats.arrays:open_npy",
         ".npz": "miue.io.formats.arrays:open_npz",
         ".safetensors": "miue.io.formats.safe_tensors:open_safetensors",
+        ".zarr": "miue.io.formats.spatial_data:open_spatial_data",
     },
 )

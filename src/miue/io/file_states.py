@@ -14,6 +14,7 @@ from miue.bags.arrays import ChainedInstances, InstanceArray
 from miue.bags.dataset import BagDataset
 from miue.common.errors import not_stated
 from miue.io.folders.file_instances import FileInstances
+from miue.io.formats.bag_paths import STORE, ending_of, files_below
 from miue.io.formats.image_folder import image_files
 
 AT_ONCE = 65_536  # instances
@@ -65,12 +66,19 @@ def _states(instances: InstanceArray) -> Iterator[bytes]:
             yield from _states(part)
     elif isinstance(instances, FileInstances):
         for path in instances.paths:
-            yield from map(_state, [path, *(image_files(path) if path.is_dir() else [])])
+            yield from map(_state, [path, *_files_of(path)])
     elif isinstance(instances, np.memmap) and instances.filename is not None:
         yield _state(Path(str(instances.filename)))
     else:
         for start in range(0, len(instances), AT_ONCE):
             yield np.ascontiguousarray(instances[start : start + AT_ONCE]).tobytes()
+
+
+def _files_of(path: Path) -> list[Path]:
+    """Return the files in the folder of a bag, none where it is a file."""
+    if not path.is_dir():
+        return []
+    return list(files_below(path)) if ending_of(path) == STORE else image_files(path)
 
 
 def _state(path: Path) -> bytes:

@@ -51,8 +51,15 @@ def find_bags(
             got=f"{str(path)!r}" if path.exists() else f"{str(path)!r}, which is not there",
             fix="leave it out, or pass the folder",
         )
+    if options.feature_key and not is_folder:
+        raise ConfigError(
+            item="--feature-key",
+            wanted="a folder of SpatialData stores (<slide>.zarr) beside it",
+            got=f"{str(path)!r}",
+            fix="leave it out, or pass the folder",
+        )
     if is_folder:
-        files = bag_files(path)
+        files = bag_files(path, options.feature_key)
         read: Any = partial(open_files, files, options=options)
         return FoundBags(str(path), tuple(files.by_id), False, read)
     raw = read_long_table(path, columns=columns) if is_table else read_raw_store(path)

@@ -32,6 +32,7 @@ def load_bags(
     columns: Mapping[str, str] | None = None,
     slide_table: Path | str | None = None,
     microns_per_pixel: float | None = None,
+    feature_key: str = "",
     instance_shape: tuple[int, ...] | None = None,
     validation_share: float | None = None,
     coords_for: str = "",
@@ -41,7 +42,7 @@ def load_bags(
     """Return the bags at ``path``: a store, a folder of feature files, or a table with one row per instance.
 
     Args:
-        path: a store; files of CLAM, TRIDENT, STAMP or arrays; or a long table (CSV, Parquet).
+        path: a store; files of CLAM, TRIDENT, STAMP, lazyslide or arrays; or a long table (CSV, Parquet).
         labels: label table of bags that do not have labels of their own, or a folder with an array ``<bag>.npy``
             of one number for each (torchmil).
         splits: splits of CLAM, Patho-Bench, MIREL or ``miue data split``; those of the bags or the label table if
@@ -53,6 +54,7 @@ def load_bags(
             patient. Others are found by their names.
         slide_table: STAMP's table PATIENT, FILENAME, where ``labels`` has one row per patient.
         microns_per_pixel: of level 0, for files whose coords are in µm.
+        feature_key: which table of features of lazyslide's stores is read, where they have several: "uni_tiles".
         instance_shape: that a model takes; None for that of most files of a folder.
         validation_share: draw a split by patient and class with this share to validate on, where the bags have
             labels and no split; None draws none.
@@ -70,7 +72,7 @@ def load_bags(
         labels = read_bag_labels(Path(labels))
     elif isinstance(labels, Path | str):
         labels, columns = read_label_table(Path(labels), columns, slide_table=slide_table), {}
-    options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress)
+    options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress, feature_key)
     found = find_bags(Path(path), columns or {}, classes, options)
     labelled = label_bags(found, labels, classes)
     if alike := describe_patients_alike(labelled.bags):

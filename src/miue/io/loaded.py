@@ -80,6 +80,7 @@ class ReadOptions:
         instance_shape: that a model takes; None for that of most files.
         skip_bad: leave out files that cannot be used, slides without tissue and bags without a file.
         progress: show a bar while many files are opened.
+        feature_key: which table of features of SpatialData stores is read, where they have several.
 
     Raises:
         ConfigError: a pixel width that is none.
@@ -89,6 +90,7 @@ class ReadOptions:
     instance_shape: tuple[int, ...] | None = None
     skip_bad: bool = False
     progress: bool = False
+    feature_key: str = ""
 
     def __post_init__(self) -> None:
         check_pixel_width(self.microns_per_pixel)

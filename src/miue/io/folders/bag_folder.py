@@ -17,6 +17,7 @@ from miue.common.progress import tracked
 from miue.io.folders.discovery import BagFiles
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats import Contents, contents_of
+from miue.io.formats.bag_paths import bag_file_name, bag_name
 from miue.io.loaded import LeftOut, LoadedBags, ReadOptions, refuse_or_skip
 
 
@@ -111,9 +112,9 @@ def _coords(contents: Sequence[Contents], sizes: Int64[np.ndarray, "B"]) -> Coor
 def _only(paths: tuple[Path, ...]) -> Path:
     if len(paths) > 1:
         raise DataError(
-            item=f"bag {paths[0].stem!r}",
+            item=f"bag {bag_name(paths[0])!r}",
             wanted="one file of this name",
-            got=" and ".join(path.name for path in paths),
+            got=" and ".join(map(bag_file_name, paths)),
             fix="keep one of them, or give each kind a folder of its own",
         )
     return paths[0]

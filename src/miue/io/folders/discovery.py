@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from miue.common.errors import DataError, first_few, not_a_folder
+from miue.common.errors import ConfigError, DataError, first_few, not_a_folder
 from miue.common.plural import plural
-from miue.io.formats.base import bag_name
+from miue.io.formats.bag_paths import STORE, bag_name
 from miue.io.formats.beside import holds_positions
 from miue.io.formats.image_folder import has_images
 from miue.io.formats.registry import READERS
+from miue.io.formats.spatial_data import is_spatial_data, table_asked_for
 
 NO_BAGS = (
     *("patches", "masks", "stitches", "thumbnails", "visualization", "contours", "contours_geojson"),
@@ -51,20 +52,25 @@ class BagFiles:
     not_read: str = ""
 
 
-def bag_files(folder: Path) -> BagFiles:
-    """Return the bag files of ``folder``.
+def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
+    """Return the bag files of ``folder``, or the one bag of a SpatialData store.
 
     They are in the folder itself, or in the only folder below it that has any. Of CLAM's ``h5_files`` and
     ``pt_files``, which hold the same features, the first is taken, since it has the coords. Where there is no such
-    file, the folders of images are the bags.
+    file, the folders of images are the bags. Of a SpatialData store, the bag is a table of its features.
+
+    Args:
+        folder: where they are.
+        feature_key: which table of features of SpatialData stores is read, where they have several.
 
     Raises:
         StorageError: no such folder.
-        DataError: no bag files, or several folders of them.
+        DataError: no bag files, several folders of them, or a store with several tables and none asked for.
+        ConfigError: a table is asked for where no bag is a SpatialData store.
     """
     if not folder.is_dir():
         raise not_a_folder(folder, "a folder of bag files")
-    files = _files_in(folder)
+    files = [folder] if is_spatial_data(folder) else _files_in(folder)
     if (folder / "config.json").exists() and (folder / "model.safetensors").exists():
         raise not_a_folder(
             folder, "bags: a bag store or a folder of feature files", "name the bags, then --out RUN"
@@ -72,12 +78,15 @@ def bag_files(folder: Path) -> BagFiles:
     if files:
         below = [one for one in _folders_directly_below(folder) if _files_in(one)]
         inner = f"bag files in folders of {folder.name!r} were not read: {_names(below)}" if below else ""
-        return BagFiles(str(folder), _by_id(files), _sentences(_others(folder), inner))
+        beside = "" if files == [folder] else _others(folder)
+        return BagFiles(str(folder), _by_id(files, feature_key), _sentences(beside, inner))
     below = _folders_below(folder)
     with_files = _without_twins([one for one in below if _files_in(one)])
     if with_files:
         only = _only(with_files, folder)
-        return BagFiles(str(folder), _by_id(_files_in(only)), _sentences(_others(only), _not_read(only)))
+        return BagFiles(
+            str(folder), _by_id(_files_in(only), feature_key), _sentences(_others(only), _not_read(only))
+        )
     with_images = [one for one in below if has_images(one)]
     images = [one for one in with_images if one not in {other.parent for other in with_images}]
     only = _only(list(dict.fromkeys(one.parent for one in images)), folder)
@@ -89,13 +98,29 @@ def bag_files(folder: Path) -> BagFiles:
     ]
     without = f"folders without an image, which are no bags: {_names(empty)}" if empty else ""
     return BagFiles(
-        str(folder), _by_id([one for one in images if one.parent == only]), _sentences(beside, without)
+        str(folder),
+        _by_id([one for one in images if one.parent == only], feature_key),
+        _sentences(beside, without),
     )
 
 
-def _by_id(files: list[Path]) -> dict[str, tuple[Path, ...]]:
+def _by_id(files: list[Path], feature_key: str = "") -> dict[str, tuple[Path, ...]]:
+    """Return files by the name of the bag; of SpatialData stores, the tables of features.
+
+    Raises:
+        DataError: a store with several tables of features, of which none was asked for.
+        ConfigError: a table is asked for, and there is no store.
+    """
+    if feature_key and not any(map(is_spatial_data, files)):
+        raise ConfigError(
+            item="--feature-key",
+            wanted="SpatialData stores (<slide>.zarr)",
+            got=f"files such as {files[0].name!r}",
+            fix="leave it out, or pass the folder of the stores",
+        )
     by_id: dict[str, tuple[Path, ...]] = {}
-    for path in files:
+    for found in files:
+        path = table_asked_for(found, feature_key) if is_spatial_data(found) else found
         name = bag_name(path)
         by_id[name] = (*by_id.get(name, ()), path)
     return by_id
@@ -117,7 +142,8 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(
         path
         for path in folder.iterdir()
-        if path.suffix.lower() in READERS and not path.name.startswith(".") and not path.is_dir()
+        if path.suffix.lower() in READERS and not path.name.startswith(".")
+        if not path.is_dir() or is_spatial_data(path)
         if not holds_positions(path)
     )
 
@@ -166,7 +192,8 @@ def _folders_below(folder: Path) -> list[Path]:
 
 
 def _is_beside(below: Path) -> bool:
-    return bool(set(below.parts) & set(NO_BAGS)) or any(part.startswith(".") for part in below.parts)
+    parts = below.parts
+    return bool(set(parts) & set(NO_BAGS)) or any(one.startswith(".") or one.endswith(STORE) for one in parts)
 
 
 def _without_twins(folders: list[Path]) -> list[Path]:

@@ -13,20 +13,26 @@ from miue.common.errors import MiueError
 from miue.common.progress import tracked
 from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents, contents_of, read_rows
-from miue.io.formats.base import bag_name
+from miue.io.formats.bag_paths import bag_file_name, bag_name
 from miue.io.formats.positions import check_pixel_width
 
 ROWS_AT_ONCE = 65_536
 
 
 def describe_bag_files(
-    folder: Path, *, microns_per_pixel: float | None = None, read: bool = False, progress: bool = False
+    folder: Path,
+    *,
+    microns_per_pixel: float | None = None,
+    feature_key: str = "",
+    read: bool = False,
+    progress: bool = False,
 ) -> dict[str, Any]:
     """Return what each bag of ``folder`` holds, and what is wrong with it, as JSON values.
 
     Args:
         folder: bag files of any kind.
         microns_per_pixel: of level 0, for coords in µm.
+        feature_key: which table of features of SpatialData stores is read, where they have several.
         read: read all features too, to find those that are not finite and rows that are zero throughout.
         progress: show a bar.
 
@@ -35,10 +41,10 @@ def describe_bag_files(
         ConfigError: a pixel width that is none.
     """
     check_pixel_width(microns_per_pixel)
-    files = bag_files(folder)
+    files = bag_files(folder, feature_key)
     twins = {path: paths for paths in files.by_id.values() for path in paths}
     described = [
-        _described(path, microns_per_pixel, read, [twin.name for twin in twins[path] if twin != path])
+        _described(path, microns_per_pixel, read, [bag_file_name(twin) for twin in twins[path] if twin != path])
         for path in tracked(list(twins), "reading" if read else "opening", shown=progress)
     ]
     for name, what in (("shape", "features of shape"), ("encoder", "features of the encoder")):
@@ -70,7 +76,7 @@ def describe_bag_files(
 def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: list[str]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "bag": bag_name(path),
-        "file": path.name,
+        "file": bag_file_name(path),
         "format": "",
         "encoder": "",
         "instances": 0,

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.common.claims import can_hold
+from miue.common.claims import bytes_in, can_hold
 from miue.common.errors import DataError, MiueError
 from miue.common.escapes import shortened
+from miue.io.formats.bag_paths import bag_name
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,8 @@ class Contents:
 
     @property
     def id(self) -> str:
-        """The file's name without its ending, or that of a folder: the id of the bag."""
+        """The name of the file without its ending, or that of a folder: the id of the bag."""
         return bag_name(self.path)
-
-
-def bag_name(path: Path) -> str:
-    """Return the id of the bag in a file or in a folder of images."""
-    return path.name if path.is_dir() else path.stem
 
 
 def refuse_claim(path: Path, array: Any) -> None:
@@ -102,7 +98,7 @@ def refuse_bytes(path: Path, claimed: int) -> None:
         DataError: it does.
     """
     if not can_hold(path, claimed):
-        held = path.stat().st_size
+        held = bytes_in(path)
         fix = (
             "leave the file out (--skip-bad goes on and lists it); if it is no fraud, store it without compression"
         )

@@ -1,8 +1,8 @@
-"""Bag files as all of miue reads them: those of the HDF5 library in a process of their own, others in this one.
+"""Bag files as all of miue reads them: those of HDF5 and of Zarr in a process of their own, others in this one.
 
-One damaged bit makes the HDF5 library loop for ever, deaf to signals that Python handles, or crash. The process
-apart ends itself where a file takes more computing time than any whole one; the file is named, the next one gets a
-new process.
+One damaged bit makes the HDF5 library loop for ever, deaf to signals that Python handles, or crash, and chunks of
+Zarr may claim to become any number of bytes. The process apart is refused more memory, and ends itself where a
+file takes more computing time than any whole one; the file is named, the next one gets a new process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Shaped
 
-from miue.common.errors import DataError, StorageError, no_such_file
+from miue.common.claims import bytes_in
+from miue.common.errors import ConfigError, DataError, StorageError, no_such_file
+from miue.io.formats.bag_paths import STORE, ending_of
 from miue.io.formats.base import Contents, bag_error
 from miue.io.formats.open import contents_here, rows_here
 from miue.io.formats.positions import grid_note, repeats_note
@@ -31,14 +33,14 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
     """Return what the bag file at ``path`` holds.
 
     Args:
-        path: a file with one of the endings of ``READERS``, or a folder of images.
+        path: a file with one of the endings of ``READERS``, a folder of images, or a table in a SpatialData store.
         microns_per_pixel: of level 0, for files whose coords are in µm; without it these are left out.
 
     Raises:
         DataError: not such a file, damaged, or of parts that do not fit together.
-        StorageError: the process for files of HDF5 cannot be started.
+        StorageError: the process that reads files of HDF5 and Zarr cannot be started.
     """
-    if _is_hdf5(path):
+    if _is_apart(path):
         answer, array = _ask(path, "contents", microns_per_pixel=microns_per_pixel)
         contents = Contents(
             path=path,
@@ -70,9 +72,9 @@ def read_rows(path: Path, start: int, stop: int, *, statistics: bool = False) ->
 
     Raises:
         DataError: not a bag file, or a damaged one.
-        StorageError: the process for files of HDF5 cannot be started.
+        StorageError: the process that reads files of HDF5 and Zarr cannot be started.
     """
-    if _is_hdf5(path):
+    if _is_apart(path):
         return _ask(path, "rows", start=int(start), stop=int(stop), statistics=statistics)[1]
     return rows_here(path, start, stop, statistics=statistics)
 
@@ -99,8 +101,10 @@ def read_hdf5_parts(
     }, values
 
 
-def _is_hdf5(path: Path) -> bool:
-    return path.suffix.lower() in ENDINGS and not path.is_dir()
+def _is_apart(path: Path) -> bool:
+    """Whether a bag is read in the process apart: a file of HDF5, or a table in a folder of Zarr."""
+    ending = ending_of(path)
+    return ending == STORE or (ending in ENDINGS and not path.is_dir())
 
 
 def _patch_size_beside(path: Path) -> int | None:
@@ -119,21 +123,24 @@ def _ask(path: Path, what: str, **how: Any) -> tuple[dict[str, Any], np.ndarray]
     Raises:
         DataError: the file cannot be used, or no answer came in the time that it may take.
     """
-    if not path.is_file():  # size and time are those of the file
+    if not path.is_file() and not (path.is_dir() and ending_of(path) == STORE):  # size and time are those of it
         raise bag_error(path, "an existing file", "no such file", "check the path")
-    seconds = SECONDS + path.stat().st_size / BYTES_PER_SECOND
+    seconds = SECONDS + bytes_in(path) / BYTES_PER_SECOND
     try:
         answer, array = _process.ask({"what": what, "path": str(path), "seconds": seconds, **how})
     except ReadingProcessEnded as ended:
         got = (
             f"no end of reading it after {seconds:.0f} s of computing time" if ended.took_too_long else str(ended)
         )
-        raise bag_error(path, "a file that the HDF5 library can read", got) from ended
+        library = "Zarr" if ending_of(path) == STORE else "the HDF5 library"
+        raise bag_error(path, f"a file that {library} can read", got) from ended
     error = answer.get("error")
     if error is None:
         return answer, array
-    kind = StorageError if error["kind"] == "StorageError" else DataError
-    raise kind(item=error["item"], wanted=error["wanted"], got=error["got"], fix=error["fix"])
+    kinds = {"StorageError": StorageError, "ConfigError": ConfigError}
+    raise kinds.get(error["kind"], DataError)(
+        item=error["item"], wanted=error["wanted"], got=error["got"], fix=error["fix"]
+    )
 
 
 def _value(value: Any) -> Any:

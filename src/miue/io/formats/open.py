@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from miue.common.errors import ConfigError
+from miue.io.formats.bag_paths import STORE, ending_of
 from miue.io.formats.base import Contents, OpenBag, OpenFile, bag_error, refuse_claim, refusing
 from miue.io.formats.beside import with_positions_beside
 from miue.io.formats.image_folder import open_images
@@ -23,7 +24,7 @@ def contents_here(path: Path, microns_per_pixel: float | None = None) -> Content
     """Return what the bag file at ``path`` itself holds, opened in this very process.
 
     Args:
-        path: a file with one of the endings of ``READERS``, or a folder of images.
+        path: a file with one of the endings of ``READERS``, a folder of images, or a table in a SpatialData store.
         microns_per_pixel: of level 0, for files whose coords are in µm; without it these are left out.
 
     Raises:
@@ -84,20 +85,21 @@ def open_bag_file(path: Path) -> Iterator[OpenFile]:
         DataError: no reader for this ending, or a file that its reader refuses.
         ConfigError: a reader of another package that gives no such file.
     """
-    if path.is_dir():
+    ending = ending_of(path)
+    if path.is_dir() and ending != STORE:
         with open_images(path) as images:
             yield images
         return
-    reader = READERS.get(path.suffix.lower())
+    reader = READERS.get(ending)
     if reader is None:
         raise bag_error(path, f"a file ending in {', '.join(READERS)}", path.suffix or "no ending")
-    if not path.is_file():
+    if not path.is_file() and not (path.is_dir() and ending == STORE):
         got = (
             "a pipe or a device" if path.exists() else "a link to nothing" if path.is_symlink() else "no such file"
         )
         raise bag_error(path, "an existing file", got, "check the path")
     if not callable(reader):
-        raise _no_reader(path.suffix.lower(), f"a value of type {type(reader).__name__}")
+        raise _no_reader(ending, f"a value of type {type(reader).__name__}")
     with ExitStack() as opened:
         file = _read_by(reader, path, opened)
         refuse_claim(path, file.features)
@@ -111,7 +113,7 @@ def _read_by(reader: OpenBag, path: Path, opened: ExitStack) -> OpenFile:
         DataError: a file that the reader of another package cannot read.
         ConfigError: a reader of another package that gives something else than a file.
     """
-    ending = path.suffix.lower()
+    ending = ending_of(path)
     if READERS.path_of_own(ending) is not None:
         return opened.enter_context(reader(path))  # type: ignore[arg-type]  # as all of miue
     # a damaged file may make a library raise any error

@@ -1,4 +1,7 @@
-"""The process that opens files of HDF5, as seen by who asks it: started once, and again after a file ends it."""
+"""The process that opens files of HDF5 and Zarr, as seen by who asks it.
+
+It is started once, and again after a file ends it.
+"""
 
 from __future__ import annotations
 
@@ -145,7 +148,7 @@ def _close(process: subprocess.Popen[bytes]) -> int:
 
 def _not_started(got: str) -> StorageError:
     return StorageError(
-        item="the process that reads files of HDF5",
+        item="the process that reads files of HDF5 and Zarr",
         wanted=f"{sys.executable} -P -m miue.io.formats.serve to start",
         got=got,
         fix="run this command to see why; it needs the packages of miue, and leave to start processes",

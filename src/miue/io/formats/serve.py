@@ -1,4 +1,4 @@
-"""The process that opens files of HDF5: requests as lines of JSON on its input, answers on its output.
+"""The process that opens files of HDF5 and Zarr: requests as lines of JSON on its input, answers on its output.
 
 Started by ``miue.io.formats.process`` as ``python -P -m miue.io.formats.serve``. A request may take the
 computing time and the memory that it states; the kernel ends a process that takes more time, even inside of a
@@ -48,7 +48,7 @@ def main() -> None:
                 answer, array = _refused(error), None
             except Exception as error:  # a damaged file may make a library raise any
                 got = str(error).split("\n")[0]
-                answer, array = _refused(bag_error(path, "a whole HDF5 file", got or type(error).__name__)), None
+                answer, array = _refused(bag_error(path, "a whole file", got or type(error).__name__)), None
             _send(answers, answer, array)
 
 

@@ -1,0 +1,60 @@
+"""What the path of a bag is: a file, a folder of images, or a table of features in a SpatialData store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+STORE, TABLES = ".zarr", "tables"
+
+
+def bag_name(path: Path) -> str:
+    """Return the id of the bag in a file, in a folder of images or in a table of a store.
+
+    >>> bag_name(Path("job/slide-1.h5")), bag_name(Path("job/slide-1.zarr/tables/uni_tiles"))
+    ('slide-1', 'slide-1')
+    """
+    if ending_of(path) == STORE:
+        return _store(path).stem
+    return path.name if path.is_dir() else path.stem
+
+
+def bag_file_name(path: Path) -> str:
+    """Return what a user calls the file of a bag: of a table in a store, the store.
+
+    >>> bag_file_name(Path("job/slide-1.h5")), bag_file_name(Path("job/slide-1.zarr/tables/uni_tiles"))
+    ('slide-1.h5', 'slide-1.zarr')
+    """
+    return _store(path).name if is_table(path) else path.name
+
+
+def ending_of(path: Path) -> str:
+    """Return the ending that says which reader opens a bag: of a table in a store, that of the store.
+
+    >>> ending_of(Path("job/slide-1.H5")), ending_of(Path("job/slide-1.zarr/tables/uni_tiles"))
+    ('.h5', '.zarr')
+    """
+    return _store(path).suffix.lower()
+
+
+def is_table(path: Path) -> bool:
+    """Whether a path is that of a table in a SpatialData store."""
+    return path.parent.name == TABLES and path.parent.parent.suffix.lower() == STORE
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """Return all that lies below a folder and is no folder; links to folders are not followed.
+
+    Raises:
+        OSError: a folder that cannot be listed.
+    """
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if entry.is_dir(follow_symlinks=False):
+            yield from files_below(Path(entry.path))
+        else:
+            yield Path(entry.path)
+
+
+def _store(path: Path) -> Path:
+    return path.parent.parent if is_table(path) else path

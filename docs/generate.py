@@ -45,6 +45,8 @@ COMMANDS = (
     ("export", "geojson"),
     ("export", "heatmap"),
     ("export", "arrays"),
+    ("export", "geoparquet"),
+    ("export", "ome-tiff"),
     ("hub", "card"),
     ("hub", "push"),
     ("hub", "pull"),

@@ -48,7 +48,7 @@ def test_patches_that_lie_anywhere_have_no_grid_step(tmp_path: Path) -> None:
 def test_predictions_without_coords_are_refused(two_slides: Predictions, tmp_path: Path) -> None:
     assert two_slides.instances is not None
     replace(two_slides, instances=replace(two_slides.instances, coords=None)).save(tmp_path / "p")
-    for command in ("geojson", "heatmap"):
+    for command in ("geojson", "heatmap", "geoparquet", "ome-tiff"):
         error = export(command, tmp_path / "p", "--out", tmp_path / "out", "--quiet").exception
         assert isinstance(error, DataError)
         assert "x and y" in str(error)
@@ -97,7 +97,7 @@ ROW, WIDE, LONE = [[0, 0], [512, 0], [1024, 0]], [[0, 0], [256, 0]], [[77, 1001]
 
 def test_a_slide_of_one_patch_has_the_patch_size_of_all_other_slides_where_these_agree(tmp_path: Path) -> None:
     slides_at(a=ROW, lone=LONE, c=ROW).save(tmp_path / "p")
-    for command in ("geojson", "arrays", "heatmap"):
+    for command in ("geojson", "arrays", "heatmap", "geoparquet", "ome-tiff"):
         result = export(command, tmp_path / "p", "--out", tmp_path / command, "--quiet")
         assert result.exit_code == 0 and "left out" not in result.output
     grid, others = "step of the grid of coords", "the one step of all other slides' grids"
@@ -106,7 +106,13 @@ def test_a_slide_of_one_patch_has_the_patch_size_of_all_other_slides_where_these
 
 def test_a_slide_whose_patch_size_is_unknown_is_listed_and_stops_no_overlay(tmp_path: Path) -> None:
     slides_at(a=ROW, lone=LONE, c=WIDE).save(tmp_path / "p")
-    for command, suffix in (("geojson", "geojson"), ("arrays", "h5"), ("heatmap", "png")):
+    for command, suffix in (
+        ("geojson", "geojson"),
+        ("arrays", "h5"),
+        ("heatmap", "png"),
+        ("geoparquet", "parquet"),
+        ("ome-tiff", "ome.tiff"),
+    ):
         result = export(command, tmp_path / "p", "--out", tmp_path / command, "--quiet")
         assert result.exit_code == 0
         assert (
@@ -219,6 +225,8 @@ def test_arrays_are_read_back_with_their_places_and_values(saved_slides: Path, t
         ("geojson", ("--merge", "--class", "tumour", "--bounds", "512,0"), None),
         ("arrays", ("--patch-size", "64"), {"patch_size": 64}),
         ("heatmap", ("--class", "normal"), {"class_name": "normal"}),
+        ("geoparquet", ("--patch-size", "64"), {"patch_size": 64}),
+        ("ome-tiff", ("--patch-size", "64"), {"patch_size": 64}),
     ],
 )
 def test_python_exports_the_files_of_the_command(

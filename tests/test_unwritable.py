@@ -101,6 +101,8 @@ def test_a_full_disk_is_said_and_the_next_try_goes_through(what: str, allowed: i
         ["export", "geojson"],
         ["export", "heatmap"],
         ["export", "arrays"],
+        ["export", "geoparquet"],
+        ["export", "ome-tiff"],
         ["worklist"],
         ["report"],
         ["evaluate"],
@@ -121,7 +123,9 @@ def test_commands_say_that_the_disk_is_full_or_the_folder_takes_no_files(
     )
 
 
-@pytest.mark.parametrize(("kind", "sizes"), [("geojson", 12), ("heatmap", 3), ("arrays", 12)])
+@pytest.mark.parametrize(
+    ("kind", "sizes"), [("geojson", 12), ("heatmap", 3), ("arrays", 12), ("geoparquet", 12), ("ome-tiff", 12)]
+)
 def test_an_export_meets_a_full_disk_wherever_in_its_file_that_is(
     kind: str, sizes: int, two_slides: Predictions, tmp_path: Path
 ) -> None:

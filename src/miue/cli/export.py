@@ -17,7 +17,7 @@ from miue.common.terminal import say, show_result
 
 export_app = typer.Typer(
     cls=Commands,
-    help="Turn predictions into QuPath overlays and heatmaps.",
+    help="Turn predictions into overlays, heatmaps, maps, tables.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -186,6 +186,73 @@ def export_arrays(
     _say_written(written, f"{plural(written.objects, 'patch')} of {plural(written.slides, 'slide')}", out, as_json)
 
 
+@export_app.command("geoparquet", cls=Command)
+@keeps_inputs
+def export_geo_parquet(
+    given: Given,
+    out: Out,
+    patch_size: PatchSize = None,
+    skip_bad: SkipBad = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a GeoParquet table per slide.
+
+    A row for each patch: its square in level-0 pixels, its class, the probability of each class, each uncertainty
+    and score. geopandas, QGIS, DuckDB and tools for SpatialData (lazyslide) read it.
+
+    Example: miue export geoparquet predictions --out tables
+    """
+    written = _export(
+        given,
+        out,
+        "geoparquet",
+        patch_size=patch_size,
+        skip_bad=skip_bad,
+        overwrite=overwrite,
+        progress=not quiet,
+    )
+    _say_written(written, f"{plural(written.objects, 'patch')} of {plural(written.slides, 'slide')}", out, as_json)
+
+
+@export_app.command("ome-tiff", cls=Command)
+@keeps_inputs
+def export_ome_tiff(
+    given: Given,
+    out: Out,
+    slides: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help="Folder of slides, of which each map takes its size and width of a pixel."
+        ),
+    ] = None,
+    patch_size: PatchSize = None,
+    skip_bad: SkipBad = False,
+    overwrite: Overwrite = False,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the maps of each slide as OME-TIFF.
+
+    A pyramid with a channel for the probability of each class, each uncertainty and each score, in raw values, as
+    QuPath and napari open it. A map begins at the slide's top left; patches that overlap are averaged.
+
+    Example: miue export ome-tiff predictions --slides slides --out maps
+    """
+    written = _export(
+        given,
+        out,
+        "ome-tiff",
+        patch_size=patch_size,
+        skip_bad=skip_bad,
+        overwrite=overwrite,
+        progress=not quiet,
+        slides=slides,
+    )
+    _say_written(written, f"maps of {plural(written.slides, 'slide')}", out, as_json)
+
+
 def _export(given: Path, out: Path, kind: str, *, overwrite: bool, **options: Any) -> Any:
     """Export predictions that were saved, and return what was written."""
     from miue.common.folder_kinds import EXPORT
@@ -269,7 +336,9 @@ def refuse_export(
 
 def _words(out: Path, kind: str, slides: Path | None, *, skip_bad: bool) -> list[str]:
     """Return the command that writes an export into the predictions ``out`` as ``export_beside`` does."""
-    drawn = ["--slides", str(slides)] if slides is not None and kind != "arrays" else []
+    from miue.pathology.export.folders import takes_slides
+
+    drawn = ["--slides", str(slides)] if slides is not None and takes_slides(kind) else []
     return ["miue", "export", kind, str(out), "--out", str(out / kind), *drawn, *(["--skip-bad"] * skip_bad)]
 
 
@@ -288,10 +357,10 @@ def export_beside(
     Raises:
         ConfigError, DataError, StorageError: a kind that cannot be written; the predictions stay.
     """
-    from miue.pathology.export.folders import export
+    from miue.pathology.export.folders import export, takes_slides
 
     for kind in dict.fromkeys(kinds):
-        options: dict[str, Any] = {} if kind == "arrays" else {"slides": slides}
+        options: dict[str, Any] = {"slides": slides} if takes_slides(kind) else {}
         written = export(predictions, folder / kind, kind, skip_bad=skip_bad, progress=progress, **options)
         say_left_out(written.left_out)
         say(f"{kind} of {plural(written.slides, 'slide')} written to {folder / kind}", err=to_stderr)

@@ -67,8 +67,8 @@ def predict(
     export: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="arrays|geojson|heatmap",
-            help=f"Also export, as 'miue export' does, into --out. {MANY}",
+            metavar="KIND",
+            help=f"Also export arrays, geojson, geoparquet, heatmap or ome-tiff into --out. {MANY}",
             callback=separate,
             rich_help_panel=OUTPUT,
         ),

@@ -1,4 +1,4 @@
-"""One file for each slide: patch by patch as arrays, as QuPath overlays, as heatmaps."""
+"""One file for each slide: patch by patch as arrays or squares, as QuPath overlays, as heatmaps and maps."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from miue.common.errors import DataError, StorageError, one_of_two, unknown_name
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import EXPORT
 from miue.common.progress import tracked
+from miue.pathology.export.geo_parquet import write_geo_parquet
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
 from miue.pathology.export.patches import Patches, class_names, class_number, file_names, patches_by_slide
 from miue.pathology.export.slide_arrays import write_slide_arrays
@@ -123,6 +124,51 @@ def write_overlays(
     return _write_each(predictions, out, how, ".geojson", "Writing GeoJSON", write)
 
 
+def write_geo_tables(predictions: Predictions, out: Path, how: Export) -> Written:
+    """Write one GeoParquet table per slide: the squares of its patches with all that is predicted of them.
+
+    Raises:
+        DataError: instances without coords, or a slide without a patch size; nothing was written.
+    """
+    names, flags = class_names(predictions), describe_flags(predictions.provenance)
+
+    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int:
+        write_geo_parquet(path, patches, names, flags)
+        return len(patches)
+
+    return _write_each(predictions, out, how, ".parquet", "Writing tables", write)
+
+
+def write_maps(predictions: Predictions, out: Path, how: Export, *, slides: Path | None = None) -> Written:
+    """Write one OME-TIFF per slide: a channel for the probability of each class and for each uncertainty.
+
+    Args:
+        predictions: with instances that have coords.
+        out: the folder.
+        how: see ``Export``.
+        slides: folder of slides, whose size and pixel width the maps take.
+
+    Raises:
+        ConfigError: tifffile is not installed.
+        DataError, StorageError: a slide that fails; nothing was written.
+    """
+    from miue.pathology.export.ome_tiff import SlideSize, write_ome_tiff
+
+    names, flags = class_names(predictions), describe_flags(predictions.provenance)
+
+    def size(slide: Any) -> SlideSize:
+        return SlideSize(tuple(slide.dimensions), microns_per_pixel(slide))
+
+    def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
+        of_slide = None if slides is None else _of_slide(slides, patches.slide, skipped, size)
+        if slides is not None and of_slide is None:
+            return None
+        write_ome_tiff(path, patches, names, of_slide, flags)
+        return len(patches)
+
+    return _write_each(predictions, out, how, ".ome.tiff", "Writing maps", write)
+
+
 def write_heatmaps(
     predictions: Predictions, out: Path, how: Export, *, class_name: str | None = None, slides: Path | None = None
 ) -> Written:
@@ -174,8 +220,15 @@ def write_heatmaps(
 KINDS: dict[str, Callable[..., Written]] = {
     "arrays": write_arrays,
     "geojson": write_overlays,
+    "geoparquet": write_geo_tables,
     "heatmap": write_heatmaps,
+    "ome-tiff": write_maps,
 }
+
+
+def takes_slides(kind: str) -> bool:
+    """Whether an export reads the slides themselves, where a folder of them is passed."""
+    return "slides" in signature(KINDS[kind]).parameters
 
 
 @checked()
@@ -190,7 +243,10 @@ def export(
     progress: bool = False,
     **options: Any,
 ) -> Written:
-    """Write one file per slide: "arrays" (HDF5), "geojson" overlays for QuPath, or a "heatmap" (PNG).
+    """Write one file per slide, of one kind.
+
+    Kinds are "arrays" (HDF5), "geojson" (overlays for QuPath), "geoparquet" (a table of squares), "heatmap" (PNG)
+    and "ome-tiff" (maps of raw values).
 
     Args:
         predictions: with instances that have coords.
@@ -201,7 +257,7 @@ def export(
         overwrite: replace the folder.
         progress: show a bar.
         options: of the kind: slides, classes, threshold, merge and bounds of "geojson" (``write_overlays``);
-            slides and class_name of "heatmap" (``write_heatmaps``).
+            slides and class_name of "heatmap" (``write_heatmaps``); slides of "ome-tiff" (``write_maps``).
 
     Raises:
         ConfigError: no predictions, or no such kind, option or class.

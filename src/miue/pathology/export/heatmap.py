@@ -124,7 +124,12 @@ class Canvas:
     def of(cls, patches: Patches, extent: Extent, longest: int = LONGEST) -> Canvas:
         """Return a canvas of ``extent``, whose longer side has at most ``longest`` pixels."""
         x, y, right, bottom = extent
-        scale = min(1.0, longest / max(right - x, bottom - y))
+        return cls.at_scale(patches, extent, min(1.0, longest / max(right - x, bottom - y)))
+
+    @classmethod
+    def at_scale(cls, patches: Patches, extent: Extent, scale: float) -> Canvas:
+        """Return a canvas of ``extent``, of which a level-0 pixel is ``scale`` pixels wide."""
+        x, y, right, bottom = extent
         size = max(1, round((right - x) * scale)), max(1, round((bottom - y) * scale))
         begin = np.floor((patches.coords - (x, y)) * scale + 0.5).astype(int)
         end = np.floor((patches.coords + patches.size - (x, y)) * scale + 0.5).astype(int)

@@ -26,6 +26,7 @@ class Patches:
 
     Attributes:
         slide: the slide's id.
+        instance: number of each patch in its bag.
         coords: top left corner of each patch in level-0 pixels.
         size: side of a patch in level-0 pixels.
         size_from: how the side is known.
@@ -35,6 +36,7 @@ class Patches:
     """
 
     slide: str
+    instance: Int64[np.ndarray, "n"]
     coords: Int64[np.ndarray, "n 2"]
     size: int
     size_from: str
@@ -92,6 +94,7 @@ def patches_by_slide(
             continue
         yield Patches(
             slide=slide,
+            instance=np.arange(len(of_slide)) if of_slide.instance is None else of_slide.instance,
             coords=coords.values,
             size=step,
             size_from=size_from,

@@ -11,6 +11,7 @@ import pytest
 import sklearn
 from made_bags import separable_bags
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, GroupKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -289,6 +290,7 @@ def test_every_field_of_the_training_config_is_a_parameter_with_its_default(
         ({"y": [0, 0, 1, 1, 0, 1]}, "y, bag '2', row 5: expected 0 as in the bag's first row, got 1"),
         ({"y": [0, 0, 1, 1, None, 0]}, "y, entry 4: expected a class label"),
         ({"y": [1] * 6}, "two classes or more, got 1 class"),
+        ({"X": [], "y": []}, "two classes or more, got no bags"),
         ({"groups": [0, 0, 1, 2, 2, 2]}, "groups, bag '1', row 3"),
     ],
 )
@@ -338,3 +340,27 @@ def test_too_few_groups_are_refused(arrays: list[np.ndarray], labels: np.ndarray
         classifier().fit(arrays, labels, groups=np.zeros(40))
     with pytest.raises(DataError, match="groups: expected one for each of 40 bags"):
         classifier().fit(arrays, labels, groups=np.zeros(39))
+
+
+def test_a_fit_that_fails_leaves_the_earlier_model(arrays: list[np.ndarray]) -> None:
+    found = classifier().fit(arrays, np.resize(["a", "b", "c"], len(arrays)))
+    before = found.predict_proba(arrays)
+    with pytest.raises(ConfigError, match="network 'unheard'"):
+        found.set_params(network="unheard").fit([bag[:, :3] for bag in arrays], np.resize([0, 1], len(arrays)))
+    assert found.classes_.tolist() == ["a", "b", "c"]
+    assert np.array_equal(found.predict_proba(arrays), before)
+    with pytest.raises(NotFittedError):
+        fails = classifier(network="unheard")
+        with pytest.raises(ConfigError):
+            fails.fit(arrays, np.resize([0, 1], len(arrays)))
+        fails.predict(arrays)
+
+
+def test_rows_of_a_fit_that_fails_leave_the_earlier_columns(arrays: list[np.ndarray], labels: np.ndarray) -> None:
+    names, sizes = np.arange(len(arrays)), [len(bag) for bag in arrays]
+    rows, of_rows = pd.DataFrame(np.concatenate(arrays)).add_prefix("f"), np.repeat(names, sizes)
+    found = classifier().fit(rows, np.repeat(labels, sizes), bag_ids=of_rows)
+    with pytest.raises(DataError, match="two classes or more"):
+        found.fit(rows[["f0"]], np.zeros(len(rows)), bag_ids=of_rows)
+    assert (found.n_features_in_, found.feature_names_in_.tolist()) == (5, list(rows.columns))
+    assert len(found.predict(rows, bag_ids=of_rows)) == len(arrays)

@@ -18,6 +18,7 @@ from miue.bags.construct import as_objects
 from miue.bags.dataset import BagDataset
 from miue.bags.rows import GroupedRows, row_count
 from miue.common.errors import ConfigError, DataError
+from miue.common.plural import plural
 from miue.model.config import TrainingConfig
 from miue.model.feature_scores import DistanceLike
 from miue.model.model import Model
@@ -147,10 +148,21 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
             bag_ids: the bag of each row of X.
             groups: such as patients, never divided between learning and early stopping; None where unknown.
 
+        A fit that fails, or is interrupted, leaves the classifier as it was: unfitted, or with its earlier model.
+
         Raises:
             DataError: bags, labels or groups that cannot be used.
             ConfigError: a parameter that does not exist or has no such value.
         """
+        before = self.__dict__.copy()
+        try:
+            self._fit(X, y, bag_ids, groups)
+        except BaseException:
+            self.__dict__ = before
+            raise
+        return self
+
+    def _fit(self, X: Any, y: Any, bag_ids: Any, groups: Any) -> None:
         labels = _labels(y)
         rows = None if bag_ids is None else GroupedRows.of(bag_ids)
         instances = self._bags(X, rows, first_seen=True)
@@ -174,7 +186,6 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         run = Run(progress=bool(self.verbose), accelerator=self.device)
         self.model_: Model = train_recipe(recipe, dataset, run)
         self.n_iter_ = self.model_.training.epochs
-        return self
 
     def predict(self, X: Any, *, bag_ids: Any = None) -> Shaped[np.ndarray, "B"]:
         """Return the most probable class of each bag."""
@@ -326,7 +337,10 @@ def _classes(labels: Shaped[np.ndarray, "B"]) -> Shaped[np.ndarray, "C"]:
     classes: np.ndarray = np.unique(labels)
     if len(classes) < 2:
         raise DataError(
-            item="y", wanted="bags of two classes or more", got="1 class", fix="add bags of another class"
+            item="y",
+            wanted="bags of two classes or more",
+            got=plural(len(classes), "class") if len(classes) else "no bags",
+            fix="add bags of another class",
         )
     return classes
 

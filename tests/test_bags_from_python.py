@@ -242,3 +242,33 @@ def test_a_missing_id_or_label_of_pandas_is_named(dtype: str) -> None:
         MILUncertaintyClassifier().fit(np.ones((3, 2)), [0, 0, 1], bag_ids=pd.Series(values))
     with pytest.raises(DataError, match="y, entry 1: expected a class label"):
         MILUncertaintyClassifier().fit([np.ones((2, 2))] * 3, pd.Series(values))
+
+
+def test_a_data_frame_has_the_features_that_its_table_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = pd.DataFrame({"bag_id": ["a", "a", "b", "c"], "f1": [1.0, 2.0, 3.0, 4.0], "f2": [1, 0, 2, 1]})
+    rows["diagnosis"] = rows["bag_id"].map({"a": "no", "b": "yes", "c": "no"})
+    rows = rows.assign(label=[0, 0, 1, 0], instance_label=[0, 0, 1, 0], fold=0, x=[0, 1, 0, 0], y=0)
+    rows.to_csv(tmp_path / "t.csv")
+    read = pd.read_csv(tmp_path / "t.csv")
+    assert "Unnamed: 0" in read
+    bags = BagDataset.from_frame(read, bag="bag_id", label="diagnosis")
+    assert bags.feature_names == load_bags(tmp_path / "t.csv").bags.feature_names == ("f1", "f2")
+    assert "not taken for features: 'Unnamed: 0', 'label', 'instance_label', 'fold', 'x'" in caplog.text
+    chosen = BagDataset.from_frame(read, bag="bag_id", features=["f1", "x"])
+    assert chosen.feature_names == ("f1", "x")
+
+
+def test_a_column_of_a_data_frame_that_is_no_feature_since_it_is_text_is_named(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows = pd.DataFrame({"slide": ["a", "b"], "count": [3, 4], "area": ["1,5", "2,5"], "kind": [0, 1]})
+    bags = BagDataset.from_frame(rows, bag="slide", label="kind")
+    assert bags.feature_names == ("count",)
+    assert (
+        "data frame: not taken for features: 'area'; pass all features as features=[…] if some are" in caplog.text
+    )
+    caplog.clear()
+    BagDataset.from_frame(rows, bag="slide", label="kind", features=["count"])
+    assert not caplog.text

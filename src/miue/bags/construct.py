@@ -5,6 +5,7 @@ Each function returns the arguments from which ``BagDataset`` is made.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from numbers import Real
 from pathlib import Path
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from miue.bags.arrays import bag_array, check_bags
 from miue.bags.cells import is_missing, known_text, name_of
+from miue.bags.column_names import names_feature
 from miue.bags.coords import Coords
 from miue.bags.feature_names import common_feature_names, frame_columns
 from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
@@ -23,8 +25,10 @@ from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords
 from miue.common.arguments import several
-from miue.common.errors import DataError, first_repeated, lacking, one_of_two, repeated, unknown_name
+from miue.common.errors import DataError, first_few, first_repeated, lacking, one_of_two, repeated, unknown_name
 from miue.common.plural import plural
+
+logger = logging.getLogger(__name__)
 
 
 def fields_of_arrays(
@@ -120,7 +124,7 @@ def fields_of_frame(
         if column is not None and column not in names:
             raise unknown_name(f"{what} column", column, list(map(str, names)))
     taken = {bag, label, patient, *(coords or ())}
-    chosen = features if features is not None else [n for n in names if n not in taken and _is_numeric(frame[n])]
+    chosen = features if features is not None else _feature_columns(frame, [n for n in names if n not in taken])
     missing = next((name for name in chosen if name not in names), None)
     if missing is not None:
         raise unknown_name("features column", missing, list(map(str, names)))
@@ -205,6 +209,16 @@ def _column_names(frame: Any) -> Sequence[Any]:
     if (twice := first_repeated(names)) is not None:
         raise repeated(f"column {twice!r} of the data frame", "each name once", names.count(twice), "rename one")
     return names
+
+
+def _feature_columns(frame: Any, names: Sequence[Any]) -> list[Any]:
+    """Return those of some columns that hold numbers and have no other meaning by their names; log the others."""
+    chosen = [name for name in names if names_feature(str(name)) and _is_numeric(frame[name])]
+    others = [repr(str(name)) for name in names if name not in chosen]
+    if chosen and others:
+        message = "data frame: not taken for features: %s; pass all features as features=[…] if some are"
+        logger.warning(message, first_few(others, 10))
+    return chosen
 
 
 def _is_numeric(column: Any) -> bool:

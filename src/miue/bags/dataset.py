@@ -229,7 +229,8 @@ class BagDataset(PrintsAsTable):
             bag: the column that names each row's bag.
             label: the column of the bag's class, the same in all rows of a bag.
             patient: the column of the bag's patient, likewise.
-            features: the columns to learn from; all others that hold numbers if None.
+            features: the columns to learn from; if None all others that hold numbers, as of a table: but for those
+                of another meaning by their names, such as "split", "x" or a pandas index. The rest is logged.
             coords: the columns of x and y, in level-0 pixels.
             class_names: name of each class, the negative one first; sorted if not specified.
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int64
 
+from miue.bags.column_names import BAG, COORDS
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
@@ -19,7 +20,7 @@ from miue.common.errors import DataError, repeated
 from miue.common.plural import plural
 from miue.common.tables import read_header
 from miue.io.raw_bags import RawBags
-from miue.io.tables.columns import BAG, COORDS, find_column
+from miue.io.tables.columns import find_column
 from miue.io.tables.long_table import read_long_table
 
 OF_INSTANCES = (BAG, "instance_label", *COORDS)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from miue.bags.cells import known_text
 from miue.bags.classes import class_names, known_labels
+from miue.bags.column_names import LABEL_COLUMNS, PATIENT_COLUMNS, lower_case, numbers_rows
 from miue.bags.names import find_rows, named_twice, strip_endings
 from miue.bags.table_columns import read_splits_column
 from miue.common.errors import DataError, first_repeated, missing_column, repeated, unknown_name
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
-from miue.io.tables.columns import LABEL_COLUMNS, PATIENT_COLUMNS, find_column, lower_case, numbers_rows
+from miue.io.tables.columns import find_column
 
 BAG_COLUMNS = (
     *("slide_id", "bag_id", "bag_name", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id"),

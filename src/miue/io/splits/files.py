@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.cells import known_text
+from miue.bags.column_names import PATIENT_COLUMNS, lower_case
 from miue.bags.dataset import BagDataset
 from miue.bags.names import find_rows, named_twice
 from miue.bags.table_columns import SPLIT_NAMES, read_splits_column
@@ -17,7 +18,7 @@ from miue.common.tables import read_text_columns, write_rows
 from miue.io.formats.arrays import UNREADABLE, read_member_header
 from miue.io.labels.label_table import BAG_COLUMNS, fold_columns
 from miue.io.splits.splits import SPLITS, Splits
-from miue.io.tables.columns import PATIENT_COLUMNS, find_column, lower_case
+from miue.io.tables.columns import find_column
 
 MOST_BYTES = 1 << 28
 """Of the names in an .npz; those of a million patients take a tenth of it."""

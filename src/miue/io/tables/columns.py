@@ -5,35 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from miue.bags.column_names import BAG, NAMES, lower_case, names_feature
 from miue.common.errors import DataError, first_repeated, missing_column
-
-PATIENT_COLUMNS = ("case_id", "patient_id", "patient", "case", "submitter_id")
-LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
-BAG = "bag_id"
-OF_BAGS = ("label", "patient", "split", "is_ood", "ood_set")
-TEXT = (BAG, "instance_label", *OF_BAGS)
-COORDS = ("x", "y")
-NAMES = {name: (name,) for name in (*TEXT, *COORDS)} | {
-    BAG: (BAG, "slide_id"),
-    "label": LABEL_COLUMNS,
-    "patient": ("patient", *PATIENT_COLUMNS),
-}
-NO_FEATURES = {"instance", "fold"}.union(*NAMES.values())
-
-
-def lower_case(name: str) -> str:
-    """Return what the name of a column is compared by."""
-    return name.strip().lower()
-
-
-def numbers_rows(name: str) -> bool:
-    """Return whether a column is one that pandas and others write to number the rows.
-
-    >>> [name for name in ("Unnamed: 0", "index", "", "__index_level_0__", "area") if numbers_rows(name)]
-    ['Unnamed: 0', 'index', '', '__index_level_0__']
-    """
-    word = lower_case(name)
-    return word in ("", "index") or word.startswith(("unnamed:", "__index_level_"))
 
 
 def may_number_rows(name: str) -> bool:
@@ -98,11 +71,11 @@ def columns_by_meaning(
         raise DataError(item=f"table {table!r}", wanted=f"one column {twice!r}", got=got, fix=fix)
     by_name = {meaning: find_column(names, NAMES[meaning], table) for meaning in meanings}
     known = {**{meaning: name for meaning, name in by_name.items() if name is not None}, **specified}
-    meaningful = NO_FEATURES | {lower_case(name) for name in specified.values()}
+    meaningful = {lower_case(name) for name in specified.values()}
     chosen = [
         name if name in names else find_column(names, (lower_case(name),), table) or name for name in features
     ]
-    chosen = chosen or [name for name in names if lower_case(name) not in meaningful and not numbers_rows(name)]
+    chosen = chosen or [name for name in names if lower_case(name) not in meaningful and names_feature(name)]
     missing = next((name for name in (*specified.values(), *chosen) if name not in names), None)
     if missing is not None or BAG not in known or not chosen:
         wanted = f"a column {BAG!r} and columns of features" if missing is None else f"a column {missing!r}"

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from miue.bags.column_names import BAG, COORDS, NAMES, OF_BAGS, TEXT
 from miue.common.errors import DataError, first_few, lacking
 from miue.common.tables import read_header, read_parts
 from miue.io.raw_bags import RawBags
-from miue.io.tables.columns import BAG, COORDS, NAMES, OF_BAGS, TEXT, columns_by_meaning, may_number_rows
+from miue.io.tables.columns import columns_by_meaning, may_number_rows
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
 FIX = f"check the file; columns of text are {', '.join(TEXT)} alone"

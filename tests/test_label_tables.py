@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +154,57 @@ def test_a_bag_is_not_lost_to_one_that_differs_in_the_ending_alone(tmp_path: Pat
     assert one.bags.ids == ("a.png", "b") and [name.bag for name in one.left_out] == ["a.jpg"]
 
 
-@pytest.mark.parametrize("text", ["", "NA", "nan", "null", "n/a"])
+def test_a_name_is_matched_whichever_form_its_letters_have(tmp_path: Path) -> None:
+    """File systems and programs write "ü" as one character or as two."""
+    composed, apart = "b\u00fc", "bu\u0308"
+    assert composed != apart
+    for of_bag, of_table in ((composed, apart), (apart, composed)):
+        labels = read_label_table(table(tmp_path, f"slide_id,label\n{of_table}.svs,x\nc,y\n"))
+        made_files.trident(tmp_path / "f", of_bag, np.ones((2, 3), np.float32))
+        made_files.trident(tmp_path / "f", "c", np.ones((2, 3), np.float32))
+        opened = load_bags(tmp_path / "f", labels=labels)
+        assert opened.bags.ids == (of_bag, "c") and opened.bags.labels.values.tolist() == [0, 1]
+        shutil.rmtree(tmp_path / "f")
+    with pytest.raises(DataError, match="expected one row, got 2"):
+        read_label_table(table(tmp_path, f"slide_id,label\n{apart},x\n{composed},y\n"))
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("A", "there is 'a', which differs in case or spaces"),
+        ("slides/a.svs", "there is 'a': without the folder"),
+        ("C:\\slides\\a.svs", "there is 'a': without the folder"),
+        ("a.0", "there is 'a': did the id lose its zeros or gain a '.0'"),
+    ],
+)
+def test_the_name_that_was_meant_is_shown(tmp_path: Path, written: str, said: str) -> None:
+    for name in "ab":
+        made_files.trident(tmp_path / "f", name, np.ones((2, 3), np.float32))
+    labels = read_label_table(table(tmp_path, f"slide_id,label\n{written},x\nb,y\n"))
+    with pytest.raises(DataError) as error:
+        load_bags(tmp_path / "f", labels=labels)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "header", ["Slide ID,Case ID,Diagnosis", "slide-id,case-id,label", "SLIDE  ID,Patient ID,Class"]
+)
+def test_spaces_and_hyphens_in_a_heading_are_as_underscores(tmp_path: Path, header: str) -> None:
+    read = read_label_table(table(tmp_path, f"{header}\na,p,x\nb,q,y\n"))
+    assert (read.ids, read.patients, read.labels) == (("a", "b"), ("p", "q"), ("x", "y"))
+
+
+@pytest.mark.parametrize("text", ["#NAME?", "#VALUE!", "#REF!", "#DIV/0!", "#num!", "#NULL!"])
+def test_a_formula_that_failed_is_no_class(tmp_path: Path, text: str) -> None:
+    labels = read_label_table(table(tmp_path, f"slide_id,label\na,x\nb,y\nc,{text}\n"))
+    with pytest.raises(
+        DataError, match=r"label '#.*expected a class, or an empty cell.*could not compute, in 1 row"
+    ):
+        labels.class_names()
+
+
+@pytest.mark.parametrize("text", ["", "NA", "nan", "null", "n/a", "#N/A", "<NA>", "-nan"])
 def test_a_missing_label_is_an_unknown_one(tmp_path: Path, text: str) -> None:
     found = read_label_table(table(tmp_path, f"slide_id,label\na,x\nb,{text}\nc,y\n"))
     assert found.class_names() == ("x", "y")

@@ -347,3 +347,11 @@ def test_the_place_of_an_instance_of_another_tool_is_not_its_label(side: int, tr
     assert read.instances is not None and read.instances.coords is not None
     assert read.instances.coords.values[:, 1].tolist() == [0, side, 0, side] * 2
     assert read.instances.labels.known.all() if truth else not read.instances.labels.known.any()
+
+
+def test_headings_of_a_spreadsheet_are_recognized(tmp_path: Path) -> None:
+    rows = "a,P-1,0,0.9,0.1\nb,P-2,1,0.2,0.8\n"
+    read, said = read_any_tables(write(tmp_path / "t.csv", f"Slide ID,Patient ID,True Label,p_0,p_1\n{rows}"))
+    assert "bag_id = 'Slide ID', label = 'True Label', patient = 'Patient ID'" in said
+    assert read.bags.labels.values.tolist() == [0, 1] and read.bags.patients is not None
+    assert read.bags.patients.tolist() == ["P-1", "P-2"]

@@ -9,6 +9,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Any
 
+import made_files
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,6 +20,7 @@ from miue.bags.drawing import draw_folds, draw_one_of_each, group_by_patient, ho
 from miue.bags.ood_flags import OodFlags
 from miue.cli.pack import data_split
 from miue.common.errors import DataError, StorageError
+from miue.io.load import load_bags
 from miue.io.splits.draw import VALIDATION_SHARE, make_folds, make_split
 from miue.io.splits.files import read_splits, write_splits
 from miue.io.splits.splits import Splits, check_splits
@@ -275,6 +277,54 @@ def test_splits_of_clam_as_truth_values_are_read(tmp_path: Path) -> None:
     (tmp_path / "splits_0_bool.csv").write_text("\n".join([",train,val,test", *rows]) + "\n")
     found = read_splits(tmp_path / "splits_0_bool.csv").assign(six())
     assert found.splits == ("train", "train", "validation", "validation", "test", "test")
+
+
+@pytest.mark.parametrize("cells", [("True", "False"), ("true", ""), ("1", "0"), ("1.0", "0.0"), ("1", "")])
+def test_truth_values_of_any_kind_are_read_with_rows_left_empty_below(
+    tmp_path: Path, cells: tuple[str, str]
+) -> None:
+    part = ["train"] * 4 + ["val", "test"]
+    rows = [
+        ",".join([name, *(cells[one != mine] for one in ("train", "val", "test"))])
+        for name, mine in zip(NAMES, part, strict=True)
+    ]
+    (tmp_path / "s.csv").write_text("\n".join([",train,val,test", *rows, ",,,", ",,,"]) + "\n")
+    read = read_splits(tmp_path / "s.csv").folds[0]
+    assert read == dict(zip(NAMES, ["train"] * 4 + ["validation", "test"], strict=True))
+
+
+def test_bags_called_1_and_0_are_no_truth_values(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text(",train,val,test\n0,1,0,\n")
+    assert read_splits(tmp_path / "s.csv").folds[0] == {"1": "train", "0": "validation"}
+
+
+def test_a_table_of_patients_splits_their_bags(tmp_path: Path) -> None:
+    data = replace(six(), patients=("p", "p", "q", "q", "r", "r"))
+    (tmp_path / "s.csv").write_text("Patient ID,split\np,train\nq,test\nr,train\n")
+    assigned = read_splits(tmp_path / "s.csv").assign(data)
+    assert assigned.splits == ("train", "train", "test", "test", "train", "train")
+    assert read_splits(tmp_path / "s.csv").assign(six_called(*"pqr")).splits == ("train", "test", "train")
+
+
+def six_called(*names: str) -> BagDataset:
+    """Bags of two classes, the only ones of their patients."""
+    return BagDataset.from_arrays([np.ones((1, 2))] * len(names), None, ids=names)
+
+
+def test_bags_in_no_split_are_said(tmp_path: Path) -> None:
+    made_files.trident(tmp_path / "f", "c", np.ones((2, 3), np.float32))
+    for name in "ab":
+        made_files.trident(tmp_path / "f", name, np.ones((2, 3), np.float32))
+    (tmp_path / "s.csv").write_text(",train,val,test\n0,a,,b\n")
+    opened = load_bags(tmp_path / "f", splits=tmp_path / "s.csv")
+    assert opened.bags.splits == ("train", "test", "")
+    assert f"1 bag in no split of {str(tmp_path / 's.csv')!r}: c" in opened.notes
+
+
+def test_a_name_that_is_nearly_that_of_a_bag_is_shown() -> None:
+    splits = Splits("s.csv", ({"A": "train", "b": "test"},))
+    with pytest.raises(DataError, match="bag 'A' of 's.csv'.*there is 'a', which differs in case or spaces"):
+        splits.assign(six())
 
 
 @pytest.mark.parametrize("header", ["Slide_ID,Split", "slide_id,FOLD_0"])

@@ -9,8 +9,10 @@ from typing import Any
 
 import numpy as np
 
-UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown")
+UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown", "#n/a", "<na>", "-nan")
 """What stands for nothing in a cell; names of classes can be two of these."""
+FAILED_FORMULAS = ("#NAME?", "#VALUE!", "#REF!", "#DIV/0!", "#NUM!", "#NULL!")
+"""What a spreadsheet leaves in a cell of which it could not compute the formula."""
 POSSIBLE_CLASSES = ("none", "unknown")
 
 

@@ -8,7 +8,15 @@ from shlex import quote
 
 import numpy as np
 
-from miue.bags.cells import POSSIBLE_CLASSES, alike_names, is_number, known_text, meaning_of, sorted_names
+from miue.bags.cells import (
+    FAILED_FORMULAS,
+    POSSIBLE_CLASSES,
+    alike_names,
+    is_number,
+    known_text,
+    meaning_of,
+    sorted_names,
+)
 from miue.bags.labels import Labels
 from miue.common.errors import ConfigError, DataError, first_repeated
 from miue.common.plural import plural
@@ -76,12 +84,20 @@ def known_labels(labels: Iterable[str], source: str, classes: Sequence[str] = ()
         classes: names of the classes, empty where they are not known.
 
     Raises:
-        DataError: one of these words where the classes are not known.
+        DataError: one of these words where the classes are not known, or the failed formula of a spreadsheet.
 
     >>> known_labels([" low", "NA", "none"], "labels.csv", ["none", "low"])
     ('low', '', 'none')
     """
     texts, names = [label.strip() for label in labels], {name.casefold() for name in classes}
+    failed = next((text for text in texts if text.upper() in FAILED_FORMULAS), None)
+    if failed is not None and failed not in classes:
+        raise DataError(
+            item=f"label {failed!r} of {source!r}",
+            wanted="a class, or an empty cell where the label is unknown",
+            got=f"a formula that a spreadsheet could not compute, in {plural(texts.count(failed), 'row')}",
+            fix="mend the formula, or save the values alone",
+        )
     doubtful = [text for text in texts if text.casefold() in POSSIBLE_CLASSES]
     if doubtful and not classes:
         word = doubtful[0]

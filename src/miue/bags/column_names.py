@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 PATIENT_COLUMNS = ("case_id", "patient_id", "patient", "case", "submitter_id")
 LABEL_COLUMNS = ("label", "target", "class", "diagnosis")
 BAG = "bag_id"
@@ -17,8 +19,12 @@ NO_FEATURES = {"instance", "fold"}.union(*NAMES.values())
 
 
 def lower_case(name: str) -> str:
-    """Return what the name of a column is compared by."""
-    return name.strip().lower()
+    """Return what the name of a column is compared by: lower case, words joined as names of ours are.
+
+    >>> lower_case("Slide ID"), lower_case(" case-id ")
+    ('slide_id', 'case_id')
+    """
+    return re.sub(r"[\s\-]+", "_", name.strip().lower())
 
 
 def numbers_rows(name: str) -> bool:

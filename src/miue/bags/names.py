@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
+from unicodedata import normalize
 
 from miue.common.errors import DataError
 from miue.common.parts import READERS
@@ -22,10 +23,34 @@ NUMBERED = re.compile(r"bag_\d+")
 def strip_endings(name: str) -> str:
     """Return a bag's name without the endings of files.
 
-    >>> strip_endings("007.svs"), strip_endings("TCGA-01.d2f4.svs.h5")
-    ('007', 'TCGA-01.d2f4')
+    Letters with marks are in one form: file systems and programs differ in how they write them.
+
+    >>> strip_endings("007.svs"), strip_endings("TCGA-01.d2f4.svs.h5"), strip_endings("u\u0308") == "\u00fc"
+    ('007', 'TCGA-01.d2f4', True)
     """
-    return _endings(tuple(READERS)).sub("", name.strip())
+    return normalize("NFC", _endings(tuple(READERS)).sub("", name.strip()))
+
+
+def hint_at(name: str, names: Iterable[str]) -> str:
+    """Return a sentence about the name that was probably meant, "" where none is near.
+
+    >>> hint_at("20", ["0020", "0021"])
+    "; there is '0020': did the id lose its zeros or gain a '.0'?"
+    >>> hint_at("slides/A.svs", ["A"]), hint_at("a", ["A", "b"])
+    ("; there is 'A': without the folder", "; there is 'A', which differs in case or spaces")
+    """
+    others = list(names)
+    plain = strip_endings(name)
+    for said, key in (
+        ("did the id lose its zeros or gain a '.0'?", lambda text: text.removesuffix(".0").lstrip("0")),
+        ("which differs in case or spaces", lambda text: " ".join(text.casefold().split())),
+        ("without the folder", lambda text: re.split(r"[/\\]", text)[-1]),
+    ):
+        wanted = key(plain)
+        near = next((other for other in others if wanted and key(strip_endings(other)) == wanted), None)
+        if near is not None:
+            return f"; there is {near!r}{',' if said.startswith('which') else ':'} {said}"
+    return ""
 
 
 def match_names(wanted: Sequence[str], names: Sequence[str], source: str) -> list[int | None]:
@@ -67,6 +92,7 @@ def match_names(wanted: Sequence[str], names: Sequence[str], source: str) -> lis
 def named_twice(names: Sequence[str]) -> str | None:
     """Return a name that is listed twice, or once more with the ending of a file; None if there is none."""
     seen = set()
+    names = [normalize("NFC", name) for name in names]
     for name in map(str.strip, names):
         if name in seen:
             return name
@@ -76,7 +102,9 @@ def named_twice(names: Sequence[str]) -> str | None:
 
 def find_rows(name: str, names: Sequence[str]) -> list[int]:
     """Return the indices of ``name``, with or without the ending of a file."""
-    return [row for row, other in enumerate(names) if name in (other.strip(), strip_endings(other))]
+    plain = normalize("NFC", name)
+    both = [(normalize("NFC", other.strip()), strip_endings(other)) for other in names]
+    return [row for row, forms in enumerate(both) if plain in forms]
 
 
 @cache

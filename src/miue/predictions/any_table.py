@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.classes import called_negative, check_names_given, known_labels
+from miue.bags.column_names import lower_case
 from miue.common.errors import DataError, first_few, missing_column
 from miue.common.tables import read_columns, read_header
 from miue.predictions.folder import Predictions, read_tables
@@ -64,7 +65,7 @@ def _recognize(
     columns: Sequence[str], path: Path, classes: Sequence[str]
 ) -> tuple[dict[str, str], tuple[str, ...]]:
     """Return the column of each of our names in a table, and the classes that its columns name."""
-    lower = {column.strip().lower(): column for column in columns}
+    lower = {lower_case(column): column for column in columns}
     bag_id = next((lower[name] for name in IDS if name in lower), None)
     if bag_id is None:
         raise missing_column(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from miue.bags.classes import by_their_names, known_labels
-from miue.bags.names import match_names, strip_endings
+from miue.bags.names import hint_at, match_names
 from miue.bags.table_columns import read_classes
 from miue.common.errors import ConfigError
 from miue.io.labels.label_table import LabelTable
@@ -65,14 +65,7 @@ def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[s
     left_out = []
     for name, bag_row in zip(labels.ids, bag_rows, strict=True):
         if bag_row is None:
-            near = _near(name, unlisted)
-            hint = f"; there is {near!r}: did the id lose its zeros or gain a '.0'?" if near else ""
+            hint = hint_at(name, unlisted)
             left_out.append(LeftOut(name, f"listed in {labels.source!r}, but {where!r} has no such bag{hint}"))
     left_out += [LeftOut(name, f"a bag that {labels.source!r} does not list", is_bad=False) for name in unlisted]
     return rows, left_out
-
-
-def _near(name: str, others: Iterable[str]) -> str | None:
-    """Return the id that ``name`` would be if a spreadsheet had made a number of it."""
-    plain = strip_endings(name).removesuffix(".0").lstrip("0")
-    return next((other for other in others if strip_endings(other).lstrip("0") == plain), None) if plain else None

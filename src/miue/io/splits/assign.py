@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, first_few
+from miue.common.plural import plural
 from miue.io.loaded import LoadedBags
 from miue.io.splits.draw import make_split
 from miue.io.splits.files import read_splits
@@ -32,7 +33,14 @@ def assign_splits(loaded: LoadedBags, splits: Path | str | Splits | None, fold: 
             got="none",
             fix="pass the splits (--splits FILE), or leave the fold out",
         )
-    return loaded if chosen is None else replace(loaded, bags=chosen.assign(loaded.bags, fold))
+    if chosen is None:
+        return loaded
+    bags = chosen.assign(loaded.bags, fold)
+    outside = [name for name, split in zip(bags.ids, bags.splits, strict=True) if not split]
+    if not outside:
+        return replace(loaded, bags=bags)
+    note = f"{plural(len(outside), 'bag')} in no split of {chosen.source!r}: {first_few(outside)}"
+    return replace(loaded, bags=bags, notes=(*loaded.notes, note))
 
 
 def draw_split(loaded: LoadedBags, validation_share: float) -> LoadedBags:

@@ -20,6 +20,7 @@ from miue.io.labels.label_table import BAG_COLUMNS, fold_columns
 from miue.io.splits.splits import SPLITS, Splits
 from miue.io.tables.columns import find_column
 
+TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
 MOST_BYTES = 1 << 28
 """Of the names in an .npz; those of a million patients take a tenth of it."""
 
@@ -29,9 +30,10 @@ EMPTY = "leave the {} empty of a split without bags"
 def read_splits(path: Path) -> Splits:
     """Return the splits at ``path``, of any of the kinds in use.
 
-    This tool's and Patho-Bench's: a table with one row per bag and columns ``fold_0``, …; CLAM's: columns
-    ``train``, ``val`` and ``test`` with ids below them, or one row per bag with truth values, in one file or a
-    folder with ``splits_0.csv``, …; MIREL's: an .npz with ``train_patients``, ``val_patients``, ``test_patients``.
+    This tool's and Patho-Bench's: a table with one row per bag, or per patient where no column names bags, and
+    columns ``fold_0``, …; CLAM's: columns ``train``, ``val`` and ``test`` with ids below them, or one row per bag
+    with truth values (true and false, or 1 and 0), in one file or a folder with ``splits_0.csv``, …; MIREL's: an
+    .npz with ``train_patients``, ``val_patients``, ``test_patients``.
 
     Raises:
         StorageError: missing or unreadable.
@@ -44,8 +46,9 @@ def read_splits(path: Path) -> Splits:
     columns = read_text_columns(path)
     folds = [read_splits_column(columns[name], str(path)) for name in fold_columns(path, columns).values()]
     if folds:
-        names = columns[_id_column(path, columns)]
-        return Splits(str(path), tuple(_by_name(path, names, fold) for fold in folds))
+        column = _id_column(path, columns)
+        by_name = tuple(_by_name(path, columns[column], fold) for fold in folds)
+        return Splits(str(path), by_name, of_patients=lower_case(column) in PATIENT_COLUMNS)
     return Splits(str(path), (_from_clam(path, columns),))
 
 
@@ -90,8 +93,7 @@ def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
         fix = f"name the columns so; {EMPTY.format('column')}"
         raise missing_column(f"splits {str(path)!r}", wanted, columns, fix)
     values = {split: columns[name] for split, name in present.items()}
-    truth = {"true", "false"}
-    if all(text.strip().lower() in truth for column in values.values() for text in column):
+    if _are_truth_values([text.strip().lower() for column in values.values() for text in column if text.strip()]):
         index = next((name for name in columns if name not in present.values()), None)
         if index is None:
             raise _no_id(path, columns)
@@ -99,11 +101,17 @@ def _from_clam(path: Path, columns: Mapping[str, list[str]]) -> dict[str, str]:
             (name, split)
             for row, name in enumerate(columns[index])
             for split, column in values.items()
-            if column[row].strip().lower() == "true"
+            if column[row].strip().lower() in TRUE
         ]
     else:
         pairs = [(text, split) for split, column in values.items() for text in column if known_text(text)]
     return _by_name(path, [name for name, _ in pairs], [split for _, split in pairs])
+
+
+def _are_truth_values(words: Sequence[str]) -> bool:
+    """Return whether cells say whether a bag is in a split, and are no names: of these, no two are the same."""
+    found = set(words)
+    return found <= {*TRUE, *FALSE} and len(found) < len(words)
 
 
 def _from_npz(path: Path) -> dict[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import match_names
+from miue.bags.names import hint_at, match_names
 from miue.common.errors import DataError, lacking
 
 SPLITS = ("train", "validation", "test")
@@ -48,10 +48,11 @@ class Splits:
         assigned, unknown = self.split_bags(bags, fold)
         if unknown:
             kind = "patient" if self.of_patients else "bag"
+            hint = hint_at(unknown[0], bags.patient_groups if self.of_patients else bags.ids)
             raise DataError(
                 item=f"{kind} {unknown[0]!r} of {self.source!r}",
                 wanted=f"a {kind} of the data",
-                got=f"no such one, and {len(unknown) - 1} more" if unknown[1:] else "no such one",
+                got=(f"no such one, and {len(unknown) - 1} more" if unknown[1:] else "no such one") + hint,
                 fix="add their features, or take them out of the splits",
             )
         bags = replace(bags, splits=assigned)

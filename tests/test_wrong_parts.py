@@ -12,7 +12,7 @@ from made_bags import build_network, train_one_epoch
 from torch import nn
 
 from miue.bags.dataset import BagDataset
-from miue.bags.segments import Segments, segment_mean
+from miue.bags.segments import Segments, segment_mean, segment_softmax
 from miue.common.errors import ConfigError, ModelError
 from miue.distributions import Categorical
 from miue.methods import Softmax
@@ -126,6 +126,77 @@ def test_an_encoder_that_returns_other_than_a_vector_per_instance_is_named(
 ) -> None:
     with pytest.raises(ModelError, match=said):
         train_one_epoch(bags, encoder=encoder, settings={"max_epochs": 1})
+
+
+class Unsaid(Encoder):
+    """An encoder that does not say how many features it has."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(in_features, 8)
+
+    def forward(self, instances: torch.Tensor) -> Any:
+        return self.layer(instances)
+
+
+class SaysText(Unsaid):
+    def __init__(self, in_features: int) -> None:
+        super().__init__(in_features)
+        self.out_features = "8"  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("encoder", "got"), [(Unsaid, "none"), (SaysText, "'8'")])
+def test_an_encoder_says_how_many_features_it_has(bags: BagDataset, encoder: Any, got: str) -> None:
+    said = f"encoder '.*{encoder.__name__}': expected an attribute out_features, .*got {got}; set self"
+    with pytest.raises(ConfigError, match=said):
+        train_one_epoch(bags, encoder=encoder, settings={"max_epochs": 10**9})
+
+
+class Weighed(MILNetwork):
+    """A network with attention that a function of the instances' scores computes."""
+
+    has_attention = True
+
+    def __init__(self, encoder: Any, num_classes: int) -> None:
+        super().__init__(encoder, num_classes)
+        self.head = nn.Linear(encoder.out_features, num_classes)
+
+    def project(self, features: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (self.head(features),)
+
+    def score(self, projection: Any, segments: Segments) -> Any:
+        return Scores(segment_mean(projection[0], segments), self.weights(projection[0][:, :1], segments))
+
+    def weights(self, scores: torch.Tensor, segments: Segments) -> torch.Tensor:
+        return segment_softmax(scores, segments)
+
+
+class NotNormalized(Weighed):
+    def weights(self, scores: torch.Tensor, segments: Segments) -> torch.Tensor:
+        return scores.sigmoid()
+
+
+class BelowZero(Weighed):
+    def weights(self, scores: torch.Tensor, segments: Segments) -> torch.Tensor:
+        weights = segment_softmax(scores, segments).clone()
+        weights[:2] += torch.tensor([[-2.0], [2.0]])
+        return weights
+
+
+@pytest.mark.parametrize(("network", "got"), [(NotNormalized, "a sum of"), (BelowZero, ".*least weight -")])
+def test_attention_that_is_none_is_refused_where_it_is_used(bags: BagDataset, network: Any, got: str) -> None:
+    model = train_one_epoch(bags, network=network, settings={"max_epochs": 1})
+    model.predict(bags)
+    said = (
+        f"network '{network.__name__}': expected attention of at least 0 that sums to 1 over each bag, got {got}"
+    )
+    with pytest.raises(ModelError, match=said):
+        model.predict(bags, estimator="attention")
+
+
+def test_attention_of_others_that_is_one_is_taken(bags: BagDataset) -> None:
+    model = train_one_epoch(bags, network=Weighed, settings={"max_epochs": 1})
+    assert model.predict(bags, estimator="attention").instances is not None
 
 
 def test_features_of_an_encoder_in_half_precision_are_taken(bags: BagDataset) -> None:

@@ -14,7 +14,7 @@ from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError, unknown_name
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
-from miue.methods.returned import check_distribution, check_scores
+from miue.methods.returned import check_attention, check_distribution, check_scores
 from miue.networks.base import MILNetwork, Projection, Scores
 
 Option = bool | int | float | str | None
@@ -176,7 +176,8 @@ class Method(nn.Module, ABC):
         bags = check_distribution(self, self.distribution(scores.logits), segments.num_bags, classes)
         if estimator == ATTENTION:
             assert scores.attention is not None
-            return BatchPrediction(bags, attention_proxy(scores.attention, scores.logits, segments))
+            attention = check_attention(self.network, scores.attention, segments)
+            return BatchPrediction(bags, attention_proxy(attention, scores.logits, segments))
         return BatchPrediction(bags, type(instances[0]).concatenate(instances))
 
     def check_estimator(self, estimator: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from miue.bags.segments import Segments, segment_sum
 from miue.common.double_precision import in_double
 from miue.common.errors import ModelError
 from miue.common.returned import describe_returned
@@ -45,6 +46,25 @@ def check_scores(network: object, scores: object, bags: int, instances: int, *, 
         raise ModelError(item=f"network {type(network).__name__!r}", wanted=wanted, got=got, fix=FIX)
     assert isinstance(scores, Scores)
     return scores
+
+
+def check_attention(network: object, attention: Float[Tensor, "N K"], segments: Segments) -> Float[Tensor, "N K"]:
+    """Return the attention of a network, where it is one: weights of at least 0 that sum to 1 over each bag.
+
+    Raises:
+        ModelError: another one, or NaN.
+    """
+    sums = segment_sum(in_double(attention), segments)
+    off = (sums - 1).abs().amax(1)
+    if bool((off <= TOLERANCE).all()) and bool((attention >= 0).all()):
+        return attention
+    worst = int(off.argmax())
+    raise ModelError(
+        item=f"network {type(network).__name__!r}",
+        wanted="attention of at least 0 that sums to 1 over each bag",
+        got=f"a sum of {sums[worst][(sums[worst] - 1).abs().argmax()]:.4g}, least weight {attention.min():.4g}",
+        fix=FIX,
+    )
 
 
 def check_distribution(method: object, distribution: object, count: int, classes: int) -> PredictiveDistribution:

@@ -98,6 +98,14 @@ def _encoder(part: Part, options: Mapping[str, Option], shape: tuple[int, ...]) 
     width = math.prod(shape)
     encoder = _construct(part, options, {"instance_shape": shape, "in_features": width})
     if isinstance(encoder, Encoder):
+        stated: Any = getattr(encoder, "out_features", None)
+        if not isinstance(stated, int) or stated < 1:
+            raise ConfigError(
+                item=f"encoder {part.name!r}",
+                wanted="an attribute out_features, the number of features of an instance",
+                got="none" if stated is None else repr(stated),
+                fix="set self.out_features where the encoder is built",
+            )
         return encoder
     if not isinstance(encoder, nn.Module):
         raise _other_kind(part, "a torch.nn.Module that maps instances (n, *shape) to features (n, D)", encoder)

@@ -54,7 +54,8 @@ def check_attention(network: object, attention: Float[Tensor, "N K"], segments: 
     Raises:
         ModelError: another one, or NaN.
     """
-    sums = segment_sum(in_double(attention), segments)
+    precise = in_double(attention)  # on the CPU, where the device has no float64
+    sums = segment_sum(precise, segments.to(precise.device))
     off = (sums - 1).abs().amax(1)
     if bool((off <= TOLERANCE).all()) and bool((attention >= 0).all()):
         return attention

@@ -96,7 +96,7 @@ def _scale(side: int, longest: int) -> float:
     """Return the pixels of a map for each level-0 pixel; a patch has a whole number, where that is not too many.
 
     >>> _scale(512, 100_000), _scale(256, 2_000), _scale(16, 1_000_000_000)
-    (0.01953125, 0.03125, 1.6384e-05)
+    (0.015625, 0.03125, 1.6384e-05)
     """
     whole = max(1, min(PIXELS_PER_PATCH, LONGEST * side // longest))
     return min(whole / side, MOST / longest)

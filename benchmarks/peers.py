@@ -34,6 +34,7 @@ from miue.common.extras import import_extra
 from miue.methods import Method
 from miue.model import predict as prediction
 from miue.model.config import DataContract, build_method
+from miue.model.options import Option
 from miue.model.recipe import Recipe
 
 WIDTH, ATTENTION = 512, 256
@@ -50,8 +51,9 @@ def ragged_slides(count: int, mean: int) -> BagDataset:
 
 
 def build(method: str) -> Method:
-    """Return attention MIL with a method of ours."""
-    config = Recipe(method=method, encoder="mlp", options={"network.hidden": ATTENTION}).model_config((WIDTH,))
+    """Return attention MIL with a method of ours, and the layers of torchmil's: features are taken as they are."""
+    options: dict[str, Option] = {"network.hidden": ATTENTION, "encoder.scaling": "as-is"}
+    config = Recipe(method=method, encoder="mlp", options=options).model_config((WIDTH,))
     return build_method(config, DataContract(instance_shape=(WIDTH,), class_names=("0", "1")), seed=1)
 
 

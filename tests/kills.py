@@ -52,7 +52,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
         bright_bags(8, side=15, channels=3), out, encoder="alexnet", options={"encoder.width": 32}
     ),
     "compact": lambda out: train(bright_bags(), out, encoder="compact"),
-    "mlp": lambda out: train(separable_bags(), out, options={"encoder.width": 64, "encoder.standardize": True}),
+    "mlp": lambda out: train(separable_bags(), out, options={"encoder.width": 64, "encoder.scaling": "each"}),
     "torchmil": lambda out: train(bright_bags(), out, network="torchmil-abmil", method="softmax"),
     "ensemble": lambda out: train(bright_bags(), out, **ENSEMBLE),
     "cross-validation": validate,

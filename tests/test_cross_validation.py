@@ -212,37 +212,6 @@ def test_folds_without_validation_bags_train_on_all_the_others(tmp_path: Path) -
         assert (parts.count("train"), parts.count("test")) == (30, 10)
 
 
-def test_inputs_are_standardised_over_the_training_instances() -> None:
-    import torch
-
-    random = np.random.default_rng(0)
-    instances = torch.from_numpy((random.normal(size=(1000, 3)) * [1, 50, 0] + [1e4, 7, 3]).astype(np.float32))
-    encoder = MLP((3,), width=4, standardize=True)
-    encoder.learn_inputs(instances.split(77))
-    np.testing.assert_allclose(encoder.mean, instances.double().mean(0), rtol=1e-6)
-    deviation = instances.double().std(0, correction=0)
-    np.testing.assert_allclose(encoder.deviation, torch.where(deviation > 0, deviation, 1.0), rtol=1e-5)
-    plain = MLP((3,), width=4)
-    plain.load_state_dict({k: v for k, v in encoder.state_dict().items() if k.startswith("layers")})
-    standardized = (instances - encoder.mean) / encoder.deviation
-    assert torch.allclose(encoder(instances), plain(standardized))
-
-
-def test_what_inputs_look_like_is_learned_from_the_training_bags_alone_and_saved(tmp_path: Path) -> None:
-    bags = make_folds(separable_bags(24), 2).assign(separable_bags(24))
-    options = {"encoder.width": 4, "encoder.standardize": True}
-    settings = {"max_epochs": 1}
-    model = miue.train(
-        bags, options=options, settings=settings, progress=False, out=tmp_path / "run", distances=()
-    )
-    training = bags.split("train")
-    rows = np.asarray(training.instances)[training.positions]
-    centre = model.method.members()[0].network.encoder.mean
-    np.testing.assert_allclose(np.asarray(centre), rows.mean(0), rtol=1e-4, atol=1e-6)
-    loaded = miue.Model.load(tmp_path / "run").predict(bags.split("test")).bags.probabilities
-    np.testing.assert_allclose(loaded, model.predict(bags.split("test")).bags.probabilities)
-
-
 def test_the_difference_on_folds_is_the_corrected_paired_t_test() -> None:
     ours, theirs = np.array([0.9, 0.8, 0.85, 0.7]), np.array([0.8, 0.82, 0.8, 0.71])
     found = paired_difference(ours, theirs, test_share=0.25)
@@ -393,7 +362,7 @@ def test_inputs_are_read_once_for_all_members_of_an_ensemble(monkeypatch: pytest
         learn(self, batches)
 
     monkeypatch.setattr(MLP, "learn_inputs", counted)
-    options = {"encoder.width": 4, "encoder.standardize": True, "method.size": 3}
+    options: dict[str, Any] = {"encoder.width": 4, "encoder.scaling": "each", "method.size": 3}
     model = miue.train(
         separable_bags(24), method="deep-ensemble", options=options, settings={"max_epochs": 1}, progress=False
     )

@@ -152,7 +152,7 @@ def test_a_shard_with_runs_missing_summarises_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_an_ensemble_in_two_processes_writes_the_same_bytes(tmp_path: Path) -> None:
-    options = {"method.size": 3, "encoder.standardize": True}
+    options = {"method.size": 3, "encoder.scaling": "each"}
     more: dict[str, Any] = {"options": options, "encoder": "mlp", "trainer_options": {"gradient_clip_val": 0.5}}
     assert ensemble(tmp_path / "a" / "run", TWO, **more) == ensemble(tmp_path / "b" / "run", **more)
 

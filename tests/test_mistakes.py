@@ -239,7 +239,7 @@ def test_a_probability_above_1_is_named_with_its_table_and_line(tmp_path: Path) 
 def test_a_training_that_ends_while_it_improves_says_so(
     place: Path, tmp_path: Path, epochs: int, is_noted: bool
 ) -> None:
-    settings = ("--set", f"max_epochs={epochs}", "--set", "learning_rate=0.01", "--set", "stop_patience=2")
+    settings = ("--set", f"max_epochs={epochs}", "--set", "learning_rate=0.003", "--set", "stop_patience=2")
     said = run("train", place / "STORE", "--out", tmp_path / "run", *settings, "--quiet", "--distance", "none")
     assert (f"still improving at epoch 3 of {epochs}; raise max_epochs and --resume" in said) is is_noted
     assert ("still improving" in said) is is_noted

@@ -31,7 +31,7 @@ KINDS: dict[str, tuple[BagDataset, dict[str, Any]]] = {
     "lenet": (bright_bags(side=16), {"encoder": "lenet", "options": {"encoder.dropout": 0.2}}),
     "alexnet": (bright_bags(12, side=15, channels=3), {"encoder": "alexnet"}),
     "compact": (bright_bags(), {"encoder": "compact"}),
-    "mlp": (separable_bags(24), {"encoder": "mlp", "options": {"encoder.standardize": True}}),
+    "mlp": (separable_bags(24), {"encoder": "mlp", "options": {"encoder.scaling": "each"}}),
     "torchmil-transmil": (bright_bags(), {"network": "torchmil-transmil", "method": "softmax"}),
     "bayes-mil": (bright_bags(), {"method": "bayes-mil"}),
     "ensemble": (bright_bags(), {"method": "deep-ensemble", "options": {"method.size": 2}}),

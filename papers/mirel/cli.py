@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -26,6 +26,9 @@ from papers.mirel.options import (
     parse_seeds,
     print_markdown,
 )
+
+if TYPE_CHECKING:
+    from papers.mirel.option_choice import Choice
 
 app = typer.Typer(
     name="papers.mirel",
@@ -200,13 +203,37 @@ def initial_weights(
 
     What was trained before is kept: data may be named together or in turn.
     """
-    from papers.mirel.initial_weights_choice import DATA as EVERY
-    from papers.mirel.initial_weights_choice import choice_table, measure_initial_weights
+    from papers.mirel.option_choice import INITIAL_WEIGHTS
 
-    out = results / "initial_weights" / "validation.csv"
-    table, chosen = choice_table(measure_initial_weights(names or list(EVERY), parse_seeds(seeds), source, out))
+    _choose(INITIAL_WEIGHTS, names, source, results / "initial_weights", seeds)
+
+
+@app.command("scaling")
+def scaling(
+    names: Annotated[list[str] | None, typer.Argument(help="Data to train on; all where none is named.")] = None,
+    source: Source = DATA,
+    results: Results = RESULTS,
+    seeds: Seeds = "42,17,26",
+) -> None:
+    """Compare scalings of features on validation bags, as the default of the encoder was chosen.
+
+    What was trained before is kept: data may be named together or in turn.
+    """
+    from papers.mirel.option_choice import SCALING
+
+    _choose(SCALING, names, source, results / "scaling", seeds)
+
+
+def _choose(choice: Choice, names: list[str] | None, source: Path, folder: Path, seeds: str) -> None:
+    """Measure an option on validation bags, and show what its rule chooses."""
+    from papers.mirel.option_choice import choice_table, measure_choice
+
+    rows = measure_choice(
+        choice, names or list(choice.data), parse_seeds(seeds), source, folder / "validation.csv"
+    )
+    table, chosen = choice_table(choice, rows)
     show_table(table)
-    say(f"By the rule in results/initial_weights/README.md: {chosen}")
+    say(f"By the rule in {folder / 'README.md'}: {choice.option}={chosen}")
 
 
 @app.command("ue")

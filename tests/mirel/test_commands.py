@@ -52,6 +52,7 @@ def test_the_commands_of_the_paper_are_its_own() -> None:
         "nuclei table",
         "routing",
         "run",
+        "scaling",
         "seeds",
         "shift-scores",
         "table",

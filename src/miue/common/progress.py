@@ -25,8 +25,13 @@ def bar(unit: str, *, shown: bool) -> Progress:
 
 
 def tracked(
-    items: Sequence[Item] | Iterable[Item], doing: str, *, shown: bool, total: int | None = None
+    items: Sequence[Item] | Iterable[Item],
+    doing: str,
+    *,
+    shown: bool,
+    total: int | None = None,
+    unit: str = "bags",
 ) -> Iterator[Item]:
     """Yield ``items`` while a bar tells how far it is."""
-    with bar("bags", shown=shown) as progress:
+    with bar(unit, shown=shown) as progress:
         yield from progress.track(items, description=doing, total=total)

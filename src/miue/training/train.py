@@ -21,6 +21,7 @@ from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError, first_repeated, repeated, unknown_name
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
+from miue.common.progress import tracked
 from miue.common.terminal import say
 from miue.common.torch_state import own_torch_state
 from miue.io.splits.files import write_splits
@@ -177,7 +178,7 @@ def train_recipe(
             question_negative_class(bags)
         if run.is_first:
             warn_of_large_pixels(plan)
-        _prepare(method, plan, bags, folder if run.is_first else None)
+        _prepare(method, plan, bags, folder if run.is_first else None, progress=run.progress)
         if not run.executor.is_local:
             run = _train_members(
                 Job(bags, recipe, run.accelerator, tracking.names, run.trainer_options, validation), run, method
@@ -191,12 +192,15 @@ def train_recipe(
     return model
 
 
-def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None) -> None:
+def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None, *, progress: bool) -> None:
     """Write the part of each bag, and fit encoders to their inputs; instances are read once for all members."""
     if folder is not None:
         write_splits(folder / "splits.csv", plan.splits(bags), bags, plan.validation)
     first, *others = (member.network.encoder for member in method.members())
-    first.learn_inputs(batch.instances for batch in ordered_batches(plan.train, BATCH_INSTANCES))
+    batches = ordered_batches(plan.train, BATCH_INSTANCES)
+    shown = progress and not batches.in_memory
+    read = tracked(batches, "reading scales", shown=shown, total=len(batches), unit="batches")
+    first.learn_inputs(batch.instances for batch in read)
     for encoder in others:
         encoder.load_state_dict(dict(first.named_buffers()), strict=False)
 
@@ -242,7 +246,7 @@ def train_member(job: str, folder: str, number: int) -> None:
     shared, home = read_job(job), Path(folder)
     plan = Plan.of(shared.recipe, shared.bags, shared.validation)
     method = build_method(plan.model_config, plan.contract, plan.training_config.seed)
-    _prepare(method, plan, shared.bags, None)
+    _prepare(method, plan, shared.bags, None, progress=False)
     run = Run(
         home,
         resume=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from miue.common.errors import ModelError
 from miue.common.option_types import Rate, Width
 from miue.networks.encoders.base import Encoder
+
+Scaling = Literal["as-is", "common", "each"]
 
 
 class MLP(Encoder):
@@ -22,7 +25,10 @@ class MLP(Encoder):
         instance_shape: (number of input features,).
         width: number of features D.
         dropout: dropout rate after each linear layer.
-        standardize: scale each input feature to mean 0 and standard deviation 1 over the training instances.
+        scaling: of the input features, by the training instances. "as-is" leaves them. "common" takes from each
+            its mean and divides all by one number, the root of their mean variance, so that they become about 1
+            and a feature that hardly varies still does. "each" divides every feature by its own standard
+            deviation, for columns of different units, unless it varies by no more than rounding to float32.
     """
 
     mean: Tensor
@@ -34,7 +40,7 @@ class MLP(Encoder):
         *,
         width: Width = 512,
         dropout: Rate = 0.0,
-        standardize: bool = False,
+        scaling: Scaling = "common",
     ) -> None:
         super().__init__()
         if len(instance_shape) != 1:
@@ -53,30 +59,34 @@ class MLP(Encoder):
             nn.ReLU(inplace=True),
         )
         self.out_features = width
-        self.standardize = standardize
-        if standardize:
+        self.scaling = scaling
+        if scaling != "as-is":
             self.register_buffer("mean", torch.zeros(instance_shape[0]))
             self.register_buffer("deviation", torch.ones(instance_shape[0]))
 
     def learn_inputs(self, batches: Iterable[Tensor]) -> None:
-        """Learn mean and standard deviation of each feature if inputs are standardized.
+        """Learn mean and standard deviation of each feature, unless features are taken as they are.
 
         Batches are merged by their sums of squared deviations from the mean, which avoids cancellation.
         """
-        if not self.standardize:
+        if self.scaling == "as-is":
             return
-        count, mean, squares = 0, torch.zeros(len(self.mean)).double(), torch.zeros(len(self.mean)).double()
+        count, (mean, squares, largest) = 0, torch.zeros(3, len(self.mean), dtype=torch.float64)
         for batch in batches:
             rows = batch.double()
             total, difference = count + len(rows), rows.mean(0) - mean
             squares += (rows - rows.mean(0)).square().sum(0) + difference.square() * (count * len(rows) / total)
             mean, count = mean + difference * (len(rows) / total), total
+            largest = torch.maximum(largest, rows.abs().amax(0))
         deviation = (squares / max(1, count)).sqrt()
+        deviation[deviation <= torch.finfo(torch.float32).eps * largest] = 0  # rounding
+        if self.scaling == "common":
+            deviation[:] = deviation.square().mean().sqrt()
         self.mean.copy_(mean)
         self.deviation.copy_(torch.where(deviation > 0, deviation, 1.0))
 
     def forward(self, instances: Float[Tensor, "N inputs"]) -> Float[Tensor, "N D"]:
         """Return the features of each instance."""
-        inputs = (instances - self.mean) / self.deviation if self.standardize else instances
+        inputs = (instances - self.mean).div_(self.deviation) if self.scaling != "as-is" else instances
         features: Tensor = self.layers(inputs)
         return features

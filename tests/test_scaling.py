@@ -1,105 +1,128 @@
-"""Features of any scale: what is learned of them before training, and what does not depend on their units."""
+"""Scaling: one temperature of probabilities or evidence, as maximum likelihood has it."""
 
 from __future__ import annotations
-
-from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from made_bags import separable_bags, train_one_epoch
+from made_promises import predictions_of
+from scipy.optimize import minimize_scalar
+from sklearn.linear_model import LogisticRegression
+from test_calibration import softmax_problem
 
-import miue
-from miue.bags.dataset import BagDataset
-from miue.io.splits.draw import make_folds
-from miue.networks.encoders import MLP
-
-
-def of_four_kinds() -> torch.Tensor:
-    """1,000 instances of features of two units, one that is constant, and one that varies by rounding."""
-    random = np.random.default_rng(0)
-    values = random.normal(size=(1000, 4)) * [1, 50, 0, 1e-9] + [1e4, 7, 3, 0.3]
-    instances = torch.from_numpy(values.astype(np.float32))
-    instances[::2, 3] = torch.nextafter(instances[::2, 3], torch.tensor(1.0))
-    return instances
+from miue.calibration import calibrate
+from miue.calibration.scaling import fit_scaling
+from miue.common.errors import DataError
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 
 
-def in_units(bags: BagDataset, factor: float | np.ndarray, offset: float | np.ndarray) -> BagDataset:
-    """Return the same bags with features in other units."""
-    return replace(bags, instances=(np.asarray(bags.instances) * factor + offset).astype(np.float32))
+@pytest.mark.filterwarnings("ignore:Setting penalty=None will ignore")  # scikit-learn 1.8, of C=inf
+def test_a_planted_temperature_is_found_and_is_that_of_logistic_regression() -> None:
+    random = np.random.default_rng(11)
+    logits = random.normal(size=(20_000, 2)) * 2
+    true = torch.from_numpy(logits).softmax(-1).numpy()
+    labels = (random.random(20_000) < true[:, 1]).astype(np.int64)
+    fitted = fit_scaling(Categorical.of_logits(torch.from_numpy(logits * 2.5)), labels)
+    assert fitted.temperature == pytest.approx(2.5, rel=0.05)
+    difference = (logits * 2.5)[:, 1:] - (logits * 2.5)[:, :1]
+    oracle = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10).fit(difference, labels)
+    assert 1 / fitted.temperature == pytest.approx(float(oracle.coef_[0, 0]), rel=1e-5)
+    assert fitted.nll_after < fitted.nll_before
 
 
-@pytest.mark.parametrize("scaling", ["common", "each"])
-def test_features_are_scaled_by_the_training_instances(scaling: str) -> None:
-    instances = of_four_kinds()
-    encoder = MLP((4,), width=4, scaling=scaling)  # type: ignore[arg-type]
-    encoder.learn_inputs(instances.split(77))
-    np.testing.assert_allclose(encoder.mean, instances.double().mean(0), rtol=1e-6)
-    deviation = instances.double().std(0, correction=0)
-    assert deviation[3] > 0
-    expected = [*deviation[:2], 1, 1] if scaling == "each" else [deviation[:2].square().sum().div(4).sqrt()] * 4
-    np.testing.assert_allclose(encoder.deviation, expected, rtol=1e-5)
-    plain = MLP((4,), width=4, scaling="as-is")
-    plain.load_state_dict({k: v for k, v in encoder.state_dict().items() if k.startswith("layers")})
-    assert torch.allclose(encoder(instances), plain((instances - encoder.mean) / encoder.deviation))
+def test_the_temperature_of_many_classes_is_the_minimum_that_scipy_finds() -> None:
+    p, y = softmax_problem(500, classes=5, seed=12)
+
+    def loss(log_temperature: float) -> float:
+        scaled = p ** np.exp(-log_temperature)
+        return float(-np.log((scaled / scaled.sum(1, keepdims=True))[np.arange(len(y)), y]).mean())
+
+    best = minimize_scalar(loss, bounds=(-2, 2), method="bounded", options={"xatol": 1e-10})
+    fitted = fit_scaling(Categorical(torch.from_numpy(p)), y)
+    assert np.log(fitted.temperature) == pytest.approx(best.x, abs=1e-6)
+    assert fitted.nll_before == pytest.approx(loss(0.0), abs=1e-12)
+    assert fitted.nll_after == pytest.approx(best.fun, abs=1e-12)
+    scaled = fitted.apply(Categorical(torch.from_numpy(p))).probabilities.numpy()
+    assert -np.log(scaled[np.arange(len(y)), y]).mean() == pytest.approx(best.fun, abs=1e-12)
 
 
-@pytest.mark.parametrize("scaling", ["common", "each"])
-def test_features_that_do_not_vary_are_only_moved(scaling: str) -> None:
-    encoder = MLP((3,), width=4, scaling=scaling)  # type: ignore[arg-type]
-    encoder.learn_inputs([torch.full((5, 3), 7.0)])
-    assert encoder.mean.tolist() == [7, 7, 7] and encoder.deviation.tolist() == [1, 1, 1]
+def test_a_planted_evidence_temperature_is_found_and_the_order_of_classes_stays() -> None:
+    random = np.random.default_rng(13)
+    log_evidence = torch.from_numpy(random.normal(size=(20_000, 3)) * 2)
+    true = Dirichlet(log_evidence.exp() + 1).probabilities.numpy()
+    labels = (true.cumsum(1) < random.random((20_000, 1))).sum(1).clip(max=2).astype(np.int64)
+    given = Dirichlet((log_evidence / 2).exp() + 1)
+    fitted = fit_scaling(given, labels)
+    assert fitted.kind == "evidence"
+    assert fitted.temperature == pytest.approx(0.5, rel=0.05)
+    assert fitted.nll_after < fitted.nll_before - 0.01
+    scaled = fitted.apply(given)
+    assert isinstance(scaled, Dirichlet)
+    assert torch.equal(scaled.alpha.argsort(1), given.alpha.argsort(1))
+    of_label = scaled.probabilities[np.arange(len(labels)), labels]
+    assert -of_label.log().mean().item() == pytest.approx(fitted.nll_after, abs=1e-12)
+    whole = scaled.expected_entropy() + scaled.mutual_information()
+    assert torch.allclose(whole, scaled.entropy(), atol=1e-9)
 
 
-@pytest.mark.parametrize("method", ["softmax", "mirel", "sngp", "laplace"])
-@pytest.mark.parametrize(("factor", "offset"), [(2.0**-7, 0.0), (2.0**9, 100.0)])
-def test_predictions_do_not_depend_on_the_unit_of_all_features(method: str, factor: float, offset: float) -> None:
-    bags = separable_bags(24)
-    expected = train_one_epoch(bags, method=method, distances=()).predict(bags)
-    moved = in_units(bags, factor, offset)
-    found = train_one_epoch(moved, method=method, distances=()).predict(moved)
-    np.testing.assert_allclose(found.bags.probabilities, expected.bags.probabilities, atol=1e-4)
-    assert found.instances and expected.instances
-    np.testing.assert_allclose(found.instances.probabilities, expected.instances.probabilities, atol=1e-4)
+def test_bags_that_are_all_predicted_right_give_a_finite_temperature() -> None:
+    p = np.array([[0.8, 0.2], [0.3, 0.7]] * 25)
+    fitted = fit_scaling(Categorical(torch.from_numpy(p)), np.array([0, 1] * 25))
+    scaled = fitted.apply(Categorical(torch.from_numpy(p))).probabilities.numpy()
+    assert "smoothed" in fitted.note
+    assert scaled.max() < 0.999
+    assert scaled.max(1).mean() == pytest.approx(26 / 27, abs=0.02)
 
 
-def test_predictions_need_not_depend_on_the_unit_of_any_feature() -> None:
-    bags = separable_bags(24)
-    factors = 2.0 ** np.arange(bags.instances.shape[1])
-    settings = {"options": {"encoder.scaling": "each"}, "distances": ()}
-    expected = train_one_epoch(bags, **settings).predict(bags)
-    moved = in_units(bags, factors, factors)
-    found = train_one_epoch(moved, **settings).predict(moved)
-    np.testing.assert_allclose(found.bags.probabilities, expected.bags.probabilities, atol=1e-4)
-    by_one_number = train_one_epoch(moved, distances=()).predict(moved)
-    assert np.abs(by_one_number.bags.probabilities - expected.bags.probabilities).max() > 1e-3
-
-
-@pytest.mark.parametrize("method", ["softmax", "mirel"])
-def test_small_features_are_learned_from_as_well(method: str) -> None:
-    bags = in_units(separable_bags(60), 0.002, 0.5)
-    settings = {"max_epochs": 15, "learning_rate": 1e-3}
-    model = train_one_epoch(bags, method=method, distances=(), settings=settings)
-    right = model.predict(bags).bags.probabilities.argmax(1) == bags.labels.values
-    assert right.mean() > 0.9
-    as_is = train_one_epoch(
-        bags, method=method, distances=(), settings=settings, options={"encoder.scaling": "as-is"}
+def test_rounded_probabilities_that_are_all_right_have_no_temperature_and_the_other_rules_are_fitted() -> None:
+    p = np.array([[1.0, 0.0], [0.0, 1.0], [0.9, 0.1], [0.2, 0.8], [0.7, 0.3]])
+    labels = np.array([0, 1, 0, 1, 0])
+    with pytest.raises(DataError, match="every one predicted right.*probabilities above 0.*leave the scaling out"):
+        fit_scaling(Categorical(torch.from_numpy(p)), labels)
+    held = predictions_of(Categorical(torch.from_numpy(np.repeat(p, 20, 0))), np.repeat(labels, 20))
+    fitted = calibrate(held, false_alarms=None)
+    assert fitted.scaling is None
+    assert (
+        fitted.scaling_left_out
+        == "every bag is predicted right, 40 of them with a probability of 0 for another class"
     )
-    assert (as_is.predict(bags).bags.probabilities.argmax(1) == bags.labels.values).mean() < 0.9
+    assert fitted.prediction_sets is not None
+    assert fitted.deferral is not None
 
 
-@pytest.mark.parametrize("scaling", ["common", "each"])
-def test_the_scale_is_that_of_the_training_bags_alone_and_saved(scaling: str, tmp_path: Path) -> None:
-    bags = make_folds(separable_bags(24), 2).assign(separable_bags(24))
-    options = {"encoder.width": 4, "encoder.scaling": scaling}
-    model = train_one_epoch(bags, options=options, out=tmp_path / "run", distances=())
-    training = bags.split("train")
-    rows = np.asarray(training.instances)[training.positions]
-    encoder = model.method.members()[0].network.encoder
-    assert isinstance(encoder, MLP)
-    np.testing.assert_allclose(encoder.mean, rows.mean(0), rtol=1e-4, atol=1e-6)
-    deviation = rows.std(0) if scaling == "each" else np.full(rows.shape[1], np.sqrt(rows.var(0).mean()))
-    np.testing.assert_allclose(encoder.deviation, deviation, rtol=1e-4)
-    loaded = miue.Model.load(tmp_path / "run").predict(bags.split("test")).bags.probabilities
-    np.testing.assert_allclose(loaded, model.predict(bags.split("test")).bags.probabilities)
+def test_a_dirichlet_without_evidence_is_not_scaled_and_does_not_end_a_calibration_or_a_decision() -> None:
+    alpha = torch.tensor([[3.0, 1.5], [1.2, 4.0]]).double().repeat(20, 1)
+    labels = np.array([0, 1] * 20)
+    low = alpha.clone()
+    low[0] = torch.tensor([0.1, 19.0])
+    left_out = calibrate(predictions_of(Dirichlet(low), labels), deferral=None, false_alarms=None)
+    assert left_out.scaling is None
+    assert "alpha is below 1 for some bags" in left_out.scaling_left_out
+    fitted = calibrate(predictions_of(Dirichlet(alpha), labels), deferral=None, false_alarms=None)
+    assert fitted.scaling is not None
+    scaled = fitted.scaling.apply(Dirichlet(low))
+    assert isinstance(scaled, Dirichlet)
+    assert scaled.alpha[0, 0].item() == 1.0
+    assert torch.equal(scaled.alpha[1:], fitted.scaling.apply(Dirichlet(alpha)).alpha[1:])  # type: ignore[attr-defined]
+
+
+def test_scaling_of_draws_gives_a_point_estimate_and_of_another_kind_is_refused() -> None:
+    p, y = softmax_problem(100, classes=2, seed=14)
+    mean = torch.from_numpy(p)
+    draws = Draws(mean, Categorical(mean).entropy() / 2)
+    fitted = fit_scaling(draws, y)
+    assert torch.equal(fitted.apply(draws).probabilities, fitted.apply(Categorical(mean)).probabilities)
+    with pytest.raises(DataError, match="decide on predictions of the model that was calibrated"):
+        fitted.apply(Dirichlet(torch.ones(2, 2)))
+
+
+@pytest.mark.parametrize(
+    ("distribution", "message"),
+    [
+        (Categorical(torch.tensor([[0.5, 0.5], [1.0, 0.0]])), "row 2.*a probability above 0"),
+        (Dirichlet(torch.tensor([[2.0, 2.0], [0.5, 2.0]])), "row 2.*at least 1"),
+    ],
+)
+def test_predictions_that_cannot_be_scaled_are_named(distribution: PredictiveDistribution, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        fit_scaling(distribution, np.array([0, 1]))

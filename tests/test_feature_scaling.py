@@ -1,0 +1,105 @@
+"""Features of any scale: what is learned of them before training, and what does not depend on their units."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from made_bags import separable_bags, train_one_epoch
+
+import miue
+from miue.bags.dataset import BagDataset
+from miue.io.splits.draw import make_folds
+from miue.networks.encoders import MLP
+
+
+def of_four_kinds() -> torch.Tensor:
+    """1,000 instances of features of two units, one that is constant, and one that varies by rounding."""
+    random = np.random.default_rng(0)
+    values = random.normal(size=(1000, 4)) * [1, 50, 0, 1e-9] + [1e4, 7, 3, 0.3]
+    instances = torch.from_numpy(values.astype(np.float32))
+    instances[::2, 3] = torch.nextafter(instances[::2, 3], torch.tensor(1.0))
+    return instances
+
+
+def in_units(bags: BagDataset, factor: float | np.ndarray, offset: float | np.ndarray) -> BagDataset:
+    """Return the same bags with features in other units."""
+    return replace(bags, instances=(np.asarray(bags.instances) * factor + offset).astype(np.float32))
+
+
+@pytest.mark.parametrize("scaling", ["common", "each"])
+def test_features_are_scaled_by_the_training_instances(scaling: str) -> None:
+    instances = of_four_kinds()
+    encoder = MLP((4,), width=4, scaling=scaling)  # type: ignore[arg-type]
+    encoder.learn_inputs(instances.split(77))
+    np.testing.assert_allclose(encoder.mean, instances.double().mean(0), rtol=1e-6)
+    deviation = instances.double().std(0, correction=0)
+    assert deviation[3] > 0
+    expected = [*deviation[:2], 1, 1] if scaling == "each" else [deviation[:2].square().sum().div(4).sqrt()] * 4
+    np.testing.assert_allclose(encoder.deviation, expected, rtol=1e-5)
+    plain = MLP((4,), width=4, scaling="as-is")
+    plain.load_state_dict({k: v for k, v in encoder.state_dict().items() if k.startswith("layers")})
+    assert torch.allclose(encoder(instances), plain((instances - encoder.mean) / encoder.deviation))
+
+
+@pytest.mark.parametrize("scaling", ["common", "each"])
+def test_features_that_do_not_vary_are_only_moved(scaling: str) -> None:
+    encoder = MLP((3,), width=4, scaling=scaling)  # type: ignore[arg-type]
+    encoder.learn_inputs([torch.full((5, 3), 7.0)])
+    assert encoder.mean.tolist() == [7, 7, 7] and encoder.deviation.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("method", ["softmax", "mirel", "sngp", "laplace"])
+@pytest.mark.parametrize(("factor", "offset"), [(2.0**-7, 0.0), (2.0**9, 100.0)])
+def test_predictions_do_not_depend_on_the_unit_of_all_features(method: str, factor: float, offset: float) -> None:
+    bags = separable_bags(24)
+    expected = train_one_epoch(bags, method=method, distances=()).predict(bags)
+    moved = in_units(bags, factor, offset)
+    found = train_one_epoch(moved, method=method, distances=()).predict(moved)
+    np.testing.assert_allclose(found.bags.probabilities, expected.bags.probabilities, atol=1e-4)
+    assert found.instances and expected.instances
+    np.testing.assert_allclose(found.instances.probabilities, expected.instances.probabilities, atol=1e-4)
+
+
+def test_predictions_need_not_depend_on_the_unit_of_any_feature() -> None:
+    bags = separable_bags(24)
+    factors = 2.0 ** np.arange(bags.instances.shape[1])
+    settings = {"options": {"encoder.scaling": "each"}, "distances": ()}
+    expected = train_one_epoch(bags, **settings).predict(bags)
+    moved = in_units(bags, factors, factors)
+    found = train_one_epoch(moved, **settings).predict(moved)
+    np.testing.assert_allclose(found.bags.probabilities, expected.bags.probabilities, atol=1e-4)
+    by_one_number = train_one_epoch(moved, distances=()).predict(moved)
+    assert np.abs(by_one_number.bags.probabilities - expected.bags.probabilities).max() > 1e-3
+
+
+@pytest.mark.parametrize("method", ["softmax", "mirel"])
+def test_small_features_are_learned_from_as_well(method: str) -> None:
+    bags = in_units(separable_bags(60), 0.002, 0.5)
+    settings = {"max_epochs": 15, "learning_rate": 1e-3}
+    model = train_one_epoch(bags, method=method, distances=(), settings=settings)
+    right = model.predict(bags).bags.probabilities.argmax(1) == bags.labels.values
+    assert right.mean() > 0.9
+    as_is = train_one_epoch(
+        bags, method=method, distances=(), settings=settings, options={"encoder.scaling": "as-is"}
+    )
+    assert (as_is.predict(bags).bags.probabilities.argmax(1) == bags.labels.values).mean() < 0.9
+
+
+@pytest.mark.parametrize("scaling", ["common", "each"])
+def test_the_scale_is_that_of_the_training_bags_alone_and_saved(scaling: str, tmp_path: Path) -> None:
+    bags = make_folds(separable_bags(24), 2).assign(separable_bags(24))
+    options = {"encoder.width": 4, "encoder.scaling": scaling}
+    model = train_one_epoch(bags, options=options, out=tmp_path / "run", distances=())
+    training = bags.split("train")
+    rows = np.asarray(training.instances)[training.positions]
+    encoder = model.method.members()[0].network.encoder
+    assert isinstance(encoder, MLP)
+    np.testing.assert_allclose(encoder.mean, rows.mean(0), rtol=1e-4, atol=1e-6)
+    deviation = rows.std(0) if scaling == "each" else np.full(rows.shape[1], np.sqrt(rows.var(0).mean()))
+    np.testing.assert_allclose(encoder.deviation, deviation, rtol=1e-4)
+    loaded = miue.Model.load(tmp_path / "run").predict(bags.split("test")).bags.probabilities
+    np.testing.assert_allclose(loaded, model.predict(bags.split("test")).bags.probabilities)

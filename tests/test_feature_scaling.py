@@ -12,6 +12,7 @@ from made_bags import separable_bags, train_one_epoch
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.common.errors import ConfigError
 from miue.io.splits.draw import make_folds
 from miue.networks.encoders import MLP
 
@@ -33,7 +34,7 @@ def in_units(bags: BagDataset, factor: float | np.ndarray, offset: float | np.nd
 @pytest.mark.parametrize("scaling", ["common", "each"])
 def test_features_are_scaled_by_the_training_instances(scaling: str) -> None:
     instances = of_four_kinds()
-    encoder = MLP((4,), width=4, scaling=scaling)  # type: ignore[arg-type]
+    encoder = MLP((4,), width=4, scaling=scaling)
     encoder.learn_inputs(instances.split(77))
     np.testing.assert_allclose(encoder.mean, instances.double().mean(0), rtol=1e-6)
     deviation = instances.double().std(0, correction=0)
@@ -47,9 +48,16 @@ def test_features_are_scaled_by_the_training_instances(scaling: str) -> None:
 
 @pytest.mark.parametrize("scaling", ["common", "each"])
 def test_features_that_do_not_vary_are_only_moved(scaling: str) -> None:
-    encoder = MLP((3,), width=4, scaling=scaling)  # type: ignore[arg-type]
+    encoder = MLP((3,), width=4, scaling=scaling)
     encoder.learn_inputs([torch.full((5, 3), 7.0)])
     assert encoder.mean.tolist() == [7, 7, 7] and encoder.deviation.tolist() == [1, 1, 1]
+
+
+def test_a_scaling_that_does_not_exist_is_named() -> None:
+    with pytest.raises(ConfigError, match="as-is"):
+        MLP((3,), scaling="both")
+    with pytest.raises(ConfigError, match="as-is"):
+        train_one_epoch(separable_bags(24), options={"encoder.scaling": "both"})
 
 
 @pytest.mark.parametrize("method", ["softmax", "mirel", "sngp", "laplace"])

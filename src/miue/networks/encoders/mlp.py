@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.common.errors import ModelError
+from miue.common.errors import ModelError, unknown_name
 from miue.common.option_types import Rate, Width
 from miue.networks.encoders.base import Encoder
 
@@ -40,7 +40,7 @@ class MLP(Encoder):
         *,
         width: Width = 512,
         dropout: Rate = 0.0,
-        scaling: Scaling = "common",
+        scaling: str = "common",
     ) -> None:
         super().__init__()
         if len(instance_shape) != 1:
@@ -50,6 +50,8 @@ class MLP(Encoder):
                 got=f"instances of shape {tuple(instance_shape)}",
                 fix="choose an image encoder such as 'lenet' or 'compact'",
             )
+        if scaling not in get_args(Scaling):
+            raise unknown_name("scaling", scaling, get_args(Scaling))
         self.layers = nn.Sequential(
             nn.Linear(instance_shape[0], width),
             nn.Dropout(dropout),

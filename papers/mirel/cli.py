@@ -43,6 +43,7 @@ app.add_typer(nuclei_app, name="nuclei")
 app.add_typer(mitoses_app, name="mitoses")
 
 WORK = Path("paper-work")
+TrainedData = Annotated[list[str] | None, typer.Argument(help="Data to train on; all where none is named.")]
 
 
 def main() -> None:
@@ -194,7 +195,7 @@ def error_measures(
 
 @app.command("initial-weights")
 def initial_weights(
-    names: Annotated[list[str] | None, typer.Argument(help="Data to train on; all where none is named.")] = None,
+    names: TrainedData = None,
     source: Source = DATA,
     results: Results = RESULTS,
     seeds: Seeds = "42,17,26",
@@ -210,7 +211,7 @@ def initial_weights(
 
 @app.command("scaling")
 def scaling(
-    names: Annotated[list[str] | None, typer.Argument(help="Data to train on; all where none is named.")] = None,
+    names: TrainedData = None,
     source: Source = DATA,
     results: Results = RESULTS,
     seeds: Seeds = "42,17,26",

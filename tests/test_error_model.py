@@ -27,7 +27,7 @@ from miue.common.errors import DataError, StorageError
 from miue.distributions import Categorical
 from miue.methods import METHODS
 from miue.model.calibrate import calibrate_model
-from miue.predictions.error_model import ERROR_PROBABILITY, FILE, ErrorModel, error_inputs
+from miue.predictions.error_model import ERROR_PROBABILITY, FILE, ErrorInputs, ErrorModel
 from miue.predictions.table import PredictionTable
 
 
@@ -60,7 +60,11 @@ def made(
 
 
 def fitted_to(bags: PredictionTable, instances: PredictionTable, estimator: str | None = None) -> ErrorModel:
-    return ErrorModel.fit(bags, error_inputs(bags, instances), estimator)
+    return ErrorModel.fit(bags, ErrorInputs.of(bags, instances), estimator)
+
+
+def errors_of(errors: ErrorModel, bags: PredictionTable, instances: PredictionTable) -> np.ndarray:
+    return errors.add_to(bags, instances)[0].scores[ERROR_PROBABILITY]
 
 
 @pytest.mark.parametrize("classes", [2, 3, 4])
@@ -76,10 +80,8 @@ def test_it_is_the_mean_of_two_logistic_regressions_of_scikit_learn(classes: int
     for inputs in (np.array(of_bag), np.hstack([of_bag, of_instances])):
         theirs = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000)).fit(inputs, bags.labels.values)
         wanted += (1 - theirs.predict_proba(inputs)[np.arange(90), bags.predicted]) / 2
-    errors = ErrorModel.fit(bags, error_inputs(bags, instances), "bag-of-one")
-    np.testing.assert_allclose(
-        errors.add_to(bags, error_inputs(bags, instances)).scores[ERROR_PROBABILITY], wanted, atol=1e-6
-    )
+    errors = fitted_to(bags, instances, "bag-of-one")
+    np.testing.assert_allclose(errors_of(errors, bags, instances), wanted, atol=1e-6)
     shapes = [len(one.center) for one in (errors.by_bag, errors.by_both)]
     assert (errors.estimator, errors.bags, shapes) == ("bag-of-one", 90, [classes - 1, 2 * (classes - 1)])
 
@@ -87,26 +89,27 @@ def test_it_is_the_mean_of_two_logistic_regressions_of_scikit_learn(classes: int
 def test_it_finds_errors_that_only_the_instances_tell() -> None:
     bags, instances = made([5] * 400)
     new, of_new = made([5] * 400, seed=1)
-    errors = ErrorModel.fit(bags, error_inputs(bags, instances), None).add_to(new, error_inputs(new, of_new))
+    errors = errors_of(fitted_to(bags, instances), new, of_new)
     wrong = new.predicted != new.labels.values
     by_bag = roc_auc_score(wrong, new.uncertainty("least_confidence"))
-    by_both = roc_auc_score(wrong, errors.scores[ERROR_PROBABILITY])
-    assert by_both > by_bag + 0.05
-    assert errors.scores[ERROR_PROBABILITY].mean() == pytest.approx(wrong.mean(), abs=0.05)
+    assert roc_auc_score(wrong, errors) > by_bag + 0.05
+    assert errors.mean() == pytest.approx(wrong.mean(), abs=0.05)
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(0, 99))
 def test_a_bag_is_judged_by_itself_alone(sizes: list[int], seed: int) -> None:
     errors = fitted_to(*made([3] * 40))
     bags, instances = made(sizes, seed=seed)
-    together = errors.add_to(bags, error_inputs(bags, instances)).scores[ERROR_PROBABILITY]
+    together, of_instances = (each.scores[ERROR_PROBABILITY] for each in errors.add_to(bags, instances))
     assert together.shape == (len(sizes),)
-    assert ((together >= 0) & (together <= 1)).all()
+    assert of_instances.shape == (sum(sizes),)
+    for values in (together, of_instances):
+        assert ((values >= 0) & (values <= 1)).all()
     for number in range(len(sizes)):
-        bag = bags.subset(np.array([number]))
-        own = instances.subset(np.flatnonzero(instances.bag_ids == f"bag {number}"))
-        alone = errors.add_to(bag, error_inputs(bag, own))
-        assert alone.scores[ERROR_PROBABILITY].tolist() == [together[number]]
+        rows = np.flatnonzero(instances.bag_ids == f"bag {number}")
+        alone = errors.add_to(bags.subset(np.array([number])), instances.subset(rows))
+        assert alone[0].scores[ERROR_PROBABILITY].tolist() == [together[number]]
+        assert alone[1].scores[ERROR_PROBABILITY].tolist() == of_instances[rows].tolist()
 
 
 def test_probabilities_of_zero_and_one_are_finite() -> None:
@@ -114,8 +117,8 @@ def test_probabilities_of_zero_and_one_are_finite() -> None:
     sure = np.array([[1.0, 0.0], [0.0, 1.0]])
     labels = np.array([0, 1])
     certain = table(sure, np.arange(2), labels)
-    bags = errors.add_to(certain, error_inputs(certain, certain))
-    assert np.isfinite(bags.scores[ERROR_PROBABILITY]).all()
+    for each in errors.add_to(certain, certain):
+        assert np.isfinite(each.scores[ERROR_PROBABILITY]).all()
 
 
 def test_bags_without_label_or_out_of_distribution_are_not_fitted_to_and_few_of_a_class_are_refused() -> None:
@@ -133,7 +136,9 @@ def test_bags_without_label_or_out_of_distribution_are_not_fitted_to_and_few_of_
     with pytest.raises(
         DataError, match="at least 5 labelled validation bags of each class, got 20 of class 0, 4 of"
     ):
-        ErrorModel.fit(bags.subset(few), np.zeros((len(few), 2)), None)
+        fitted_to(
+            bags.subset(few), instances.subset(np.flatnonzero(np.isin(instances.bag_ids, bags.bag_ids[few])))
+        )
 
 
 def test_it_is_kept_and_a_damaged_file_is_refused(tmp_path: Path) -> None:
@@ -148,6 +153,10 @@ def test_it_is_kept_and_a_damaged_file_is_refused(tmp_path: Path) -> None:
         ("by_bag", {"intercepts": [0.0, "x", 1.0]}),
         ("by_bag", content["error_model"]["by_both"]),
         ("by_bag", {"more": 1}),
+        ("of_instances", {"curves": content["error_model"]["of_instances"]["curves"][:1]}),
+        ("of_instances", {"negative_class": 3}),
+        ("of_instances", {"curves": [{"share": 1.0, "slope": 1.0, "offset": 0.0}] * 2}),
+        ("of_instances", {"curves": [{"share": 0.5, "slope": -1.0, "offset": 0.0}] * 2}),
     ):
         of_part = {**content["error_model"][part], **change}
         refuse(tmp_path, {**content, "error_model": {**content["error_model"], part: of_part}})

@@ -237,7 +237,7 @@ def _files(names: list[str]) -> dict[str, str]:
         "distances.safetensors": "distances to the training instances",
         "calibration.json": "rules of decision, and what they promise",
         "validation.json": "quantiles of the uncertainties of the validation bags",
-        "error_model.json": "regression by which the error probability of a bag is computed",
+        "error_model.json": "by what the error probability of bags and instances is computed",
     }
     return {name: meaning[name] for name in meaning if name in names}
 

@@ -110,6 +110,11 @@ class Method(nn.Module, ABC):
             batches: the training bags in order, which can be iterated over more than once.
         """
 
+    @property
+    def negative_class(self) -> int | None:
+        """The class whose bags have negative instances only; None if there is none."""
+        return 0
+
     def members(self) -> Sequence[Method]:
         """Return what is trained separately: this method, or the members of an ensemble."""
         return (self,)

@@ -71,6 +71,11 @@ class DeepEnsemble(Method):
         """Return the members, which are trained separately."""
         return [member for member in self.ensemble if isinstance(member, Method)]
 
+    @property
+    def negative_class(self) -> int | None:
+        """That of the members."""
+        return self.members()[0].negative_class
+
     def passes(self, seed: int) -> Iterator[Method]:
         """Yield each member, as often as its method draws."""
         for number, member in enumerate(self.members()):

@@ -81,6 +81,11 @@ class MIREL(FisherEDL):
         routing = options.get("routing", AUTO)
         return {**options, "routing": network.instance_routing if routing == AUTO else routing}
 
+    @property
+    def negative_class(self) -> int | None:
+        """The background class."""
+        return self.background
+
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean over bags of bag loss + instance loss."""
         features, projection, scores = self.scores(batch)

@@ -33,7 +33,7 @@ from miue.model.feature_scores import DistanceScores, check_saveable_distances
 from miue.model.folder import FORMAT, VERSION, read_config, read_distances, read_method, saved_name
 from miue.model.predict import OnBad, predict
 from miue.model.training_bags import TrainingBags
-from miue.predictions.error_model import ERROR_PROBABILITY, ErrorModel, error_inputs
+from miue.predictions.error_model import ERROR_PROBABILITY, ErrorInputs, ErrorModel
 from miue.predictions.error_model import FILE as ERROR_MODEL
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance, TrainingRecord
@@ -175,7 +175,7 @@ class Model(PrintsAsTable):
             return decide(predictions, self.calibration)
 
         if errors is not None:
-            batches = ((errors.add_to(bags, error_inputs(bags, each)), each) for bags, each in batches)
+            batches = (errors.add_to(of_bags, of_instances) for of_bags, of_instances in batches)
         if rule is not None and shard is None:
             batches = ((of_bags, rule.flag(of_instances)) for of_bags, of_instances in batches)
         return PredictionStream(batches, self.provenance().model_copy(update={"estimator": chosen}), complete)
@@ -272,15 +272,18 @@ class Model(PrintsAsTable):
             ModelError: instances of another shape.
         """
         stream = replace(self, error_model=None, calibration=None).stream(validation, device=device)
-        tables, inputs_of = zip(*((bags, error_inputs(bags, each)) for bags, each in stream.batches), strict=True)
-        bags, inputs = PredictionTable.concatenate(list(tables)), np.concatenate(inputs_of)
+        tables, parts = [], []
+        for of_bags, of_instances in stream.batches:
+            tables.append(of_bags)
+            parts.append(ErrorInputs.of(of_bags, of_instances, self.method.negative_class))
+        bags, read = PredictionTable.concatenate(tables), ErrorInputs.concatenate(parts)
         try:
-            errors = ErrorModel.fit(bags, inputs, stream.provenance.estimator)
+            errors = ErrorModel.fit(bags, read, stream.provenance.estimator)
         except DataError as error:
             training = self.training.model_copy(update={"without_error_model": str(error)})
             quantiles = ValidationQuantiles.of(bags, validation.sizes)
             return replace(self, training=training, validation=quantiles, error_model=None)
-        quantiles = ValidationQuantiles.of(errors.add_to(bags, inputs), validation.sizes)
+        quantiles = ValidationQuantiles.of(errors.add_to_bags(bags, read.of_bags), validation.sizes)
         return replace(self, validation=quantiles, error_model=errors)
 
     @checked()

@@ -1,8 +1,9 @@
-"""How probable it is that a bag is misclassified: what its instances say, beside what the bag network says."""
+"""How probable it is that a bag, or an instance in it, is misclassified; fitted on validation bags."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,23 +12,21 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from miue.common.errors import DataError
 from miue.common.json_record import JsonFormat
+from miue.predictions.instance_errors import ERROR_PROBABILITY as ERROR_PROBABILITY
+from miue.predictions.instance_errors import SMALLEST, InstanceErrorModel, instance_log_odds, log_odds_against
 from miue.predictions.table import PredictionTable
 
 FILE = "error_model.json"
 FORMAT = JsonFormat(
     "miue-error-model",
-    1,
+    2,
     "error_model",
     "error model",
     "train again",
     "save the model again, or remove the file: predictions then lack the error probability",
 )
 
-ERROR_PROBABILITY = "error_probability"
-"""The score that it adds to bags."""
-
 FEWEST = 5  # bags of each class
-_SMALLEST = 1e-9  # probability that log-odds are computed of
 
 
 class Regression(BaseModel):
@@ -61,7 +60,7 @@ class Regression(BaseModel):
         from sklearn.linear_model import LogisticRegression
 
         center, scale = inputs.mean(0), inputs.std(0)
-        scale[scale <= _SMALLEST] = 1.0  # an input that is the same for every bag
+        scale[scale <= SMALLEST] = 1.0  # an input that is the same for every bag
         fitted = LogisticRegression(max_iter=1000).fit((inputs - center) / scale, labels)
         weights, intercepts = fitted.coef_, fitted.intercept_
         if len(weights) == 1:  # of two classes, one row: class 1 against class 0
@@ -85,6 +84,8 @@ class Regression(BaseModel):
 class ErrorModel(BaseModel):
     """Two logistic regressions of a bag's class, fitted on validation bags; the error is 1 − their mean P(ŷ).
 
+    That of an instance follows from its bag's and from curves of instances, see ``InstanceErrorModel``.
+
     Both read the log-odds of each class c ≥ 1 of the bag, log p_c/p_0; one also reads the highest of its
     instances, max_k log q_kc/q_k0. Bag and instances come from one network, but the mean or the attention that
     pools a bag errs where its instances, seen one by one, do not; and the threshold of a regression suits the
@@ -97,6 +98,7 @@ class ErrorModel(BaseModel):
         bags: how many it was fitted to.
         by_bag: reads the C − 1 log-odds of the bag.
         by_both: reads these, then the C − 1 of its instances.
+        of_instances: the errors of instances; None where no class has negative instances only.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -105,6 +107,7 @@ class ErrorModel(BaseModel):
     bags: int = Field(ge=1)
     by_bag: Regression
     by_both: Regression
+    of_instances: InstanceErrorModel | None = None
 
     @model_validator(mode="after")
     def _of_the_same_classes(self) -> ErrorModel:
@@ -112,21 +115,24 @@ class ErrorModel(BaseModel):
         wanted = (classes, classes - 1, 2 * (classes - 1))
         if (len(self.by_both.intercepts), len(self.by_bag.center), len(self.by_both.center)) != wanted:
             raise ValueError("two regressions of the same classes are wanted, of C − 1 and of 2 (C − 1) inputs")
+        curves = self.of_instances
+        if curves is not None and (len(curves.curves) != classes - 1 or curves.negative_class >= classes):
+            raise ValueError("a curve of instances is wanted for each class but the negative one")
         return self
 
     @classmethod
-    def fit(cls, bags: PredictionTable, inputs: Float64[np.ndarray, "B F"], estimator: str | None) -> ErrorModel:
-        """Return the regressions fitted to the labelled bags that are not known to be out of distribution.
+    def fit(cls, bags: PredictionTable, read: ErrorInputs, estimator: str | None) -> ErrorModel:
+        """Return the model fitted to the labelled bags that are not known to be out of distribution.
 
         Args:
             bags: predictions of bags that the weights were not trained on.
-            inputs: their ``error_inputs``.
+            read: what it reads of them.
             estimator: what the instances were predicted from.
 
         Raises:
             DataError: fewer than ``FEWEST`` labelled bags of a class.
         """
-        judged, classes = bags.judged, bags.distribution.num_classes
+        judged, classes = np.flatnonzero(bags.judged), bags.distribution.num_classes
         labels = bags.labels.values[judged]
         counts = np.bincount(labels, minlength=classes)
         if counts.min() < FEWEST:
@@ -136,21 +142,41 @@ class ErrorModel(BaseModel):
                 got=", ".join(f"{count} of class {number}" for number, count in enumerate(counts)),
                 fix="train with more validation bags",
             )
-        read = inputs[judged]
-        by_bag, by_both = Regression.fit(read[:, : classes - 1], labels), Regression.fit(read, labels)
-        return cls(estimator=estimator, bags=len(labels), by_bag=by_bag, by_both=by_both)
+        inputs = read.of_bags[judged]
+        of_instances = None
+        if read.negative_class is not None:
+            log_odds = [read.of_instances[row] for row in judged]
+            of_instances = InstanceErrorModel.fit(labels, log_odds, read.negative_class)
+        return cls(
+            estimator=estimator,
+            bags=len(labels),
+            by_bag=Regression.fit(inputs[:, : classes - 1], labels),
+            by_both=Regression.fit(inputs, labels),
+            of_instances=of_instances,
+        )
 
-    def add_to(self, bags: PredictionTable, inputs: Float64[np.ndarray, "B F"]) -> PredictionTable:
-        """Return the bags with the score "error_probability", in [0, 1].
+    def add_to(self, bags: PredictionTable, instances: PredictionTable) -> tuple[PredictionTable, PredictionTable]:
+        """Return bags and instances with the score "error_probability", in [0, 1].
 
         Args:
             bags: predictions.
-            inputs: their ``error_inputs``.
+            instances: of all their instances, bag after bag in the same order.
         """
+        inputs = bag_inputs(bags, instances)
+        judged = self.add_to_bags(bags, inputs)
+        if self.of_instances is None:
+            return judged, instances
+        return judged, self.of_instances.add_to(instances, self._probabilities(inputs), _sizes(instances))
+
+    def add_to_bags(self, bags: PredictionTable, inputs: Float64[np.ndarray, "B F"]) -> PredictionTable:
+        """Return the bags with their error probability, given their ``bag_inputs``."""
+        wrong = 1 - self._probabilities(inputs)[np.arange(len(bags)), bags.predicted]
+        return replace(bags, scores={**bags.scores, ERROR_PROBABILITY: wrong})
+
+    def _probabilities(self, inputs: Float64[np.ndarray, "B F"]) -> Float64[np.ndarray, "B C"]:
+        """Return the mean of both regressions."""
         of_bag = len(self.by_bag.center)
-        both = self.by_bag.probabilities(inputs[:, :of_bag]) + self.by_both.probabilities(inputs)
-        predicted = both[np.arange(len(bags)), bags.predicted] / 2
-        return replace(bags, scores={**bags.scores, ERROR_PROBABILITY: 1 - predicted})
+        return (self.by_bag.probabilities(inputs[:, :of_bag]) + self.by_both.probabilities(inputs)) / 2
 
     def save(self, path: Path) -> None:
         """Write the regression to the file ``path``, whole or not at all.
@@ -170,27 +196,51 @@ class ErrorModel(BaseModel):
         return FORMAT.read(path, cls)
 
 
-def error_inputs(bags: PredictionTable, instances: PredictionTable) -> Float64[np.ndarray, "B F"]:
+@dataclass(frozen=True)
+class ErrorInputs:
+    """What an error model is fitted to, of B bags.
+
+    Attributes:
+        of_bags: log-odds of each bag, and the highest of its instances.
+        of_instances: sorted log-odds of the instances of each bag against the negative class.
+        negative_class: whose bags have negative instances only; None if there is none, and no log-odds.
+    """
+
+    of_bags: Float64[np.ndarray, "B F"]
+    of_instances: list[np.ndarray]
+    negative_class: int | None
+
+    @classmethod
+    def of(cls, bags: PredictionTable, instances: PredictionTable, negative_class: int | None = 0) -> ErrorInputs:
+        """Return what is read of bags and all their instances, bag after bag in the same order."""
+        log_odds = (
+            [] if negative_class is None else instance_log_odds(instances, negative_class, _sizes(instances))
+        )
+        return cls(bag_inputs(bags, instances), log_odds, negative_class)
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ErrorInputs]) -> ErrorInputs:
+        """Return what is read of all bags of the parts, one after the other."""
+        of_instances = [each for part in parts for each in part.of_instances]
+        return cls(np.concatenate([part.of_bags for part in parts]), of_instances, parts[0].negative_class)
+
+
+def bag_inputs(bags: PredictionTable, instances: PredictionTable) -> Float64[np.ndarray, "B F"]:
     """Return the log-odds of each bag against class 0, and the highest of its instances.
 
     Args:
         bags: predictions.
         instances: of all their instances, bag after bag in the same order.
     """
-    starts = _starts(instances)
-    return np.hstack([_against_first(bags), np.maximum.reduceat(_against_first(instances), starts)])
+    starts = np.cumsum(_sizes(instances)) - _sizes(instances)
+    return np.hstack([log_odds_against(bags, 0), np.maximum.reduceat(log_odds_against(instances, 0), starts)])
 
 
-def _against_first(table: PredictionTable) -> Float64[np.ndarray, "n F"]:
-    log = np.log(np.clip(table.probabilities, _SMALLEST, 1.0))
-    odds: np.ndarray = log[:, 1:] - log[:, :1]
-    return odds
-
-
-def _starts(instances: PredictionTable) -> Int64[np.ndarray, "B"]:
-    """Return the row of each bag's first instance."""
+def _sizes(instances: PredictionTable) -> Int64[np.ndarray, "B"]:
+    """Return the number of instances of each bag, which lie bag after bag."""
     ids = instances.bag_ids
-    return np.append(0, np.flatnonzero(ids[1:] != ids[:-1]) + 1)
+    starts = np.append(0, np.flatnonzero(ids[1:] != ids[:-1]) + 1)
+    return np.diff(np.append(starts, len(ids)))
 
 
 def _short(values: np.ndarray) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ DISTANCE_TEXTS = {
     "typicality": "how unusual its features are, nearer or farther than those of training instances",
     "combined": "how unlike the training data it looks or is in meaning",
 }
-ERROR_TEXT = "probability that the predicted class is wrong, by a regression fitted to the validation bags"
+ERROR_TEXT = "probability that the predicted class is wrong, by bag and instances; fitted to the validation bags"
 CURVE_POINTS = 200
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -173,7 +174,7 @@ def test_without_a_negative_class_bags_alone_are_judged() -> None:
 @pytest.mark.parametrize("method", ["mirel", "softmax"])
 def test_the_negative_class_of_an_ensemble_is_that_of_its_members(method: str) -> None:
     bags = replace(separable_bags(40, seed=2), splits=("train",) * 20 + ("validation",) * 20)
-    options: dict[str, str | int] = {"method.size": 2, "method.member": method} | (
+    options: dict[str, Any] = {"method.size": 2, "method.member": method} | (
         {"method.background": 1} if method == "mirel" else {}
     )
     model = miue.train(

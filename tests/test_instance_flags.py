@@ -223,15 +223,36 @@ def test_the_command_knows_all_guarantees() -> None:
     assert option.metavar == "|".join(GUARANTEES)
 
 
+def test_the_posterior_probability_is_that_of_the_predicted_class_or_else_the_error_probability() -> None:
+    given = scored_bags([[0.2, 0.75, 0.5]] * 9, [0] * 9)
+    assert given.instances is not None
+    with pytest.raises(DataError, match="the score 'posterior_probability'.* got probability, least_confidence"):
+        fit(given, InstanceGoal(score="posterior_probability"))
+    wrong = np.tile([0.1, 0.3, 0.4], 9)
+    instances = replace(given.instances, scores={"error_probability": wrong})
+    found = instance_scores(instances, "posterior_probability", 0)
+    np.testing.assert_allclose(found, np.tile([0.1, 0.7, 0.4], 9), rtol=1e-6)
+    np.testing.assert_allclose(
+        instance_scores(instances, "posterior_probability", 1)[:3], [0.9, 0.3, 0.6], rtol=1e-6
+    )
+    rule = fit(replace(given, instances=instances), InstanceGoal(score="posterior_probability"))
+    assert rule.threshold == pytest.approx(0.7) and not rule.flag(instances).flagged.any()  # type: ignore[union-attr]
+    with pytest.raises(DataError, match="got probability, posterior_probability, least_confidence"):
+        fit(replace(given, instances=instances), InstanceGoal(score="knn"))
+
+
 # Saved, applied, read
 
 
 @pytest.mark.parametrize("table_format", ["parquet", "csv"])
-@pytest.mark.parametrize("score", ["probability", "mutual_information"])
+@pytest.mark.parametrize("score", ["probability", "posterior_probability", "mutual_information"])
 def test_flags_are_the_same_in_memory_and_read_from_any_format(
     table_format: str, score: str, tmp_path: Path
 ) -> None:
     given = made_predictions(60)
+    assert given.instances is not None
+    wrong = np.random.default_rng(0).random(len(given.instances))
+    given = replace(given, instances=replace(given.instances, scores={"error_probability": wrong}))
     instances = InstanceGoal("no-false-flag", 0.3, score)
     inside = given.bags.judged & (given.bags.labels.values == 0)
     negatives = given.bags.subset(np.flatnonzero(inside))

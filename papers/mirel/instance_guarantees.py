@@ -15,6 +15,7 @@ import numpy as np
 
 from miue.bags.dataset import BagDataset
 from miue.calibration import InstanceFlags, InstanceGoal
+from miue.calibration.instance_flags import POSTERIOR, score_names
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.common.tables import write_rows
 from miue.evaluation.flags import flag_metrics
@@ -59,7 +60,7 @@ class Scored:
         network: its name.
         method: its name.
         seed: of the training.
-        score: T, R, a_k or raw a_k.
+        score: T, R, a_k or raw a_k, or one of them given the bag.
         predictions: of bags with instance labels.
         column: the score of the instances.
     """
@@ -148,6 +149,8 @@ def read_scored(folder: Path) -> Iterator[Scored]:
         yield scored
         if RAW in predictions.instances.uncertainty_names:
             yield replace(scored, score="a_k", column=RAW)
+        if POSTERIOR in score_names(predictions.instances):
+            yield replace(scored, score=f"{scored.score} given the bag", column=POSTERIOR)
 
 
 def measure(scored: Scored, goal: InstanceGoal) -> tuple[object, ...]:

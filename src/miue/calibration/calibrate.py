@@ -23,7 +23,7 @@ from miue.calibration.deferral import (
     refuse_all,
 )
 from miue.calibration.false_alarms import PREFERRED_SCORES, FalseAlarmGoal, FalseAlarms, fit_false_alarms
-from miue.calibration.instance_flags import PROBABILITY, InstanceGoal
+from miue.calibration.instance_flags import POSTERIOR, InstanceGoal, score_names
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.calibration.needs import Goals, check_bags
 from miue.calibration.patients import ALL_COUNTED, count_patients, counted_rows
@@ -110,6 +110,7 @@ def calibrate(
     patients = count_patients(table.patients)
     of_patients = ALL_COUNTED if patients is not None and patients < len(rows) else ""
     by_errors = goals.deferral is not None and goals.deferral.measure == ERROR_PROBABILITY
+    by_errors |= instances is not None and instances.score in (POSTERIOR, ERROR_PROBABILITY)
     fitted_to = FITTED_TO_THEM if by_errors and _stopped_training(table) else ""
     caveats = dict.fromkeys(filter(None, (of_patients, made_from.caveat, trained_on, fitted_to)))
     counted = table.subset(rows)
@@ -177,7 +178,7 @@ def check_names(table: PredictionTable, goals: Goals, instances: PredictionTable
     for name in asked:
         if name is not None and name not in known:
             raise unknown_name("uncertainty", name, known)
-    scores = None if instances is None else [PROBABILITY, *instances.uncertainty_names]
+    scores = None if instances is None else score_names(instances)
     if goals.instances is not None and scores is not None and goals.instances.score not in scores:
         raise unknown_name("score of instances", goals.instances.score, scores)
 

@@ -15,12 +15,15 @@ from miue.calibration.compared import round_scores
 from miue.calibration.ranks import check_share, exact
 from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.table import PredictionTable
 
 Guarantee = Literal["no-false-flag", "false-positives", "detection", "recall"]
 GUARANTEES: tuple[str, ...] = get_args(Guarantee)
 PROBABILITY = "probability"
-"""The score 1 − p of the negative class; any other score is a column of the instances."""
+"""The score 1 − p of the negative class."""
+POSTERIOR = "posterior_probability"
+"""The probability of being positive given the bag, from the error probability; other scores are columns."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,8 @@ class InstanceGoal:
             ``cap``; "detection", chance that no instance of a positive bag is flagged; "recall", mean share of
             the positive instances of a positive bag that are not flagged, which needs instance labels.
         level: the chance, number or share that may not be exceeded.
-        score: "probability" (1 − p of the negative class), or a measure or score of the instances, higher where
-            more suspicious.
+        score: "probability" (1 − p of the negative class), "posterior_probability" (that given the bag), or a
+            measure or score of the instances, higher where more suspicious.
         negative_class: name of the class whose bags have negative instances only; None for the first.
         allowed: r ≥ 0, flags of a negative bag that "no-false-flag" lets pass.
         cap: B ≥ 1, the most that a bag counts for "false-positives".
@@ -199,14 +202,21 @@ class InstanceFlags(BaseModel):
         return f"of positive bags, {alike}, which were not chosen for labelling by how clear they are"
 
 
+def score_names(instances: PredictionTable) -> list[str]:
+    """Return the scores by which instances can be flagged."""
+    names = instances.uncertainty_names
+    return [PROBABILITY, *([POSTERIOR] if ERROR_PROBABILITY in names else []), *names]
+
+
 def instance_scores(instances: PredictionTable, score: str, negative_class: int) -> Float64[np.ndarray, "n"]:
     """Return the score of each instance, higher where more suspicious.
 
-    Scores other than the probability are rounded to float32, as ``round_scores`` does.
+    Columns are rounded to float32, as ``round_scores`` does. The posterior probability of an instance that is
+    predicted negative is its error probability, else that of its predicted class.
 
     Args:
         instances: a table that is in memory.
-        score: "probability", or the name of a measure or score.
+        score: one of ``score_names``.
         negative_class: whose probability is subtracted from one.
 
     Raises:
@@ -214,13 +224,16 @@ def instance_scores(instances: PredictionTable, score: str, negative_class: int)
     """
     if score == PROBABILITY:
         values = 1 - instances.probabilities[:, negative_class]
+    elif score == POSTERIOR and ERROR_PROBABILITY in instances.scores:
+        wrong = round_scores(instances.scores[ERROR_PROBABILITY])
+        values = np.where(instances.predicted == negative_class, wrong, 1 - wrong)
     elif score in instances.uncertainty_names:
         values = round_scores(instances.uncertainty(score))
     else:
         raise DataError(
             item="the instances",
             wanted=f"the score {score!r}",
-            got=", ".join((PROBABILITY, *instances.uncertainty_names)),
+            got=", ".join(score_names(instances)),
             fix="choose one of these, or predict with all scores of the model",
         )
     bad = np.flatnonzero(~np.isfinite(values))

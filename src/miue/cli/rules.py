@@ -73,7 +73,9 @@ class RuleOptions:
     instance_score: Annotated[
         str,
         flag_option(
-            "NAME", "Score of instances, higher where more suspicious: a measure, a distance or probability."
+            "NAME",
+            "Score of instances, higher where more suspicious: probability, posterior_probability (that given the "
+            "bag), a measure or a distance.",
         ),
     ] = "probability"
     negative_class: Annotated[

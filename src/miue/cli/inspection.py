@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,14 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration
 from miue.cli.sources import Source, open_bags
-from miue.common.errors import ConfigError, StorageError, first_few
+from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
 from miue.common.terminal import TextTable
+from miue.io.find import check_options_fit
 from miue.io.folders.listing import describe_bag_files
+from miue.io.loaded import ReadOptions
 from miue.io.tables.long_table import is_long_table
 from miue.model.config import Component
 
@@ -54,20 +55,14 @@ def describe(
 
     Raises:
         StorageError: none of these.
-        ConfigError: columns of what is no long table.
+        ConfigError: an option that fits only another kind of bags.
         DataError: labels or splits that do not fit the bags.
     """
     source = source or Source()
     if source.joins:
         return _describe_joined(path, source, read=read, progress=progress)
-    columns = source.columns
-    if columns and not is_long_table(path):
-        raise ConfigError(
-            item="--id-column, --label-column, --patient-column",
-            wanted="a table of instances, or --labels with a table of bags",
-            got=repr(str(path)),
-            fix="pass --labels, or leave them out",
-        )
+    options = ReadOptions(microns_per_pixel=source.mpp, feature_key=source.feature_key)
+    check_options_fit(path, source.columns, options, source.features or ())
     if (path / "store.json").exists():
         return _describe_store(path, read)
     if (path / "run.json").exists() or (path / "config.json").exists():
@@ -75,7 +70,7 @@ def describe(
     if (path / "bags.csv").exists():
         return _describe_predictions(path)
     if is_long_table(path):
-        return _describe_table(path, columns)
+        return _describe_table(path, source)
     if path.is_dir():
         return describe_bag_files(
             path, microns_per_pixel=source.mpp, feature_key=source.feature_key, read=read, progress=progress
@@ -158,10 +153,9 @@ def _show(value: Any) -> str:
     return str(value)
 
 
-def _describe_table(path: Path, columns: Mapping[str, str]) -> dict[str, Any]:
-    from miue.io.load import load_bags
-
-    return _facts_of_loaded("long table", path, load_bags(path, columns=columns, skip_bad=True))
+def _describe_table(path: Path, source: Source) -> dict[str, Any]:
+    opened = open_bags(path, replace(source, skip_bad=True), progress=False)
+    return _facts_of_loaded("long table", path, opened)
 
 
 def _describe_joined(path: Path, source: Source, *, read: bool, progress: bool) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from miue.calibration import Goals, applied_calibration
+from miue.calibration.describe import bags_used
 from miue.calibration.needs import count_needed
 from miue.common.plural import plural
 from miue.evaluation.bootstrap import Interval
@@ -131,8 +132,8 @@ def _called(measure: str) -> str:
 def _calibration(run: Run) -> list[str]:
     calibration = applied_calibration(run.predictions.provenance)
     if calibration is not None:
-        count = calibration.made_from.bags
-        return [f"Calibrated on {plural(count, 'bag')}." if count else "Calibrated."]
+        used = bags_used(calibration)
+        return [f"Calibrated on {used}." if used else "Calibrated."]
     if run.predictions.bags.decisions is not None:
         return []
     needed = count_needed(Goals(), run.predictions.bags.distribution.num_classes)

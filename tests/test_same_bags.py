@@ -63,6 +63,20 @@ def test_bags_that_share_some_instances_are_not_the_same() -> None:
         miue.train([first, *others, shared], [*([0, 1] * 12), 1], **QUICK)
 
 
+def test_bags_of_a_single_instance_may_be_alike_by_chance() -> None:
+    """As rows of a table of few values are, and slides without anything on them."""
+    alike = [np.ones((1, 2)), np.ones((1, 2)), np.zeros((4, 2)), np.zeros((4, 2))]
+    assert find_same_bags(miue.BagDataset.from_arrays(alike)) == []
+
+
+def test_of_many_copies_a_few_are_named() -> None:
+    bags = [*arrays(), *([arrays()[0]] * 6)]
+    with pytest.warns(
+        UserWarning, match=r"'bag_0' \(\w+\) = 'bag_24' \(\w+\) = 'bag_25' \(\w+\) = 'bag_26' \(\w+\) = …;"
+    ):
+        miue.train(bags, [0, 1] * 12 + [0] * 6, **QUICK)
+
+
 def test_copies_of_feature_files_are_named(tmp_path: Path) -> None:
     for number in range(20):
         features = made_files.features_of(4 + number % 3, seed=number % 19, positive=number % 2 == 1)

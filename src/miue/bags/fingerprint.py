@@ -44,7 +44,8 @@ def find_same_bags(*datasets: BagDataset) -> list[list[tuple[int, int]]]:
     """Return groups of bags that hold the same instances, in one order: the dataset by number, and the row.
 
     What agrees in size and first instance is compared as a whole. Of instances in files, the first of up to
-    `SAMPLED_BAGS` bags that share their size is read. A bag that cannot be read is like no other.
+    `SAMPLED_BAGS` bags that share their size is read. A bag that cannot be read is like no other, and so is one of
+    a single instance, once or repeated: such bags may well be alike by chance.
     """
     by_size: dict[tuple[int, ...], list[tuple[int, int]]] = {}
     for number, bags in enumerate(datasets):
@@ -71,6 +72,8 @@ def _equal(
         try:
             values = np.asarray(bags.instances[start : start + (length or size)], np.float32)
         except MiueError:
+            continue
+        if length is None and (values == values[0]).all():
             continue
         found.setdefault(hashlib.sha256(values.tobytes()).digest(), []).append((number, row))
     return [part for part in found.values() if len(part) > 1]

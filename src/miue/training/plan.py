@@ -27,6 +27,7 @@ from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 
 PARTS_USED = ("train", "validation")
+MOST_COPIES = 4  # of a bag that a warning names
 LARGEST_PIXEL = 32  # beyond what images have that are standardized to mean 0 and deviation 1
 
 
@@ -151,7 +152,8 @@ def warn_of_same_bags(plan: Plan, bags: BagDataset) -> None:
         labels = [datasets[number].labels for number, _ in group]
         known = [int(of.values[row]) for of, (_, row) in zip(labels, group, strict=True) if of.known[row]]
         across, differ = across or len(set(parts) - {""}) > 1, differ or len(set(known)) > 1
-        named.append(" = ".join(repr(n) + (f" ({p})" if p else "") for n, p in zip(names, parts, strict=True)))
+        shown = [repr(n) + (f" ({p})" if p else "") for n, p in zip(names, parts, strict=True)]
+        named.append(" = ".join([*shown[:MOST_COPIES], *(["…"] if shown[MOST_COPIES:] else [])]))
     effect = "what is held out is also learned from" if across else "each counts as often as it is there"
     warnings.warn(
         f"bags hold the same instances as others: {first_few(named)}"

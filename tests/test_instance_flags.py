@@ -16,6 +16,7 @@ from commands import run
 from made_flags import FlagWorld, flagged_slides, mean_loss, scored_bags
 from made_predictions import made_predictions
 
+from miue.bags.labels import Labels
 from miue.calibration import GUARANTEES, Calibration, InstanceGoal, PredictionSetGoal, calibrate, decide
 from miue.calibration.instance_flags import InstanceFlags, instance_scores
 from miue.calibration.instance_thresholds import fit_instance_flags
@@ -353,6 +354,15 @@ def test_it_is_said_which_bags_set_the_threshold(goal: InstanceGoal, used: str, 
     alone = calibrate(predictions, **nothing, instances=goal)
     assert f"From {used}. For bags like these." in str(alone)
     written = write_report(tmp_path / "r.html", [("m", decide(predictions, alone))], resampling=Resampling(10))
-    assert f"Calibrated on {used}." in [text for one in written.verdicts for text in one.sentences]
+    (verdict,) = written.verdicts
+    nothing_else = ": no rule defers bags or calls them out of distribution."
+    assert verdict.sentences[-1] == f"Calibrated on {used}{nothing_else}"
+    bags = replace(predictions.bags, labels=Labels.unknown(22))
+    (unlabelled,) = write_report(
+        tmp_path / "r.html",
+        [("m", decide(replace(predictions, bags=bags), alone))],
+        resampling=Resampling(10),
+    ).verdicts
+    assert unlabelled.sentences[0] == "Of 22 bags, predicted are: 10 class 0, 12 class 1."
     with_sets = calibrate(predictions, **nothing | {"prediction_sets": PredictionSetGoal(0.2)}, instances=goal)
     assert f"From 22 bags, flags of instances from {used}." in " ".join(str(with_sets).split())

@@ -164,3 +164,14 @@ def test_folds_and_stores_take_the_chosen_features(tmp_path: Path) -> None:
     run("cross-validate", table, *chosen, *QUICK)
     model = next(iter(sorted((tmp_path / "cv").rglob("config.json")))).parent
     assert miue.Model.load(model).contract.feature_names == ("f_0", "f_1")
+
+
+def test_a_report_shows_positions_of_a_table_whose_features_are_chosen(tmp_path: Path) -> None:
+    table = table_of(tmp_path, x=np.arange(90) * 256, y=0)
+    run("train", table, "--features", "f_*", "--out", tmp_path / "run", *QUICK)
+    run("predict", tmp_path / "run", table, "--out", tmp_path / "p", "--quiet")
+    report = ("report", tmp_path / "p", "--out", tmp_path / "r.html", "--resamples", "10", "--quiet")
+    assert "column 'comment': expected numbers" in fail(*report, "--store", table).replace("\n", " ")
+    run(*report, "--store", table, "--features", "f_*")
+    assert (tmp_path / "r.html").exists()
+    assert "--features: expected --store beside it, got none" in fail(*report, "--features", "f_*", "--overwrite")

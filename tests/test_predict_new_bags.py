@@ -258,6 +258,25 @@ def test_columns_of_a_table_of_instances_are_stated_too(tmp_path: Path) -> None:
     assert "labels: column 'outcome' (" in said and "patients: column 'case' (" in said
 
 
+def test_bags_that_the_training_lists_without_a_label_are_not_said_to_be_unlisted(
+    place: Path, tmp_path: Path
+) -> None:
+    rows = rows_of(place / "first.csv")
+    write(
+        tmp_path / "labels.csv",
+        [{**row, "label": row["label"] if number else ""} for number, row in enumerate(rows)],
+    )
+    given = [place / "features", "--labels", tmp_path / "labels.csv"]
+    said = run("data", "split", *given, "--out", tmp_path / "splits.csv", "--quiet")
+    assert "; without a label and in no part 1)" in said
+    run("train", *given, "--out", tmp_path / "run", *QUICK)
+    more = len(rows_of(place / "labels.csv")) - len(rows)
+    predict = ["predict", tmp_path / "run", place / "features", "--part", "all", "--quiet"]
+    assert f", none for {more + 1} bags, {more:,} of which it does not list)" in run(
+        *predict, "--out", tmp_path / "p"
+    )
+
+
 @pytest.mark.parametrize("form", ["table", "store", "frame", "frames", "anndata"])
 def test_columns_in_another_order_are_refused(form: str, tmp_path: Path) -> None:
     """The same columns in another order have the same width, and a model would predict nonsense of them."""

@@ -75,8 +75,8 @@ class Source:
         list[str] | None,
         _option(
             "NAME",
-            "Columns of a table of instances to learn from, names or patterns such as 'f_*'; by default all "
-            f"without a meaning, or those that the model was trained on. {MANY} Repeated names may hold commas.",
+            "Columns of features of a table of instances, names or patterns such as 'f_*'; by default all without "
+            f"a meaning, or with RUN those that it was trained on. {MANY} Repeated names may hold commas.",
             callback=separate_names,
         ),
     ] = None

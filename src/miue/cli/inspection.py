@@ -34,7 +34,7 @@ MOST_LINES = 20
 """Texts of one kind that are shown, one below the other."""
 
 UNUSABLE, UNLISTED, NOTES = "bags that cannot be used", "files that the label table does not list", "notes"
-FEATURES = "features"
+FEATURES, SHAPE = "features", "instance shape"
 LINES = (UNUSABLE, UNLISTED, NOTES)
 
 
@@ -94,6 +94,8 @@ def description_table(description: dict[str, Any]) -> TextTable:
                 name, *rest = record.values()
                 facts = ", ".join(f"{k} {_show(v)}" for k, v in list(record.items())[1:])
                 table.add_row(f"{key} {name}", facts if rest else "")
+        elif key == SHAPE:
+            table.add_row(key, " × ".join(map(str, value)))
         elif key == FEATURES:
             table.add_row(key, first_few(value, MOST_LINES))
         elif key in LINES:
@@ -146,11 +148,12 @@ def _show(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    if isinstance(value, list):
-        return (
-            " × ".join(map(str, value)) if all(isinstance(v, int) for v in value) else ", ".join(map(str, value))
-        )
-    return str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_show, value))
+    if isinstance(value, dict):
+        facts = ", ".join(f"{name} {_show(one)}" for name, one in value.items() if one != "")
+        return f"({facts})" if facts else "none"
+    return "none" if value is None else str(value)
 
 
 def _describe_table(path: Path, source: Source) -> dict[str, Any]:
@@ -208,7 +211,7 @@ def _describe_store(path: Path, read: bool) -> dict[str, Any]:
 
 def _facts_of(bags: BagDataset) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "instance shape": list(bags.instance_shape),
+        SHAPE: list(bags.instance_shape),
         "bags": len(bags),
         "instances": int(bags.sizes.sum()),
         "bag sizes": {
@@ -271,7 +274,7 @@ def _describe_run(path: Path) -> dict[str, Any]:
         "network": _component(saved.model.network),
         "method": _component(saved.model.method),
         "encoder": _component(saved.model.encoder),
-        "instance shape": list(saved.contract.instance_shape),
+        SHAPE: list(saved.contract.instance_shape),
         "classes": list(saved.contract.class_names),
     }
     if isinstance(saved, SavedConfig):

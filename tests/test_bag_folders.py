@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import h5py
 import made_files
@@ -278,6 +279,22 @@ def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
     said = run(*predict[:-1], tmp_path / "other", *overlays, code=2)
     assert "expected the folder of slides (--slides), got no such folder" in said
     assert not (tmp_path / "other").exists()
+
+
+def test_an_export_beside_predictions_that_fails_names_the_command_to_write_it(
+    slides: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """It asked for --patch-size, which predict does not have."""
+    folder, labels = slides
+    bags = load_bags(folder, labels=labels).bags
+    more: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "distances": []}
+    miue.train(bags, options={"encoder.width": 8}, out=tmp_path / "run", **more)
+    made_files.clam(tmp_path / "clam", "one patch", made_files.features_of(1))
+    predict = ("predict", tmp_path / "run", tmp_path / "clam", "--quiet", "--out", tmp_path / "p p")
+    said = run(*predict, "--export", "heatmap", code=2)
+    (command,) = re.findall('["](miue export .+?)["]', said)
+    run(*shlex.split(command)[1:], "--patch-size", "256")
+    assert (tmp_path / "p p" / "heatmap" / "one patch.png").exists()
 
 
 def test_predictions_that_lack_exports_name_the_commands_that_write_them(

@@ -19,7 +19,9 @@ from typer.testing import CliRunner
 import miue
 from miue.cli import app
 from miue.cli.demo import NEXT
+from miue.cli.inspection import description_table
 from miue.common.errors import MiueError
+from miue.common.terminal import show_table
 
 RUNNER = CliRunner()
 QUICK = ["--quiet", "--set", "max_epochs=2", "--set", "learning_rate=1e-3"]
@@ -82,6 +84,16 @@ def test_inspect_shows_what_a_folder_holds(kind: str, folder: Path) -> None:
 def test_inspect_shows_a_run_that_has_not_ended(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text((folder / "run" / "run.json").read_text())
     assert "unfinished run" in json.loads(run("inspect", tmp_path, "--json"))["kind"]
+
+
+def test_inspect_writes_facts_within_facts_as_words(capsys: pytest.CaptureFixture[str]) -> None:
+    """Counts of bags were written as the shape of an image is, settings as Python writes them."""
+    made_by = {"settings": {"max_epochs": 15, "device": ""}, "higher": {}, "threshold": None, "bags": [15, 15]}
+    shape = {"instance shape": [8, 8, 3]}
+    show_table(description_table({"kind": "predictions", "path": "p", **shape, "made by": made_by}))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "settings (max_epochs 15), higher none, threshold none, bags 15, 15" in said
+    assert "8 × 8 × 3" in said
 
 
 def test_prediction_of_a_store_without_labels(folder: Path, tmp_path: Path) -> None:

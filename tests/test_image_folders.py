@@ -179,6 +179,7 @@ def pictures(tmp_path: Path) -> tuple[Path, Path]:
     rows = ["bag_id,label"]
     for number in range(40):
         folder = images(tmp_path / "pictures" / f"{number:02d}", 3)
+        image(100 + number).save(folder / "2.png")  # so that no two bags are the same
         if number % 2:
             Image.new("L", (6, 9), 255).save(folder / "1.png")
         rows.append(f"{number:02d},{'bright' if number % 2 else 'dark'}")

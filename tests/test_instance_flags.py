@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from math import ceil, floor, inf
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import h5py
 import numpy as np
@@ -16,7 +16,8 @@ from commands import run
 from made_flags import FlagWorld, flagged_slides, mean_loss, scored_bags
 from made_predictions import made_predictions
 
-from miue.calibration import GUARANTEES, Calibration, InstanceGoal, calibrate, decide
+from miue.bags.labels import Labels
+from miue.calibration import GUARANTEES, Calibration, InstanceGoal, PredictionSetGoal, calibrate, decide
 from miue.calibration.instance_flags import InstanceFlags, instance_scores
 from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.cli.rules import RuleOptions
@@ -355,3 +356,34 @@ def test_the_worklist_command_prints_flag_counts_and_the_promise(on_slides: Pred
     assert promise in " ".join(printed.split())
     said = run("worklist", tmp_path / "predictions", "--out", tmp_path / "again.csv", "--json")
     assert promise in json.JSONDecoder().raw_decode(said)[0]["flags"]
+
+
+@pytest.mark.parametrize(
+    ("goal", "used"),
+    [
+        (InstanceGoal("no-false-flag", 0.2), "10 negative bags"),
+        (InstanceGoal("detection", 0.2), "12 positive bags"),
+        (InstanceGoal("recall", 0.2), "9 positive bags with all instances labelled"),
+    ],
+)
+def test_it_is_said_which_bags_set_the_threshold(goal: InstanceGoal, used: str, tmp_path: Path) -> None:
+    """All bags were named, also where the flags were all that was fitted."""
+    scores = [[0.1, 0.2 + 0.01 * n] for n in range(10)] + [[0.3, 0.9 - 0.01 * n] for n in range(12)]
+    positives: list[list[int] | None] = [*([[0, 0]] * 10), *([[0, 1]] * 9), None, None, None]
+    predictions = scored_bags(scores, [0] * 10 + [1] * 12, positives=positives)
+    nothing: dict[str, Any] = {"scaling": False, "deferral": None, "prediction_sets": None, "false_alarms": None}
+    alone = calibrate(predictions, **nothing, instances=goal)
+    assert f"From {used}. For bags like these." in str(alone)
+    written = write_report(tmp_path / "r.html", [("m", decide(predictions, alone))], resampling=Resampling(10))
+    (verdict,) = written.verdicts
+    nothing_else = ": no rule defers bags or calls them out of distribution."
+    assert verdict.sentences[-1] == f"Calibrated on {used}{nothing_else}"
+    bags = replace(predictions.bags, labels=Labels.unknown(22))
+    (unlabelled,) = write_report(
+        tmp_path / "r.html",
+        [("m", decide(replace(predictions, bags=bags), alone))],
+        resampling=Resampling(10),
+    ).verdicts
+    assert unlabelled.sentences[0] == "Of 22 bags, predicted are: 10 class 0, 12 class 1."
+    with_sets = calibrate(predictions, **nothing | {"prediction_sets": PredictionSetGoal(0.2)}, instances=goal)
+    assert f"From 22 bags, flags of instances from {used}." in " ".join(str(with_sets).split())

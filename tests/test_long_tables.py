@@ -145,7 +145,7 @@ def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_
         (("patient", "is_ood"), "row 1, column 'is_ood': expected true, false, or empty where unknown, got 'p'"),
         (("pos,neg,p,", "neg,neg,p,"), "row 3, column 'label': expected 'pos', as in the other rows of this bag"),
         (("5,6", "5,"), r"b: no finite number in 1 of 2 rows \(row 3, column 'f2'\)"),
-        (("5,6", "5,six"), "CSV conversion error to float"),
+        (("5,6", "5,six"), "column 'f2': expected numbers, got 'six'"),
         (("0a,7", ",7"), "row 4: expected a bag_id, got nothing"),
         (
             ("bag_id", "bag"),
@@ -337,7 +337,8 @@ def test_columns_that_number_rows_are_named_and_inspect_lists_the_features(tmp_p
         (tmp_path / "t.csv").write_text(f"{header.format(name)}\na,1,1,2,3,4,5\nb,0,1,2,3,4,6\n")
         found = read_long_table(tmp_path / "t.csv")
         assert found.notes == (
-            f"taken for features: '{name}'; if they only number rows, take them out of the table",
+            f"taken for features: '{name}'; if they only number rows, choose the features "
+            "(--features NAME, in Python features=[NAME])",
         )
         assert describe(tmp_path / "t.csv")["features"] == [name, "f1", "grid", "video", "fold_change"]
     assert "tile_id" not in run("inspect", tmp_path / "t.csv") and "f1, grid, video" in run(

@@ -272,7 +272,8 @@ def test_a_deployed_model_is_watched_from_predictions_to_page(tmp_path: Path) ->
     output = run(*words, tmp_path / "p-shifted", "--json")
     both = json.loads(output[output.index("{") : output.rindex("}") + 1])
     assert (both["alarm"], both["alarm_batch"], both["batches"]) == (True, "p-shifted", 2)
-    assert "knn_mean" in both["alarms"]
+    assert "knn_mean" in both["alarms"] and both["skipped"] == ["p-same"]
+    assert "skipped 'p-same', which the monitor has already" in " ".join(run(*words).split())
     assert (tmp_path / "monitor" / PAGE).exists()
     refused = run(
         "monitor", tmp_path / "run", tmp_path / "p-same", "--out", tmp_path / "m", "--score", "knn", code=2

@@ -156,7 +156,9 @@ def test_columns_of_a_long_table_are_those_that_are_named(tmp_path: Path) -> Non
     assert "a column 'nonsense'" in run("train", path, *wrong, code=1)
     run("data", "pack", path, *named, *to_store(tmp_path))
     without = ["--patient-column", "case", "--out", tmp_path / "no", *QUICK]
-    assert "--patient-column: expected a label table" in run("train", tmp_path / "store", *without, code=1)
+    assert "--patient-column: expected a table of instances, or --labels" in run(
+        "train", tmp_path / "store", *without, code=1
+    )
 
 
 def test_cells_may_be_separated_by_semicolons(tmp_path: Path) -> None:
@@ -254,6 +256,25 @@ def test_columns_of_a_table_of_instances_are_stated_too(tmp_path: Path) -> None:
     named = ["--id-column", "slide", "--label-column", "outcome", "--patient-column", "case"]
     said = run("data", "pack", table, *named, *to_store(tmp_path))
     assert "labels: column 'outcome' (" in said and "patients: column 'case' (" in said
+
+
+def test_bags_that_the_training_lists_without_a_label_are_not_said_to_be_unlisted(
+    place: Path, tmp_path: Path
+) -> None:
+    rows = rows_of(place / "first.csv")
+    write(
+        tmp_path / "labels.csv",
+        [{**row, "label": row["label"] if number else ""} for number, row in enumerate(rows)],
+    )
+    given = [place / "features", "--labels", tmp_path / "labels.csv"]
+    said = run("data", "split", *given, "--out", tmp_path / "splits.csv", "--quiet")
+    assert "; without a label and in no part 1)" in said
+    run("train", *given, "--out", tmp_path / "run", *QUICK)
+    more = len(rows_of(place / "labels.csv")) - len(rows)
+    predict = ["predict", tmp_path / "run", place / "features", "--part", "all", "--quiet"]
+    assert f", none for {more + 1} bags, {more:,} of which it does not list)" in run(
+        *predict, "--out", tmp_path / "p"
+    )
 
 
 @pytest.mark.parametrize("form", ["table", "store", "frame", "frames", "anndata"])

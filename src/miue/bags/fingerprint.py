@@ -1,8 +1,9 @@
-"""A short digest that recognizes the same bags again."""
+"""Which bags are the same as others: by a short digest, or by what they hold."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -37,6 +38,45 @@ def fingerprint(bags: BagDataset) -> str:
         except MiueError:
             digest.update(b"unreadable")
     return digest.hexdigest()[:16]
+
+
+def find_same_bags(*datasets: BagDataset) -> list[list[tuple[int, int]]]:
+    """Return groups of bags that hold the same instances, in one order: the dataset by number, and the row.
+
+    What agrees in size and first instance is compared as a whole. Of instances in files, the first of up to
+    `SAMPLED_BAGS` bags that share their size is read. A bag that cannot be read is like no other, and so is one of
+    a single instance, once or repeated: such bags may well be alike by chance.
+    """
+    by_size: dict[tuple[int, ...], list[tuple[int, int]]] = {}
+    for number, bags in enumerate(datasets):
+        for row, size in enumerate(bags.sizes.tolist()):
+            by_size.setdefault((size, *bags.instance_shape), []).append((number, row))
+    alike = [group for group in by_size.values() if len(group) > 1]
+    if any(type(bags.instances) is not np.ndarray for bags in datasets):
+        rest = SAMPLED_BAGS
+        for place, group in enumerate(alike):
+            alike[place], rest = group[:rest], max(rest - len(group), 0)
+    for length in (1, None):
+        alike = [part for group in alike for part in _equal(datasets, group, length)]
+    return alike
+
+
+def _equal(
+    datasets: Sequence[BagDataset], group: Sequence[tuple[int, int]], length: int | None
+) -> list[list[tuple[int, int]]]:
+    """Return those of a group that agree in their first instances, in all for a length of None; two at least."""
+    found: dict[bytes, list[tuple[int, int]]] = {}
+    for number, row in group:
+        bags = datasets[number]
+        start, size = int(bags.starts[row]), int(bags.sizes[row])
+        try:
+            values = np.asarray(bags.instances[start : start + (length or size)], np.float32)
+        except MiueError:
+            continue
+        if length is None and (values == values[0]).all():
+            continue
+        found.setdefault(hashlib.sha256(values.tobytes()).digest(), []).append((number, row))
+    return [part for part in found.values() if len(part) > 1]
 
 
 def fingerprint_of_facts(bags: BagDataset) -> str:

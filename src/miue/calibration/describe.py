@@ -35,19 +35,33 @@ def rules_table(calibration: Calibration) -> ResultTable:
     else:
         size = f"effective sample size {shift.effective_sample_size:.1f}, clip {shift.clip:g}"
         holds = f"For bags like the {shift.bags:,} new ones, by weights: {size}."
-    count = calibration.made_from.bags
-    below = [f"From {'? bags' if count is None else plural(count, 'bag')}. {holds}"]
+    below = [f"From {bags_used(calibration) or '? bags'}. {holds}"]
     if flags is not None:
         below.append(f"Assumed for flags of instances: {flags.assumption}.")
     return ResultTable(("part", "fitted", "promise"), tuple(rows), tuple(below), is_prose=True)
+
+
+def bags_used(calibration: Calibration) -> str:
+    """Return how many bags the rules were fitted on, flags of instances on some of them alone; "" if not known."""
+    count, flags = calibration.made_from.bags, calibration.instances
+    every = "" if count is None else plural(count, "bag")
+    if flags is None:
+        return every
+    if not _has_rules_of_bags(calibration):
+        return flags.bags_used
+    return ", flags of instances ".join(filter(None, (every, f"from {flags.bags_used}")))
+
+
+def _has_rules_of_bags(calibration: Calibration) -> bool:
+    of_bags = (calibration.scaling, calibration.deferral, calibration.prediction_sets, calibration.false_alarms)
+    return any(rule is not None for rule in of_bags)
 
 
 def notes(calibration: Calibration) -> list[str]:
     """Return what else to know of the rules, a sentence or several each."""
     made_from, flags = calibration.made_from, calibration.instances
     said = []
-    of_bags = (calibration.scaling, calibration.deferral, calibration.prediction_sets, calibration.false_alarms)
-    if made_from.left_out and any(rule is not None for rule in of_bags):
+    if made_from.left_out and _has_rules_of_bags(calibration):
         said.append(
             f"one bag of each of {made_from.patients:,} patients was drawn, as bags of one patient are alike; "
             f"left out: {plural(made_from.left_out, 'further bag')}."

@@ -15,6 +15,7 @@ from miue.calibration.compared import round_scores
 from miue.calibration.ranks import check_share, exact
 from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError, DataError, unknown_name
+from miue.common.plural import plural
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.table import PredictionTable
 
@@ -171,6 +172,14 @@ class InstanceFlags(BaseModel):
             return f"{self.score} > 1, that is nowhere"
         near_one = self.score == PROBABILITY and self.threshold > 0.9999
         return f"{self.score} ≥ {f'1 − {1 - self.threshold:.2g}' if near_one else f'{self.threshold:.4g}'}"
+
+    @property
+    def bags_used(self) -> str:
+        """Which bags set the threshold, in words."""
+        if self.guarantee in ("no-false-flag", "false-positives"):
+            return plural(self.bags, "negative bag")
+        with_labels = " with all instances labelled" if self.guarantee == "recall" else ""
+        return plural(self.bags, "positive bag") + with_labels
 
     @property
     def promise(self) -> str:

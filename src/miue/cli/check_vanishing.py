@@ -73,8 +73,9 @@ def check_vanishing(
     check_order(run, bags)
     where = make_executor(executor, jobs, address)
     numbers = parse_seeds(seeds or [])
-    classes = read_config(run).contract.class_names
-    opened = open_bags(bags, source, progress=not quiet, model_classes=classes)
+    contract = read_config(run).contract
+    classes, columns = contract.class_names, contract.feature_names
+    opened = open_bags(bags, source, progress=not quiet, model_classes=classes, model_features=columns)
     say_left_out(opened)
     found = check(
         run,

@@ -59,8 +59,10 @@ def decide(
         accepted = f"{counts['accepted']:,} accepted, {counts['deferred']:,} deferred"
         if rules.deferral is None:
             accepted = "none deferred, for which the calibration has no rule"
-        say(
-            f"{plural(counts['bags'], 'bag')}: {accepted}, "
-            f"{counts['out_of_distribution']:,} called out of distribution. Written to {out}"
-        )
+        flagged = f"{counts['out_of_distribution']:,} called out of distribution"
+        if rules.false_alarms is None:
+            flagged = "none called out of distribution, for which the calibration has no rule"
+        if rules.deferral is None and rules.false_alarms is None:
+            accepted, flagged = "no rule of the calibration defers bags", "nor calls them out of distribution"
+        say(f"{plural(counts['bags'], 'bag')}: {accepted}, {flagged}. Written to {out}")
     warn_of_shift(decided)

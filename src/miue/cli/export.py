@@ -12,6 +12,7 @@ import typer
 from miue.cli.help import Command, Commands
 from miue.cli.options import OUTPUT, AsJson, Overwrite, Quiet, SkipBad
 from miue.cli.outputs import keeps_inputs
+from miue.common.errors import DataError
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
 
@@ -361,7 +362,12 @@ def export_beside(
 
     for kind in dict.fromkeys(kinds):
         options: dict[str, Any] = {"slides": slides} if takes_slides(kind) else {}
-        written = export(predictions, folder / kind, kind, skip_bad=skip_bad, progress=progress, **options)
+        try:
+            written = export(predictions, folder / kind, kind, skip_bad=skip_bad, progress=progress, **options)
+        except DataError as error:
+            again = shlex.join(_words(folder, kind, slides, skip_bad=skip_bad))
+            kept = f"{error.fix}; the predictions are kept in {str(folder)!r}, to export with {again!r}"
+            raise DataError(item=error.item, wanted=error.wanted, got=error.got, fix=kept) from error
         say_left_out(written.left_out)
         say(f"{kind} of {plural(written.slides, 'slide')} written to {folder / kind}", err=to_stderr)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +11,14 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration
 from miue.cli.sources import Source, open_bags
-from miue.common.errors import ConfigError, StorageError, first_few
+from miue.common.errors import StorageError, first_few
 from miue.common.files import read_json
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
 from miue.common.terminal import TextTable
+from miue.io.find import check_options_fit
 from miue.io.folders.listing import describe_bag_files
+from miue.io.loaded import ReadOptions
 from miue.io.tables.long_table import is_long_table
 from miue.model.config import Component
 
@@ -33,7 +34,7 @@ MOST_LINES = 20
 """Texts of one kind that are shown, one below the other."""
 
 UNUSABLE, UNLISTED, NOTES = "bags that cannot be used", "files that the label table does not list", "notes"
-FEATURES = "features"
+FEATURES, SHAPE = "features", "instance shape"
 LINES = (UNUSABLE, UNLISTED, NOTES)
 
 
@@ -54,20 +55,14 @@ def describe(
 
     Raises:
         StorageError: none of these.
-        ConfigError: columns of what is no long table.
+        ConfigError: an option that fits only another kind of bags.
         DataError: labels or splits that do not fit the bags.
     """
     source = source or Source()
     if source.joins:
         return _describe_joined(path, source, read=read, progress=progress)
-    columns = source.columns
-    if columns and not is_long_table(path):
-        raise ConfigError(
-            item="--id-column, --label-column, --patient-column",
-            wanted="a table of instances, or --labels with a table of bags",
-            got=repr(str(path)),
-            fix="pass --labels, or leave them out",
-        )
+    options = ReadOptions(microns_per_pixel=source.mpp, feature_key=source.feature_key)
+    check_options_fit(path, source.columns, options, source.features or ())
     if (path / "store.json").exists():
         return _describe_store(path, read)
     if (path / "run.json").exists() or (path / "config.json").exists():
@@ -75,7 +70,7 @@ def describe(
     if (path / "bags.csv").exists():
         return _describe_predictions(path)
     if is_long_table(path):
-        return _describe_table(path, columns)
+        return _describe_table(path, source)
     if path.is_dir():
         return describe_bag_files(
             path, microns_per_pixel=source.mpp, feature_key=source.feature_key, read=read, progress=progress
@@ -99,6 +94,8 @@ def description_table(description: dict[str, Any]) -> TextTable:
                 name, *rest = record.values()
                 facts = ", ".join(f"{k} {_show(v)}" for k, v in list(record.items())[1:])
                 table.add_row(f"{key} {name}", facts if rest else "")
+        elif key == SHAPE:
+            table.add_row(key, " × ".join(map(str, value)))
         elif key == FEATURES:
             table.add_row(key, first_few(value, MOST_LINES))
         elif key in LINES:
@@ -151,17 +148,17 @@ def _show(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    if isinstance(value, list):
-        return (
-            " × ".join(map(str, value)) if all(isinstance(v, int) for v in value) else ", ".join(map(str, value))
-        )
-    return str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_show, value))
+    if isinstance(value, dict):
+        facts = ", ".join(f"{name} {_show(one)}" for name, one in value.items() if one != "")
+        return f"({facts})" if facts else "none"
+    return "none" if value is None else str(value)
 
 
-def _describe_table(path: Path, columns: Mapping[str, str]) -> dict[str, Any]:
-    from miue.io.load import load_bags
-
-    return _facts_of_loaded("long table", path, load_bags(path, columns=columns, skip_bad=True))
+def _describe_table(path: Path, source: Source) -> dict[str, Any]:
+    opened = open_bags(path, replace(source, skip_bad=True), progress=False)
+    return _facts_of_loaded("long table", path, opened)
 
 
 def _describe_joined(path: Path, source: Source, *, read: bool, progress: bool) -> dict[str, Any]:
@@ -214,7 +211,7 @@ def _describe_store(path: Path, read: bool) -> dict[str, Any]:
 
 def _facts_of(bags: BagDataset) -> dict[str, Any]:
     facts: dict[str, Any] = {
-        "instance shape": list(bags.instance_shape),
+        SHAPE: list(bags.instance_shape),
         "bags": len(bags),
         "instances": int(bags.sizes.sum()),
         "bag sizes": {
@@ -277,7 +274,7 @@ def _describe_run(path: Path) -> dict[str, Any]:
         "network": _component(saved.model.network),
         "method": _component(saved.model.method),
         "encoder": _component(saved.model.encoder),
-        "instance shape": list(saved.contract.instance_shape),
+        SHAPE: list(saved.contract.instance_shape),
         "classes": list(saved.contract.class_names),
     }
     if isinstance(saved, SavedConfig):

@@ -10,6 +10,7 @@ import typer
 from miue.cli.given_predictions import read_given
 from miue.cli.options import AsJson, ClassNames
 from miue.cli.outputs import locks_out
+from miue.common.errors import first_few
 from miue.common.terminal import say, say_json, show_table
 
 
@@ -47,7 +48,7 @@ def monitor(
     from miue.calibration import Calibration
     from miue.calibration.decide import match_classes
     from miue.monitoring.batch import Batch, watched_scores
-    from miue.monitoring.folder import PAGE, add_batches
+    from miue.monitoring.folder import PAGE, add_batches, batch_names
 
     calibrated = Calibration.load(calibration)
     scores = watched_scores(calibrated, score)
@@ -57,6 +58,8 @@ def monitor(
         calibrated.check_weights(table.provenance.weights_sha256)
         match_classes(table, calibrated)
         batches.append(Batch.of(path.name, table.bags, calibrated, scores))
+    there = set(batch_names(out))
+    skipped = [batch.name for batch in batches if batch.name in there]
     course = add_batches(out, calibrated, batches, scores, chance=false_alarms)
     if as_json:
         column = course.strongest()
@@ -69,6 +72,7 @@ def monitor(
                 "bags": len(course.counted),
                 "counted": len(course.ids),
                 "batches": len(course.batches),
+                "skipped": skipped,
                 "strongest": {"score": course.scores[column], "log10_evidence": evidence},
                 "log10_limits": dict(zip(course.scores, course.log10_limits, strict=True)),
                 "class_mix": course.mix_to_json(),
@@ -77,6 +81,9 @@ def monitor(
             }
         )
         return
+    if skipped:
+        what = f"{first_few(map(repr, skipped))}, which the monitor has already; another batch needs another name"
+        say(f"Note: skipped {what}", err=True)
     show_table(course.tables()[0].as_rich())
     say(str(course))
     say(f"Page: {out / PAGE}")

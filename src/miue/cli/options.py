@@ -37,10 +37,10 @@ def separate(values: list[str] | None) -> list[str] | None:
     return [word.strip() for value in values for word in value.split(",") if word.strip()] if values else None
 
 
-def separate_classes(values: list[str] | None) -> list[str] | None:
-    """Return the names of classes of a repeated option as they are, and those of one between commas.
+def separate_names(values: list[str] | None) -> list[str] | None:
+    """Return the names of a repeated option as they are, and those of one between commas.
 
-    >>> separate_classes(["normal", "Adenocarcinoma, NOS"]), separate_classes(["normal, tumor"])
+    >>> separate_names(["normal", "Adenocarcinoma, NOS"]), separate_names(["normal, tumor"])
     (['normal', 'Adenocarcinoma, NOS'], ['normal', 'tumor'])
     """
     if values is not None and len(values) > 1:
@@ -189,7 +189,7 @@ ClassNames = Annotated[
         "--classes",
         metavar="NAME",
         help=f"Classes in order; the first is the negative one. {MANY} Repeated names may hold commas.",
-        callback=separate_classes,
+        callback=separate_names,
         rich_help_panel=LABELS,
     ),
 ]

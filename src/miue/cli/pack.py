@@ -128,5 +128,7 @@ def data_split(
     counts = ", ".join(f"{name} {assigned.splits.count(name):,}" for name in parts)
     patients = f" of {plural(len(set(data.patients)), 'patient')}" if data.patients else ""
     facts = {"folds": len(drawn), "bags": len(data), "first_fold": {n: assigned.splits.count(n) for n in parts}}
+    without = assigned.splits.count("")
+    counts += f"; without a label and in no part {without:,}" if without else ""
     sentence = f"{plural(len(drawn), 'fold')} of {plural(len(data), 'bag')}{patients}: {out} ({counts})"
     show_result({**facts, "out": str(out)}, sentence, as_json)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,14 +11,19 @@ import typer
 from rich.console import Console
 
 from miue.cli.given_predictions import read_given
+from miue.cli.option_groups import takes_options
 from miue.cli.options import OUTPUT, RUNNING, AsJson, ClassNames, Instances, OverwriteFile, Quiet
 from miue.cli.outputs import keeps_inputs
-from miue.cli.sources import say_left_out
+from miue.cli.sources import Source, open_bags, say_left_out
 from miue.common.errors import ConfigError
 from miue.common.terminal import say, show_result
 
+OF_STORE = ("id_column", "mpp", "feature_key", "features")
+"""Options that say how the bags of --store are read."""
+
 
 @keeps_inputs
+@takes_options(without=tuple(one.name for one in fields(Source) if one.name not in OF_STORE))
 def report(
     predictions: Annotated[
         list[Path],
@@ -26,6 +32,7 @@ def report(
             help="One or more folders of predictions or bag tables of any tool (CSV, Parquet).",
         ),
     ],
+    source: Source,
     out: Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.", rich_help_panel=OUTPUT)] = Path(
         "report.html"
     ),
@@ -76,7 +83,6 @@ def report(
     Example: miue report predictions theirs.csv --out report.html
     """
     from miue.common.outputs import refuse_existing
-    from miue.io.load import load_bags
     from miue.report.levels import Resampling
     from miue.report.report import write_report
 
@@ -88,7 +94,14 @@ def report(
             fix="report the table alone, or compare the bags without --instances",
         )
     refuse_existing(out, overwrite=overwrite)
-    shown = None if store is None else load_bags(store, skip_bad=True, progress=not quiet)
+    if store is None and (said := [one for one in OF_STORE if getattr(source, one)]):
+        raise ConfigError(
+            item=f"--{said[0].replace('_', '-')}",
+            wanted="--store beside it",
+            got="none",
+            fix="pass the bags as --store",
+        )
+    shown = None if store is None else open_bags(store, replace(source, skip_bad=True), progress=not quiet)
     if shown is not None:
         say_left_out(shown)
     with _Bars(quiet) as track:

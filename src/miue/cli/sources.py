@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.options import LABELS, RUNNING, ClassNames
+from miue.cli.options import LABELS, MANY, RUNNING, ClassNames, separate_names
 from miue.common.errors import ConfigError, first_few
 from miue.common.plural import plural
 from miue.common.terminal import say
@@ -71,6 +71,15 @@ class Source:
         str,
         _option("NAME", "Table of features of lazyslide's stores to read, where they have several: uni_tiles."),
     ] = ""
+    features: Annotated[
+        list[str] | None,
+        _option(
+            "NAME",
+            "Columns of features of a table of instances, names or patterns such as 'f_*'; by default all without "
+            f"a meaning, or with RUN those that it was trained on. {MANY} Repeated names may hold commas.",
+            callback=separate_names,
+        ),
+    ] = None
     skip_bad: Annotated[
         bool,
         typer.Option("--skip-bad", help="Leave out bags that cannot be used; list them.", rich_help_panel=RUNNING),
@@ -128,6 +137,7 @@ def open_bags(
     instance_shape: tuple[int, ...] | None = None,
     coords_for: str = "",
     model_classes: tuple[str, ...] = (),
+    model_features: tuple[str, ...] = (),
 ) -> LoadedBags:
     """Return the bags at ``path`` and what was left out.
 
@@ -141,6 +151,8 @@ def open_bags(
         instance_shape: that a model takes; else that of most files of a folder.
         coords_for: the option that needs coords, so that bags without them cannot be used; "" for none.
         model_classes: those of a model, where none are named.
+        model_features: the columns that a model was trained on, which are read of a table that has them all, where
+            none are named.
 
     Raises:
         ConfigError: an option that does not fit what is at ``path``.
@@ -150,6 +162,7 @@ def open_bags(
     from miue.io.load import load_bags
     from miue.io.splits.assign import draw_split
     from miue.io.store.store import read_store_summary
+    from miue.io.tables.long_table import features_of_model
 
     if source.classes and (path / "store.json").exists():
         refuse_other_classes(f"bag store {str(path)!r}", read_store_summary(path)["class_names"], source.classes)
@@ -164,6 +177,7 @@ def open_bags(
         slide_table=source.slide_table,
         microns_per_pixel=source.mpp,
         feature_key=source.feature_key,
+        features=source.features or features_of_model(path, model_features),
         instance_shape=instance_shape,
         coords_for=coords_for,
         skip_bad=source.skip_bad,
@@ -188,6 +202,7 @@ def open_bags_for(model: Model, path: Path, source: Source, *, progress: bool, c
         source,
         progress=progress,
         model_classes=contract.class_names,
+        model_features=contract.feature_names,
         instance_shape=contract.instance_shape,
         coords_for=coords_for,
     )

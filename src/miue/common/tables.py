@@ -190,9 +190,15 @@ def reading_table(path: Path, fix: str = "check the file") -> Iterator[None]:
         if line is not None:
             raise _not_text(f"{item}, {line[0]}", line[1]) from error
         wanted = "a readable table with one header line"
-        value = re.search(r"invalid value '(.*?)'", str(error))
-        comma = value is not None and DECIMAL_COMMA.fullmatch(value[1])
-        raise not_readable(item, wanted, error, WITH_POINTS if comma else fix) from error
+        cell = re.search(r"CSV column #(\d+): .*invalid value '(.*?)'", str(error))
+        if cell is None:
+            raise not_readable(item, wanted, error, fix) from error
+        raise StorageError(
+            item=f"{item}, column {read_header(path)[int(cell[1])]!r}",
+            wanted="numbers",
+            got=repr(cell[2]),
+            fix=WITH_POINTS if DECIMAL_COMMA.fullmatch(cell[2]) else fix,
+        ) from error
 
 
 def _is_parquet(path: Path) -> bool:
@@ -246,7 +252,10 @@ def _with_types(table: Any, types: Mapping[str, Any]) -> Any:
     """Return the table with some columns in other types; a text that is missing is empty."""
     for place, name in enumerate(table.column_names):
         if name in types:
-            column = table.column(place).cast(types[name], safe=False)
+            try:
+                column = table.column(place).cast(types[name], safe=False)
+            except pa.ArrowInvalid as error:
+                raise pa.ArrowInvalid(f"column {name!r}: {error}") from error
             column = column.fill_null("") if types[name] == pa.string() else column
             table = table.set_column(place, name, column)
     return table

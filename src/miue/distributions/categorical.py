@@ -12,6 +12,8 @@ from miue.common.double_precision import in_double
 from miue.common.errors import DataError
 from miue.distributions.base import PredictiveDistribution
 
+SUM_TO_ONE = "values of at least 0 that sum to 1"
+
 
 class Categorical(PredictiveDistribution):
     """Class probabilities without epistemic uncertainty.
@@ -33,7 +35,7 @@ class Categorical(PredictiveDistribution):
             row = int(wrong.nonzero()[0])
             raise DataError(
                 item=f"row {row} of the class probabilities",
-                wanted="values of at least 0 that sum to 1",
+                wanted=SUM_TO_ONE,
                 got=str([round(p, 6) for p in values[row].tolist()]),
                 fix="pass probabilities, not logits or rounded scores",
             )

@@ -22,6 +22,7 @@ def find_bags(
     columns: Mapping[str, str],
     classes: Sequence[str] = (),
     options: ReadOptions = ReadOptions(),  # noqa: B008  (frozen)
+    features: Sequence[str] = (),
 ) -> FoundBags:
     """Return which bags are at ``path``; the files of a folder are opened when they are read.
 
@@ -30,39 +31,20 @@ def find_bags(
         columns: names of columns of a long table, by what they mean.
         classes: order of the classes of a long table.
         options: how the files of a folder are read.
+        features: names or patterns of the columns of a long table that are features; all without a meaning if
+            empty.
 
     Raises:
         DataError, StorageError: no bags there, or such as cannot be used.
         ConfigError: an option that fits only another kind of bags.
     """
-    is_table = is_long_table(path)
-    is_folder = path.is_dir() and not (path / "store.json").exists()
-    if columns and not is_table:
-        raise ConfigError(
-            item=f"--{next(iter(columns)).replace('bag_id', 'id')}-column",
-            wanted="a label table (--labels) beside it",
-            got="none",
-            fix="pass the table as --labels, or leave the option out",
-        )
-    if options.microns_per_pixel is not None and not is_folder:
-        raise ConfigError(
-            item="--mpp",
-            wanted="a folder of feature files beside it",
-            got=f"{str(path)!r}" if path.exists() else f"{str(path)!r}, which is not there",
-            fix="leave it out, or pass the folder",
-        )
-    if options.feature_key and not is_folder:
-        raise ConfigError(
-            item="--feature-key",
-            wanted="a folder of SpatialData stores (<slide>.zarr) beside it",
-            got=f"{str(path)!r}",
-            fix="leave it out, or pass the folder",
-        )
-    if is_folder:
+    check_options_fit(path, columns, options, features)
+    if is_folder(path):
         files = bag_files(path, options.feature_key)
         read: Any = partial(open_files, files, options=options)
         return FoundBags(str(path), tuple(files.by_id), False, read)
-    raw = read_long_table(path, columns=columns) if is_table else read_raw_store(path)
+    is_table = is_long_table(path)
+    raw = read_long_table(path, columns=columns, features=features) if is_table else read_raw_store(path)
     bags = to_dataset(raw, classes)
     bad = [LeftOut(name, reason) for name, reason in raw.bad.items()]
     refuse_or_skip(str(path), len(bags), bad, skip_bad=options.skip_bad)
@@ -72,6 +54,50 @@ def find_bags(
     loaded = LoadedBags(bags, tuple(bad), raw.notes)
     read = partial(_choose, str(path), loaded, options.skip_bad)
     return FoundBags(str(path), bags.ids, has_labels, read, own if is_table else None)
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether there is a folder at ``path`` that is no store."""
+    return path.is_dir() and not (path / "store.json").exists()
+
+
+def check_options_fit(
+    path: Path, columns: Mapping[str, str], options: ReadOptions, features: Sequence[str]
+) -> None:
+    """Raise where an option fits only another kind of bags than there are at ``path``; see ``find_bags``.
+
+    Raises:
+        ConfigError: the option, and what it fits.
+    """
+    is_table = is_long_table(path)
+    if columns and not is_table:
+        raise ConfigError(
+            item=f"--{next(iter(columns)).replace('bag_id', 'id')}-column",
+            wanted="a table of instances, or --labels with a table of bags",
+            got=repr(str(path)),
+            fix="pass --labels, or leave the option out",
+        )
+    if features and not is_table:
+        raise ConfigError(
+            item="--features",
+            wanted="a table with one row per instance (CSV, Parquet), whose columns it names",
+            got=repr(str(path)) if path.exists() else f"{str(path)!r}, which is not there",
+            fix="leave it out; the features of a folder or a store are all used",
+        )
+    if options.microns_per_pixel is not None and not is_folder(path):
+        raise ConfigError(
+            item="--mpp",
+            wanted="a folder of feature files beside it",
+            got=f"{str(path)!r}" if path.exists() else f"{str(path)!r}, which is not there",
+            fix="leave it out, or pass the folder",
+        )
+    if options.feature_key and not is_folder(path):
+        raise ConfigError(
+            item="--feature-key",
+            wanted="a folder of SpatialData stores (<slide>.zarr) beside it",
+            got=f"{str(path)!r}",
+            fix="leave it out, or pass the folder",
+        )
 
 
 def _choose(

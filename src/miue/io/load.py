@@ -33,6 +33,7 @@ def load_bags(
     slide_table: Path | str | None = None,
     microns_per_pixel: float | None = None,
     feature_key: str = "",
+    features: Sequence[str] = (),
     instance_shape: tuple[int, ...] | None = None,
     validation_share: float | None = None,
     coords_for: str = "",
@@ -55,6 +56,9 @@ def load_bags(
         slide_table: STAMP's table PATIENT, FILENAME, where ``labels`` has one row per patient.
         microns_per_pixel: of level 0, for files whose coords are in µm.
         feature_key: which table of features of lazyslide's stores is read, where they have several: "uni_tiles".
+        features: columns of a long table to learn from, by their names or patterns of names (``f_*``), in this
+            order; all without a meaning of their own if not specified. For a model that was trained on a table:
+            ``model.contract.feature_names``.
         instance_shape: that a model takes; None for that of most files of a folder.
         validation_share: draw a split by patient and class with this share to validate on, where the bags have
             labels and no split; None draws none.
@@ -73,7 +77,7 @@ def load_bags(
     elif isinstance(labels, Path | str):
         labels, columns = read_label_table(Path(labels), columns, slide_table=slide_table), {}
     options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress, feature_key)
-    found = find_bags(Path(path), columns or {}, classes, options)
+    found = find_bags(Path(path), columns or {}, classes, options, features)
     labelled = label_bags(found, labels, classes)
     if alike := describe_patients_alike(labelled.bags):
         labelled = replace(labelled, notes=(*labelled.notes, alike))

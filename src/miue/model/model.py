@@ -214,14 +214,17 @@ class Model(PrintsAsTable):
                 wanted=f"{what} {_shape(self.contract.instance_shape)}, which the model was trained on",
                 got=_shape(bags.instance_shape)
                 + (f" ({describe_difference(names, theirs)})" if other_names else ""),
-                fix="use the feature extractor that made the training bags",
+                fix="pass the columns that it was trained on"
+                if other_names
+                else "use the feature extractor that made the training bags",
             )
         if is_reordered(theirs, names):
             raise ModelError(
                 item="the features of the bags",
                 wanted="the columns in the order that the model was trained on",
                 got=describe_difference(names, theirs),
-                fix=f"put the columns into the order of training: {first_few(names)}",
+                fix=f"put the columns into the order of training: {first_few(names)} (of a table: "
+                "miue.load_bags(path, features=model.contract.feature_names))",
             )
         if other_names:
             warnings.warn(

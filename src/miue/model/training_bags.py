@@ -15,6 +15,8 @@ from miue.common.errors import StorageError
 from miue.common.tables import read_text_columns, write_rows
 
 FILE = "splits.csv"
+COMPARED_INSTANCES = 64
+"""Of bags that are numbered; bags that are drawn from few images may well begin with the same one."""
 COLUMNS = ("bag_id", "patient", "label", "fold_0", "content")
 
 
@@ -132,8 +134,9 @@ class PartsOfRun:
 
 def _digest(bags: BagDataset, row: int) -> str:
     """Return a key of the instances of one bag: their number and the first of them."""
-    first = np.asarray(bags.instances[bags.starts[row] : bags.starts[row] + 1], np.float32)
-    return hashlib.sha256(f"{bags.sizes[row]} ".encode() + first.tobytes()).hexdigest()[:16]
+    start, size = int(bags.starts[row]), int(bags.sizes[row])
+    first = np.asarray(bags.instances[start : start + min(size, COMPARED_INSTANCES)], np.float32)
+    return hashlib.sha256(f"{size} ".encode() + first.tobytes()).hexdigest()[:16]
 
 
 def parts_of_run(run: Path, bags: BagDataset) -> PartsOfRun:

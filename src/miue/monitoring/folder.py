@@ -68,6 +68,17 @@ def add_batches(
     return course
 
 
+def batch_names(folder: Path) -> list[str]:
+    """Return the batches that the monitor in ``folder`` has, in their order; none where there is no monitor.
+
+    Raises:
+        StorageError: a table that cannot be read.
+    """
+    path = folder / BAGS
+    columns = read_columns(path, text=TEXT_COLUMNS) if path.exists() else {}
+    return list(dict.fromkeys(map(str, columns.get("batch", ()))))
+
+
 def _with_new(batches: Sequence[Batch], new: Sequence[Batch]) -> list[Batch]:
     """Return the batches, then the new ones that are not among them."""
     together, by_name = list(batches), {batch.name: batch for batch in batches}

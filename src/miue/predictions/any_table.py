@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from miue.bags.classes import called_negative, check_names_given, known_labels
+from miue.bags.classes import called_negative, check_names_given, known_labels, quoted_order
 from miue.bags.column_names import lower_case
-from miue.common.errors import DataError, first_few, missing_column
+from miue.common.errors import ConfigError, DataError, first_few, missing_column
 from miue.common.tables import read_columns, read_header
+from miue.distributions.categorical import SUM_TO_ONE
 from miue.predictions.folder import Predictions, read_tables
 from miue.predictions.provenance import Provenance
 
@@ -38,11 +39,13 @@ def read_any_tables(
 
     Raises:
         StorageError: missing or unreadable.
-        ConfigError: more or fewer ``classes`` than probabilities, or one twice.
+        ConfigError: more or fewer ``classes`` than probabilities, one twice, or one that no column has.
         DataError: no column of ids or probabilities, or what cannot be read.
     """
     check_names_given(classes, len(set(classes)), repr(str(bags)))
-    names, words = _recognize(read_header(bags), bags, classes)
+    header = read_header(bags)
+    _check_classes_of_columns(header, bags, classes)
+    names, words = _recognize(header, bags, classes)
     renamed = {column: meaning for meaning, column in names.items() if column != meaning}
     if renamed or words:
         words = tuple(words) or _classes_of_labels(bags, names.get("label"))
@@ -56,9 +59,49 @@ def read_any_tables(
         renamed_too = [f"{meaning} = {column!r}" for meaning, column in of_instances.items() if column != meaning]
         said += f"{'; ' if said else ''}{instances.name}: {', '.join(renamed_too)}" if renamed_too else ""
     provenance = Provenance(classes=tuple(words))
-    predictions = read_tables(bags, instances, provenance, names=names, instance_names=of_instances)
+    try:
+        predictions = read_tables(bags, instances, provenance, names=names, instance_names=of_instances)
+    except DataError as error:
+        if others := _columns_left_out(header, names.values(), classes) if error.wanted == SUM_TO_ONE else []:
+            raise DataError(
+                item=error.item,
+                wanted=f"probabilities of {', '.join(map(repr, classes))}, the classes named, that sum to 1",
+                got=f"{error.got}; of no class that is named: {first_few(others)}",
+                fix="name all classes of the table with --classes, the negative one first",
+            ) from error
+        raise
     check_names_given(words, predictions.bags.distribution.num_classes, repr(str(bags)))
     return predictions, said
+
+
+def _check_classes_of_columns(columns: Sequence[str], path: Path, classes: Sequence[str]) -> None:
+    """Raise where columns are named after classes and ``classes`` are others, or one alone.
+
+    Raises:
+        ConfigError: the classes that the columns name.
+    """
+    found = [word for word in _by_class(columns, ()) if not word.isdecimal()]
+    without = [repr(word) for word in classes if word not in found] if len(found) > 1 else []
+    if len(classes) == 1 or (without and not set(classes) <= set(columns)):
+        named = f"that columns of {str(path)!r} are named after: {first_few(map(repr, found), 12)}"
+        raise ConfigError(
+            item=quoted_order(classes),
+            wanted=f"the classes {named}" if len(found) > 1 else f"two or more, as {str(path)!r} is of",
+            got=f"{first_few(without)}, of which there is no column" if without else "1 name",
+            fix="name all of them with --classes, the negative one first",
+        )
+
+
+def _columns_left_out(columns: Sequence[str], used: Iterable[str], classes: Sequence[str]) -> list[str]:
+    """Return the columns that could be of classes which ``classes`` leave out."""
+    if not classes:
+        return []
+    others = [column for column in columns if column not in set(used)]
+    return [repr(column) for word, column in _by_class(others, ()).items() if not word.isdecimal()] or [
+        repr(column)
+        for column in others
+        if lower_case(column) not in {*IDS, *LABELS, *PREDICTED, *PATIENTS, *POSITIVE} and column not in classes
+    ]
 
 
 def _recognize(
@@ -100,7 +143,8 @@ def _recognize(
     raise missing_column(
         f"table {str(path)!r}",
         "columns of probabilities: p_0, p_1, … or prob_0, …, p_CLASS of each class, or one of "
-        f"{', '.join(POSITIVE)} for two classes",
+        f"{', '.join(POSITIVE)} for two classes"
+        + (f", or a column of each class: {', '.join(map(repr, classes))}" if classes else ""),
         columns,
         "name the columns of the probabilities so",
     )

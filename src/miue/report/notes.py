@@ -18,7 +18,8 @@ def notes_on_content(runs: Sequence[tuple[str, Predictions]]) -> list[str]:
             "the risk–coverage curve are missing. To see them, pass the labels to 'miue predict' with --labels "
             "TABLE, or fill the column 'label' of the bag table."
         )
-    notes += _notes_on_flags(OodFlags.concatenate([one.bags.is_ood for _, one in runs]))
+    decided = any(one.bags.decisions is not None and one.bags.decisions.flagged.any() for _, one in runs)
+    notes += _notes_on_flags(OodFlags.concatenate([one.bags.is_ood for _, one in runs]), decided=decided)
     for title, predictions in runs:
         shift = predictions.provenance.dataset_shift
         if shift:
@@ -34,13 +35,14 @@ def notes_on_content(runs: Sequence[tuple[str, Predictions]]) -> list[str]:
     return notes
 
 
-def _notes_on_flags(flags: OodFlags) -> list[str]:
-    """Return what follows from what is known of bags being out of distribution."""
+def _notes_on_flags(flags: OodFlags, *, decided: bool) -> list[str]:
+    """Return what follows from what is known of bags being out of distribution, of which some may be called so."""
     missing = "so how well it is detected is missing"
     if not flags.known.any():
         return [
             "It is not known of any bag whether it is out of distribution (column 'is_ood': true, false, or empty "
-            f"where unknown), {missing}. The decision 'out of distribution' is that of a calibration."
+            f"where unknown), {missing}."
+            + (" The decision 'out of distribution' is that of a calibration." if decided else "")
         ]
     if not flags.out_of_distribution.any():
         return [f"No bag is known to be out of distribution (column 'is_ood'), {missing}."]

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from miue.calibration import Goals, applied_calibration
+from miue.calibration.describe import bags_used
 from miue.calibration.needs import count_needed
 from miue.common.plural import plural
 from miue.evaluation.bootstrap import Interval
@@ -76,11 +77,11 @@ def judge_run(
     """
     table = run.predictions.bags
     if not level.labelled:
-        first = _predicted(table, run.predictions.provenance.classes)
+        first = _predicted(table, run.predictions.provenance.classes, decided=_decides_bags(run))
         sentences = [first, *_detection(table, level, intervals), *_calibration(run), NO_LABELS]
     else:
         sentences = [*_accuracy(table, level, intervals), *_detection(table, level, intervals)]
-        sentences += [*_calibration(run), *_decisions(table, outcome)]
+        sentences += [*_calibration(run), *(_decisions(table, outcome) if _decides_bags(run) else [])]
     metrics = metric_values(level, detection_score(table), {})
     return Verdict(run.title, sentences, metrics, intervals, outcome.metrics if outcome else {})
 
@@ -131,8 +132,10 @@ def _called(measure: str) -> str:
 def _calibration(run: Run) -> list[str]:
     calibration = applied_calibration(run.predictions.provenance)
     if calibration is not None:
-        count = calibration.made_from.bags
-        return [f"Calibrated on {plural(count, 'bag')}." if count else "Calibrated."]
+        used = bags_used(calibration)
+        if calibration.instances is not None and not _decides_bags(run):
+            return [f"Calibrated on {used}: no rule defers bags or calls them out of distribution."]
+        return [f"Calibrated on {used}." if used else "Calibrated."]
     if run.predictions.bags.decisions is not None:
         return []
     needed = count_needed(Goals(), run.predictions.bags.distribution.num_classes)
@@ -142,10 +145,18 @@ def _calibration(run: Run) -> list[str]:
     ]
 
 
-def _predicted(table: PredictionTable, classes: Sequence[str]) -> str:
+def _decides_bags(run: Run) -> bool:
+    """Return whether bags have decisions that a rule of the calibration made, as far as it is known."""
+    calibration = applied_calibration(run.predictions.provenance)
+    ruled = calibration is None or calibration.deferral is not None or calibration.false_alarms is not None
+    return run.predictions.bags.decisions is not None and ruled
+
+
+def _predicted(table: PredictionTable, classes: Sequence[str], *, decided: bool) -> str:
     """Return how many bags are predicted, or by a calibration accepted, as each class."""
-    decisions, bags = table.decisions, f"{len(table):,} bag{'' if len(table) == 1 else 's'}"
-    names = list(classes) or [f"class {number}" for number in range(table.distribution.num_classes)]
+    decisions, bags = table.decisions if decided else None, plural(len(table), "bag")
+    words = list(classes) or list(map(str, range(table.distribution.num_classes)))
+    names = [f"class {word}" if word.isdecimal() else word for word in words]
     accepted = np.ones(len(table), bool) if decisions is None else decisions.accepted
     counts = np.bincount(table.predicted[accepted], minlength=len(names)).tolist()
     by_class = ", ".join(f"{count:,} {name}" for name, count in zip(names, counts, strict=True) if count)

@@ -41,7 +41,13 @@ from miue.tasks import LOCAL, Executor, Task, run_tasks
 from miue.training.after_training import act_after_training
 from miue.training.fit import Run, TrainerOption, TrainingSummary, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job
-from miue.training.plan import Plan, question_negative_class, say_parts_used, warn_of_large_pixels
+from miue.training.plan import (
+    Plan,
+    question_negative_class,
+    say_parts_used,
+    warn_of_large_pixels,
+    warn_of_same_bags,
+)
 from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, open_run
 from miue.training.trackers import Tracking, check_trackers
 
@@ -178,6 +184,7 @@ def train_recipe(
             question_negative_class(bags)
         if run.is_first:
             warn_of_large_pixels(plan)
+            warn_of_same_bags(plan, bags)
         _prepare(method, plan, bags, folder if run.is_first else None, progress=run.progress)
         if not run.executor.is_local:
             run = _train_members(

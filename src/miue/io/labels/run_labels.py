@@ -47,9 +47,19 @@ def with_labels_of_run(bags: BagDataset, splits: Path, classes: tuple[str, ...])
     ):
         filled = tuple(patient or name for patient, name in zip(patients, bags.ids, strict=True))
         labelled = replace(labelled, patients=filled)
-    others = "" if count == len(bags) else f", none for {plural(len(bags) - count, 'bag')} that it does not list"
+    others = _describe_others(bags, listed, len(bags) - count)
     text = f"labels: those that the training listed in {str(splits)!r} ({counts_of_classes(labelled)}{others})"
     return labelled, f"{text}; pass --labels TABLE for others"
+
+
+def _describe_others(bags: BagDataset, listed: Mapping[str, tuple[str, str]], count: int) -> str:
+    """Return how many bags have no label in the list, and of how many it has no row; "" where all have a label."""
+    if not count:
+        return ""
+    absent = sum(name not in listed and strip_endings(name) not in listed for name in bags.ids)
+    if absent == count:
+        return f", none for {plural(count, 'bag')} that it does not list"
+    return f", none for {plural(count, 'bag')}" + (f", {absent:,} of which it does not list" if absent else "")
 
 
 def _listed(splits: Path) -> Mapping[str, tuple[str, str]]:

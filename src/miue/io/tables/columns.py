@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
 
-from miue.bags.column_names import BAG, NAMES, lower_case, names_feature
+from miue.bags.column_names import BAG, NAMES, TEXT, lower_case, names_feature
 from miue.common.errors import DataError, first_repeated, missing_column
+
+HOW_TO_CHOOSE = "--features NAME, in Python features=[NAME]"
 
 
 def may_number_rows(name: str) -> bool:
@@ -60,23 +63,21 @@ def columns_by_meaning(
         names: all columns.
         table: its name, for messages.
         specified: the names of columns by what they mean, before those that are found.
-        features: those to learn from; all without a meaning if empty.
+        features: names of those to learn from, or patterns, as ``choose_features`` takes them; all without a
+            meaning if empty.
         meanings: those that are looked for.
 
     Raises:
-        DataError: no bag_id, no features, or a column that is missing or there twice.
+        DataError: no bag_id, no features, a column that is missing or there twice, or a label among the features.
     """
     if (twice := first_repeated(filter(None, names))) is not None:
         got, fix = f"{names.count(twice)}", "keep one of them, or rename the others"
         raise DataError(item=f"table {table!r}", wanted=f"one column {twice!r}", got=got, fix=fix)
     by_name = {meaning: find_column(names, NAMES[meaning], table) for meaning in meanings}
     known = {**{meaning: name for meaning, name in by_name.items() if name is not None}, **specified}
-    meaningful = {lower_case(name) for name in specified.values()}
-    chosen = [
-        name if name in names else find_column(names, (lower_case(name),), table) or name for name in features
-    ]
-    chosen = chosen or [name for name in names if lower_case(name) not in meaningful and names_feature(name)]
-    missing = next((name for name in (*specified.values(), *chosen) if name not in names), None)
+    candidates = possible_features(names, specified)
+    chosen = choose_features(names, table, features, candidates, known) if features else candidates
+    missing = next((name for name in specified.values() if name not in names), None)
     if missing is not None or BAG not in known or not chosen:
         wanted = f"a column {BAG!r} and columns of features" if missing is None else f"a column {missing!r}"
         how = f"--id-column NAME, in Python columns={{{BAG!r}: NAME}}"
@@ -85,3 +86,59 @@ def columns_by_meaning(
             fix += "; one row per instance: a label table is passed as --labels, beside the folder of features"
         raise missing_column(f"table {table!r}", wanted, names, fix)
     return known, chosen
+
+
+def possible_features(names: Iterable[str], specified: Mapping[str, str]) -> list[str]:
+    """Return the columns that are features where none are chosen: those without a meaning of their own.
+
+    >>> possible_features(["slide", "label", "f1", "x"], {"bag_id": "slide"})
+    ['f1']
+    """
+    meaningful = {lower_case(name) for name in specified.values()}
+    return [name for name in names if lower_case(name) not in meaningful and names_feature(name)]
+
+
+def choose_features(
+    names: Sequence[str], table: str, wanted: Sequence[str], candidates: Sequence[str], known: Mapping[str, str]
+) -> list[str]:
+    """Return the columns that are wanted as features, each once, in the order in which they are asked for.
+
+    Args:
+        names: all columns.
+        table: its name, for messages.
+        wanted: names of columns, in any case; or patterns of names with ``*``, ``?`` or ``[…]``, which match those
+            without a meaning of their own, in the order of the table.
+        candidates: the columns that patterns match.
+        known: the columns that have a meaning, by what they mean.
+
+    Raises:
+        DataError: a name that no column has, a pattern that none matches, or a column of text such as the label.
+
+    >>> columns = ["bag_id", "label", "f_1", "tile", "f_2"]
+    >>> choose_features(columns, "t.csv", ["tile", "f_*"], columns[2:], {"label": "label"})
+    ['tile', 'f_1', 'f_2']
+    """
+    chosen: dict[str, None] = {}
+    for word in wanted:
+        exact = word if word in names else find_column(names, (lower_case(word),), table)
+        matched = [name for name in candidates if fnmatchcase(name, word)] if exact is None else [exact]
+        if not matched:
+            is_pattern = any(sign in word for sign in "*?[")
+            what = f"columns of features that match {word!r}" if is_pattern else f"a column of features {word!r}"
+            raise missing_column(
+                f"table {table!r}", what, names, f"name columns that it has ({HOW_TO_CHOOSE}), or a pattern: 'f_*'"
+            )
+        if exact is not None and (meaning := _text_meaning(exact, known)):
+            raise DataError(
+                item=f"table {table!r}, column {exact!r}",
+                wanted="a feature, as it is named as one",
+                got=f"the column {meaning} of the bags",
+                fix=f"name columns of features alone ({HOW_TO_CHOOSE})",
+            )
+        chosen |= dict.fromkeys(matched)
+    return list(chosen)
+
+
+def _text_meaning(name: str, known: Mapping[str, str]) -> str:
+    """Return what a column means that holds text and can be no feature; "" where it is no such column."""
+    return next((meaning for meaning, own in known.items() if own == name and meaning in TEXT), "")

@@ -10,17 +10,27 @@ import numpy as np
 
 from miue.bags.column_names import BAG, COORDS, NAMES, OF_BAGS, TEXT
 from miue.common.errors import DataError, first_few, lacking
+from miue.common.plural import plural
 from miue.common.tables import read_header, read_parts
 from miue.io.raw_bags import RawBags
-from miue.io.tables.columns import columns_by_meaning, may_number_rows
+from miue.io.tables.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number_rows, possible_features
 
 ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
-FIX = f"check the file; columns of text are {', '.join(TEXT)} alone"
+FIX = f"check the file; columns of text are {', '.join(TEXT)} alone, or choose the features ({HOW_TO_CHOOSE})"
 
 
 def is_long_table(path: Path) -> bool:
     """Whether the name of the file is that of a table."""
     return path.is_file() and path.name.lower().endswith(ENDINGS)
+
+
+def features_of_model(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that a model was trained on, where ``path`` is a table that has them all; else none.
+
+    Raises:
+        StorageError: a table that cannot be read.
+    """
+    return tuple(names) if names and is_long_table(path) and set(names) <= set(read_header(path)) else ()
 
 
 def read_long_table(
@@ -39,7 +49,8 @@ def read_long_table(
     Args:
         path: CSV (comma, semicolon or tab), gzipped CSV or Parquet; columns are found by their names in any case.
         columns: the names of columns that are not found so, by what they mean: bag_id, label, patient.
-        features: the columns to learn from; if not specified, all but those with a meaning of their own.
+        features: the columns to learn from, by their names or patterns of names (``f_*``), in this order; if not
+            specified, all but those with a meaning of their own.
         meanings: which columns to read beside the features, by what they mean.
 
     Raises:
@@ -51,7 +62,9 @@ def read_long_table(
     import pyarrow.compute as pc
 
     source = str(path)
-    known, chosen = columns_by_meaning(read_header(path), source, columns or {}, features, meanings)
+    header = read_header(path)
+    known, chosen = columns_by_meaning(header, source, columns or {}, features, meanings)
+    others = [name for name in possible_features(header, columns or {}) if name not in chosen]
     types = {name: pa.float64() if meaning in COORDS else pa.string() for meaning, name in known.items()}
     parts = list(read_parts(path, types, FIX))
     parts_of_features = read_parts(path, dict.fromkeys(chosen, pa.float32()), FIX)
@@ -89,7 +102,8 @@ def read_long_table(
         feature_names=tuple(chosen),
         bad=_by_bag(not_finite, chosen, cells[BAG]),
         notes=(
-            *_numbers_note(chosen),
+            *_others_note(chosen, others),
+            *_numbers_note([name for name in chosen if name not in features]),
             *_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
         ),
     )
@@ -114,7 +128,15 @@ def _numbers_note(features: Sequence[str]) -> tuple[str, ...]:
     found = [repr(name) for name in features if may_number_rows(name)]
     if not found:
         return ()
-    return (f"taken for features: {first_few(found)}; if they only number rows, take them out of the table",)
+    fix = f"choose the features ({HOW_TO_CHOOSE})"
+    return (f"taken for features: {first_few(found)}; if they only number rows, {fix}",)
+
+
+def _others_note(features: Sequence[str], others: Sequence[str]) -> tuple[str, ...]:
+    """Return which columns are not read that would be features, had none been chosen."""
+    if not others:
+        return ()
+    return (f"{plural(len(features), 'column')} taken for features; not read: {first_few(map(repr, others))}",)
 
 
 def _repeats_note(bag: np.ndarray, values: np.ndarray, cells: Mapping[str, np.ndarray]) -> tuple[str, ...]:

@@ -1,0 +1,59 @@
+"""Which classes a table of predictions of another tool has, and which are named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from commands import fail, run
+
+from miue.common.errors import ConfigError, DataError
+from miue.predictions.any_table import read_any_tables
+
+ROWS = """slide_id,label,prob_normal,prob_benign,prob_tumor,pages
+a,normal,0.7,0.2,0.1,3
+b,tumor,0.1,0.1,0.8,4
+c,benign,0.1,0.6,0.3,5
+"""
+
+
+@pytest.fixture(params=["prob_", "p_", ""])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    (tmp_path / "t.csv").write_text(ROWS.replace("prob_", request.param))
+    return tmp_path / "t.csv"
+
+
+def test_a_class_that_is_left_out_is_named(table: Path) -> None:
+    message = (
+        r"of 'normal', 'benign', the classes named, that sum to 1, got \[0.7, 0.2\]; of no class that is named: "
+    )
+    with pytest.raises(
+        DataError, match=message + "'[a-z_]*tumor'.*; name all classes of the table with --classes"
+    ):
+        read_any_tables(table, classes=["normal", "benign"])
+    assert "tumor" in fail("evaluate", table, "--classes", "normal,benign").replace("\n", " ")
+
+
+def test_a_class_without_a_column_is_named(table: Path) -> None:
+    with pytest.raises((ConfigError, DataError), match=r"'normal', 'benign'.*'other'"):
+        read_any_tables(table, classes=["normal", "benign", "other"])
+
+
+@pytest.mark.parametrize("columns", ["prob_normal,prob_tumor", "p_0,p_1", "normal,tumor"])
+def test_one_class_alone_is_refused(columns: str, tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(f"slide_id,label,{columns}\na,tumor,0.2,0.8\nb,normal,0.4,0.6\n")
+    with pytest.raises(ConfigError, match=r"^--classes tumor: .* got 1 name"):
+        read_any_tables(tmp_path / "t.csv", classes=["tumor"])
+
+
+def test_all_classes_may_be_named_in_any_order(table: Path) -> None:
+    predictions, _ = read_any_tables(table, classes=["tumor", "normal", "benign"])
+    assert predictions.bags.probabilities[1].tolist() == pytest.approx([0.8, 0.1, 0.1])
+    assert predictions.bags.labels.values.tolist() == [1, 0, 2]
+    assert "100.00" in run("evaluate", table, "--classes", "tumor,normal,benign")
+
+
+def test_values_that_are_no_probabilities_are_said_as_they_were(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("slide_id,label,prob_a,prob_b\n1,a,0.5,0.6\n")
+    with pytest.raises(DataError, match="values of at least 0 that sum to 1.*pass probabilities, not logits"):
+        read_any_tables(tmp_path / "t.csv", classes=["a", "b"])

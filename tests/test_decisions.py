@@ -29,7 +29,7 @@ from miue.calibration.prediction_sets import PredictionSets
 from miue.calibration.scaling import Scaling
 from miue.common.errors import DataError, StorageError
 from miue.evaluation import evaluate
-from miue.evaluation.decisions import evaluate_decisions
+from miue.evaluation.decisions import DecisionEvaluation, evaluate_decisions
 from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.provenance import Provenance
 
@@ -181,6 +181,29 @@ def test_the_interval_of_the_selective_risk_is_wider_where_patients_have_several
     assert widths[0] < widths[1] < 1
 
 
+def test_what_the_calibration_has_no_rule_for_has_no_outcome(table: Path) -> None:
+    def outcome(**left_out: None) -> DecisionEvaluation:
+        found = evaluate(decide(read_tables(table), by_hand().model_copy(update=left_out))).decisions
+        assert found is not None
+        return found
+
+    for left_out, undefined in (
+        ({}, set()),
+        ({"deferral": None}, {"deferred"}),
+        ({"false_alarms": None}, {"flagged", "false_alarms"}),
+        (
+            {"deferral": None, "false_alarms": None},
+            {"deferred", "flagged", "false_alarms", "accepted"}
+            | {"selective_risk", "selective_risk_low", "selective_risk_high"},
+        ),
+    ):
+        found = outcome(**left_out)  # type: ignore[arg-type]
+        without = {name for name, metric in found.metrics.items() if "has no rule" in metric.reason}
+        assert without == undefined
+        assert all((metric.value is None) == ("false_alarms" in left_out) for metric in found.found.values())
+        assert all((metric.value is None) == (len(left_out) == 2) for metric in found.not_accepted.values())
+
+
 def test_decisions_come_out_as_counted_by_hand(table: Path) -> None:
     evaluation = evaluate(decide(read_tables(table), by_hand()))
     found = evaluation.to_json()["decisions"]
@@ -216,7 +239,8 @@ def test_parts_that_were_left_out_make_no_column_and_undefined_metrics(table: Pa
     header = (tmp_path / "out" / "bags.csv").read_text().splitlines()[0]
     assert header.endswith("decision,reason")
     metrics = evaluate(read_predictions(tmp_path / "out")).to_json()["decisions"]["metrics"]
-    assert metrics["accepted"] == 1.0
+    no_rule = "the calibration has no rule that accepts bags or not"
+    assert metrics["accepted"] == {"value": None, "reason": no_rule}
     assert metrics["coverage"] == {"value": None, "reason": "no prediction sets were asked for"}
     assert metrics["nll"] == {"value": None, "reason": "no scaling was asked for"}
 

@@ -8,7 +8,7 @@ from papers.mirel.results import Result, write_results
 from papers.mirel.ue_table import ROWS, ue_table
 
 
-def write(folder: Path, seed: int, *, conf: float, by_least: float) -> None:
+def write(folder: Path, seed: int, *, conf: float, by_error: float) -> None:
     """Write results of MIREL whose OOD is 1.0 and 0.9 at both levels."""
     results = []
     for level, estimator, score in (
@@ -19,8 +19,12 @@ def write(folder: Path, seed: int, *, conf: float, by_least: float) -> None:
         results += [
             Result(estimator, level, "accuracy", "default", 0.9),
             Result(estimator, level, "conf", "default", conf),
-            Result(estimator, level, "conf", "least_confidence", by_least),
-            Result(estimator, level, "conf", "error_probability", by_least),
+            Result(estimator, level, "conf", "least_confidence", 0.5),
+            *(
+                []
+                if estimator == "bag-of-one"
+                else [Result(estimator, level, "conf", "error_probability", by_error)]
+            ),
             Result(estimator, level, "ood fmnist", score, 1.0),
             Result(estimator, level, "ood kmnist-test", score, 0.9),
             Result(estimator, level, "ood kmnist-test", "default", 0.1),
@@ -28,12 +32,12 @@ def write(folder: Path, seed: int, *, conf: float, by_least: float) -> None:
     write_results(folder / f"{seed}.csv", "p", seed, results)
 
 
-def test_bags_count_errors_by_their_probability_r_by_least_confidence_and_t_by_the_papers_measure(
+def test_bags_count_errors_by_their_probability_r_by_error_confidence_and_t_by_the_papers_measure(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / ROWS["`max`"]
-    write(folder, 1, conf=0.70, by_least=0.98)
-    write(folder, 2, conf=0.74, by_least=1.00)
+    write(folder, 1, conf=0.70, by_error=0.98)
+    write(folder, 2, conf=0.74, by_error=1.00)
     (row,) = [line for line in ue_table(tmp_path).splitlines() if line.startswith("| `max`")]
     assert [cell.strip() for cell in row.strip("|").split("|")] == [
         "`max`",
@@ -54,7 +58,7 @@ def test_bags_count_errors_by_their_probability_r_by_least_confidence_and_t_by_t
 
 def test_a_result_that_is_cut_off_does_not_count(tmp_path: Path) -> None:
     folder = tmp_path / ROWS["`max`"]
-    write(folder, 1, conf=0.7, by_least=0.9)
+    write(folder, 1, conf=0.7, by_error=0.9)
     whole = (folder / "1.csv").read_text()
     (folder / "2.csv").write_text("\n".join(whole.splitlines()[:-2]) + "\n")
     assert "| `max` | 1 | 90.0 | 90.0 |" in ue_table(tmp_path)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from miue.bags.drawing import group_by_patient
+from miue.calibration import Calibration
 from miue.calibration.binomial import grouped_error_interval
 from miue.evaluation.metrics import (
     NO_LABEL,
@@ -23,6 +24,7 @@ from miue.predictions.decisions import Decisions
 from miue.predictions.table import PredictionTable
 
 INTERVAL = 0.95
+RISK = ("selective_risk", "selective_risk_low", "selective_risk_high")
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,21 @@ class DecisionEvaluation:
     not_accepted: Mapping[str, Metric]
 
 
-def evaluate_decisions(table: PredictionTable, decisions: Decisions) -> DecisionEvaluation:
-    """Return how the decisions of ``table`` came out."""
+NO_DEFERRAL = "the calibration has no rule that defers bags"
+NO_ALARM = "the calibration has no rule that calls bags out of distribution"
+NO_RULE = "the calibration has no rule that accepts bags or not"
+
+
+def evaluate_decisions(
+    table: PredictionTable, decisions: Decisions, calibration: Calibration | None = None
+) -> DecisionEvaluation:
+    """Return how the decisions of ``table`` came out.
+
+    Args:
+        table: of bags.
+        decisions: of these bags.
+        calibration: that they were made by; metrics of rules that it lacks are undefined. None if it is not known.
+    """
     inside = ~table.is_ood.out_of_distribution
     metrics = {
         "accepted": _share(decisions.accepted[inside]),
@@ -58,12 +73,23 @@ def evaluate_decisions(table: PredictionTable, decisions: Decisions) -> Decision
         **_of_calibrated(table, decisions),
     }
     sets = sorted({str(name) for name in table.ood_sets if name})
-    return DecisionEvaluation(
-        metrics,
-        _coverage_by_class(table, decisions),
-        {name: _share(decisions.flagged[table.ood_sets == name]) for name in sets},
-        {name: _share(~decisions.accepted[table.ood_sets == name]) for name in sets},
-    )
+    found = {name: _share(decisions.flagged[table.ood_sets == name]) for name in sets}
+    not_accepted = {name: _share(~decisions.accepted[table.ood_sets == name]) for name in sets}
+    if calibration is not None:
+        no_deferral, no_alarm = calibration.deferral is None, calibration.false_alarms is None
+        if no_deferral:
+            metrics |= _undefined(NO_DEFERRAL, "deferred")
+        if no_alarm:
+            metrics |= _undefined(NO_ALARM, "flagged", "false_alarms")
+            found = _undefined(NO_ALARM, *sets)
+        if no_deferral and no_alarm:
+            metrics |= _undefined(NO_RULE, "accepted", *RISK)
+            not_accepted = _undefined(NO_RULE, *sets)
+    return DecisionEvaluation(metrics, _coverage_by_class(table, decisions), found, not_accepted)
+
+
+def _undefined(reason: str, *names: str) -> dict[str, Metric]:
+    return dict.fromkeys(names, Metric.undefined(reason))
 
 
 def _false_alarms(table: PredictionTable, decisions: Decisions) -> Metric:
@@ -75,8 +101,7 @@ def _selective_risk(table: PredictionTable, decisions: Decisions) -> dict[str, M
     judged = table.judged & decisions.accepted
     wrong = (table.predicted != table.labels.values)[judged]
     if not len(wrong):
-        none = Metric.undefined("no labelled bag was accepted" if table.judged.any() else NO_LABEL)
-        return {"selective_risk": none, "selective_risk_low": none, "selective_risk_high": none}
+        return _undefined("no labelled bag was accepted" if table.judged.any() else NO_LABEL, *RISK)
     patients = np.full(len(table), "", object) if table.patients is None else table.patients
     low, high = grouped_error_interval(wrong, group_by_patient(patients)[judged], INTERVAL)
     return {
@@ -88,8 +113,7 @@ def _selective_risk(table: PredictionTable, decisions: Decisions) -> dict[str, M
 
 def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
     if decisions.prediction_sets is None:
-        none = Metric.undefined("no prediction sets were asked for")
-        return dict.fromkeys(("coverage", "set_size", "empty_sets", "single_sets"), none)
+        return _undefined("no prediction sets were asked for", "coverage", "set_size", "empty_sets", "single_sets")
     sizes = decisions.prediction_sets.sum(1)[~table.is_ood.out_of_distribution]
     covered = _covered(table, decisions.prediction_sets)[table.judged]
     return {
@@ -102,7 +126,7 @@ def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
 
 def _of_calibrated(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
     if decisions.calibrated is None:
-        return dict.fromkeys(("ece", "brier", "nll"), Metric.undefined("no scaling was asked for"))
+        return _undefined("no scaling was asked for", "ece", "brier", "nll")
     judged = table.judged
     results = Judged.of(decisions.calibrated.probabilities.numpy()[judged], table.labels.values[judged])
     return {

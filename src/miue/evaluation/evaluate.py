@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float64, Int16, Int64
 
+from miue.calibration import applied_calibration
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.arguments import checked
 from miue.distributions import Dirichlet
@@ -75,11 +76,12 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
     patients = predictions.by_patient()
     of_bags = evaluate_level(predictions.bags)
     of_instances = evaluate_level(instances) if instances else None
+    rules = applied_calibration(predictions.provenance)
     unlabelled = SEVERAL_CLASSES if of_bags.labelled else NO_LABEL
     return Evaluation(
         of_bags,
         of_instances,
-        evaluate_decisions(predictions.bags, decisions) if decisions else None,
+        evaluate_decisions(predictions.bags, decisions, rules) if decisions else None,
         evaluate_level(patients, unlabelled=unlabelled) if patients else None,
         predictions.provenance,
         evaluate_froc(predictions) if of_instances and of_instances.labelled else None,

@@ -49,8 +49,11 @@ class DecisionsTable:
 
 def evaluate_outcomes(runs: Sequence[Run]) -> list[DecisionEvaluation | None]:
     """Return the evaluation of the decisions of each run; None for a run without decisions."""
-    tables = [run.predictions.bags for run in runs]
-    return [None if table.decisions is None else evaluate_decisions(table, table.decisions) for table in tables]
+    found: list[DecisionEvaluation | None] = []
+    for run in runs:
+        table, rules = run.predictions.bags, applied_calibration(run.predictions.provenance)
+        found.append(None if table.decisions is None else evaluate_decisions(table, table.decisions, rules))
+    return found
 
 
 def decisions_table(runs: Sequence[Run], outcomes: Sequence[DecisionEvaluation | None]) -> DecisionsTable | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import signal
@@ -13,8 +14,10 @@ import pytest
 import scipy.stats  # noqa: F401
 import sklearn.covariance  # noqa: F401
 import torch
+import typer.main
+import typer.testing
 from hypothesis import settings
-from jaxtyping import install_import_hook
+from shape_checks import install
 
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 WITH_SHAPES = [
@@ -22,7 +25,7 @@ WITH_SHAPES = [
     for path in sorted(SOURCE.rglob("*.py"))
     if "jaxtyping" in path.read_text(encoding="utf-8")
 ]
-install_import_hook(WITH_SHAPES, "beartype.beartype")  # not all modules: a check takes 50 µs a call
+install(WITH_SHAPES)
 # What a checked module imports is compiled anew, so that large packages are imported above.
 
 from made_bags import separable_bags  # noqa: E402
@@ -40,6 +43,10 @@ settings.load_profile("miue")
 
 
 os.fsync = lambda fd: None  # what a test writes need not outlive a loss of power
+# All commands are built for each call of one, which takes longer than many of them.
+typer.main.get_command = typer.testing._get_command = functools.cache(  # type: ignore[attr-defined]
+    typer.main.get_command
+)
 
 
 def pytest_collection_finish() -> None:

@@ -223,15 +223,16 @@ def test_a_resume_of_seeds_with_other_options_is_refused_and_with_more_epochs_tr
 ) -> None:
     miue.write_store(tmp_path / "store", separable_bags(20))
     words = ["--set", "encoder.width=4", "--distance", "none", "--method", "softmax", "--quiet"]
-    train = ["train", tmp_path / "store", *words, "--executor", executor]
+    train = ["train", tmp_path / "store", *words]
     seeds = [*train, "--seeds", "1,2", "--out", tmp_path / "runs"]
-    run(*seeds, "--set", "max_epochs=1")
+    run(*seeds, "--set", "max_epochs=1")  # here, as each process that is started loads the trainer, for seconds
+    seeds += ["--executor", executor]
     before = (tmp_path / "runs" / "seed_1" / "config.json").read_bytes()
     said = run(*seeds, "--set", "max_epochs=1", "--set", "learning_rate=0.5", "--resume", code=2)
     assert "seed_1': expected the same learning_rate as when it was started" in said
     assert (tmp_path / "runs" / "seed_1" / "config.json").read_bytes() == before
     run(*seeds, "--set", "max_epochs=2", "--resume")
-    run(*train[:-2], "--set", "max_epochs=2", "--seed", "2", "--out", tmp_path / "single")
+    run(*train, "--set", "max_epochs=2", "--seed", "2", "--out", tmp_path / "single")
     for name in ("model.safetensors", "config.json", "run.json", "log.csv"):
         assert (tmp_path / "runs" / "seed_2" / name).read_bytes() == (tmp_path / "single" / name).read_bytes()
 

@@ -87,7 +87,7 @@ def test_predictions_need_not_depend_on_the_unit_of_any_feature() -> None:
 @pytest.mark.parametrize("method", ["softmax", "mirel"])
 def test_small_features_are_learned_from_as_well(method: str) -> None:
     bags = in_units(separable_bags(60), 0.002, 0.5)
-    settings = {"max_epochs": 15, "learning_rate": 1e-3}
+    settings = {"max_epochs": 6, "learning_rate": 3e-3}  # right of all, and of half without the scaling
     model = train_one_epoch(bags, method=method, distances=(), settings=settings)
     right = model.predict(bags).bags.probabilities.argmax(1) == bags.labels.values
     assert right.mean() > 0.9

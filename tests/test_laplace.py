@@ -146,10 +146,10 @@ def test_an_instance_alone_is_predicted_as_its_bag(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["laplace", "sngp"])
 def test_mutual_information_grows_away_from_the_training_bags_where_softmax_is_sure(method: str) -> None:
-    bags = separable_bags(120)
+    bags = separable_bags(60)
     options = {"encoder.width": 16} | ({"method.features": 256} if method == "sngp" else {})
     model = miue.train(
-        bags, method=method, options=options, settings={**SETTINGS, "max_epochs": 60, "learning_rate": 3e-3},
+        bags, method=method, options=options, settings={**SETTINGS, "max_epochs": 30, "learning_rate": 6e-3},
         progress=False, device="cpu", distances=(),
     )  # fmt: skip
     far = miue.BagDataset.from_arrays([array + 30 for array in (np.zeros((3, 5)), np.ones((2, 5)))])

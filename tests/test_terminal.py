@@ -146,10 +146,24 @@ import os, subprocess, sys
 for number in {closed!r}: os.close(int(number))
 sys.stdin, sys.stdout, sys.stderr = (None if str(n) in {closed!r} else s for n, s in
                                      enumerate((sys.stdin, sys.stdout, sys.stderr)))
-sys.argv = ["miue", "inspect", "nothing"]
-from miue.cli import main
+sys.argv = ["miue", "inspect"]
+import typer
+from miue.cli import run_commands
+from miue.cli.help import Commands
+from miue.common.errors import DataError
+
+app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)  # quicker than a command that loads torch
+
+@app.callback()
+def miue():
+    pass
+
+@app.command()
+def inspect():
+    raise DataError(item="a bag", wanted="x", got="y", fix="z")
+
 try:
-    main()
+    run_commands(app, "miue")
 except SystemExit as end:
     status = subprocess.run([sys.executable, "-c", {child!r}]).returncode
     open({str(tmp_path / "ended")!r}, "w").write(f"{{end.code}} {{status}}")

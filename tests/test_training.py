@@ -40,7 +40,8 @@ def quick_train(bags: BagDataset, **more: Any) -> miue.Model:
 
 @pytest.mark.parametrize("method", ["mirel", "softmax"])
 def test_training_learns_bags_and_instances_from_bag_labels(method: str) -> None:
-    model = quick_train(separable_bags(160), method=method, settings={"max_epochs": 25, "stop_patience": 25})
+    settings = {"max_epochs": 12, "learning_rate": 5e-3}  # from 80 bags all are learned, so that 0.9 leaves room
+    model = quick_train(separable_bags(80), method=method, settings=settings)
     test = separable_bags(60, seed=1)
     predictions = model.predict(test)
     assert (predictions.bags.predicted == test.labels.values).mean() > 0.9

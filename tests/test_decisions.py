@@ -197,7 +197,7 @@ def test_what_the_calibration_has_no_rule_for_has_no_outcome(table: Path) -> Non
             | {"selective_risk", "selective_risk_low", "selective_risk_high"},
         ),
     ):
-        found = outcome(**left_out)  # type: ignore[arg-type]
+        found = outcome(**left_out)
         without = {name for name, metric in found.metrics.items() if "has no rule" in metric.reason}
         assert without == undefined
         assert all((metric.value is None) == ("false_alarms" in left_out) for metric in found.found.values())

@@ -91,7 +91,7 @@ def test_inspect_writes_facts_within_facts_as_words(capsys: pytest.CaptureFixtur
     made_by = {"settings": {"max_epochs": 15, "device": ""}, "higher": {}, "threshold": None, "bags": [15, 15]}
     shape = {"instance shape": [8, 8, 3]}
     show_table(description_table({"kind": "predictions", "path": "p", **shape, "made by": made_by}))
-    said = " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "settings (max_epochs 15), higher none, threshold none, bags 15, 15" in said
     assert "8 × 8 × 3" in said
 

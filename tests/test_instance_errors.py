@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from made_bags import separable_bags
 from scipy.optimize import minimize
 from scipy.special import expit
@@ -189,3 +191,16 @@ def test_the_negative_class_of_an_ensemble_is_that_of_its_members(method: str) -
     assert model.error_model is not None
     assert model.error_model.of_instances is not None
     assert model.error_model.of_instances.negative_class == model.method.negative_class == int(method == "mirel")
+
+
+@given(st.floats(0.0, 5.0), st.floats(-5.0, 5.0), st.floats(0.0, 1.0), st.integers(0, 99))
+def test_within_a_bag_the_more_positive_is_never_the_less_likely_positive(
+    slope: float, offset: float, of_bag: float, seed: int
+) -> None:
+    values = np.sort(np.random.default_rng(seed).normal(scale=4, size=17))
+    instances = table(np.stack([np.zeros(17), values], 1), np.zeros(17, int), np.zeros(17))
+    errors = InstanceErrorModel(negative_class=0, curves=(PositiveCurve(share=0.5, slope=slope, offset=offset),))
+    wrong = errors.add_to(instances, np.array([[1 - of_bag, of_bag]]), np.array([17])).scores[ERROR_PROBABILITY]
+    positive = np.where(instances.predicted == 0, wrong, 1 - wrong)
+    assert (np.diff(positive) >= -1e-12).all()
+    assert (positive <= of_bag + 1e-12).all()

@@ -7,6 +7,7 @@ of CUDA; what is computed with one network is compared again after it has lost i
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -154,7 +155,8 @@ def main() -> None:
     vectors = [random.standard_normal((size, 6), dtype=np.float32) for size in sizes]
     images = [random.integers(0, 255, (size, 28, 28, 1), dtype=np.uint8) for size in sizes]
     compared = 0
-    pairs = {(network, "mirel") for network in NETWORKS} | {("attention", method) for method in METHODS}
+    networks = [name for name in NETWORKS if name in sys.argv[1:] or not sys.argv[1:]]
+    pairs = {(network, "mirel") for network in networks} | {("attention", method) for method in METHODS}
     for network, method in sorted(pairs):
         compared += compare(BagDataset.from_arrays(vectors, [0, 0, 1, 1]), "mlp", network, method)
     for method in ("laplace", "mirel", "sngp"):

@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from fast import slow_but
 from torch.utils import backend_registration
+
+from miue.networks import NETWORKS
 
 needs_python_backend = pytest.mark.skipif(
     not hasattr(backend_registration, "_setup_privateuseone_for_python_backend"),
@@ -15,10 +18,16 @@ needs_python_backend = pytest.mark.skipif(
 )
 
 
+OURS = sorted(name for name in NETWORKS if not name.startswith("torchmil-"))
+
+
 @needs_python_backend
-def test_networks_and_methods_compute_the_same_on_a_device() -> None:
-    """Like one of CUDA, and like an Apple GPU, which has no float64."""
+@pytest.mark.parametrize(
+    "networks", slow_but([[*OURS, "torchmil-abmil"], []], [[*OURS, "torchmil-abmil"]]), ids=["some", "all"]
+)
+def test_networks_and_methods_compute_the_same_on_a_device(networks: list[str]) -> None:
+    """Like one of CUDA, and like an Apple GPU, which has no float64; slow: with all networks of torchmil."""
     program = Path(__file__).with_name("pretended_device.py")
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=600)
+    done = subprocess.run([sys.executable, program, *networks], capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-4000:]
     assert "compute the same" in done.stdout

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from commands import fail, run
+from fast import slow_but
 from made_bags import separable_bags
 from test_executors import contents
 from test_unwritable import full_disk
@@ -78,7 +79,7 @@ def shards(predicted: Path, tmp_path: Path) -> list[Path]:
     return [tmp_path / "shards" / str(number) for number in range(1, COUNT + 1)]
 
 
-@pytest.mark.parametrize("calibrated", [False, True])
+@pytest.mark.parametrize("calibrated", slow_but([False, True], [True]))
 def test_the_jobs_of_a_slurm_array_merged_are_the_bytes_of_one_command(
     calibrated: bool, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,7 +318,7 @@ def test_shards_of_copies_of_the_bags_are_merged(trained: Path, shards: list[Pat
     assert len(merged.bags) == 60
 
 
-@pytest.mark.parametrize("table_format", ["parquet", "csv"])
+@pytest.mark.parametrize("table_format", slow_but(["parquet", "csv"], ["csv"]))
 def test_shards_in_csv_merged_are_the_bytes_of_one_command(
     table_format: str, trained: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from fast import slow_but
 from pyarrow import parquet
 from safetensors.torch import save_file
 
@@ -333,7 +334,7 @@ def test_a_message_of_a_library_is_cut(tmp_path: Path) -> None:
         assert len(caught.value.got) == 301 and caught.value.got.startswith("names aaa")
 
 
-@pytest.mark.parametrize("tool", ["clam", "trident", "stamp"])
+@pytest.mark.parametrize("tool", slow_but(["clam", "trident", "stamp"], ["trident"]))
 def test_a_file_of_hdf5_damaged_anywhere_is_read_or_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str
 ) -> None:

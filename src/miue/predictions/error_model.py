@@ -13,7 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from miue.common.errors import DataError
 from miue.common.json_record import JsonFormat
 from miue.predictions.instance_errors import ERROR_PROBABILITY as ERROR_PROBABILITY
-from miue.predictions.instance_errors import SMALLEST, InstanceErrorModel, instance_log_odds, log_odds_against
+from miue.predictions.instance_errors import (
+    SMALLEST,
+    InstanceErrorModel,
+    instance_log_odds,
+    log_odds_against,
+    short,
+)
 from miue.predictions.table import PredictionTable
 
 FILE = "error_model.json"
@@ -66,10 +72,10 @@ class Regression(BaseModel):
         if len(weights) == 1:  # of two classes, one row: class 1 against class 0
             weights, intercepts = np.vstack([0 * weights, weights]), np.append(0.0, intercepts)
         return cls(
-            center=_short(center),
-            scale=_short(scale),
-            weights=tuple(map(_short, weights)),
-            intercepts=_short(intercepts),
+            center=short(center),
+            scale=short(scale),
+            weights=tuple(map(short, weights)),
+            intercepts=short(intercepts),
         )
 
     def probabilities(self, inputs: Float64[np.ndarray, "B F"]) -> Float64[np.ndarray, "B C"]:
@@ -162,16 +168,15 @@ class ErrorModel(BaseModel):
             bags: predictions.
             instances: of all their instances, bag after bag in the same order.
         """
-        inputs = bag_inputs(bags, instances)
-        judged = self.add_to_bags(bags, inputs)
-        if self.of_instances is None:
-            return judged, instances
-        return judged, self.of_instances.add_to(instances, self._probabilities(inputs), _sizes(instances))
+        sizes = _sizes(instances)
+        of_classes = self._probabilities(bag_inputs(bags, instances, sizes))
+        if self.of_instances is not None:
+            instances = self.of_instances.add_to(instances, of_classes, sizes)
+        return _with_errors(bags, of_classes), instances
 
     def add_to_bags(self, bags: PredictionTable, inputs: Float64[np.ndarray, "B F"]) -> PredictionTable:
         """Return the bags with their error probability, given their ``bag_inputs``."""
-        wrong = 1 - self._probabilities(inputs)[np.arange(len(bags)), bags.predicted]
-        return replace(bags, scores={**bags.scores, ERROR_PROBABILITY: wrong})
+        return _with_errors(bags, self._probabilities(inputs))
 
     def _probabilities(self, inputs: Float64[np.ndarray, "B F"]) -> Float64[np.ndarray, "B C"]:
         """Return the mean of both regressions."""
@@ -213,10 +218,9 @@ class ErrorInputs:
     @classmethod
     def of(cls, bags: PredictionTable, instances: PredictionTable, negative_class: int | None = 0) -> ErrorInputs:
         """Return what is read of bags and all their instances, bag after bag in the same order."""
-        log_odds = (
-            [] if negative_class is None else instance_log_odds(instances, negative_class, _sizes(instances))
-        )
-        return cls(bag_inputs(bags, instances), log_odds, negative_class)
+        sizes = _sizes(instances)
+        log_odds = [] if negative_class is None else instance_log_odds(instances, negative_class, sizes)
+        return cls(bag_inputs(bags, instances, sizes), log_odds, negative_class)
 
     @classmethod
     def concatenate(cls, parts: Sequence[ErrorInputs]) -> ErrorInputs:
@@ -225,15 +229,24 @@ class ErrorInputs:
         return cls(np.concatenate([part.of_bags for part in parts]), of_instances, parts[0].negative_class)
 
 
-def bag_inputs(bags: PredictionTable, instances: PredictionTable) -> Float64[np.ndarray, "B F"]:
+def bag_inputs(
+    bags: PredictionTable, instances: PredictionTable, sizes: Int64[np.ndarray, "B"]
+) -> Float64[np.ndarray, "B F"]:
     """Return the log-odds of each bag against class 0, and the highest of its instances.
 
     Args:
         bags: predictions.
         instances: of all their instances, bag after bag in the same order.
+        sizes: number of instances of each bag.
     """
-    starts = np.cumsum(_sizes(instances)) - _sizes(instances)
+    starts = np.cumsum(sizes) - sizes
     return np.hstack([log_odds_against(bags, 0), np.maximum.reduceat(log_odds_against(instances, 0), starts)])
+
+
+def _with_errors(bags: PredictionTable, of_classes: Float64[np.ndarray, "B C"]) -> PredictionTable:
+    """Return the bags with the probability that the predicted class is wrong, given that of each class."""
+    wrong = 1 - of_classes[np.arange(len(bags)), bags.predicted]
+    return replace(bags, scores={**bags.scores, ERROR_PROBABILITY: wrong})
 
 
 def _sizes(instances: PredictionTable) -> Int64[np.ndarray, "B"]:
@@ -241,7 +254,3 @@ def _sizes(instances: PredictionTable) -> Int64[np.ndarray, "B"]:
     ids = instances.bag_ids
     starts = np.append(0, np.flatnonzero(ids[1:] != ids[:-1]) + 1)
     return np.diff(np.append(starts, len(ids)))
-
-
-def _short(values: np.ndarray) -> tuple[float, ...]:
-    return tuple(float(f"{value:.9g}") for value in values)

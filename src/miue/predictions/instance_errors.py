@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -63,11 +63,11 @@ class PositiveCurve(BaseModel):
         share = 1 - _share_of_negatives(log_odds, is_of_class, weights)
         center, scale = log_odds.mean(), log_odds.std()
         scale = scale if scale > SMALLEST else 1.0
-        standardized, offset = (log_odds - center) / scale, np.log(1 - share)
+        standardized, negatives = (log_odds - center) / scale, np.log(1 - share)
 
         def loss(values: Float64[np.ndarray, "2"]) -> tuple[float, Float64[np.ndarray, "2"]]:
             log_odds_of_curve = values[0] * standardized + values[1]
-            log_ratio = offset + np.logaddexp(0, log_odds_of_curve)
+            log_ratio = negatives + np.logaddexp(0, log_odds_of_curve)
             likelihood = -np.logaddexp(0, np.where(is_of_class, -log_ratio, log_ratio))
             slope = weights * (is_of_class - expit(log_ratio)) * expit(log_odds_of_curve)
             gradient = np.array([(slope * standardized).sum(), slope.sum()])
@@ -78,10 +78,8 @@ class PositiveCurve(BaseModel):
         starts = np.array([[1.0, 0.0], [4.0, -3.0]])
         found = [minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds) for start in starts]
         slope, intercept = min(found, key=lambda one: one.fun).x
-        values = (share, slope / scale, intercept - slope * center / scale)
-        return cls(
-            **dict(zip(("share", "slope", "offset"), (float(f"{value:.9g}") for value in values), strict=True))
-        )
+        share, slope, offset = short((share, slope / scale, intercept - slope * center / scale))
+        return cls(share=share, slope=slope, offset=offset)
 
     def probabilities(self, log_odds: Float64[np.ndarray, "n"]) -> Float64[np.ndarray, "n"]:
         """Return the probability that each instance is of class c, if its bag is."""
@@ -194,3 +192,8 @@ def _share_of_negatives(
     is_low = log_odds <= limit
     ratio = weights[is_low & is_of_class].sum() / weights[is_low & ~is_of_class].sum()
     return float(np.clip(ratio, LEAST_SHARE, 1 - LEAST_SHARE))
+
+
+def short(values: Iterable[float]) -> tuple[float, ...]:
+    """Return the values with nine digits, as files keep them."""
+    return tuple(float(f"{value:.9g}") for value in values)

@@ -21,6 +21,8 @@ from miue.predictions.table import PredictionTable
 
 Guarantee = Literal["no-false-flag", "false-positives", "detection", "recall"]
 GUARANTEES: tuple[str, ...] = get_args(Guarantee)
+OF_NEGATIVES = ("no-false-flag", "false-positives")
+"""Guarantees that negative bags calibrate; positive bags calibrate the others."""
 PROBABILITY = "probability"
 """The score 1 − p of the negative class."""
 POSTERIOR = "posterior_probability"
@@ -75,7 +77,7 @@ class InstanceGoal:
     @property
     def of_negatives(self) -> bool:
         """Whether negative bags calibrate it; positive bags do otherwise."""
-        return self.guarantee in ("no-false-flag", "false-positives")
+        return self.guarantee in OF_NEGATIVES
 
     @property
     def highest_loss(self) -> int:
@@ -177,7 +179,7 @@ class InstanceFlags(BaseModel):
     @property
     def bags_used(self) -> str:
         """Which bags set the threshold, in words."""
-        if self.guarantee in ("no-false-flag", "false-positives"):
+        if self.guarantee in OF_NEGATIVES:
             return plural(self.bags, "negative bag")
         with_labels = " with all instances labelled" if self.guarantee == "recall" else ""
         return plural(self.bags, "positive bag") + with_labels
@@ -202,7 +204,7 @@ class InstanceFlags(BaseModel):
         """What the promise needs, in words."""
         of = "" if self.patients is None else f" of {self.patients:,} patients"
         alike = f"new ones are drawn like the {self.bags:,} of the calibration{of}"
-        if self.guarantee in ("no-false-flag", "false-positives"):
+        if self.guarantee in OF_NEGATIVES:
             return (
                 f"negative bags have negative instances only, and {alike}; a positive instance missed among these "
                 "makes the promise conservative"

@@ -29,7 +29,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Dirichlet
-from miue.model.config import DataContract
+from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceScores, fit_distances
 from miue.model.predict import BATCH_INSTANCES, encode_in_chunks, predict
 from miue.predictions.folder import Predictions, read_predictions

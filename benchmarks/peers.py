@@ -33,7 +33,8 @@ from miue.common.errors import MiueError, StorageError
 from miue.common.extras import import_extra
 from miue.methods import Method
 from miue.model import predict as prediction
-from miue.model.config import DataContract, build_method
+from miue.model.config import build_method
+from miue.model.contract import DataContract
 from miue.model.options import Option
 from miue.model.recipe import Recipe
 

@@ -34,7 +34,8 @@ from miue.bags.ood_flags import OodFlags
 from miue.io.store.store import write_tables
 from miue.methods import Method
 from miue.model import predict as prediction
-from miue.model.config import DataContract, build_method
+from miue.model.config import build_method
+from miue.model.contract import DataContract
 from miue.model.predict import encode_in_chunks, predict
 from miue.model.recipe import Recipe
 

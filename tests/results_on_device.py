@@ -11,7 +11,8 @@ import torch
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
 from miue.model import predict as prediction
-from miue.model.config import DataContract, build_method
+from miue.model.config import build_method
+from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceScores, fit_distances
 from miue.model.recipe import Recipe
 from miue.scores import DISTANCES

@@ -20,7 +20,8 @@ from miue.bags.batches import ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
 from miue.methods import METHODS
 from miue.model import predict as prediction
-from miue.model.config import DataContract, build_method
+from miue.model.config import build_method
+from miue.model.contract import DataContract
 from miue.model.recipe import Recipe
 from miue.networks import base as networks
 

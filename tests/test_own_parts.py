@@ -20,7 +20,8 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, ModelError
-from miue.model.config import DataContract, build_method
+from miue.model.config import build_method
+from miue.model.contract import DataContract
 from miue.model.options import Option
 from miue.model.recipe import Recipe
 from miue.networks import NETWORKS

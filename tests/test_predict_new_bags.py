@@ -363,11 +363,13 @@ def test_images_of_another_scale_are_refused_or_warned_of(tmp_path: Path) -> Non
         model.predict(of_255)
     same = model.predict(of_1).bags.probabilities
     np.testing.assert_allclose(same, model.predict(of_bytes).bags.probabilities, rtol=1e-5)
-    with pytest.warns(UserWarning, match="images of numbers up to"):
+    with pytest.warns(UserWarning, match="images of numbers up to") as of_training:
         of_numbers = miue.train(of_255, **more)
     assert of_numbers.contract.pixels == "numbers"
-    with pytest.warns(UserWarning, match="trained on images of numbers, these are of bytes"):
+    with pytest.warns(UserWarning, match="trained on images of numbers, these are of bytes") as of_prediction:
         of_numbers.predict(of_bytes)
+    where = [warning.filename for warning in (*of_training, *of_prediction)]
+    assert where == [__file__, __file__], "a warning points to the line of the user's program"
 
 
 @pytest.mark.parametrize(("scale", "shown"), [(1, r"2\d\d"), (257, r"5\d,\d{3}")])

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from miue.common.errors import ConfigError, StorageError
 from miue.datasets.gaussian import gaussian_bags
-from miue.model.config import DataContract, build_method
+from miue.model.config import build_method
+from miue.model.contract import DataContract
 from miue.model.defaults import settings_by_size
 from papers.mirel import Preset, preset, preset_names, published_table, published_tables, runner
 from papers.mirel.cli import app

@@ -8,7 +8,6 @@ import os
 import platform
 import shlex
 import sys
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -17,6 +16,7 @@ from pathlib import Path
 from filelock import BaseFileLock, FileLock, Timeout
 
 from miue.common.errors import StorageError, cannot_write
+from miue.common.user_warnings import warn_user
 
 UNSUPPORTED = (errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP)
 
@@ -69,10 +69,9 @@ def _acquired(lock: BaseFileLock, output: Path, *, wait: bool) -> Iterator[None]
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise cannot_write(output, error) from error
-        warnings.warn(
+        warn_user(
             f"{str(output)!r} lies on a file system without locks ({error.strerror}): "
             "let no other process write there meanwhile",
-            stacklevel=4,
         )
         yield
         return

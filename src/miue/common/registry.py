@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar, overload
 
 from miue.common.errors import ConfigError, unknown_name
+from miue.common.user_warnings import warn_user
 
 P = TypeVar("P")
 Q = TypeVar("Q")
@@ -166,7 +166,7 @@ class Registry(Mapping[str, P], Generic[P]):
             try:
                 yield name, self[name]
             except ConfigError as error:
-                warnings.warn(str(error), stacklevel=3)
+                warn_user(str(error))
 
     @property
     def _entry_points(self) -> dict[str, EntryPoint]:
@@ -191,7 +191,7 @@ class Registry(Mapping[str, P], Generic[P]):
             self._found = self._find()
         while self._left_out:
             point = self._left_out.pop(0)
-            warnings.warn(f"{_describe(point)} is left out: miue has a {self.kind} of this name", stacklevel=4)
+            warn_user(f"{_describe(point)} is left out: miue has a {self.kind} of this name")
 
     def _brought_twice(self, name: str, points: list[EntryPoint]) -> ConfigError:
         return ConfigError(

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationInfo, field_validator, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
-from miue.bags.dataset import BagDataset
-from miue.bags.pixels import kind_of_pixels
 from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
 from miue.common.torch_state import own_torch_state
 from miue.methods import DeepEnsemble, Method
 from miue.model.build import assemble, redraw, weights_to_keep
+from miue.model.contract import DataContract
 from miue.model.options import Option, options_of_module
 from miue.model.part import Part, find_part, saved_part
 from miue.networks import initialize
@@ -174,54 +173,6 @@ class TrainingConfig(BaseModel):
         lt=1,
         description="share of bags held out to stop by where there are no validation bags; 0: train on all",
     )
-
-
-LARGEST_SIDE = 1 << 24
-"""No feature is wider and no image larger; what a damaged config claims beyond it is refused."""
-
-
-class DataContract(BaseModel):
-    """What bags must look like for a model.
-
-    Attributes:
-        instance_shape: of every instance.
-        class_names: in the order of the probabilities.
-        extractor: name of the network that made the features, "" where it is unknown.
-        pixels: of images, "bytes" from 0 to 255, which networks take as 0 to 1, or "numbers", which they take as
-            they are; "" for features, and in models of earlier versions.
-        feature_names: as the columns of the table are named that was trained on; none where it has no names.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    instance_shape: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIDE)], ...]
-    class_names: tuple[str, ...]
-    extractor: str = ""
-    pixels: Literal["", "bytes", "numbers"] = ""
-    feature_names: tuple[str, ...] = ()
-
-    @field_validator("feature_names")
-    @classmethod
-    def _one_for_each_feature(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        if names and (len(names),) != info.data.get("instance_shape"):
-            raise ValueError(f"{len(names)} names for instances of shape {info.data.get('instance_shape')}")
-        return names
-
-    @classmethod
-    def of(cls, bags: BagDataset) -> DataContract:
-        """Return what these bags look like."""
-        return cls(
-            instance_shape=bags.instance_shape,
-            class_names=bags.class_names or tuple(str(c) for c in range(bags.num_classes)),
-            extractor=bags.extractor,
-            pixels=kind_of_pixels(bags),
-            feature_names=bags.feature_names,
-        )
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return len(self.class_names)
 
 
 @own_torch_state(trains=True)

@@ -13,7 +13,8 @@ from safetensors.torch import load_file
 from miue.common.errors import ModelError, StorageError, folder_name, not_readable
 from miue.common.files import check_format, file_sha256, read_json
 from miue.methods import Method
-from miue.model.config import DataContract, ModelConfig, build_method, weight_shapes
+from miue.model.config import ModelConfig, build_method, weight_shapes
+from miue.model.contract import DataContract
 from miue.model.part import find_part, saved_part
 from miue.predictions.provenance import TrainingRecord
 from miue.scores import FeatureDistance

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -15,20 +14,19 @@ from safetensors.torch import save
 from torch import Tensor
 
 from miue.bags.dataset import BagDataset
-from miue.bags.feature_names import describe_difference, is_reordered
 from miue.bags.labels import LabelSequence
-from miue.bags.pixels import kind_of_pixels
 from miue.calibration import Calibration, decide
 from miue.calibration.calibration import FILE as CALIBRATION
 from miue.common.arguments import checked
-from miue.common.errors import DataError, ModelError, first_few
+from miue.common.errors import DataError, first_few
 from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import MODEL
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.torch_state import own_torch_state
 from miue.common.weights import copy_weights, write_tensors
 from miue.methods import Method
-from miue.model.config import DataContract, ModelConfig, check_saveable
+from miue.model.config import ModelConfig, check_saveable
+from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceScores, check_saveable_distances
 from miue.model.folder import FORMAT, VERSION, read_config, read_distances, read_method, saved_name
 from miue.model.predict import OnBad, predict
@@ -205,62 +203,7 @@ class Model(PrintsAsTable):
         Raises:
             ModelError: instances of another shape, features in another order, or images of another scale.
         """
-        names, theirs = self.contract.feature_names, bags.feature_names
-        other_names = bool(names and theirs) and names != theirs
-        if bags.instance_shape != tuple(self.contract.instance_shape):
-            what = "feature width" if len(self.contract.instance_shape) == 1 else "image shape"
-            raise ModelError(
-                item="the bags",
-                wanted=f"{what} {_shape(self.contract.instance_shape)}, which the model was trained on",
-                got=_shape(bags.instance_shape)
-                + (f" ({describe_difference(names, theirs)})" if other_names else ""),
-                fix="pass the columns that it was trained on"
-                if other_names
-                else "use the feature extractor that made the training bags",
-            )
-        if is_reordered(theirs, names):
-            raise ModelError(
-                item="the features of the bags",
-                wanted="the columns in the order that the model was trained on",
-                got=describe_difference(names, theirs),
-                fix=f"put the columns into the order of training: {first_few(names)} (of a table: "
-                "miue.load_bags(path, features=model.contract.feature_names))",
-            )
-        if other_names:
-            warnings.warn(
-                "the columns have other names than those that the model was trained on "
-                f"({describe_difference(names, theirs)}): unless they are the same features in the same order, "
-                "the predictions mean nothing",
-                stacklevel=3,
-            )
-        extractor = self.contract.extractor
-        if extractor and bags.extractor and extractor.casefold() != bags.extractor.casefold():
-            warnings.warn(
-                f"the model was trained on features of {extractor!r}, these bags have features of "
-                f"{bags.extractor!r}: unless "
-                "both are names of one extractor, the predictions mean nothing",
-                stacklevel=3,
-            )
-        self._check_pixels(bags)
-
-    def _check_pixels(self, bags: BagDataset) -> None:
-        """Raise where images are numbers beyond 0 to 1, not bytes; warn where they are bytes, not numbers."""
-        ours, theirs = self.contract.pixels, kind_of_pixels(bags)
-        if ours == "numbers" and theirs == "bytes":
-            warnings.warn(
-                "the model was trained on images of numbers, these are of bytes, which are taken as numbers "
-                "from 0 to 1: unless the training images had that scale, the predictions mean nothing",
-                stacklevel=4,
-            )
-        if ours == "bytes" and theirs == "numbers" and len(bags):
-            first = np.asarray(bags.instances[bags.starts[0] : bags.starts[0] + bags.sizes[0]])
-            if first.min() < 0 or first.max() > 1:
-                raise ModelError(
-                    item=f"the images of bag {bags.ids[0]!r}",
-                    wanted="bytes (uint8), as in training, or numbers from 0 to 1",
-                    got=f"numbers from {first.min():g} to {first.max():g}",
-                    fix="give the images as uint8, or divide them by 255",
-                )
+        self.contract.check(bags)
 
     def with_validation(self, validation: BagDataset, *, device: str = "auto") -> Model:
         """Return the model with what its validation bags say of it: usual uncertainties, and how errors are told.
@@ -340,8 +283,7 @@ class Model(PrintsAsTable):
         weights = f"{sum(weight.numel() for weight in self.method.parameters()):,} weights"
         classes = first_few(self.contract.class_names, 6)
         calibrated = "calibrated" if self.calibration is not None else "not calibrated"
-        shape = _shape(self.contract.instance_shape)
-        note = f"instances of shape {shape}; classes {classes}; {weights}; {calibrated}"
+        note = f"instances of shape {self.contract.shape_in_words}; classes {classes}; {weights}; {calibrated}"
         notes = (note, self.training.warning) if self.training.warning else (note,)
         return (ResultTable(("model", "name", "options"), tuple(rows), notes),)
 
@@ -423,7 +365,3 @@ class Model(PrintsAsTable):
             digest,
             TrainingBags.load(folder),
         )
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return str(shape[0]) if len(shape) == 1 else " × ".join(map(str, shape))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +18,10 @@ from miue.bags.pixels import largest_pixel
 from miue.common.errors import DataError, first_few
 from miue.common.plural import plural
 from miue.common.terminal import say
+from miue.common.user_warnings import warn_user
 from miue.io.splits.splits import Splits, check_patients
-from miue.model.config import DataContract, ModelConfig, TrainingConfig, check_saveable
+from miue.model.config import ModelConfig, TrainingConfig, check_saveable
+from miue.model.contract import DataContract
 from miue.model.feature_scores import check_saveable_distances, check_statistics, find_distances, part_of_distance
 from miue.model.options import Option
 from miue.model.recipe import Recipe
@@ -125,10 +126,9 @@ def warn_of_large_pixels(plan: Plan) -> None:
     """Warn where images are numbers far from 0 to 1, which encoders of miue take as they are."""
     largest = largest_pixel(plan.train)
     if largest > LARGEST_PIXEL and plan.model_config.encoder.part("encoder", trust=True).is_own:
-        warnings.warn(
+        warn_user(
             f"images of numbers up to {largest:,.0f} are taken as they are, where encoders expect about 0 to 1: "
             "pass bytes (uint8), which are divided by 255, or divide the numbers",
-            stacklevel=2,
         )
 
 
@@ -155,11 +155,10 @@ def warn_of_same_bags(plan: Plan, bags: BagDataset) -> None:
         shown = [repr(n) + (f" ({p})" if p else "") for n, p in zip(names, parts, strict=True)]
         named.append(" = ".join([*shown[:MOST_COPIES], *(["…"] if shown[MOST_COPIES:] else [])]))
     effect = "what is held out is also learned from" if across else "each counts as often as it is there"
-    warnings.warn(
+    warn_user(
         f"bags hold the same instances as others: {first_few(named)}"
         f"{', with different labels' if differ else ''}; {effect}: keep one of them"
         + (", or give them one patient" if across else ""),
-        stacklevel=2,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +10,7 @@ from miue.common.errors import ConfigError, StorageError
 from miue.common.files import make_folder, read_json, remove, remove_temporaries, write_json
 from miue.common.folder_kinds import MODEL, UNFINISHED_RUN, FolderKind
 from miue.common.outputs import refuse_taken
+from miue.common.user_warnings import warn_user
 from miue.model.folder import MODEL_FILES
 from miue.training.checkpoint import epochs_in
 
@@ -54,9 +54,8 @@ def open_run(folder: Path, if_exists: IfExists, description: dict[str, Any]) -> 
             for file in (*(folder / name for name in MODEL_FILES), *folder.glob(f"{MEMBERS}/*/{MEMBER}")):
                 remove(file)
             if had_calibration:
-                warnings.warn(
+                warn_user(
                     f"the calibration in {str(folder)!r} was of the model before and is removed: calibrate again",
-                    stacklevel=2,
                 )
             write_json(path, description)
         return

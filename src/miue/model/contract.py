@@ -1,0 +1,140 @@
+"""What bags must look like for a model, and the check that given bags do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from miue.bags.dataset import BagDataset
+from miue.bags.feature_names import describe_difference, is_reordered
+from miue.bags.pixels import kind_of_pixels
+from miue.common.errors import ModelError, first_few
+from miue.common.user_warnings import warn_user
+
+LARGEST_SIDE = 1 << 24
+"""No feature is wider and no image larger; what a damaged config claims beyond it is refused."""
+
+
+class DataContract(BaseModel):
+    """What bags must look like for a model.
+
+    Attributes:
+        instance_shape: of every instance.
+        class_names: in the order of the probabilities.
+        extractor: name of the network that made the features, "" where it is unknown.
+        pixels: of images, "bytes" from 0 to 255, which networks take as 0 to 1, or "numbers", which they take as
+            they are; "" for features, and in models of earlier versions.
+        feature_names: as the columns of the table are named that was trained on; none where it has no names.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    instance_shape: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIDE)], ...]
+    class_names: tuple[str, ...]
+    extractor: str = ""
+    pixels: Literal["", "bytes", "numbers"] = ""
+    feature_names: tuple[str, ...] = ()
+
+    @field_validator("feature_names")
+    @classmethod
+    def _one_for_each_feature(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if names and (len(names),) != info.data.get("instance_shape"):
+            raise ValueError(f"{len(names)} names for instances of shape {info.data.get('instance_shape')}")
+        return names
+
+    @classmethod
+    def of(cls, bags: BagDataset) -> DataContract:
+        """Return what these bags look like."""
+        return cls(
+            instance_shape=bags.instance_shape,
+            class_names=bags.class_names or tuple(str(c) for c in range(bags.num_classes)),
+            extractor=bags.extractor,
+            pixels=kind_of_pixels(bags),
+            feature_names=bags.feature_names,
+        )
+
+    @property
+    def num_classes(self) -> int:
+        """C."""
+        return len(self.class_names)
+
+    @property
+    def shape_in_words(self) -> str:
+        """The shape of an instance, as messages state it: "512", "28 × 28"."""
+        return _in_words(self.instance_shape)
+
+    def check(self, bags: BagDataset) -> None:
+        """Raise unless bags are as the model needs them; warn where they may mean something else than in training.
+
+        Raises:
+            ModelError: instances of another shape, features in another order, or images of another scale.
+        """
+        self._check_shape(bags)
+        self._check_feature_names(bags)
+        self._check_extractor(bags)
+        self._check_pixels(bags)
+
+    def _check_shape(self, bags: BagDataset) -> None:
+        if bags.instance_shape == tuple(self.instance_shape):
+            return
+        what = "feature width" if len(self.instance_shape) == 1 else "image shape"
+        got, fix = _in_words(bags.instance_shape), "use the feature extractor that made the training bags"
+        if self._names_differ(bags):
+            got += f" ({describe_difference(self.feature_names, bags.feature_names)})"
+            fix = "pass the columns that it was trained on"
+        wanted = f"{what} {self.shape_in_words}, which the model was trained on"
+        raise ModelError(item="the bags", wanted=wanted, got=got, fix=fix)
+
+    def _check_feature_names(self, bags: BagDataset) -> None:
+        if not self._names_differ(bags):
+            return
+        difference = describe_difference(self.feature_names, bags.feature_names)
+        if is_reordered(bags.feature_names, self.feature_names):
+            raise ModelError(
+                item="the features of the bags",
+                wanted="the columns in the order that the model was trained on",
+                got=difference,
+                fix=f"put the columns into the order of training: {first_few(self.feature_names)} (of a table: "
+                "miue.load_bags(path, features=model.contract.feature_names))",
+            )
+        warn_user(
+            f"the columns have other names than those that the model was trained on ({difference}): unless they "
+            "are the same features in the same order, the predictions mean nothing",
+        )
+
+    def _names_differ(self, bags: BagDataset) -> bool:
+        ours, theirs = self.feature_names, bags.feature_names
+        return bool(ours and theirs) and ours != theirs
+
+    def _check_extractor(self, bags: BagDataset) -> None:
+        ours, theirs = self.extractor, bags.extractor
+        if ours and theirs and ours.casefold() != theirs.casefold():
+            warn_user(
+                f"the model was trained on features of {ours!r}, these bags have features of {theirs!r}: unless "
+                "both are names of one extractor, the predictions mean nothing",
+            )
+
+    def _check_pixels(self, bags: BagDataset) -> None:
+        """Raise where images are numbers beyond 0 to 1, not bytes; warn where they are bytes, not numbers."""
+        ours, theirs = self.pixels, kind_of_pixels(bags)
+        if ours == "numbers" and theirs == "bytes":
+            warn_user(
+                "the model was trained on images of numbers, these are of bytes, which are taken as numbers "
+                "from 0 to 1: unless the training images had that scale, the predictions mean nothing",
+            )
+        if ours == "bytes" and theirs == "numbers" and len(bags):
+            first = np.asarray(bags.instances[bags.starts[0] : bags.starts[0] + bags.sizes[0]])
+            if first.min() < 0 or first.max() > 1:
+                raise ModelError(
+                    item=f"the images of bag {bags.ids[0]!r}",
+                    wanted="bytes (uint8), as in training, or numbers from 0 to 1",
+                    got=f"numbers from {first.min():g} to {first.max():g}",
+                    fix="give the images as uint8, or divide them by 255",
+                )
+
+
+def _in_words(shape: Sequence[int]) -> str:
+    return str(shape[0]) if len(shape) == 1 else " × ".join(map(str, shape))

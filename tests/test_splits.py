@@ -372,7 +372,15 @@ def test_a_member_of_splits_that_is_no_array_is_named(tmp_path: Path) -> None:
         read_splits(tmp_path / "one.npz")
 
 
-@pytest.mark.parametrize("names", [np.zeros(3), np.array([["p"]]), np.array([True]), np.array([b"\xe9"])])
+NO_CHARACTERS = [
+    np.array([code, 65], order + "u4").view(order + "U1")
+    for code, order in ((0xD8000041, "<"), (0x110000, ">"), (0xD800, "<"))
+]
+
+
+@pytest.mark.parametrize(
+    "names", [np.zeros(3), np.array([["p"]]), np.array([True]), np.array([b"\xe9"]), *NO_CHARACTERS]
+)
 def test_an_array_of_splits_that_holds_no_names_is_named(names: np.ndarray, tmp_path: Path) -> None:
     np.savez(tmp_path / "s.npz", **{**MIREL, "val_patients": names})  # type: ignore[arg-type]
     with pytest.raises(StorageError, match="s.npz': expected an .npz of texts"):

@@ -9,7 +9,7 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, not_readable
 from miue.datasets.image_archives import Archive
-from miue.io.formats.arrays import UNREADABLE
+from miue.io.formats.arrays import UNREADABLE, to_texts
 
 
 def musk_bags(source: Path, number: int) -> BagDataset:
@@ -33,6 +33,7 @@ def musk_bags(source: Path, number: int) -> BagDataset:
             features, bag, labels, ids = map(Archive(arrays).__getitem__, names)
             if features.ndim != 2 or {array.ndim for array in (bag, labels, ids)} != {1}:
                 raise ValueError(f"arrays of shapes {features.shape}, {bag.shape}, {labels.shape}, {ids.shape}")
+            names_of_bags = to_texts(ids)
     except UNREADABLE as error:
         raise not_readable(
             f"{str(path)!r}",
@@ -48,7 +49,6 @@ def musk_bags(source: Path, number: int) -> BagDataset:
             fix="get the file again",
         )
     arrays_of_bags = [features[bag == index].astype(np.float32) for index in range(len(ids))]
-    named = [str(name) for name in ids]
     return BagDataset.from_arrays(
-        arrays_of_bags, labels.astype(np.int64), ids=named, class_names=["non-musk", "musk"]
+        arrays_of_bags, labels.astype(np.int64), ids=names_of_bags, class_names=["non-musk", "musk"]
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import lzma
 import math
 import struct
+import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -35,6 +36,9 @@ UNREADABLE = (
     TokenError,
 )
 """What NumPy raises, from whatever lies below it, where a file of arrays is damaged or holds objects."""
+
+FIRST_HALF, LAST_HALF = 0xD800, 0xDFFF
+"""Halves of UTF-16's pairs, which are no characters by themselves."""
 
 
 def memory_mapped(path: Path) -> np.ndarray:
@@ -126,6 +130,27 @@ def read_member_header(archive: Any, stored: str) -> tuple[tuple[int, ...], np.d
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, _, dtype = read(member)
         return shape, dtype, member.tell() + math.prod(shape) * dtype.itemsize
+
+
+def to_texts(names: np.ndarray) -> list[str]:
+    """Return the texts of an array that a file holds, whose characters NumPy takes as they are.
+
+    Args:
+        names: texts, bytes or whole numbers.
+
+    Raises:
+        ValueError: one with a number that is no character of Unicode, or a byte that is no ASCII.
+
+    >>> to_texts(np.array(["slide_1", "slide_2"]))
+    ['slide_1', 'slide_2']
+    """
+    texts = names.astype(str)
+    codes = np.frombuffer(texts.tobytes(), np.uint32)
+    wrong = codes[(codes >= FIRST_HALF) & (codes <= LAST_HALF) | (codes > sys.maxunicode)]
+    if wrong.size:
+        raise ValueError(f"a text with {wrong[0]:#x}, which is no character")
+    listed: list[str] = texts.tolist()
+    return listed
 
 
 class Member:

@@ -15,7 +15,7 @@ from miue.bags.names import find_rows, named_twice
 from miue.bags.table_columns import SPLIT_NAMES, read_splits_column
 from miue.common.errors import DataError, missing_column, not_a_folder, not_readable
 from miue.common.tables import read_text_columns, write_rows
-from miue.io.formats.arrays import UNREADABLE, read_member_header
+from miue.io.formats.arrays import UNREADABLE, read_member_header, to_texts
 from miue.io.labels.label_table import BAG_COLUMNS, fold_columns
 from miue.io.splits.splits import SPLITS, Splits
 from miue.io.tables.columns import find_column
@@ -152,8 +152,7 @@ def _read_names(arrays: np.lib.npyio.NpzFile, name: str) -> list[str]:
     names = np.atleast_1d(arrays[name])
     if names.ndim != 1 or names.dtype.kind not in "USiu":
         raise ValueError(f"{name} of type {names.dtype} and shape {names.shape}, which are no names")
-    texts: list[str] = names.astype(str).tolist()
-    return texts
+    return to_texts(names)
 
 
 def _by_name(path: Path, names: Sequence[str], splits: Sequence[str]) -> dict[str, str]:

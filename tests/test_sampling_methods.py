@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from math import exp, log, pi, sqrt
 from pathlib import Path
 
@@ -38,8 +39,14 @@ ENSEMBLE = ("deep-ensemble", {"method.member": "mc-dropout", "method.size": 2, "
 NAMES = ["ensemble", "mc-dropout", "bayes-mil", "ensemble of mc-dropout"]
 
 
-def train(bags: BagDataset, method: PartLike, **options: int | float) -> miue.Model:
+def train(bags: BagDataset, method: PartLike, **options: int | float | str) -> miue.Model:
     return miue.train(bags, method=method, options=options, settings=SETTINGS, progress=False, device="cpu")
+
+
+@cache
+def trained(method: PartLike, **options: int | float | str) -> miue.Model:
+    """A model of the separable bags, trained once for all tests that only predict with it."""
+    return train(separable_bags(), method, **options)
 
 
 def test_draws_split_total_uncertainty_into_data_and_model() -> None:
@@ -63,7 +70,7 @@ def test_an_expected_entropy_above_the_entropy_is_refused() -> None:
 def test_predictions_with_draws_depend_on_the_seed_alone(
     method: str, options: dict[str, int], bags: BagDataset, tmp_path: Path
 ) -> None:
-    model = train(bags, method, **options)
+    model = trained(method, **options)
     first = model.predict(bags, seed=1)
     torch.manual_seed(77)
     again, other = model.predict(bags, seed=1), model.predict(bags, seed=2)
@@ -104,7 +111,7 @@ class DrawsWithoutSayingSo(MCDropout):
 def test_what_is_predicted_of_a_bag_does_not_depend_on_the_others(
     method: PartLike, options: dict[str, int | float], bags: BagDataset
 ) -> None:
-    model = train(bags, method, **options)
+    model = trained(method, **options)
     together = model.predict(bags, seed=1)
     chosen = np.array([17, 3, 29])
     few = model.predict(bags.subset(chosen), seed=1)
@@ -130,7 +137,7 @@ def test_what_is_predicted_of_a_bag_does_not_depend_on_the_others(
 def test_the_place_of_a_bag_in_a_list_without_names_does_not_matter(
     method: str, options: dict[str, int | float | str], dtype: type
 ) -> None:
-    model = miue.train(separable_bags(), method=method, options=options, settings=SETTINGS, progress=False)
+    model = trained(method, **options)
     random = np.random.default_rng(7)
     listed: list[np.ndarray] = [(9 * random.random((size, 5))).astype(dtype) for size in (3, 1, 6, 2, 4, 5)]
 
@@ -156,7 +163,7 @@ def test_the_place_of_a_bag_in_a_list_without_names_does_not_matter(
 
 
 def test_named_bags_draw_by_their_names(bags: BagDataset) -> None:
-    model = train(bags, "mc-dropout", **{"encoder.dropout": 0.5})
+    model = trained("mc-dropout", **{"encoder.dropout": 0.5})
     array = bags.batch([0]).instances.numpy()
     drawn = model.predict(BagDataset.from_arrays([array, array], ids=["a", "b"])).bags.probabilities
     assert not np.array_equal(drawn[0], drawn[1])
@@ -190,7 +197,7 @@ def test_a_member_of_an_ensemble_is_the_network_trained_alone(bags: BagDataset) 
 
 
 def test_an_ensemble_predicts_the_mean_of_its_members(bags: BagDataset) -> None:
-    model = train(bags, "deep-ensemble", **{"method.size": 3})
+    model = trained("deep-ensemble", **{"method.size": 3})
     batch = bags.batch(np.arange(len(bags)))
     with torch.no_grad():
         each = [m.distribution(m.scores(batch)[2].logits).probabilities for m in model.method.members()]
@@ -307,7 +314,7 @@ def test_the_attention_proxy_takes_the_column_of_the_predicted_class() -> None:
 
 @pytest.mark.parametrize("estimator", ["residual", "bag-of-one", "attention"])
 def test_the_instance_estimator_is_a_choice(estimator: str, bags: BagDataset) -> None:
-    model = train(bags, "mirel")
+    model = trained("mirel")
     chosen = model.predict(bags, estimator=estimator)
     default = model.predict(bags)
     assert chosen.instances is not None
@@ -320,9 +327,9 @@ def test_the_instance_estimator_is_a_choice(estimator: str, bags: BagDataset) ->
 
 def test_an_estimator_that_is_not_there_is_answered(bags: BagDataset) -> None:
     with pytest.raises(ConfigError, match="did you mean 'bag-of-one'"):
-        train(bags, "i-edl").predict(bags, estimator="bag-of-on")
+        trained("i-edl").predict(bags, estimator="bag-of-on")
     with pytest.raises(ConfigError, match="instance estimator 'residual'"):
-        train(bags, "i-edl").predict(bags, estimator="residual")
+        trained("i-edl").predict(bags, estimator="residual")
     model = miue.train(bags, network="max", settings=SETTINGS, progress=False)
     with pytest.raises(ConfigError, match="a network with attention and two classes, got MaxNetwork"):
         model.predict(bags, estimator="attention")

@@ -54,7 +54,8 @@ def drawn_again(table: PredictionTable, seed: int, number: int) -> PredictionTab
 
 def values_of(table: PredictionTable) -> dict[str, float]:
     level = evaluate_level(table)
-    metrics = {**level.metrics, "confidence": level.confidence.auroc}
+    by_measure = level.by_measure["least_confidence"]  # of a table without error probabilities
+    metrics = {**level.metrics, "confidence": level.confidence.auroc, "errors": by_measure.confidence.auroc}
     metrics.update({f"ood {name}": one.auroc for name, one in level.ood.items()})
     inside = table.judged
     correct = table.predicted[inside] == table.labels.values[inside]

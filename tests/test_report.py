@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from made_predictions import NASTY, made_predictions, made_provenance, on_a_slide, unlabelled
 from made_reports import Page, reported, store_of, unpacked
+from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
 import miue
@@ -58,6 +59,25 @@ def test_the_numbers_of_the_page_are_those_of_the_evaluation(tmp_path: Path) -> 
     assert cats["auroc"] == pytest.approx(level.ood["cats"].auroc.value)
     vacuity = unpacked(shown.data["predictions"][0]["measures"]["vacuity"])
     assert vacuity == pytest.approx(predictions.bags.uncertainties()["vacuity"], rel=1e-6)
+
+
+def test_errors_are_shown_by_the_paper_s_measure_and_by_the_one_that_defers_bags(tmp_path: Path) -> None:
+    predictions = made_predictions()
+    random = np.random.default_rng(5)
+    scores = {"error_probability": random.uniform(size=len(predictions.bags))}
+    shown, _ = reported(tmp_path, replace(predictions, bags=replace(predictions.bags, scores=scores)))
+    by_measure = evaluate(predictions).bags.by_measure
+    judged = predictions.bags.judged
+    wrong = predictions.bags.predicted[judged] != predictions.bags.labels.values[judged]
+    for measure, auroc in (
+        ("inverse max alpha", by_measure["inverse_max_alpha"].confidence.auroc.value),
+        ("error probability", roc_auc_score(wrong, scores["error_probability"][judged])),
+    ):
+        assert f"error detection (AUROC) % ↑ by {measure}" in shown.text
+        assert auroc is not None
+        assert f"{100 * auroc:.1f}" in shown.text
+    assert shown.data["levels"]["bags"][0]["defaults"]["confidence"] == "error_probability"
+    assert shown.data["levels"]["instances"][0]["defaults"]["confidence"] == "least_confidence"
 
 
 def test_patients_with_several_bags_are_evaluated_as_by_the_command(tmp_path: Path) -> None:

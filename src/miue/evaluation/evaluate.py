@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int16, Int64
 
 from miue.calibration import applied_calibration
+from miue.calibration.deferral import PREFERRED_MEASURES
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.arguments import checked
 from miue.distributions import Dirichlet
@@ -228,7 +229,7 @@ class ResampledLevel:
     def __init__(self, table: PredictionTable, items: Items, owners: Owners) -> None:
         self._items, self._owners = items, owners
         self._confidence, self._ood = default_measures(table)
-        self._detection = detection_score(table)
+        self._errors, self._detection = error_measure(table), detection_score(table)
         of_judged = owners[items.judged]
         self._metrics = _class_metrics(table, items, of_judged)
         self._metrics["mean_confidence"] = mean_confidence(items.results, of_judged)
@@ -237,13 +238,16 @@ class ResampledLevel:
     @property
     def measures(self) -> set[str]:
         """The uncertainties that ``add`` needs the ranking of."""
-        return {self._confidence, *((self._ood, self._detection) if self._items.ood_sets else ())}
+        of_ood = (self._ood, self._detection) if self._items.ood_sets else ()
+        return {self._confidence, self._errors, *of_ood}
 
     def add(self, measure: str, ranking: Ranking, judged: Ranking) -> None:
         """Add the metrics that rest on an uncertainty, if any; ``judged`` is the ranking of the judged items."""
         if measure == self._confidence:
             self._metrics["aurc"] = ranked_risk_coverage(judged, self._items.correct, self._owners)
             self._metrics["confidence"] = ranked_auroc(judged, self._items.correct, self._owners)
+        if measure == self._errors:
+            self._metrics["errors"] = ranked_auroc(judged, self._items.correct, self._owners)
         for prefix in ("ood",) * (measure == self._ood) + ("detection",) * (measure == self._detection):
             for name in self._items.ood_sets:
                 compared = ranking.among(self._items.compared(name))
@@ -252,11 +256,12 @@ class ResampledLevel:
     def metrics(self) -> dict[str, WeightedMetric]:
         """Return accuracy, auroc, ece, brier, nll, mean_confidence, overconfidence, and those of what was added.
 
-        These are aurc, confidence, "ood SET" by the paper's measure and "detection SET" by ``detection_score``.
+        These are aurc, confidence and "ood SET" by the paper's measures, "errors" by ``error_measure`` and
+        "detection SET" by ``detection_score``.
         """
         order = ["ood", "detection"]
         sets = [f"{prefix} {name}" for name in self._items.ood_sets for prefix in order]
-        return {name: self._metrics[name] for name in [*INTERVALS, *sets]}
+        return {name: self._metrics[name] for name in [*INTERVALS, "errors", *sets]}
 
 
 def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, WeightedMetric]:
@@ -291,6 +296,11 @@ def default_measures(table: PredictionTable) -> tuple[str, str]:
     if isinstance(table.head.distribution, Dirichlet):
         return "inverse_max_alpha", "vacuity"
     return "least_confidence", "least_confidence"
+
+
+def error_measure(table: PredictionTable) -> str:
+    """Return the measure that ``calibrate`` defers bags by unless another is chosen, of bags or of instances."""
+    return next(name for name in PREFERRED_MEASURES if name in table.uncertainty_names)
 
 
 def detection_score(table: PredictionTable) -> str:

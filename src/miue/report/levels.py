@@ -18,7 +18,7 @@ from miue.evaluation.bootstrap import (
     percentile_intervals,
     resample,
 )
-from miue.evaluation.evaluate import Items, ResampledLevel, detection_score, evaluate_level
+from miue.evaluation.evaluate import Items, ResampledLevel, detection_score, error_measure, evaluate_level
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import Metric, mean_confidence, overconfidence
 from miue.evaluation.ranking import Ranking
@@ -108,14 +108,21 @@ def _evaluate(
     if not any(evaluations):
         return Level(evaluations, [None] * len(runs), [None] * len(runs))
     scores = {
+        "confidence": _named(one.confidence_measure for one in evaluations if one),
+        "errors": _named(error_measure(table) for table in tables if table),
         "ood": _named(one.ood_measure for one in evaluations if one),
         "detection": _named(detection_score(table) for table in tables if table),
     }
-    if scores["ood"] == scores["detection"]:
-        del scores["detection"]
-    detected = "detection" in scores
+    for published, preferred in (("confidence", "errors"), ("ood", "detection")):
+        if scores[published] == scores[preferred]:
+            del scores[preferred]
     values = [
-        metric_values(one.evaluation, detection_score(table) if detected else None, one.confidences)
+        metric_values(
+            one.evaluation,
+            one.confidences,
+            error_measure(table) if "errors" in scores else None,
+            detection_score(table) if "detection" in scores else None,
+        )
         if table and one
         else None
         for table, one in zip(tables, measured, strict=True)

@@ -15,10 +15,6 @@ from miue.report.runs import Run
 NAMES = {
     "accuracy": ("accuracy\u00a0% ↑", "share of correct predictions; higher is better"),
     "auroc": ("AUROC\u00a0% ↑", "how well the class probability ranks the classes; higher is better"),
-    "confidence": (
-        "error detection (AUROC)\u00a0% ↑",
-        "how well the confidence separates correct from incorrect predictions, Conf. in the paper; higher: better",
-    ),
     "ue": ("UE\u00a0% ↑", "the paper's summary: mean of error detection and of OOD detection by its own measures"),
     "ece": (
         "ECE\u00a0% ↓",
@@ -113,12 +109,13 @@ def metrics_table(
         values: of the metrics of each run.
         intervals: of the metrics of each run.
         differences: of the second of two methods from the first; other numbers have ``pair_tables``.
-        scores: what "ood" and "detection" are by, in words.
+        scores: what "confidence", "errors", "ood" and "detection" are by, in words.
     """
     found = [(run, one, by or {}) for run, one, by in zip(runs, values, intervals, strict=True) if one]
     scores = scores or {}
     of_sets = [key for _, one, _ in found for key in one if key.startswith(("ood ", "detection "))]
-    keys = ["accuracy", "auroc", "confidence", *(dict.fromkeys(of_sets) or ["ood"])]
+    of_errors = ["errors"] if any("errors" in one for _, one, _ in found) else []
+    keys = ["accuracy", "auroc", "confidence", *of_errors, *(dict.fromkeys(of_sets) or ["ood"])]
     keys += ["ue", "ece", "mean_confidence", "overconfidence", "aurc", "brier", "nll"]
     nothing = Metric.undefined("no item of this out-of-distribution set")
     missing: dict[str, list[str]] = {}
@@ -127,9 +124,10 @@ def metrics_table(
         if all(metric.value is None for metric in metrics):
             keys.remove(key)
             missing.setdefault(metrics[0].reason, []).append(
-                metric_heading(key, scores)[0].rstrip(" ↑↓").rstrip("\u00a0%")
+                metric_heading(key, {})[0].rstrip(" ↑↓").rstrip("\u00a0%")
             )
-    table = MetricsTable([metric_heading(key, scores) for key in keys], left_out=list(missing.items()), keys=keys)
+    left_out = [(reason, list(dict.fromkeys(names))) for reason, names in missing.items()]
+    table = MetricsTable([metric_heading(key, scores) for key in keys], left_out=left_out, keys=keys)
     for name in dict.fromkeys(run.name for run, _, _ in found):
         of_name = [(run, one, by) for run, one, by in found if run.name == name]
         for run, one, by in of_name:
@@ -144,16 +142,22 @@ def metrics_table(
 
 
 def metric_values(
-    level: LevelEvaluation, detection: str | None, confidences: Mapping[str, Metric]
+    level: LevelEvaluation,
+    confidences: Mapping[str, Metric],
+    errors: str | None,
+    detection: str | None,
 ) -> dict[str, Metric]:
     """Return the metrics of one level by the names that ``bootstrap_intervals`` gives them.
 
     Args:
         level: its evaluation.
-        detection: the score that "detection SET" is by; None leaves it out.
         confidences: "mean_confidence" and "overconfidence".
+        errors: the measure that "errors" is by; None leaves it out.
+        detection: the score that "detection SET" is by; None leaves it out.
     """
     found = {**level.metrics, "confidence": level.confidence.auroc, **confidences}
+    if errors is not None:
+        found["errors"] = level.by_measure[errors].confidence.auroc
     if not level.ood:
         found["ood"] = level.metrics["ue"]
     for name, one in level.ood.items():
@@ -168,12 +172,19 @@ def metric_heading(key: str, scores: Mapping[str, str]) -> tuple[str, str]:
 
     Args:
         key: of the metric.
-        scores: what "ood" and "detection" are by, in words.
+        scores: what "confidence", "errors", "ood" and "detection" are by, in words.
     """
     if key in NAMES:
         return NAMES[key]
     kind, _, ood_set = key.partition(" ")
     by = f"by {scores[kind]}" if kind in scores else ""
+    if kind in ("confidence", "errors"):
+        meaning = (
+            "how well the measure separates correct from incorrect predictions"
+            f"{', Conf. in the paper' if kind == 'confidence' else ', the measure that calibration uses'}; "
+            "higher is better"
+        )
+        return f"error detection (AUROC)\u00a0% ↑ {by}".rstrip(), meaning
     meaning = (
         "how well the score separates items known to be in distribution from items known to be out of distribution"
         f"{', OOD in the paper' if kind == 'ood' else ', the score that calibration uses'}; higher is better"

@@ -13,6 +13,7 @@ SHORT = {
     "accuracy": "accuracy",
     "auroc": "AUROC",
     "confidence": "error detection",
+    "errors": "error detection",
     "ece": "ECE",
     "aurc": "AURC",
     "brier": "Brier score",
@@ -47,7 +48,7 @@ def pair_tables(
     Args:
         differences: of every two methods, each pair once.
         keys: the metrics, in order.
-        scores: what "ood" and "detection" are by, in words.
+        scores: what "confidence", "errors", "ood" and "detection" are by, in words.
     """
     names = list_methods(differences)
     if len(names) < 3:
@@ -144,8 +145,10 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _is_compared(key: str, one: Difference) -> bool:
-    """Return whether the verdict compares a metric: of OOD detection, the score that calibration uses."""
+    """Return whether the verdict compares a metric: of error and OOD detection, by what calibration uses."""
     kind, _, ood_set = key.partition(" ")
+    if key == "confidence" and "errors" in one.values:
+        return False
     return key in SHORT or kind == "detection" or (kind == "ood" and f"detection {ood_set}" not in one.values)
 
 

@@ -13,7 +13,7 @@ from miue.calibration.binomial import grouped_error_intervals
 from miue.common.parts import DISTANCES
 from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import INTERVAL
-from miue.evaluation.evaluate import Items, default_measures, detection_score
+from miue.evaluation.evaluate import Items, detection_score, error_measure
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL, Owners
 from miue.evaluation.ranking import Ranking
@@ -81,7 +81,7 @@ class LevelSummary:
 
     def __init__(self, table: PredictionTable, items: Items, owners: Owners) -> None:
         self._items, self._owners = items, owners
-        self._defaults = {"confidence": default_measures(table)[0], "ood": detection_score(table)}
+        self._defaults = {"confidence": error_measure(table), "ood": detection_score(table)}
         self._reliability = _reliability(items, owners)
         self._distributions: dict[str, dict[str, Any]] = {}
         self._coverage: dict[str, Any] = {} if len(items.labels) else {"reason": NO_LABEL}

@@ -14,7 +14,7 @@ from miue.calibration.needs import count_needed
 from miue.common.plural import plural
 from miue.evaluation.bootstrap import Interval
 from miue.evaluation.decisions import DecisionEvaluation
-from miue.evaluation.evaluate import Items, detection_score
+from miue.evaluation.evaluate import Items, detection_score, error_measure
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import Metric, mean_confidence
 from miue.predictions.table import PredictionTable
@@ -82,7 +82,7 @@ def judge_run(
     else:
         sentences = [*_accuracy(table, level, intervals), *_detection(table, level, intervals)]
         sentences += [*_calibration(run), *(_decisions(table, outcome) if _decides_bags(run) else [])]
-    metrics = metric_values(level, detection_score(table), {})
+    metrics = metric_values(level, {}, error_measure(table), detection_score(table))
     return Verdict(run.title, sentences, metrics, intervals, outcome.metrics if outcome else {})
 
 

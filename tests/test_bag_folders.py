@@ -332,12 +332,11 @@ def test_what_files_tell_of_themselves_is_said_once_by_every_command(tmp_path: P
 @pytest.mark.parametrize(
     ("ending", "message"),
     [
-        (".csv", "none; 2 files ending in .csv; pass a table itself; tables of one bag each are put into one"),
+        (".xlsx", "none; 2 files ending in .xlsx; check the path"),
         (".pkl", "none; 2 files ending in .pkl; check the path"),
     ],
 )
 def test_a_folder_of_other_files_says_what_it_holds(ending: str, message: str, tmp_path: Path) -> None:
-    """DSMIL writes a table for each bag, in a folder for each class."""
     for name in ("normal/a", "tumor/b"):
         path = tmp_path / "bags" / f"{name}{ending}"
         path.parent.mkdir(parents=True)

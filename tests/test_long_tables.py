@@ -172,7 +172,7 @@ def test_columns_of_other_names_are_inspected_and_loaded_by_name(tmp_path: Path)
     text = run("inspect", tmp_path / "t.csv", "--id-column", "Sample", "--label-column", "Group", "--json")
     assert json.loads(text)["bags"] == len(loaded)
     with pytest.raises(ConfigError, match="--id-column.*expected a table of instances, or --labels"):
-        describe(tmp_path, Source(id_column="Sample"))
+        describe(made_files.slides(tmp_path / "job")[0], Source(id_column="Sample"))
 
 
 def test_rows_of_a_table_are_read_in_parts_and_sorted_by_bag(tmp_path: Path) -> None:

@@ -11,26 +11,18 @@ import torch
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.seeds import derive_seed
-from miue.datasets.image_shifts import ImageShift, rotated, shifted_copies
+from miue.datasets.image_shifts import shifted_copies
 from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
-from miue.pathology.stain_shifts import ALL_SHIFTS, STRENGTHS, StainShift
 from miue.predictions.table import PredictionTable
 from miue.scores import DISTANCES, ImageStatistics, bag_distances, image_statistics
 from papers.mirel.nuclei.experiment import FOLDS, Task, fold_of, train_fold
+from papers.mirel.nuclei.shifts import NUCLEI_SHIFTS
 from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
 from papers.mirel.stores import store_of
 
 COLUMNS = ("data", "seed", "folds", "level", "score", "against", "auroc")
-OF_SLIDES = [StainShift("hed", strength, "slide") for strength in STRENGTHS]
-OF_SCANNERS = [StainShift(kind, strength) for kind in ("jpeg", "noise") for strength in STRENGTHS]
-NUCLEI_SHIFTS: dict[str, ImageShift] = {
-    **ALL_SHIFTS,
-    **{shift.name: shift for shift in OF_SLIDES},
-    "rotation": rotated,
-    **{shift.name: shift for shift in OF_SCANNERS},
-}
 SHARE = 0.2
 Row = tuple[str, ...]
 

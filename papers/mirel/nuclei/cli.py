@@ -96,7 +96,7 @@ def nuclei_detect_shifts(
 ) -> None:
     """Train and calibrate a model for each seed, and see whether it detects blurred and stained test bags.
 
-    Writes nuclei/noticed-shifts/METHOD-SEED.csv into the results; what is there is not done again.
+    Writes nuclei/detected-shifts/METHOD-SEED.csv into the results; what is there is not done again.
 
     Example: python -m papers.mirel nuclei detect-shifts --source data --method mirel --seeds 42,17
     """

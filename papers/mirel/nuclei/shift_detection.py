@@ -19,15 +19,16 @@ from miue.calibration import FalseAlarmGoal, calibrate, decide
 from miue.common.errors import unknown_name
 from miue.common.tables import read_rows, write_rows
 from miue.datasets.image_shifts import shifted_copies
-from miue.pathology.stain_shifts import ALL_SHIFTS
 from papers.mirel.nuclei.experiment import METHOD_SETUPS, train_setup
+from papers.mirel.nuclei.shifts import NUCLEI_SHIFTS
 
 TEST_BAGS, CALIBRATION_BAGS, VALIDATION_BAGS = 30, 20, 10
 FALSE_ALARMS = 0.1
 UNSHIFTED = "none"
 
 
-COLUMNS = ("shift", "called_out", "noticed", "differ")  # of the stored files, in the order of the attributes
+COLUMNS = ("shift", "flagged_share", "detected", "differing")
+"""Of the stored files, in the order of the attributes."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ def detect_shifts(bags: BagDataset, method: str, seed: int, device: str = "auto"
     goal = FalseAlarmGoal(FALSE_ALARMS)
     held_out = model.predict(parts["calibration"], device=device)
     calibration = calibrate(held_out, scaling=False, deferral=None, prediction_sets=None, false_alarms=goal)
-    predictions = model.predict(shifted_copies(parts["test"], seed=seed, shifts=ALL_SHIFTS), device=device)
+    predictions = model.predict(shifted_copies(parts["test"], seed=seed, shifts=NUCLEI_SHIFTS), device=device)
     detections = []
-    for shift in ("", *ALL_SHIFTS):
+    for shift in ("", *NUCLEI_SHIFTS):
         table = predictions.bags.subset(np.flatnonzero(predictions.bags.ood_sets == shift))
         as_new = replace(table, is_ood=OodFlags.unknown(len(table)))
         decided = decide(replace(predictions, bags=as_new), calibration)
@@ -87,7 +88,7 @@ def detect_shifts(bags: BagDataset, method: str, seed: int, device: str = "auto"
 
 def detections_path(results: Path, method: str, seed: int) -> Path:
     """Return the file of one method and seed."""
-    return results / "nuclei" / "noticed-shifts" / f"{method}-{seed}.csv"
+    return results / "nuclei" / "detected-shifts" / f"{method}-{seed}.csv"
 
 
 def write_detections(path: Path, detections: Sequence[ShiftDetection]) -> None:
@@ -102,6 +103,6 @@ def read_detections(path: Path) -> list[ShiftDetection]:
         return []
     rows = read_rows(path)
     return [
-        ShiftDetection(row["shift"], float(row["called_out"]), row["noticed"] == "True", row["differ"])
+        ShiftDetection(row["shift"], float(row["flagged_share"]), row["detected"] == "True", row["differing"])
         for row in rows
     ]

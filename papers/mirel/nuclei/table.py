@@ -17,6 +17,7 @@ from papers.mirel.nuclei.shift_detection import (
     detections_path,
     read_detections,
 )
+from papers.mirel.nuclei.shifts import NUCLEI_SHIFTS
 from papers.mirel.results import DEFAULT, Result, metric_of, read_results
 
 COMMAND = "python -m papers.mirel nuclei"
@@ -128,28 +129,29 @@ def _shifts(folds: Folds) -> list[str]:
 
 def _shift_detections(results: Path, seeds: Sequence[int]) -> list[str]:
     """Return how often calibrated models detect a shift: bags flagged one by one, and all bags together."""
-    runs = {
+    found = {
         method: [run for seed in seeds if (run := read_detections(detections_path(results, method, seed)))]
         for method in METHOD_SETUPS
     }
+    runs = {method: detections for method, detections in found.items() if detections}
     lines = [
         "## Shifts detected by a calibrated model",
         "",
         f"{TEST_BAGS} test bags, {CALIBRATION_BAGS} to calibrate, at most {FALSE_ALARMS:g} false alarms.",
-        "In each cell: share of the bags called out of distribution; in how many runs all together were unlike",
-        f"the calibration bags. `{COMMAND} detect-shifts`",
+        "In each cell: share of the bags flagged as out of distribution; in how many runs all together were",
+        f"unlike the calibration bags. `{COMMAND} detect-shifts`",
         "",
-        f"| | runs | {' | '.join((UNSHIFTED, *ALL_SHIFTS))} |",
-        "| --- | ---: |" + " ---: |" * (1 + len(ALL_SHIFTS)),
+        f"| | {' | '.join(f'{METHOD_SETUPS[method].title}, {len(of)} runs' for method, of in runs.items())} |",
+        "| --- |" + " ---: |" * len(runs),
     ]
-    for method, detections in runs.items():
-        cells = [
-            f"{np.mean([d.flagged_share for d in column]):.3f}; {sum(d.detected for d in column)}"
-            for column in zip(*detections, strict=True)
-        ]
-        if cells:
-            lines.append(f"| {METHOD_SETUPS[method].title} | {len(detections)} | {' | '.join(cells)} |")
-    return [*lines, ""] if any(runs.values()) else []
+    for shift in (UNSHIFTED, *NUCLEI_SHIFTS):
+        cells = []
+        for detections in runs.values():
+            of_shift = [one for run in detections for one in run if one.shift == shift]
+            share = np.mean([one.flagged_share for one in of_shift])
+            cells.append(f"{share:.3f}; {sum(one.detected for one in of_shift)}")
+        lines.append(f"| {shift} | {' | '.join(cells)} |")
+    return [*lines, ""] if runs else []
 
 
 def _means(

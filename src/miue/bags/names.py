@@ -15,6 +15,7 @@ SLIDES_AND_IMAGES = (
     *(".dcm", ".jpg", ".jpeg", ".png"),
 )
 
+TABLES = (".csv.gz", ".csv", ".tsv", ".parquet")
 
 NUMBERED = re.compile(r"bag_\d+")
 """The name of a bag without one of its own, which says its place in a list: other bags have it too."""
@@ -109,8 +110,8 @@ def find_rows(name: str, names: Sequence[str]) -> list[int]:
 
 @cache
 def _endings(readers: tuple[str, ...]) -> re.Pattern[str]:
-    """Return what matches the endings of files that readers open, of slides and of images."""
-    known = "|".join(map(re.escape, (*readers, *SLIDES_AND_IMAGES)))
+    """Return what matches the endings of files that readers open, of tables, slides and images."""
+    known = "|".join(map(re.escape, (*readers, *TABLES, *SLIDES_AND_IMAGES)))
     return re.compile(f"({known})+$", re.IGNORECASE)
 
 

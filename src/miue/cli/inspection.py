@@ -16,10 +16,9 @@ from miue.common.files import read_json
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
 from miue.common.terminal import TextTable
-from miue.io.find import check_options_fit
+from miue.io.find import check_options_fit, is_long_table
 from miue.io.folders.listing import describe_bag_files
 from miue.io.loaded import ReadOptions
-from miue.io.tables.long_table import is_long_table
 from miue.model.config import Component
 
 if TYPE_CHECKING:

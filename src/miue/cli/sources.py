@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BAGS_HELP = (
     "Bag store, folder of feature files (CLAM, TRIDENT, STAMP, lazyslide, arrays) or of images (a folder for each "
-    "bag), or long table (CSV, Parquet)."
+    "bag), long table (CSV, Parquet) or folder of tables, each named after its bag."
 )
 Bags = Annotated[Path, typer.Argument(metavar="BAGS", help=BAGS_HELP)]
 
@@ -159,10 +159,10 @@ def open_bags(
         DataError, StorageError: bags that cannot be used.
     """
     from miue.io.checks import check_values as check
+    from miue.io.find import features_of_model
     from miue.io.load import load_bags
     from miue.io.splits.assign import draw_split
     from miue.io.store.store import read_store_summary
-    from miue.io.tables.long_table import features_of_model
 
     if source.classes and (path / "store.json").exists():
         refuse_other_classes(f"bag store {str(path)!r}", read_store_summary(path)["class_names"], source.classes)

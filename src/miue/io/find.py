@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from miue.common.errors import ConfigError
+from miue.common.folder_kinds import kind_of
+from miue.common.tables import read_header
 from miue.io.folders.bag_folder import open_files
-from miue.io.folders.discovery import bag_files
+from miue.io.folders.discovery import bag_files, has_bag_files
 from miue.io.loaded import FoundBags, LeftOut, LoadedBags, ReadOptions, refuse_or_skip
 from miue.io.raw_bags import to_dataset
 from miue.io.store.store import read_raw_store
-from miue.io.tables.long_table import is_long_table, read_long_table
+from miue.io.tables.columns import possible_features
+from miue.io.tables.long_table import read_long_table
+from miue.io.tables.table_files import TableFiles, find_tables, is_table_file
 
 
 def find_bags(
@@ -27,7 +31,7 @@ def find_bags(
     """Return which bags are at ``path``; the files of a folder are opened when they are read.
 
     Args:
-        path: a store, a folder of bag files or a long table.
+        path: a store, a folder of bag files, a long table or a folder of tables.
         columns: names of columns of a long table, by what they mean.
         classes: order of the classes of a long table.
         options: how the files of a folder are read.
@@ -39,11 +43,11 @@ def find_bags(
         ConfigError: an option that fits only another kind of bags.
     """
     check_options_fit(path, columns, options, features)
-    if is_folder(path):
+    is_table = is_long_table(path)
+    if is_folder(path) and not is_table:
         files = bag_files(path, options.feature_key)
         read: Any = partial(open_files, files, options=options)
         return FoundBags(str(path), tuple(files.by_id), False, read)
-    is_table = is_long_table(path)
     raw = read_long_table(path, columns=columns, features=features) if is_table else read_raw_store(path)
     bags = to_dataset(raw, classes)
     bad = [LeftOut(name, reason) for name, reason in raw.bad.items()]
@@ -61,6 +65,27 @@ def is_folder(path: Path) -> bool:
     return path.is_dir() and not (path / "store.json").exists()
 
 
+def is_long_table(path: Path) -> bool:
+    """Return whether there is a table of instances at ``path``, or a folder of them and of no other bag files."""
+    if not is_folder(path):
+        return is_table_file(path)
+    if kind_of(path) is not None or has_bag_files(path):
+        return False
+    return any(possible_features(read_header(table), {}) for table in find_tables(path))
+
+
+def features_of_model(path: Path, names: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns that a model was trained on, where ``path`` is a table that has them all; else none.
+
+    Raises:
+        StorageError: a table that cannot be read.
+        DataError: a folder of tables with different columns.
+    """
+    if not names or not is_long_table(path):
+        return ()
+    return tuple(names) if set(names) <= set(TableFiles.at(path, {}).header) else ()
+
+
 def check_options_fit(
     path: Path, columns: Mapping[str, str], options: ReadOptions, features: Sequence[str]
 ) -> None:
@@ -70,6 +95,7 @@ def check_options_fit(
         ConfigError: the option, and what it fits.
     """
     is_table = is_long_table(path)
+    of_files = is_folder(path) and not is_table
     if columns and not is_table:
         raise ConfigError(
             item=f"--{next(iter(columns)).replace('bag_id', 'id')}-column",
@@ -80,18 +106,18 @@ def check_options_fit(
     if features and not is_table:
         raise ConfigError(
             item="--features",
-            wanted="a table with one row per instance (CSV, Parquet), whose columns it names",
+            wanted="a table with one row per instance (CSV, Parquet) or a folder of them, whose columns it names",
             got=repr(str(path)) if path.exists() else f"{str(path)!r}, which is not there",
             fix="leave it out; the features of a folder or a store are all used",
         )
-    if options.microns_per_pixel is not None and not is_folder(path):
+    if options.microns_per_pixel is not None and not of_files:
         raise ConfigError(
             item="--mpp",
             wanted="a folder of feature files beside it",
             got=f"{str(path)!r}" if path.exists() else f"{str(path)!r}, which is not there",
             fix="leave it out, or pass the folder",
         )
-    if options.feature_key and not is_folder(path):
+    if options.feature_key and not of_files:
         raise ConfigError(
             item="--feature-key",
             wanted="a folder of SpatialData stores (<slide>.zarr) beside it",

@@ -43,7 +43,8 @@ def load_bags(
     """Return the bags at ``path``: a store, a folder of feature files, or a table with one row per instance.
 
     Args:
-        path: a store; files of CLAM, TRIDENT, STAMP, lazyslide or arrays; or a long table (CSV, Parquet).
+        path: a store; files of CLAM, TRIDENT, STAMP, lazyslide or arrays; a long table (CSV, Parquet); or a folder
+            of tables, each of the bag that it is named after or with a column that names bags.
         labels: label table of bags that do not have labels of their own, or a folder with an array ``<bag>.npy``
             of one number for each (torchmil).
         splits: splits of CLAM, Patho-Bench, MIREL or ``miue data split``; those of the bags or the label table if

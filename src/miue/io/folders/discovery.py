@@ -104,6 +104,13 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
     )
 
 
+def has_bag_files(folder: Path) -> bool:
+    """Return whether a folder, or one below it, has bag files or images, as ``bag_files`` looks for them."""
+    if is_spatial_data(folder) or _files_in(folder):
+        return True
+    return any(_files_in(below) or has_images(below) for below in _folders_below(folder))
+
+
 def _by_id(files: list[Path], feature_key: str = "") -> dict[str, tuple[Path, ...]]:
     """Return files by the name of the bag; of SpatialData stores, the tables of features.
 
@@ -218,7 +225,7 @@ def _only(folders: list[Path], folder: Path) -> Path:
             fix = "put the images of each bag into a folder of its own; slides are cut with 'miue data tile'"
         kinds = _kinds_of_others(folder)
         if any(ending in kinds for ending in TABLES):
-            fix = "pass a table itself; tables of one bag each are put into one, with a column bag_id"
+            fix = "check the path; a table of instances has a column for each feature, in numbers"
         got = ", ".join(f"{plural(count, 'file')} ending in {ending}" for ending, count in kinds.most_common(3))
         raise DataError(item=item, wanted=wanted, got=f"none; {got}" if got else "none", fix=fix)
     names = ", ".join(str(below.relative_to(folder)) for below in folders)

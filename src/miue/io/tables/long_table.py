@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,26 +12,11 @@ import numpy as np
 from miue.bags.column_names import BAG, COORDS, NAMES, OF_BAGS, TEXT
 from miue.common.errors import DataError, first_few, lacking
 from miue.common.plural import plural
-from miue.common.tables import read_header, read_parts
 from miue.io.raw_bags import RawBags
 from miue.io.tables.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number_rows, possible_features
+from miue.io.tables.table_files import TableFiles, name_of_bag
 
-ENDINGS = (".csv", ".tsv", ".csv.gz", ".parquet")
 FIX = f"check the file; columns of text are {', '.join(TEXT)} alone, or choose the features ({HOW_TO_CHOOSE})"
-
-
-def is_long_table(path: Path) -> bool:
-    """Whether the name of the file is that of a table."""
-    return path.is_file() and path.name.lower().endswith(ENDINGS)
-
-
-def features_of_model(path: Path, names: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns that a model was trained on, where ``path`` is a table that has them all; else none.
-
-    Raises:
-        StorageError: a table that cannot be read.
-    """
-    return tuple(names) if names and is_long_table(path) and set(names) <= set(read_header(path)) else ()
 
 
 def read_long_table(
@@ -40,7 +26,7 @@ def read_long_table(
     features: Sequence[str] = (),
     meanings: Iterable[str] = NAMES,
 ) -> RawBags:
-    """Return the bags of a long table: bag_id, label, features, and what else it has.
+    """Return the bags of a long table or of a folder of tables: bag_id, label, features, and what else it has.
 
     That is instance_label, patient, split, is_ood, ood_set, x and y. Bags are in the order in which they first
     appear; spaces around a text are no part of it. The table is read twice in parts: first what names the bags,
@@ -48,6 +34,7 @@ def read_long_table(
 
     Args:
         path: CSV (comma, semicolon or tab), gzipped CSV or Parquet; columns are found by their names in any case.
+            Of a folder, each table is a bag that has its name, unless a column names bags.
         columns: the names of columns that are not found so, by what they mean: bag_id, label, patient.
         features: the columns to learn from, by their names or patterns of names (``f_*``), in this order; if not
             specified, all but those with a meaning of their own.
@@ -61,16 +48,17 @@ def read_long_table(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    source = str(path)
-    header = read_header(path)
+    files = TableFiles.at(path, columns or {})
+    source, header = files.source, [*files.header, *((BAG,) if files.of_one_bag else ())]
     known, chosen = columns_by_meaning(header, source, columns or {}, features, meanings)
     others = [name for name in possible_features(header, columns or {}) if name not in chosen]
     types = {name: pa.float64() if meaning in COORDS else pa.string() for meaning, name in known.items()}
-    parts = list(read_parts(path, types, FIX))
-    parts_of_features = read_parts(path, dict.fromkeys(chosen, pa.float32()), FIX)
+    parts = list(_parts_of_facts(files, types, chosen[0]))
+    parts_of_features = (part for _, part in files.read(dict.fromkeys(chosen, pa.float32()), FIX))
     if not parts:
         raise lacking(f"table {source!r}", "at least one row")
-    table = pa.concat_tables(parts)
+    table = pa.concat_tables([part for _, part in parts])
+    place_of = _places(files, parts)
     columns_read = {meaning: table.column(name) for meaning, name in known.items()}
     cells = {
         meaning: (column if meaning in COORDS else pc.utf8_trim_whitespace(column)).to_numpy()
@@ -80,7 +68,7 @@ def read_long_table(
     if "" in ids:
         row = int(np.argmax(cells[BAG] == ""))
         raise DataError(
-            item=f"table {source!r}, row {row + 1}", wanted="a bag_id", got="nothing", fix="fill it in"
+            item=f"table {source!r}, {place_of(row)}", wanted="a bag_id", got="nothing", fix="fill it in"
         )
     order = np.argsort(first)
     bag = np.argsort(order)[place]
@@ -94,19 +82,69 @@ def read_long_table(
         sizes=np.bincount(bag).astype(np.int64),
         instances=values,
         of_bags={
-            name: _same_within(source, known[name], cells[name], bag, starts) for name in OF_BAGS if name in cells
+            name: _same_within(f"table {source!r}", known[name], cells[name], bag, starts, place_of)
+            for name in OF_BAGS
+            if name in cells
         },
         of_instances={name: cells[name] for name in ("instance_label", *COORDS) if name in cells},
         order=rows.astype(np.int64),
         columns=known,
         feature_names=tuple(chosen),
-        bad=_by_bag(not_finite, chosen, cells[BAG]),
+        bad=_without_rows(files, parts) | _by_bag(not_finite, chosen, cells[BAG], place_of),
         notes=(
+            *files.not_read_note(),
             *_others_note(chosen, others),
             *_numbers_note([name for name in chosen if name not in features]),
             *_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
         ),
     )
+
+
+def _parts_of_facts(files: TableFiles, types: Mapping[str, Any], feature: str) -> Iterator[tuple[Path, Any]]:
+    """Yield what is known of the instances beside their features, with the name of the bag of a file's rows.
+
+    Args:
+        files: of the table.
+        types: of the columns to read, by their names.
+        feature: a column that is read to count the rows, where there is nothing else to read.
+    """
+    import pyarrow as pa
+
+    if not files.of_one_bag:
+        yield from files.read(types, FIX)
+        return
+    of_file = {name: kind for name, kind in types.items() if name != BAG} or {feature: pa.float32()}
+    for file, part in files.read(of_file, FIX):
+        yield (
+            file,
+            part.select([name for name in types if name != BAG]).append_column(
+                BAG, pa.repeat(pa.scalar(name_of_bag(file)), len(part))
+            ),
+        )
+
+
+def _places(files: TableFiles, parts: Sequence[tuple[Path, Any]]) -> Callable[[int], str]:
+    """Return what says where a row is, as "row 3", of a folder "row 3 of 's1.csv'"."""
+    starts: list[int] = []
+    names: list[str] = []
+    end = 0
+    for file, part in parts:
+        if file.name not in names[-1:]:
+            starts.append(end)
+            names.append(file.name)
+        end += len(part)
+
+    def place_of(row: int) -> str:
+        number = bisect_right(starts, row) - 1
+        return f"row {row - starts[number] + 1}" + (f" of {names[number]!r}" if files.files[1:] else "")
+
+    return place_of
+
+
+def _without_rows(files: TableFiles, parts: Sequence[tuple[Path, Any]]) -> dict[str, str]:
+    """Return the bags of a folder whose tables have no row, and so no instance."""
+    with_rows = {file for file, part in parts if len(part)}
+    return {name_of_bag(file): f"no row in {file.name!r}" for file in files.files if file not in with_rows}
 
 
 def _fill(values: np.ndarray, rows: np.ndarray, parts: Iterable[Any]) -> dict[int, int]:
@@ -158,26 +196,28 @@ def _repeats_note(bag: np.ndarray, values: np.ndarray, cells: Mapping[str, np.nd
     return (f"{again:,} of {len(bag):,} rows {where}: are they there twice?",) if again else ()
 
 
-def _by_bag(not_finite: Mapping[int, int], features: Sequence[str], bag_of: np.ndarray) -> dict[str, str]:
+def _by_bag(
+    not_finite: Mapping[int, int], features: Sequence[str], bag_of: np.ndarray, place_of: Callable[[int], str]
+) -> dict[str, str]:
     rows: dict[str, list[int]] = {}
     for row in not_finite:
         rows.setdefault(str(bag_of[row]), []).append(row)
     return {
-        bag: f"no finite number in {len(own)} of {int((bag_of == bag).sum())} rows (row {own[0] + 1}, "
+        bag: f"no finite number in {len(own)} of {int((bag_of == bag).sum())} rows ({place_of(own[0])}, "
         f"column {features[not_finite[own[0]]]!r})"
         for bag, own in rows.items()
     }
 
 
 def _same_within(
-    source: str, name: str, values: np.ndarray, bag: np.ndarray, first: np.ndarray
+    table: str, name: str, values: np.ndarray, bag: np.ndarray, first: np.ndarray, place_of: Callable[[int], str]
 ) -> tuple[str, ...]:
     of_bag = values[first]
     differs = np.flatnonzero(values != of_bag[bag])
     if len(differs):
         row = differs[0]
         raise DataError(
-            item=f"table {source!r}, row {row + 1}, column {name!r}",
+            item=f"{table}, {place_of(row)}, column {name!r}",
             wanted=f"{of_bag[bag[row]]!r}, as in the other rows of this bag",
             got=repr(values[row]),
             fix=f"give a bag one {name}; what is known of instances goes into instance_label",

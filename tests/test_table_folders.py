@@ -1,0 +1,153 @@
+"""Folders of tables of instances: one table for each bag, or tables with a column that names bags."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+from commands import run
+from pyarrow import csv, parquet
+
+import miue
+from miue.cli.inspection import describe
+from miue.common.errors import ConfigError, DataError, MiueError, StorageError
+from miue.io.load import load_bags
+
+COLUMNS = ["0", "1", "2"]
+
+
+def write_table(path: Path, values: np.ndarray, columns: list[str] = COLUMNS) -> None:
+    """Write a table in the format that its name says."""
+    separator = "\t" if path.suffix == ".tsv" else ","
+    lines = [columns, *([f"{value:g}" for value in row] for row in values)]
+    text = "".join(separator.join(line) + "\n" for line in lines)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+        return
+    path.write_text(text)
+    if path.suffix == ".parquet":
+        parquet.write_table(csv.read_csv(path), path)
+
+
+def values_of(number: int) -> np.ndarray:
+    """Features of a bag of one to five instances."""
+    size = 1 + 2 * number % 5
+    return np.arange(3 * size).reshape(size, 3) + 100 * number + 50 * (number % 2)
+
+
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "parquet", "CSV"])
+def test_each_table_of_a_folder_is_a_bag_with_its_name(ending: str, tmp_path: Path) -> None:
+    for number in range(4):
+        write_table(tmp_path / "features" / f"00{number}.{ending}", values_of(number))
+    labels = tmp_path / "labels.csv"
+    labels.write_text(f"slide_id,label\n003.{ending},pos\n000,neg\n001,pos\n002,neg\n")
+    assert load_bags(tmp_path / "features").bags.ids == ("000", "001", "002", "003")
+    bags = load_bags(tmp_path / "features", labels=labels).bags
+    assert bags.ids == ("003", "000", "001", "002")  # in the order of the labels
+    assert bags.labels.values.tolist() == [1, 0, 1, 0]
+    assert bags.feature_names == ("0", "1", "2")
+    for bag, number in enumerate((3, 0, 1, 2)):
+        np.testing.assert_array_equal(bags.batch([bag]).instances.numpy(), values_of(number))
+
+
+def test_columns_are_read_by_name_and_positions_and_labels_of_instances_with_them(tmp_path: Path) -> None:
+    write_table(tmp_path / "a.csv", np.array([[1, 2, 0, 256, 1]]), ["f1", "f2", "x", "y", "instance_label"])
+    write_table(tmp_path / "b.csv", np.array([[4, 512, 0, 0, 3]]), ["f2", "x", "y", "instance_label", "f1"])
+    bags = load_bags(tmp_path, classes=["0", "1"]).bags
+    np.testing.assert_array_equal(np.asarray(bags.instances), [[1, 2], [3, 4]])
+    assert bags.coords is not None
+    assert bags.coords.values.tolist() == [[0, 256], [512, 0]]
+    assert bags.instance_labels.values.tolist() == [1, 0]
+    only = load_bags(tmp_path, features=["f2"]).bags
+    np.testing.assert_array_equal(np.asarray(only.instances), [[2], [4]])
+
+
+def test_tables_in_folders_of_classes_are_read_and_a_table_of_labels_beside_them_is_not(
+    tmp_path: Path,
+) -> None:
+    for number in range(4):
+        write_table(tmp_path / ("normal", "tumor")[number % 2] / f"s{number}.csv", values_of(number))
+    assert load_bags(tmp_path).bags.ids == ("s0", "s2", "s1", "s3")
+    (tmp_path / "normal" / "labels.csv").write_text("slide_id,label,age\ns0,0,50\ns2,0,60\n")
+    loaded = load_bags(tmp_path)
+    assert loaded.bags.ids == ("s0", "s2", "s1", "s3")
+    assert "tables without these features, which were not read: labels.csv" in loaded.notes
+    assert any("labels.csv" in note for note in describe(tmp_path)["notes"])
+    write_table(tmp_path / "tumor" / "s0.csv", values_of(0))
+    with pytest.raises(DataError, match=r"one table of bag 's0', got 2; keep one of normal/s0.csv, tumor/s0.csv"):
+        load_bags(tmp_path)
+
+
+def test_a_column_that_names_bags_comes_before_the_names_of_tables(tmp_path: Path) -> None:
+    (tmp_path / "part_0.csv").write_text("slide_id,label,f\na,pos,1\nb,neg,2\n")
+    (tmp_path / "part_1.csv").write_text("f,slide_id,label\n3,b,neg\n4,c,pos\n")
+    bags = load_bags(tmp_path).bags
+    assert bags.ids == ("a", "b", "c")
+    np.testing.assert_array_equal(np.asarray(bags.instances).ravel(), [1, 2, 3, 4])
+    assert bags.labels.values.tolist() == [1, 0, 1]
+    (tmp_path / "part_1.csv").write_text("f,slide_id,label\n3,b,neg\n4,b,pos\n")
+    with pytest.raises(DataError, match=r"row 2 of 'part_1.csv', column 'label': expected 'neg'"):
+        load_bags(tmp_path)
+
+
+def test_bags_without_a_row_or_with_a_cell_that_is_no_number_are_named(tmp_path: Path) -> None:
+    for number in range(3):
+        write_table(tmp_path / f"s{number}.csv", values_of(number))
+    write_table(tmp_path / "s3.csv", np.zeros((0, 3)))
+    write_table(tmp_path / "s4.csv", np.array([[1, 2, 3], [4, np.nan, 6]]))
+    with pytest.raises(DataError, match="2 .*s3"):
+        load_bags(tmp_path)
+    loaded = load_bags(tmp_path, skip_bad=True)
+    assert loaded.bags.ids == ("s0", "s1", "s2")
+    assert {one.bag: one.reason for one in loaded.left_out} == {
+        "s3": "no row in 's3.csv'",
+        "s4": "no finite number in 1 of 2 rows (row 2 of 's4.csv', column '1')",
+    }
+    (tmp_path / "s4.csv").write_text("0,1,2\n1,2,many\n")
+    with pytest.raises(StorageError, match=r"s4\.csv.*many"):
+        load_bags(tmp_path)
+
+
+def test_tables_with_other_columns_are_refused(tmp_path: Path) -> None:
+    for number in range(2):
+        write_table(tmp_path / f"s{number}.csv", values_of(number))
+    write_table(tmp_path / "s2.csv", values_of(2), ["0", "1", "other"])
+    with pytest.raises(
+        DataError, match=r"s2\.csv': expected the columns of 's0\.csv', got no '2' and also 'other'"
+    ):
+        load_bags(tmp_path)
+
+
+def test_folders_of_miue_and_folders_without_features_are_no_folders_of_tables(tmp_path: Path) -> None:
+    for number in range(4):
+        write_table(tmp_path / "features" / f"s{number}.csv", values_of(number))
+    bags = miue.BagDataset.from_arrays([values_of(number) for number in range(8)], [0, 1] * 4)
+    model = miue.train(bags, settings={"max_epochs": 1}, out=tmp_path / "run", progress=False, device="cpu")
+    model.predict(bags).save(tmp_path / "predictions", table_format="csv")
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "labels.csv").write_text("slide_id,label\ns0,0\n")
+    for folder in ("run", "predictions", "labels"):
+        with pytest.raises(MiueError, match=r"expected bag files|expected bags"):
+            load_bags(tmp_path / folder)
+    with pytest.raises(ConfigError, match="--mpp"):
+        load_bags(tmp_path / "features", microns_per_pixel=0.5)
+
+
+def test_the_commands_take_a_folder_of_tables(tmp_path: Path) -> None:
+    for number in range(16):
+        write_table(tmp_path / "features" / f"s{number}.csv", values_of(number))
+    labels = tmp_path / "labels.csv"
+    labels.write_text("slide_id,label\n" + "".join(f"s{number},{number % 2}\n" for number in range(16)))
+    run("train", tmp_path / "features", "--labels", labels, "--out", tmp_path / "run", "--set", "max_epochs=1")
+    for number in range(2):
+        swapped = values_of(number)[:, ::-1]
+        write_table(tmp_path / "new" / f"new_{number}.csv", swapped, COLUMNS[::-1])
+    run("predict", tmp_path / "run", tmp_path / "new", "--out", tmp_path / "predictions")
+    found = miue.read_predictions(tmp_path / "predictions").bags
+    expected = miue.Model.load(tmp_path / "run").predict([values_of(number) for number in range(2)]).bags
+    np.testing.assert_allclose(found.probabilities, expected.probabilities, rtol=1e-6)
+    run("data", "pack", tmp_path / "features", "--labels", labels, "--out", tmp_path / "store")
+    assert miue.read_store(tmp_path / "store").ids == tuple(f"s{number}" for number in range(16))

@@ -82,6 +82,18 @@ def test_a_heatmap_shows_the_distance_on_one_range_for_all_slides(two_slides: Pr
         assert f"{patches.uncertainties['score_knn'].max():.3g}" in panel.get_xlabel()
 
 
+def test_what_is_no_distance_is_not_called_one(two_slides: Predictions) -> None:
+    assert two_slides.instances is not None
+    values = np.linspace(0, 0.25, len(two_slides.instances))
+    scores = {"combined": values, "error_probability": values, "their_own": values}
+    layers = uncertainty_layers(replace(two_slides.instances, scores=scores))[-3:]
+    assert [(layer.title, layer.unit, layer.range) for layer in layers] == [
+        ("Distance to training patches (combined)", "distance", (0, 0.25)),
+        ("Error probability", "probability", (0, 1)),
+        ("Score (their_own)", "score", (0, 0.25)),
+    ]
+
+
 @pytest.mark.parametrize(
     ("lowest", "highest", "expected"),
     [(-1.25, -0.5, (-1.25, -0.5)), (-1.0, 2.0, (-1.0, 2.0)), (0.5, 2.0, (0.0, 2.0)), (-1.0, -1.0, (-1.0, 0.0))],

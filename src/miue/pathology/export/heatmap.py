@@ -16,11 +16,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from miue.common.files import atomic_file
+from miue.common.parts import DISTANCES
 from miue.common.plural import plural
 from miue.distributions import Categorical
 from miue.distributions.measures import MEASURES
 from miue.pathology.export.patches import Patches
 from miue.pathology.export.ranges import color_range
+from miue.predictions.instance_errors import ERROR_PROBABILITY
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 LONGEST = 1000  # pixels of the longer side of a panel's canvas; a panel is at most 975 high in print
@@ -73,11 +75,11 @@ def probability_layer(class_name: str) -> Layer:
 def uncertainty_layers(table: PredictionTable) -> list[Layer]:
     """Return the panels of the uncertainties of a table of instances.
 
-    A single softmax has no epistemic uncertainty: its one entropy is all there is. Every distance of the table has
-    a panel; it shows what the probabilities cannot, that a patch is unlike the training patches.
+    A single softmax has no epistemic uncertainty: its one entropy is all there is. Every score of the
+    table has a panel; a distance shows what the probabilities cannot, that a patch is unlike the training patches.
 
     Args:
-        table: of all slides, so that the range of a distance is the same in each.
+        table: of all slides, so that the range of a score is the same in each.
     """
     entropies = {
         "expected_entropy": "Aleatoric uncertainty (expected entropy)",
@@ -86,17 +88,19 @@ def uncertainty_layers(table: PredictionTable) -> list[Layer]:
     if isinstance(table.head.distribution, Categorical):
         entropies = {"entropy": "Total uncertainty (entropy)"}
     layers = [Layer(name, title, "nats", color_range(table, name), "YlOrRd") for name, title in entropies.items()]
-    distances = [name for name in table.head.scores if name not in MEASURES]
+    scores = [name for name in table.head.scores if name not in MEASURES]
     return layers + [
-        Layer(
-            f"{SCORE_PREFIX}{name}",
-            f"Distance to training patches ({name})",
-            "distance",
-            color_range(table, name),
-            "YlOrRd",
-        )
-        for name in distances
+        Layer(f"{SCORE_PREFIX}{name}", *_title_and_unit(name), color_range(table, name), "YlOrRd")
+        for name in scores
     ]
+
+
+def _title_and_unit(score: str) -> tuple[str, str]:
+    if score == ERROR_PROBABILITY:
+        return "Error probability", "probability"
+    if score in DISTANCES:
+        return f"Distance to training patches ({score})", "distance"
+    return f"Score ({score})", "score"
 
 
 def values_of(layer: Layer, patches: Patches, number: int) -> Float64[np.ndarray, "n"]:

@@ -8,16 +8,18 @@ import numpy as np
 from torch import digamma, tensor
 
 from miue.distributions import Dirichlet
+from miue.predictions.instance_errors import ERROR_PROBABILITY
 from miue.predictions.table import PredictionTable
 
 
 def color_range(table: PredictionTable, name: str) -> tuple[float, float]:
     """Return both ends of the scale of an uncertainty.
 
-    It begins at 0. Probabilities and vacuity end at 1, least confidence at 1 − 1 / C, entropies at log C. The
-    mutual information of a Dirichlet without evidence (all alpha 1) is log C − ψ(C + 1) + ψ(2), where its range
-    ends; that of draws can reach log C. A distance, or any other score, has no such end: its scale ends at the
-    highest value of the table, and begins at the lowest if that is negative, as an energy is.
+    It begins at 0. Probabilities, that of an error too, and vacuity end at 1, least confidence at 1 − 1 / C,
+    entropies at log C. The mutual information of a Dirichlet without evidence (all alpha 1) is
+    log C − ψ(C + 1) + ψ(2), where its range ends; that of draws can reach log C. A distance, or any other score,
+    has no such end: its scale ends at the highest value of the table, and begins at the lowest if that is
+    negative, as an energy is.
 
     Args:
         table: predictions of all instances that are drawn.
@@ -27,7 +29,7 @@ def color_range(table: PredictionTable, name: str) -> tuple[float, float]:
     classes = distribution.num_classes
     full = math.log(classes)
     flat = full - float(digamma(tensor(classes + 1.0)) - digamma(tensor(2.0)))
-    ends = {"probability": 1.0, "vacuity": 1.0, "least_confidence": 1 - 1 / classes}
+    ends = {"probability": 1.0, ERROR_PROBABILITY: 1.0, "vacuity": 1.0, "least_confidence": 1 - 1 / classes}
     ends |= {"entropy": full, "expected_entropy": full}
     ends["mutual_information"] = flat if isinstance(distribution, Dirichlet) else full
     if name in ends:

@@ -534,6 +534,26 @@ def test_patients_get_the_mean_of_their_slides(slides: tuple[Path, Path], tmp_pa
     assert model.predict(load_bags(folder).bags).by_patient() is None
 
 
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        (["p_1", "a,P,0.9,0.1", "b,P,0.8,0.3"], 1 - (0.9 + 0.7) / 2),
+        (["p_1", "a,P,0.9,0.1", "b,P,0.2,0.3"], 1 - (0.9 + 0.3) / 2),  # one says class 1, one class 0 of it
+        (["p_1", "a,P,0.0001,0.1", "b,P,1,0.3"], 1 - (0.1 + 0.7) / 2),
+        (["p_0,p_1,p_2", "a,P,0.1,0.9,0,0.2", "b,P,0.5,0.3,0.2,0.4"], 1 - (0.8 + 0.4 * 0.3 / 0.5) / 2),
+        (["p_0,p_1,p_2", "a,P,0.1,0.9,0,0.2", "b,P,1,0,0,0.4", "c,P,0,1,0,0"], 1 - (0.8 + 0.4 / 2 + 1) / 3),
+    ],
+)
+def test_the_error_probability_of_a_patient_is_that_of_the_patients_class(
+    rows: list[str], expected: float, tmp_path: Path
+) -> None:
+    lines = [f"bag_id,patient,{rows[0]},score_error_probability", *rows[1:]]
+    (tmp_path / "bags.csv").write_text("\n".join(lines) + "\n")
+    patients = miue.read_predictions(tmp_path).by_patient()
+    assert patients is not None and patients.predicted.tolist() == [1]
+    np.testing.assert_allclose(patients.scores["error_probability"], [expected], atol=1e-6)
+
+
 def test_bags_of_unknown_patients_are_not_one_patient(tmp_path: Path) -> None:
     rows = ["bag_id,p_1,label,patient", "a,0.9,1,P1", "b,0.8,1,", "c,0.1,0,", "d,0.2,0,P1"]
     (tmp_path / "bags.csv").write_text("\n".join(rows) + "\n")

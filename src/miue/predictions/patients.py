@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from jaxtyping import Float64, Int64
 
 from miue.bags.drawing import group_by_patient
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Draws
+from miue.predictions.instance_errors import ERROR_PROBABILITY
 from miue.predictions.table import PredictionTable
 
 
@@ -18,7 +20,8 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     A patient's probabilities are the mean over the bags, data uncertainty is the mean of theirs, and what is
     left of the entropy of the mean is model uncertainty: it holds that of the bags, and how much they disagree.
     A bag of an unknown patient stands for itself, by its own name.
-    Scores are means. A patient has a label where all bags with a label have the same one. A patient is out of
+    Scores are means, and the error probability one minus the mean of what the bags give to the patient's class. A
+    patient has a label where all bags with a label have the same one. A patient is out of
     distribution where all bags are, and in distribution where all bags are known to be so; else it is unknown.
     Where its bags are of several out-of-distribution sets, it is of the set that is called by all of them.
 
@@ -45,14 +48,32 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
         np.bincount(of_bag, flags) == counts
         for flags in (bags.is_ood.out_of_distribution, bags.is_ood.in_distribution)
     )
+    scores = {name: mean(values) for name, values in bags.scores.items()}
+    if ERROR_PROBABILITY in scores:
+        scores[ERROR_PROBABILITY] = 1 - mean(_probabilities_of(probabilities.argmax(1)[of_bag], bags))
     return PredictionTable(
         distribution=Draws(torch.from_numpy(probabilities), torch.from_numpy(data)),
         bag_ids=names,
         labels=_shared_labels(bags.labels, of_bag, len(names)),
         is_ood=OodFlags(is_out, is_out | is_in),
         ood_sets=np.where(is_out, _shared_sets(bags.ood_sets, of_bag, len(names)), "").astype(object),
-        scores={name: mean(values) for name, values in bags.scores.items()},
+        scores=scores,
     )
+
+
+def _probabilities_of(classes: Int64[np.ndarray, "B"], bags: PredictionTable) -> Float64[np.ndarray, "B"]:
+    """Return how probable one class is for each bag, by its error probability.
+
+    It is that of all classes but the predicted one; of several, each has its share by the bag's probabilities.
+    """
+    wrong = np.asarray(bags.scores[ERROR_PROBABILITY], np.float64)
+    rows, number = np.arange(len(bags)), bags.distribution.num_classes
+    others = bags.probabilities.astype(np.float64)
+    others[rows, bags.predicted] = 0  # the sum is not 1 − p where p is nearly 1
+    total = others.sum(1)
+    even = np.full(len(bags), 1 / (number - 1))
+    shares = np.divide(others[rows, classes], total, out=even, where=total > 0)
+    return np.where(classes == bags.predicted, 1 - wrong, wrong * shares)
 
 
 def _shared_sets(sets: np.ndarray, of_bag: np.ndarray, count: int) -> np.ndarray:

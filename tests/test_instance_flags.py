@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 import h5py
 import numpy as np
 import pytest
+import torch
 from commands import run
 from made_flags import FlagWorld, flagged_slides, mean_loss, scored_bags
 from made_predictions import made_predictions
@@ -23,6 +24,7 @@ from miue.calibration.instance_thresholds import fit_instance_flags
 from miue.cli.rules import RuleOptions
 from miue.common.errors import ConfigError, DataError
 from miue.common.plural import plural
+from miue.distributions import Categorical
 from miue.pathology.export.folders import export
 from miue.pathology.export.heatmap import heatmap_figure, probability_layer
 from miue.pathology.export.patches import patches_by_slide
@@ -240,6 +242,20 @@ def test_the_posterior_probability_is_that_of_the_predicted_class_or_else_the_er
     assert rule.threshold == pytest.approx(0.7) and not rule.flag(instances).flagged.any()  # type: ignore[union-attr]
     with pytest.raises(DataError, match="got probability, posterior_probability, least_confidence"):
         fit(replace(given, instances=instances), InstanceGoal(score="knn"))
+
+
+def test_of_three_classes_the_posterior_probability_is_that_of_both_positive_ones() -> None:
+    given = scored_bags([[0.5] * 4], [0])
+    assert given.instances is not None
+    p = torch.tensor([[0.05, 0.6, 0.35], [0.6, 0.3, 0.1], [0.0, 1.0, 0.0], [0.0, 0.5, 0.5]], dtype=torch.float64)
+    scores = {"error_probability": np.array([0.5, 0.25, 0.25, 0.5])}
+    instances = replace(given.instances, distribution=Categorical(p), scores=scores)
+    found = instance_scores(instances, "posterior_probability", 0)
+    np.testing.assert_allclose(found, [1 - 0.5 * 0.05 / 0.4, 0.25, 0.875, 1.0], rtol=1e-6)
+    found = instance_scores(
+        instances, "posterior_probability", 1
+    )  # of which classes 0 and 2 are the positive ones
+    np.testing.assert_allclose(found, [0.5, 1 - 0.25 * 0.75, 0.25, 0.5], rtol=1e-6)
 
 
 # Saved, applied, read

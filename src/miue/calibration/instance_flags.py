@@ -16,7 +16,7 @@ from miue.calibration.ranks import check_share, exact
 from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.common.plural import plural
-from miue.predictions.error_model import ERROR_PROBABILITY
+from miue.predictions.instance_errors import ERROR_PROBABILITY, probabilities_by_error
 from miue.predictions.table import PredictionTable
 
 Guarantee = Literal["no-false-flag", "false-positives", "detection", "recall"]
@@ -224,7 +224,7 @@ def instance_scores(instances: PredictionTable, score: str, negative_class: int)
     """Return the score of each instance, higher where more suspicious.
 
     Columns are rounded to float32, as ``round_scores`` does. The posterior probability of an instance that is
-    predicted negative is its error probability, else that of its predicted class.
+    predicted negative is its error probability, else one minus what the error leaves for the negative class.
 
     Args:
         instances: a table that is in memory.
@@ -237,8 +237,8 @@ def instance_scores(instances: PredictionTable, score: str, negative_class: int)
     if score == PROBABILITY:
         values = 1 - instances.probabilities[:, negative_class]
     elif score == POSTERIOR and ERROR_PROBABILITY in instances.scores:
-        wrong = round_scores(instances.scores[ERROR_PROBABILITY])
-        values = np.where(instances.predicted == negative_class, wrong, 1 - wrong)
+        rounded = {ERROR_PROBABILITY: round_scores(instances.scores[ERROR_PROBABILITY])}
+        values = 1 - probabilities_by_error(replace(instances, scores=rounded))[:, negative_class]
     elif score in instances.uncertainty_names:
         values = round_scores(instances.uncertainty(score))
     else:

@@ -176,6 +176,26 @@ def log_odds_against(table: PredictionTable, number: int) -> Float64[np.ndarray,
     return odds
 
 
+def probabilities_by_error(table: PredictionTable) -> Float64[np.ndarray, "n C"]:
+    """Return the probability of each class of each item, as its error probability says.
+
+    That of the predicted class is what the error leaves. The error is that of all other classes; of several, each
+    has its share by the item's own probabilities.
+
+    Args:
+        table: items with the score "error_probability".
+    """
+    wrong = np.asarray(table.scores[ERROR_PROBABILITY], np.float64)
+    rows, classes = np.arange(len(table)), table.distribution.num_classes
+    others = table.probabilities.astype(np.float64)
+    others[rows, table.predicted] = 0  # their sum is not 1 − p where p is nearly 1
+    total = others.sum(1, keepdims=True)
+    even = np.full(others.shape, 1 / (classes - 1))
+    shares = wrong[:, None] * np.divide(others, total, out=even, where=total > 0)
+    shares[rows, table.predicted] = 1 - wrong
+    return shares
+
+
 def _thinned(ordered: Float64[np.ndarray, "n F"]) -> Float64[np.ndarray, "_ F"]:
     if len(ordered) <= MOST_OF_A_BAG:
         return ordered

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64
 
 from miue.bags.drawing import group_by_patient
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Draws
-from miue.predictions.instance_errors import ERROR_PROBABILITY
+from miue.predictions.instance_errors import ERROR_PROBABILITY, probabilities_by_error
 from miue.predictions.table import PredictionTable
 
 
@@ -50,7 +49,8 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     )
     scores = {name: mean(values) for name, values in bags.scores.items()}
     if ERROR_PROBABILITY in scores:
-        scores[ERROR_PROBABILITY] = 1 - mean(_probabilities_of(probabilities.argmax(1)[of_bag], bags))
+        of_class = probabilities_by_error(bags)[np.arange(len(bags)), probabilities.argmax(1)[of_bag]]
+        scores[ERROR_PROBABILITY] = 1 - mean(of_class)
     return PredictionTable(
         distribution=Draws(torch.from_numpy(probabilities), torch.from_numpy(data)),
         bag_ids=names,
@@ -59,21 +59,6 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
         ood_sets=np.where(is_out, _shared_sets(bags.ood_sets, of_bag, len(names)), "").astype(object),
         scores=scores,
     )
-
-
-def _probabilities_of(classes: Int64[np.ndarray, "B"], bags: PredictionTable) -> Float64[np.ndarray, "B"]:
-    """Return how probable one class is for each bag, by its error probability.
-
-    It is that of all classes but the predicted one; of several, each has its share by the bag's probabilities.
-    """
-    wrong = np.asarray(bags.scores[ERROR_PROBABILITY], np.float64)
-    rows, number = np.arange(len(bags)), bags.distribution.num_classes
-    others = bags.probabilities.astype(np.float64)
-    others[rows, bags.predicted] = 0  # the sum is not 1 − p where p is nearly 1
-    total = others.sum(1)
-    even = np.full(len(bags), 1 / (number - 1))
-    shares = np.divide(others[rows, classes], total, out=even, where=total > 0)
-    return np.where(classes == bags.predicted, 1 - wrong, wrong * shares)
 
 
 def _shared_sets(sets: np.ndarray, of_bag: np.ndarray, count: int) -> np.ndarray:

@@ -23,7 +23,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.calibration import Goals
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.distributions import Categorical
 from miue.methods import METHODS
 from miue.model.calibrate import calibrate_model
@@ -206,16 +206,25 @@ def test_few_validation_bags_leave_it_out_and_the_record_says_why(bags: BagDatas
     fitted = miue.calibrate(predicted, deferral=miue.DeferralGoal(0.5, 0.5), false_alarms=None)
     assert fitted.deferral is not None
     assert fitted.deferral.measure == "least_confidence"
+    why = "got none, since the model has none .*at least 5 labelled validation bags of each class, got"
+    with pytest.raises(ConfigError, match=f"uncertainty 'error_probability'.* {why}"):
+        miue.calibrate(predicted, deferral=miue.DeferralGoal(0.5, 0.5, ERROR_PROBABILITY), false_alarms=None)
+    flags = Goals(False, None, None, None, miue.InstanceGoal("detection", 0.2, "posterior_probability"))
+    with pytest.raises(ConfigError, match=f"score of instances 'posterior_probability'.* {why}"):
+        calibrate_model(few, bags.split("test"), flags)
 
 
 def test_calibrate_defers_by_it_and_then_refuses_instances_of_another_estimator(bags: BagDataset) -> None:
     model, test = train(bags), bags.split("test")
     goals = Goals(deferral=miue.DeferralGoal(0.5, 0.5), false_alarms=None)
+    by_it = miue.DeferralGoal(0.5, 0.5, ERROR_PROBABILITY)
     fitted = calibrate_model(model, test, goals)
     assert fitted.deferral is not None
     assert fitted.deferral.measure == ERROR_PROBABILITY
     other = model.predict(test, estimator="bag-of-one")
     assert ERROR_PROBABILITY not in other.bags.scores
+    with pytest.raises(ConfigError, match="fitted to instances of another estimator than 'bag-of-one'"):
+        calibrate_model(model, test, replace(goals, deferral=by_it), estimator="bag-of-one")
     decided = replace(model, calibration=fitted)
     assert decided.predict(test).bags.decisions is not None
     with pytest.raises(DataError, match="'residual', which error_probability reads.* got 'bag-of-one'"):

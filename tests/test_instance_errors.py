@@ -17,6 +17,7 @@ from scipy.special import expit
 import miue
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
+from miue.common.errors import ConfigError
 from miue.distributions import Categorical
 from miue.predictions.error_model import ERROR_PROBABILITY, ErrorInputs, ErrorModel
 from miue.predictions.instance_errors import (
@@ -171,6 +172,9 @@ def test_without_a_negative_class_bags_alone_are_judged() -> None:
     assert predicted.instances is not None
     assert ERROR_PROBABILITY in predicted.bags.scores
     assert ERROR_PROBABILITY not in predicted.instances.scores
+    flags = miue.InstanceGoal("detection", 0.5, "posterior_probability")
+    with pytest.raises(ConfigError, match="its instances have none: the method has no negative class"):
+        miue.calibrate(predicted, deferral=None, prediction_sets=None, false_alarms=None, instances=flags)
 
 
 @pytest.mark.parametrize("method", ["mirel", "softmax"])

@@ -105,7 +105,7 @@ def calibrate(
     names = _class_names(class_names, table.distribution.num_classes)
     of_bags = (table.bag_ids, table.labels, table.is_ood, table.patients)
     check_bags(*of_bags, goals, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
-    check_names(table, goals, predictions.instances)
+    check_names(predictions, goals)
     rows = counted_rows(table.patients, len(table), bags_of_patient, seed)
     patients = count_patients(table.patients)
     of_patients = ALL_COUNTED if patients is not None and patients < len(rows) else ""
@@ -161,26 +161,51 @@ def _stopped_training(table: PredictionTable) -> bool:
     return table.training_parts is not None and "validation" in table.training_parts
 
 
-def check_names(table: PredictionTable, goals: Goals, instances: PredictionTable | None = None) -> None:
+def check_names(predictions: Predictions, goals: Goals) -> None:
     """Raise unless the predictions have the uncertainties that the goals name.
 
     Args:
-        table: of bags.
+        predictions: of bags, and of their instances where the goals ask for flags.
         goals: what is asked.
-        instances: their instances, where there are any.
 
     Raises:
-        ConfigError: the first that they lack.
+        ConfigError: the first that they lack, with the reason where an error probability is missing.
     """
     alarms = goals.false_alarms
     asked = (goals.deferral.measure if goals.deferral else None, alarms.score if alarms else None)
-    known = table.uncertainties()
+    known = predictions.bags.uncertainty_names
     for name in asked:
         if name is not None and name not in known:
-            raise unknown_name("uncertainty", name, known)
-    scores = None if instances is None else score_names(instances)
+            raise _missing("uncertainty", name, known, predictions)
+    scores = None if predictions.instances is None else score_names(predictions.instances)
     if goals.instances is not None and scores is not None and goals.instances.score not in scores:
-        raise unknown_name("score of instances", goals.instances.score, scores)
+        raise _missing("score of instances", goals.instances.score, scores, predictions)
+
+
+def _missing(kind: str, name: str, known: Sequence[str], predictions: Predictions) -> ConfigError:
+    reason = _without_error_probability(predictions) if name in (ERROR_PROBABILITY, POSTERIOR) else ""
+    if not reason:
+        return unknown_name(kind, name, known)
+    return ConfigError(
+        item=f"{kind} {name!r}",
+        wanted="predictions with an error probability",
+        got=f"none, since {reason}",
+        fix=f"choose another: {', '.join(sorted(known))}",
+    )
+
+
+def _without_error_probability(predictions: Predictions) -> str:
+    """Return why bags, or else instances, have no error probability; "" where nothing is known of the model."""
+    training, estimator = predictions.provenance.training, predictions.provenance.estimator
+    if training is None:
+        return ""
+    if ERROR_PROBABILITY in predictions.bags.scores:
+        return "its instances have none: the method has no negative class"
+    if training.without_error_model:
+        return f"the model has none ({training.without_error_model})"
+    if not training.validation_bags:
+        return "the model has none: it was trained without validation bags"
+    return f"it is fitted to instances of another estimator than {estimator!r}"
 
 
 def _fitted(

@@ -177,6 +177,8 @@ def train(
         say(f"Note: still improving at epoch {best} of {most}; raise max_epochs and --resume.", err=True)
     elif record.warning:
         say(f"Note: {record.warning}.", err=True)
+    for reason in record.left_out:
+        say(f"Note: {reason}.", err=True)
 
 
 def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None:
@@ -191,5 +193,5 @@ def _show_seeds(records: list[TrainingRecord], out: Path, as_json: bool) -> None
     show_table(table)
     say(f"Models: {out}")
     for record in records:
-        if record.warning:
-            say(f"Note: seed_{record.seed}: {record.warning}.", err=True)
+        for note in filter(None, (record.warning, *record.left_out)):
+            say(f"Note: seed_{record.seed}: {note}.", err=True)

@@ -53,7 +53,7 @@ def calibrate_model(
     of_bags = (bags.ids, bags.labels, bags.is_ood, bags.patients)
     check_bags(*of_bags, checked, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
     first = model.predict(bags.subset([0]), estimator=estimator, device=device)
-    check_names(first.bags, checked, first.instances)
+    check_names(first, checked)
     stream = model.stream(bags, estimator=estimator, progress=progress, device=device)
     with TemporaryDirectory(prefix="miue-") as folder:  # instances are written and read part by part
         return calibrate(

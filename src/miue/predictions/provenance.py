@@ -50,6 +50,11 @@ class TrainingRecord(BaseModel):
     also_try: str = ""
 
     @property
+    def left_out(self) -> tuple[str, ...]:
+        """Why predictions lack distances or the error probability, of each a sentence."""
+        return tuple(filter(None, (self.without_distances, self.without_error_model)))
+
+    @property
     def warning(self) -> str:
         """What is to be said of a model that hardly learned, "" of another."""
         if self.constant_criterion is None or self.criterion < HARDLY * self.constant_criterion:

@@ -74,6 +74,9 @@ def test_foreign_bags_and_further_bags_of_a_patient_are_not_compared() -> None:
     assert find_shift(table, usual).bags == 50
     patients = np.repeat(np.array([f"p{row}" for row in range(10)], object), 10)
     assert find_shift(replace(table, patients=patients), usual).bags == 5
+    parts = np.array(["train", "validation", *[""] * 98], object)  # those trained on are not new
+    assert find_shift(replace(table, training_parts=parts), usual).bags == 49
+    assert find_shift(replace(table, training_parts=np.full(100, "train", object)), usual).bags == 0
 
 
 def test_what_cannot_be_compared_is_let_pass() -> None:

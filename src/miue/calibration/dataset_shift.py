@@ -27,7 +27,7 @@ def usual_values(table: PredictionTable) -> dict[str, tuple[float, ...]]:
 def find_shift(
     table: PredictionTable, usual: Mapping[str, Sequence[float]], *, weighted: bool = False
 ) -> DatasetShift:
-    """Compare bags, but for those known to be out of distribution, with the calibration bags.
+    """Compare bags, but for those trained on or known to be out of distribution, with the calibration bags.
 
     Each uncertainty is compared by the two-sample Kolmogorov–Smirnov test, which takes values that are too low as
     seriously as those that are too high. Chances are corrected for the number of tests (Bonferroni), so that bags
@@ -42,8 +42,9 @@ def find_shift(
     """
     from scipy.stats import ks_2samp
 
-    known = table.subset(np.flatnonzero(~table.is_ood.out_of_distribution))
-    compared = known.subset(counted_rows(known.patients, len(known), "one", seed=0))
+    trained = np.zeros(len(table), bool) if table.training_parts is None else table.training_parts == "train"
+    new = table.subset(np.flatnonzero(~table.is_ood.out_of_distribution & ~trained))
+    compared = new.subset(counted_rows(new.patients, len(new), "one", seed=0))
     calibrated = max(map(len, usual.values()), default=0)
     differing: dict[str, dict[str, float]] = {"higher": {}, "lower": {}}
     values = _finite(compared) if len(compared) else {}

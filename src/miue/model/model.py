@@ -224,7 +224,7 @@ class Model(PrintsAsTable):
             parts.append(ErrorInputs.of(of_bags, of_instances, self.method.negative_class))
         bags, read = PredictionTable.concatenate(tables), ErrorInputs.concatenate(parts)
         try:
-            errors = ErrorModel.fit(bags, read, stream.provenance.estimator)
+            errors = ErrorModel.fit(bags, read, stream.provenance.estimator, self.contract.class_names)
         except DataError as error:
             training = self.training.model_copy(update={"without_error_model": str(error)})
             quantiles = ValidationQuantiles.of(bags, validation.sizes)

@@ -127,25 +127,32 @@ class ErrorModel(BaseModel):
         return self
 
     @classmethod
-    def fit(cls, bags: PredictionTable, read: ErrorInputs, estimator: str | None) -> ErrorModel:
+    def fit(
+        cls,
+        bags: PredictionTable,
+        read: ErrorInputs,
+        estimator: str | None,
+        class_names: Sequence[str] = (),
+    ) -> ErrorModel:
         """Return the model fitted to the labelled bags that are not known to be out of distribution.
 
         Args:
             bags: predictions of bags that the weights were not trained on.
             read: what it reads of them.
             estimator: what the instances were predicted from.
+            class_names: of the C classes, for messages; numbers if empty.
 
         Raises:
             DataError: fewer than ``FEWEST`` labelled bags of a class.
         """
         judged, classes = np.flatnonzero(bags.judged), bags.distribution.num_classes
         labels = bags.labels.values[judged]
-        counts = np.bincount(labels, minlength=classes)
+        counts, names = np.bincount(labels, minlength=classes), list(class_names) or range(classes)
         if counts.min() < FEWEST:
             raise DataError(
                 item="the error probability of bags",
                 wanted=f"at least {FEWEST} labelled validation bags of each class",
-                got=", ".join(f"{count} of class {number}" for number, count in enumerate(counts)),
+                got=", ".join(f"{n} of class {name}" for n, name in zip(counts, names, strict=True)),
                 fix="train with more validation bags",
             )
         inputs = read.of_bags[judged]

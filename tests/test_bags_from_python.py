@@ -144,6 +144,20 @@ def test_a_model_takes_labels_by_the_names_of_its_classes_whatever_these_are() -
     assert model.predict(arrays[:4], ["none", "A", None, "a"]).bags.labels.values.tolist() == [0, 1, 0, 2]
 
 
+def test_some_of_the_bags_have_the_classes_of_a_model_whatever_instances_of_the_others_are() -> None:
+    """The labels of instances are those of all bags, of which these are some."""
+    arrays, instances = [np.ones((2, 2))] * 3, [[0, 0], [0, 1], [2, 2]]
+    bags = BagDataset.from_arrays(arrays, [0, 1, 2], instance_labels=instances)
+    few = bags.subset([1, 0])
+    assert few.with_classes(("no", "low", "high")).instance_columns.labels.values.tolist() == [0, 1, 0, 0]
+    assert few.with_classes(("no", "low")).instance_columns.labels.known.all()
+    with pytest.raises(DataError, match="class '2' of the bags: expected one of the classes no, low"):
+        bags.subset([1, 2]).with_classes(("no", "low"))
+    instances_alone = BagDataset.from_arrays(arrays, [0, 1, 0], instance_labels=instances)
+    with pytest.raises(DataError, match="class '2' of the bags: expected one of the classes no, low"):
+        instances_alone.with_classes(("no", "low"))
+
+
 def short() -> list[Any]:
     return [np.ones((2, 2)), np.ones((1, 2))]
 
@@ -187,6 +201,12 @@ def short() -> list[Any]:
         (
             lambda: BagDataset.from_arrays(short(), [1, 0], instance_labels=[["ill", "well"], ["well"]]),
             "the instance labels: expected class indices",
+        ),
+        (
+            lambda: BagDataset.from_arrays(
+                short(), [1, 0], instance_labels=[[0, 2], [0]], class_names=["healthy", "ill"]
+            ),
+            "the class names: expected at least 3, one for each class, got 2",
         ),
         (
             lambda: BagDataset.from_arrays([frame()[["f0", "f1"]], frame()[["f1", "f0"]]]),

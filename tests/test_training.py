@@ -22,6 +22,7 @@ from safetensors.torch import load_file
 import miue
 from miue.bags.batches import ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.nested import read_nested, write_nested
@@ -361,6 +362,22 @@ def test_validation_bags_are_like_those_of_training(bags: BagDataset) -> None:
     other = BagDataset.from_arrays([np.ones((2, 5))] * 3, [0, 1, 2])
     with pytest.raises(DataError, match="the validation bags: expected classes from 0 to 1"):
         quick_train(bags, validation=other)
+
+
+def test_classes_of_validation_bags_are_matched_by_their_names(bags: BagDataset) -> None:
+    names, held_out = ("healthy", "ill"), separable_bags(16, seed=1)
+    held_out = replace(held_out, ids=tuple(f"held_out_{row}" for row in range(16)), class_names=names)
+    named = replace(bags, class_names=names)
+    criterion = quick_train(named, validation=held_out).training.criterion
+    reordered = held_out.with_classes(("ill", "healthy"))
+    assert quick_train(named, validation=reordered).training.criterion == criterion
+    ill = held_out.subset(held_out.labels.values == 1)
+    one_class = replace(ill, labels=Labels.of([0] * len(ill)), class_names=("ill",))
+    one_class = replace(one_class, instance_labels=Labels.unknown(len(ill.instances)))
+    criteria = [quick_train(named, validation=bags).training.criterion for bags in (ill, one_class)]
+    assert criteria[0] == criteria[1]
+    with pytest.raises(DataError, match="class 'ill' of the bags: expected one of the classes 0, 1"):
+        quick_train(bags, validation=held_out)
 
 
 def test_a_large_share_held_out_leaves_a_bag_of_each_class() -> None:

@@ -57,10 +57,12 @@ def fields_of_arrays(
     )
     sizes = np.array([len(array) for array in arrays], np.int64)
     known, classes = read_labels([None] * len(arrays) if labels is None else labels, class_names)
-    if classes and known.values.max(initial=0) >= len(classes):
+    of_instances = _instance_labels(instance_labels, sizes, classes)
+    highest = max(known.num_classes, of_instances.num_classes)
+    if classes and highest > len(classes):
         raise DataError(
             item="the class names",
-            wanted=f"at least {known.values.max() + 1}, one for each class",
+            wanted=f"at least {highest}, one for each class",
             got=str(len(classes)),
             fix="name all classes, from that of label 0 on",
         )
@@ -73,7 +75,7 @@ def fields_of_arrays(
         "labels": known,
         "is_ood": ood,
         "ood_sets": tuple("ood" if flag else "" for flag in ood.out_of_distribution),
-        "instance_labels": _instance_labels(instance_labels, sizes, classes),
+        "instance_labels": of_instances,
         "coords": None if coords is None else _read_coords(coords, sizes),
         "class_names": classes,
         "patients": _read_patients(patients),

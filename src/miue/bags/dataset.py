@@ -358,8 +358,7 @@ class BagDataset(PrintsAsTable):
     @property
     def num_classes(self) -> int:
         """C: named classes, or one more than the highest label, at least two."""
-        highest = int(self.labels.values[self.labels.known].max(initial=1))
-        return max(len(self.class_names), highest + 1)
+        return max(len(self.class_names), self.labels.num_classes, 2)
 
     @property
     def patient_groups(self) -> tuple[str, ...]:
@@ -430,28 +429,31 @@ class BagDataset(PrintsAsTable):
     def with_classes(self, names: tuple[str, ...]) -> BagDataset:
         """Return these bags with their labels numbered as ``names`` are, which are matched by name.
 
-        Bags without class names keep their numbers.
+        Bags without class names keep their numbers. Instances of the shared array that are in none of these bags
+        lose a label of another class.
 
         Raises:
-            DataError: a label of a class that is not among ``names``.
+            DataError: a label, of a bag or of one of its instances, of a class that is not among ``names``.
         """
         if self.class_names == names:
             return self
-        theirs = self.class_names or tuple(str(c) for c in range(self.num_classes))
+        count = max(self.num_classes, self.instance_labels.num_classes)
+        theirs = self.class_names or tuple(map(str, range(count)))
         known = names if self.class_names else theirs[: len(names)]
-        number = np.array([known.index(name) if name in known else -1 for name in theirs])
-        renumbered = []
-        for labels in (self.labels, self.instance_labels):
-            values = np.where(labels.known, number[np.where(labels.known, labels.values, 0)], 0)
-            if len(values) and values.min() < 0:
-                raise DataError(
-                    item=f"class {theirs[labels.values[values.argmin()]]!r} of the bags",
-                    wanted=f"one of the classes {', '.join(names)}",
-                    got="another",
-                    fix="name classes as they were named in training, or take these labels out",
-                )
-            renumbered.append(Labels(values, labels.known))
-        return replace(self, labels=renumbered[0], instance_labels=renumbered[1], class_names=names)
+        number = np.array([known.index(name) if name in known else -1 for name in theirs], np.int64)
+        labels, instance_labels = self.labels.renumbered(number), self.instance_labels.renumbered(number)
+        lost = self.labels.values[self.labels.known & ~labels.known]
+        lost_anywhere = self.instance_labels.known & ~instance_labels.known
+        if not len(lost) and lost_anywhere.any():
+            lost = self.instance_labels.values[self.positions][lost_anywhere[self.positions]]
+        if len(lost):
+            raise DataError(
+                item=f"class {theirs[lost[0]]!r} of the bags",
+                wanted=f"one of the classes {', '.join(names)}",
+                got="another",
+                fix="name classes as they were named in training, or take these labels out",
+            )
+        return replace(self, labels=labels, instance_labels=instance_labels, class_names=names)
 
     def batch(self, bags: Sequence[int] | np.ndarray, *, statistics: bool = False) -> BagBatch:
         """Read the bags at the given positions and pack them; a single bag in memory is not copied.

@@ -65,6 +65,21 @@ class Labels:
     def __getitem__(self, index: Any) -> Labels:
         return Labels(self.values[index], self.known[index])
 
+    @property
+    def num_classes(self) -> int:
+        """One more than the highest label that is known, 0 where none is."""
+        return int(self.values[self.known].max(initial=-1)) + 1
+
+    def renumbered(self, number: Int64[np.ndarray, "C"]) -> Labels:
+        """Return the labels with the new number of each class; those of a class whose number is −1 are unknown.
+
+        >>> Labels.of([0, 2, None]).renumbered(np.array([1, 0, -1])).known.tolist()
+        [True, False, False]
+        """
+        values = number[np.where(self.known, self.values, 0)]
+        known = self.known & (values >= 0)
+        return Labels(np.where(known, values, 0), known)
+
     @classmethod
     def concatenate(cls, parts: Sequence[Labels]) -> Labels:
         """Return the labels of all parts, one after the other."""

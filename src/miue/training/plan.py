@@ -191,8 +191,7 @@ def training_sets(
     check_labels(bags, "training", classes_wanted=2)
     check_patients(dataset, "the bags")
     if validation is not None:
-        _check_validation(validation, dataset)
-        return bags, validation
+        return bags, _checked_validation(validation, dataset)
     if not config.validation_fraction:
         return bags, bags
     classes, counts = np.unique(bags.labels.values, return_counts=True)
@@ -258,8 +257,12 @@ def _refuse_trained_on(validation: BagDataset, bags: BagDataset) -> None:
         )
 
 
-def _check_validation(validation: BagDataset, dataset: BagDataset) -> None:
-    """Raise unless validation bags have the instances and the classes of the others."""
+def _checked_validation(validation: BagDataset, dataset: BagDataset) -> BagDataset:
+    """Return the validation bags, their classes numbered as in training; these are matched by name.
+
+    Raises:
+        DataError: other instances, or a label of another class, than the bags to train on have.
+    """
     check_labels(validation, "validation", classes_wanted=1)
     if validation.instance_shape != dataset.instance_shape:
         raise DataError(
@@ -269,6 +272,8 @@ def _check_validation(validation: BagDataset, dataset: BagDataset) -> None:
             fix="use one feature extractor for all bags",
         )
     check_feature_order(validation.feature_names, dataset.feature_names, "the validation bags")
+    if validation.class_names != dataset.class_names:
+        return validation.with_classes(dataset.class_names or tuple(map(str, range(dataset.num_classes))))
     if validation.num_classes > dataset.num_classes:
         raise DataError(
             item="the validation bags",
@@ -276,3 +281,4 @@ def _check_validation(validation: BagDataset, dataset: BagDataset) -> None:
             got=f"class {validation.num_classes - 1}",
             fix="name all classes (class_names), or leave these bags out",
         )
+    return validation

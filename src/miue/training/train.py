@@ -81,7 +81,8 @@ def train(
     Args:
         bags: a dataset, or arrays (n, D) or (n, H, W[, channels]); if it has splits, its train split.
         labels: class index of each bag, where ``bags`` are arrays.
-        validation: bags for early stopping; else the validation split, else a stratified share is held out.
+        validation: bags for early stopping, whose classes are matched by name where they have names; else the
+            validation split, else a stratified share is held out.
         network: a name of ``miue.NETWORKS``, an import path "package.module:Class", a class or factory, whose
             parameters ``encoder`` (or ``in_features``) and ``num_classes`` are filled in, or a module; a plain
             ``nn.Module`` maps one bag (n, D) to logits (C,).

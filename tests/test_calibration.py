@@ -28,6 +28,7 @@ from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_t
 from miue.common.errors import ConfigError, DataError
 from miue.distributions import Categorical
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
 
 
 def softmax_problem(count: int, classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -350,6 +351,18 @@ def test_bags_that_cannot_calibrate_are_named() -> None:
         calibrate(made(), class_names=("deferred", "other"))
     with pytest.raises(ConfigError, match="did you mean 'entropy'"):
         calibrate(made(), deferral=DeferralGoal(measure="entropie"))
+
+
+def test_classes_have_the_names_that_the_predictions_know_and_no_others() -> None:
+    predictions = made()
+    named = replace(predictions, provenance=Provenance(classes=("healthy", "ill")))
+    assert calibrate(named).class_names == ("healthy", "ill")
+    assert calibrate(predictions).class_names == ("0", "1")
+    assert calibrate(predictions, class_names=("healthy", "ill")).class_names == ("healthy", "ill")
+    with pytest.raises(
+        ConfigError, match="the class names: expected healthy, ill, in this order.*got ill, healthy"
+    ):
+        calibrate(named, class_names=("ill", "healthy"))
 
 
 def test_all_that_a_calibration_lacks_is_said_at_once_with_the_option_that_drops_each_part() -> None:

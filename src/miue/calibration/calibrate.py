@@ -79,7 +79,8 @@ def calibrate(
         instances: the promise for flagged instances.
         like: new bags, labelled or not, for which scaling and prediction sets are weighted; deferral and
             out-of-distribution threshold are then left out. None for bags like those of ``predictions``.
-        class_names: in the order of the probabilities; "0", "1", … where none are passed.
+        class_names: in the order of the probabilities; where none are passed, as the predictions have them, else
+            "0", "1", ….
         bags_of_patient: "one", drawn at random, counts where patients are known, and for flags of instances the
             mean over a patient's bags; or "all".
         seed: of the bags that choose which deferral thresholds are tested, and of those drawn of patients.
@@ -87,7 +88,7 @@ def calibrate(
         allow_training_bags: calibrate although the model was trained on some of these bags: no guarantee holds.
 
     Raises:
-        ConfigError: no predictions, nothing to calibrate, or names that do not fit.
+        ConfigError: no predictions, nothing to calibrate, or names of classes or uncertainties that do not fit.
         DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
         ModelError: ``like`` was predicted by a model with other weights.
     """
@@ -102,7 +103,7 @@ def calibrate(
         refuse_training_bags(like.bags, "calibrate for", fix, allowed=allow_training_bags)
     trained_on = check_unseen(predictions.bags, allowed=allow_training_bags)
     table = predictions.bags
-    names = _class_names(class_names, table.distribution.num_classes)
+    names = _class_names(class_names, predictions)
     of_bags = (table.bag_ids, table.labels, table.is_ood, table.patients)
     check_bags(*of_bags, goals, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
     check_names(predictions, goals)
@@ -282,8 +283,11 @@ def _without_temperature(table: PredictionTable) -> str:
     return ""
 
 
-def _class_names(names: Sequence[str], count: int) -> tuple[str, ...]:
-    names = read_class_names(names) or tuple(str(c) for c in range(count))
+def _class_names(names: Sequence[str], predictions: Predictions) -> tuple[str, ...]:
+    """Return the names of the classes: as passed, else as the predictions have them, else numbers."""
+    count, of_predictions = predictions.bags.distribution.num_classes, predictions.provenance.classes
+    numbers = tuple(map(str, range(count)))
+    names = read_class_names(names) or of_predictions or numbers
     wrong = [name for name in names if name in RESERVED]
     if len(names) != count or wrong:
         raise ConfigError(
@@ -291,5 +295,12 @@ def _class_names(names: Sequence[str], count: int) -> tuple[str, ...]:
             wanted=f"{count} different names, none of them {' or '.join(map(repr, RESERVED))}",
             got=", ".join(names),
             fix="give one name for each probability column, in their order",
+        )
+    if of_predictions not in ((), numbers, names) and names != numbers:
+        raise ConfigError(
+            item="the class names",
+            wanted=f"{', '.join(of_predictions)}, in this order, as in the predictions",
+            got=", ".join(names),
+            fix="leave class_names out",
         )
     return names

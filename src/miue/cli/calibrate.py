@@ -127,7 +127,7 @@ def calibrate(
             predictions,
             **vars(goals),
             like=new_bags,
-            class_names=source.classes or predictions.provenance.classes,
+            class_names=source.classes or (),
             bags_of_patient=rules.bags_of_patient,
             seed=seed,
             made_from=CalibrationBags(path=str(path)),

@@ -44,11 +44,13 @@ def calibrate_model(
 
     Raises:
         ConfigError: nothing to calibrate, or an uncertainty that the model does not have.
-        DataError: bags that cannot be used, or too few for what is asked: every part that lacks bags is named.
+        DataError: bags that cannot be used, such as those of a class that the model does not know, or too few for
+            what is asked: every part that lacks bags is named.
         ModelError: instances of another shape than the model was trained on; ``like`` of other weights.
     """
     model = replace(model, calibration=None)
     names = model.contract.class_names
+    bags = bags.with_classes(names)
     checked = goals if like is None else goals.keep_weighted()[0]
     of_bags = (bags.ids, bags.labels, bags.is_ood, bags.patients)
     check_bags(*of_bags, checked, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
@@ -60,7 +62,6 @@ def calibrate_model(
             stream.collect_bags() if checked.instances is None else stream.save(Path(folder) / "predictions"),
             **vars(goals),
             like=like,
-            class_names=names,
             bags_of_patient=bags_of_patient,
             seed=seed,
             made_from=made_from,

@@ -11,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import sklearn
 from typer.testing import CliRunner
 
 import miue
@@ -94,6 +96,37 @@ def test_commands_and_code_of_a_page_run_in_their_order(
             assert name == "miue"
             result = CliRunner().invoke(app, command)
             assert result.exit_code == 0, f"{line}\n{result.output}\n{result.exception}"
+
+
+@pytest.mark.examples
+def test_code_of_the_classifier_runs_in_its_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With fewer epochs and folds, on bags as the page describes them."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    of_class = np.arange(24) % 2
+    bags = [random.normal(size=(random.integers(1, 6), 3)) + 3 * number for number in of_class]
+    sizes = [len(bag) for bag in bags]
+    of_bags = {
+        "labels": np.array(["normal", "tumor"])[of_class],
+        "bags": np.array([f"slide {number}" for number in range(24)]),
+        "patients": np.arange(24) // 2,
+    }
+    scope: dict[str, Any] = {
+        "bags": bags,
+        "new_bags": bags[:3],
+        "labels": of_bags["labels"],
+        "patients": of_bags["patients"],
+        "rows": np.concatenate(bags),
+        **{f"row_{name}": np.repeat(values, sizes) for name, values in of_bags.items()},
+    }
+    code = "\n".join(re.findall(r"```python\n(.*?)```", (DOCS / "interfaces.md").read_text(), re.S))
+    quick = {"max_epochs=50": "max_epochs=1", "cv=5": "cv=2", "GroupKFold(5)": "GroupKFold(2)"}
+    for slow, fast in quick.items():
+        assert slow in code
+        code = code.replace(slow, fast)
+    with sklearn.config_context():
+        exec(compile(code, "interfaces.md", "exec"), scope)
+    assert (tmp_path / "model" / "config.json").exists()
 
 
 @pytest.mark.parametrize("page", REFERENCE, ids=lambda path: path.stem)

@@ -176,7 +176,7 @@ def bags() -> BagDataset:
 
 
 def train(bags: BagDataset, **more: Any) -> miue.Model:
-    return miue.train(bags, settings={"max_epochs": 1}, distances=(), progress=False, device="cpu", **more)
+    return miue.train(bags, **{"settings": {"max_epochs": 1}, **more}, distances=(), progress=False, device="cpu")
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
@@ -201,6 +201,8 @@ def test_few_validation_bags_leave_it_out_and_the_record_says_why(bags: BagDatas
     few = train(replace(bags, splits=("train",) * 36 + ("validation",) * 4 + ("test",) * 20))
     assert few.error_model is None
     assert "at least 5 labelled validation bags of each class" in few.training.without_error_model
+    none = train(replace(bags, splits=("",) * len(bags)), settings={"max_epochs": 1, "validation_fraction": 0})
+    assert none.error_model is None and "no bags were held out" in none.training.without_error_model
     predicted = few.predict(bags.split("test"))
     assert ERROR_PROBABILITY not in predicted.bags.scores
     fitted = miue.calibrate(predicted, deferral=miue.DeferralGoal(0.5, 0.5), false_alarms=None)

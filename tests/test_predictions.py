@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from made_predictions import made_predictions, made_provenance
 
 import miue
 from miue.bags.dataset import BagDataset
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, MiueError, StorageError
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
 from miue.predictions.any_table import read_any_tables
@@ -89,6 +90,40 @@ def test_a_number_that_is_the_name_of_a_class_is_no_other_class(
         return
     with pytest.raises(DataError, match=f"one of {', '.join(classes)}, "):
         read_table(table, classes)
+
+
+@pytest.mark.parametrize(
+    "values_of",
+    [list, np.array, torch.tensor, lambda values: iter(values)],
+    ids=["list", "array", "tensor", "iterator"],
+)
+def test_a_score_of_ones_own_is_saved(values_of: Any, tmp_path: Path) -> None:
+    predictions = made_predictions()
+    values = [float(row % 7) for row in range(len(predictions.bags))]
+    scored = replace(predictions, bags=predictions.bags.with_score("margin", values_of(values)))
+    assert set(scored.bags.scores) == {*predictions.bags.scores, "margin"}
+    scored.save(tmp_path / "p")
+    assert read_predictions(tmp_path / "p").bags.uncertainty("margin").tolist() == values
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("margin", [0.5], "score 'margin': expected [0-9]+ numbers, one for each item, got 1"),
+        ("margin", np.nan, "values of score 'margin': expected one for each item"),
+        (
+            "entropy",
+            0.5,
+            "the name of the score: expected a text that is not the name of a measure, got 'entropy'",
+        ),
+        ("", 0.5, "the name of the score: expected a text"),
+        ("margin", [np.nan], "score 'margin', item 0: expected a finite number, got nan"),
+        ("margin", ["high"], "score 'margin', item 0: expected a finite number, got 'high'"),
+    ],
+)
+def test_a_score_that_is_no_finite_number_of_each_item_is_refused(name: str, values: Any, message: str) -> None:
+    with pytest.raises(MiueError, match=message):
+        made_predictions().bags.with_score(name, values)
 
 
 def test_the_columns_are_those_promised(predictions: Predictions, tmp_path: Path) -> None:

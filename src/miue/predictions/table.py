@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.bags.columns import ItemColumns
 from miue.bags.coords import Coords
-from miue.bags.labels import Labels
+from miue.bags.labels import Labels, plain_values
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
+from miue.common.errors import ConfigError, DataError
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
@@ -22,6 +24,8 @@ from miue.distributions.measures import MEASURES, applicable_measures
 from miue.predictions.decisions import Decisions
 
 SCORE_PREFIX = "score_"
+OTHER_NAMES = ("probability", "posterior_probability")
+"""What flags of instances call by a name beside measures and scores."""
 SHOWN = 5  # items in print
 PART_ROWS = 1 << 18  # items that are held at once where a table is read part by part
 
@@ -104,6 +108,35 @@ class PredictionTable(PrintsAsTable):
             return self.scores[name]
         values: np.ndarray = MEASURES[name].of(self.distribution).numpy()
         return values
+
+    def with_score(self, name: str, values: Any) -> PredictionTable:
+        """Return the table with one more named uncertainty, or with other values of it.
+
+        Args:
+            name: of the score; its column in saved tables begins with "score_".
+            values: one for each item, higher where less certain.
+
+        Raises:
+            ConfigError: the name of a measure, or none.
+            DataError: not one finite number for each item.
+        """
+        taken = [*applicable_measures(self.distribution), *OTHER_NAMES]
+        if not isinstance(name, str) or not name.strip() or name in taken:
+            raise ConfigError(
+                item="the name of the score",
+                wanted="a text that is not the name of a measure",
+                got=repr(name),
+                fix="choose a name of its own",
+            )
+        numbers = _finite_numbers(values, f"score {name!r}")
+        if len(numbers) != len(self):
+            raise DataError(
+                item=f"score {name!r}",
+                wanted=f"{len(self):,} numbers, one for each item",
+                got=f"{len(numbers):,}",
+                fix="pass as many as there are",
+            )
+        return replace(self, scores={**self.scores, name: numbers})
 
     @property
     def head(self) -> PredictionTable:
@@ -264,3 +297,22 @@ def parameter_columns(distribution: PredictiveDistribution) -> dict[str, Float64
     if isinstance(distribution, Draws):
         columns["expected_entropy"] = distribution.expected_entropy().numpy()
     return columns
+
+
+def _finite_numbers(values: Any, what: str) -> Float64[np.ndarray, "n"]:
+    """Return an array of a list, an array, a tensor or a column of finite numbers.
+
+    Raises:
+        DataError: something else, or a number that is missing or not finite.
+    """
+    plain = plain_values(values, f"values of {what}", "item")
+    numbers = np.array([one if isinstance(one, Real) else np.nan for one in plain], np.float64)
+    wrong = np.flatnonzero(~np.isfinite(numbers))
+    if len(wrong):
+        raise DataError(
+            item=f"{what}, item {wrong[0]}",
+            wanted="a finite number",
+            got=repr(plain[int(wrong[0])]),
+            fix="compute it for every item, higher where less certain",
+        )
+    return numbers

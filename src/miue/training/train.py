@@ -51,6 +51,8 @@ from miue.training.plan import (
 from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, open_run
 from miue.training.trackers import Tracking, check_trackers
 
+NONE_HELD_OUT = "no bags were held out to validate on, whose labels an error model is fitted to"
+
 
 @checked(leave=("distances",))
 def train(
@@ -332,6 +334,7 @@ def _record(
         criterion=float(np.mean([summary.best_criterion for summary in summaries])),
         settings=plan.training_config.model_dump(mode="json", exclude={"seed"}),
         without_distances=without_distances,
+        without_error_model="" if plan.holds_out else NONE_HELD_OUT,
         constant_criterion=_constant_criterion(plan.validation),
     )
     also_try = next(iter(method.members())).network.also_try if record.warning else ""

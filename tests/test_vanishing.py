@@ -65,6 +65,12 @@ def test_a_sentence_says_whether_a_measure_falls() -> None:
     )
     hardly = replace(falls, means=(0.4, 0.39, 0.38, 0.37), slope=-0.01, low=-0.012, high=-0.008)
     assert "hardly falls with data: 0.4 with 5 training bags, 0.37 with 40, 92% of it" in hardly.sentence((5, 40))
+    volume = replace(hardly, measure="differential_entropy", means=(-1.0, -1.1, -1.2, -1.3))
+    words = (
+        "hardly falls with data: -1 with 5 training bags, -1.3 with 40, 74% of the volume that it is the log of"
+    )
+    assert words in volume.sentence((5, 40))
+    assert replace(volume, means=(0.0, -1.0)).verdict == "falls"
     stays = Slope("vacuity", "epistemic", (0.4, 0.3, 0.2, 0.39), -0.01, -0.02, 0.001)
     assert "vacuity (epistemic) does not fall with data" in stays.sentence((5, 10, 20, 40))
 

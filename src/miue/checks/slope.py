@@ -10,6 +10,7 @@ from jaxtyping import Float64, Shaped
 
 from miue.distributions.measures import MEASURES
 
+LOG_VOLUME = "differential_entropy"
 KINDS = {"total": "total", "data": "aleatoric", "model": "epistemic"}
 
 
@@ -34,16 +35,28 @@ class Slope:
     high: float
 
     @property
+    def left(self) -> float | None:
+        """The last mean as a share of the first; None where the first is not above zero.
+
+        A differential entropy h, which can be below zero, is the log of a volume: the share is that of exp h.
+        """
+        first, last = self.means[0], self.means[-1]
+        if self.measure == LOG_VOLUME:
+            return float(np.exp(last - first))
+        return last / first if first > 0 else None
+
+    @property
     def verdict(self) -> str:
         """Whether it falls, with the whole interval below zero; hardly if more than half is left even so."""
         if self.high >= 0:
             return "does not fall"
-        return "hardly falls" if 0 < self.means[0] < 2 * self.means[-1] else "falls"
+        return "hardly falls" if self.left is not None and self.left > 0.5 else "falls"
 
     def sentence(self, sizes: Sequence[int]) -> str:
         """Return what was measured in one sentence."""
         first, last = self.means[0], self.means[-1]
-        remains = f", {last / first:.0%} of it" if 0 < last < first else ""
+        whole = "the volume that it is the log of" if self.measure == LOG_VOLUME else "it"
+        remains = f", {self.left:.0%} of {whole}" if self.left is not None and 0 < self.left < 1 else ""
         return (
             f"{self.measure} ({self.kind}) {self.verdict} with data: {first:.4g} with {sizes[0]} training bags, "
             f"{last:.4g} with {sizes[-1]}{remains}; {self.slope:+.3g} per doubling "

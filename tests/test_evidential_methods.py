@@ -208,6 +208,13 @@ def test_an_ensemble_of_drawing_members_draws_from_each() -> None:
     assert [member.copies for member in ensemble.passes(seed=0)] == [4, 4, 4]
 
 
+@pytest.mark.parametrize("member", ["deep-ensemble", "parts_of_others:CountingEnsemble"])
+def test_an_ensemble_of_ensembles_is_refused(member: str) -> None:
+    options = {"method.member": member}
+    with pytest.raises(ConfigError, match="option 'method.member': expected a method that is no ensemble, got"):
+        miue.train(separable_bags(), method="deep-ensemble", options=options, progress=False, device="cpu")
+
+
 def test_an_ensemble_as_a_dirichlet_has_evidence_and_the_same_probabilities() -> None:
     bags = separable_bags()
     options: dict[str, Any] = {"method.size": 3, "encoder.width": 8}

@@ -56,7 +56,7 @@ class DeepEnsemble(Method):
     ) -> None:
         super().__init__(network)
         method = method_of_members(member)
-        _check_options(member, method, options)
+        _check_options(method, options)
         copies = [network, *(deepcopy(network) for _ in range(positive_count("size", size) - 1))]
         self.ensemble = nn.ModuleList(method(copy, **options) for copy in copies)
         self.estimators = self.members()[0].estimators
@@ -107,9 +107,16 @@ def method_of_members(member: str) -> type[Method]:
     """Return the method that a name or an import path "package.module:Class" names.
 
     Raises:
-        ConfigError: none of that name, or something else than a class of methods.
+        ConfigError: none of that name, an ensemble, or something else than a class of methods.
     """
     method = part_at("method", member) if ":" in member else METHODS[member]
+    if isinstance(method, type) and issubclass(method, DeepEnsemble):
+        raise ConfigError(
+            item="option 'method.member'",
+            wanted="a method that is no ensemble",
+            got=repr(member),
+            fix="choose another",
+        )
     if isinstance(method, type) and issubclass(method, Method):
         return method
     raise ConfigError(
@@ -120,15 +127,8 @@ def method_of_members(member: str) -> type[Method]:
     )
 
 
-def _check_options(member: str, method: type[Method], options: dict[str, Option]) -> None:
+def _check_options(method: type[Method], options: dict[str, Option]) -> None:
     """Raise unless the members' method has these options, with values of these types."""
-    if issubclass(method, DeepEnsemble):
-        raise ConfigError(
-            item="option 'method.member'",
-            wanted="a method that is no ensemble",
-            got=repr(member),
-            fix="choose another",
-        )
     parameters = inspect.signature(method).parameters
     known = {name: parameter.default for name, parameter in parameters.items() if name != "network"}
     for name, value in options.items():

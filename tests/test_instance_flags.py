@@ -15,7 +15,7 @@ import pytest
 import torch
 from commands import run
 from made_flags import FlagWorld, flagged_slides, mean_loss, scored_bags
-from made_predictions import made_predictions
+from made_predictions import made_predictions, made_provenance
 
 from miue.bags.labels import Labels
 from miue.calibration import GUARANTEES, Calibration, InstanceGoal, PredictionSetGoal, calibrate, decide
@@ -219,6 +219,19 @@ def test_the_negative_class_is_chosen_by_name() -> None:
     given = scored_bags([[0.8, 0.3]] * 9, [1] * 9)
     rule = fit(given, InstanceGoal("no-false-flag", 0.1, negative_class="tumor"))
     assert (rule.negative_class, rule.threshold) == (1, np.nextafter(1 - 0.3, 1))
+
+
+@pytest.mark.parametrize("background, negative", [(1, 1), (0, 0), (None, 0)])
+def test_the_negative_class_is_that_of_the_model_where_none_is_named(
+    background: int | None, negative: int
+) -> None:
+    given = scored_bags([[0.2, 0.75], [0.1, 0.4]] * 20, [0, 1] * 20)
+    given = replace(given, provenance=made_provenance(options={"method.background": background}))
+    only = {"scaling": False, "deferral": None, "prediction_sets": None, "false_alarms": None}
+    fitted = calibrate(given, instances=InstanceGoal(level=0.5), **only).instances  # type: ignore[arg-type]
+    assert fitted is not None and fitted.negative_class == negative
+    named = calibrate(given, instances=InstanceGoal(level=0.5, negative_class="0"), **only)  # type: ignore[arg-type]
+    assert named.instances is not None and named.instances.negative_class == 0
 
 
 def test_the_command_knows_all_guarantees() -> None:

@@ -95,6 +95,10 @@ def calibrate(
     check_predictions(predictions)
     if seed < 0:
         raise out_of_range("seed", "at least 0", seed)
+    table = predictions.bags
+    names = _class_names(class_names, predictions)
+    if instances is not None:
+        instances = instances.with_negative_class_of(predictions.provenance.options, names)
     goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances)
     if like is not None:
         check_predictions(like, "like")
@@ -102,8 +106,6 @@ def calibrate(
         fix = "predict bags that are new to the model, or pass allow_training_bags=True"
         refuse_training_bags(like.bags, "calibrate for", fix, allowed=allow_training_bags)
     trained_on = check_unseen(predictions.bags, allowed=allow_training_bags)
-    table = predictions.bags
-    names = _class_names(class_names, predictions)
     of_bags = (table.bag_ids, table.labels, table.is_ood, table.patients)
     check_bags(*of_bags, goals, class_names=names, bags_of_patient=bags_of_patient, seed=seed)
     check_names(predictions, goals)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float64
@@ -41,7 +41,8 @@ class InstanceGoal:
         level: the chance, number or share that may not be exceeded.
         score: "probability" (1 − p of the negative class), "posterior_probability" (that given the bag), or a
             measure or score of the instances, higher where more suspicious.
-        negative_class: name of the class whose bags have negative instances only; None for the first.
+        negative_class: name of the class whose bags have negative instances only; None for that of the model, if
+            it has one (``method.background``), else the first.
         allowed: r ≥ 0, flags of a negative bag that "no-false-flag" lets pass.
         cap: B ≥ 1, the most that a bag counts for "false-positives".
     """
@@ -94,6 +95,15 @@ class InstanceGoal:
         """Which bags it needs, in words."""
         which = "negative" if self.of_negatives else "positive"
         return f"{which} bags with all instances labelled" if self.guarantee == "recall" else f"{which} bags"
+
+    def with_negative_class_of(
+        self, options: Mapping[str, Any] | None, class_names: Sequence[str]
+    ) -> InstanceGoal:
+        """Return the goal with the negative class of the model that has these options, where none is named."""
+        number = (options or {}).get("method.background")
+        if self.negative_class is not None or not isinstance(number, int):
+            return self
+        return replace(self, negative_class=class_names[number])
 
     def find_negative_class(self, class_names: Sequence[str]) -> int:
         """Return the number of the negative class.

@@ -80,7 +80,9 @@ class RuleOptions:
     ] = "probability"
     negative_class: Annotated[
         str | None,
-        flag_option("NAME", "Class whose bags have negative instances only; by default the first."),
+        flag_option(
+            "NAME", "Class whose bags have negative instances only; by default the model's, or the first."
+        ),
     ] = None
     allowed_flags: Annotated[
         int, flag_option("COUNT", "Of no-false-flag: flags of a negative bag that do not count.")

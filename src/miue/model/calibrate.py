@@ -51,6 +51,9 @@ def calibrate_model(
     model = replace(model, calibration=None)
     names = model.contract.class_names
     bags = bags.with_classes(names)
+    if goals.instances is not None:
+        instances = goals.instances.with_negative_class_of(model.provenance().options, names)
+        goals = replace(goals, instances=instances)
     checked = goals if like is None else goals.keep_weighted()[0]
     of_bags = (bags.ids, bags.labels, bags.is_ood, bags.patients)
     check_bags(*of_bags, checked, class_names=names, bags_of_patient=bags_of_patient, seed=seed)

@@ -15,9 +15,13 @@ from commands import run
 import miue
 from miue.bags.fingerprint import find_same_bags
 from miue.io.load import load_bags
+from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 from miue.sklearn import MILUncertaintyClassifier
+from miue.training.fit import Run
+from miue.training.seeds import train_seeds
 
+ONE_EPOCH = Recipe(settings={"max_epochs": 1})
 QUICK: dict[str, Any] = {"settings": {"max_epochs": 1}, "progress": False, "device": "cpu"}
 
 
@@ -45,6 +49,18 @@ def test_copies_across_parts_are_said_to_leak(part: str, message: str) -> None:
 def test_copies_with_different_labels_are_said_to_have_them() -> None:
     with pytest.warns(UserWarning, match="with different labels"):
         miue.train([*arrays(), arrays()[1]], [*([0, 1] * 12), 0], **QUICK)
+
+
+def test_several_trainings_of_the_same_bags_warn_once(tmp_path: Path) -> None:
+    bags = miue.BagDataset.from_arrays([*arrays(), arrays()[1]], [*([0, 1] * 12), 1])
+    folds = miue.make_folds(bags, 3, seed=1)
+    with pytest.warns(UserWarning) as shown:
+        miue.cross_validate(bags, folds, [1, 2], tmp_path / "folds", ONE_EPOCH, progress=False)
+    (text,) = [str(one.message) for one in shown if "hold the same" in str(one.message)]
+    assert text.startswith("bags hold the same instances as others: 'bag_1' = 'bag_24'; what is held out is also")
+    with pytest.warns(UserWarning) as shown:
+        train_seeds(ONE_EPOCH, bags, [1, 2], Run(tmp_path / "seeds", progress=False))
+    assert len([one for one in shown if "hold the same" in str(one.message)]) == 1
 
 
 def test_bags_to_validate_on_that_are_trained_on_under_another_name_are_warned_of() -> None:

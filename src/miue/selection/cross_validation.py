@@ -13,6 +13,7 @@ from jaxtyping import Float64
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
+from miue.bags.copies import warn_of_copies
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.fingerprint import fingerprint
 from miue.common.arguments import checked
@@ -32,7 +33,7 @@ from miue.predictions.folder import read_predictions
 from miue.tasks import LOCAL, Executor, Shard, Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
-from miue.training.plan import question_negative_class
+from miue.training.plan import Plan, question_negative_class, warn_of_large_pixels
 from miue.training.run_folder import changed_setting, changes
 from miue.training.train import train_recipe
 
@@ -179,6 +180,8 @@ def cross_validate(
     torch_device(device)
     if progress:
         question_negative_class(bags)
+    warn_of_large_pixels(Plan.of(recipe, folds[0]))
+    warn_of_copies([bags], [dict(zip(fold.ids, fold.splits, strict=True)) for fold in folds])
     runs = [(k, seed) for seed in seeds for k in range(len(folds))]
     held = out if shard is None else out / f"shard-{shard.number}-of-{shard.count}"
     with locked(held):
@@ -278,10 +281,11 @@ def run_fold(job: str, out: str, fold: int, seed: int) -> None:
 def _run(bags: BagDataset, fold: int, seed: int, out: Path, recipe: Recipe, device: str) -> None:
     folder = out / f"fold_{fold}" / f"seed_{seed}"
     remove_temporaries(folder)
-    run = Run(folder / "run", progress=False, accelerator=device)
+    run = Run(folder / "run", progress=False, warn=False, accelerator=device)
     model = train_recipe(recipe.with_seed(seed), bags, run, if_exists="resume")
     model.stream(bags.split("test"), device=device).save(folder / "predictions", overwrite=True)
-    evaluation = evaluate(read_predictions(folder / "predictions"))
+    predictions = read_predictions(folder / "predictions")
+    evaluation = evaluate(predictions, allow_training_bags=True)  # copies of test bags, which were warned of
     rows = [
         {"level": level, "metric": name, "value": metric.value} for level, name, metric in evaluation.metrics()
     ]

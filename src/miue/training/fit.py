@@ -77,6 +77,7 @@ class Run:
         folder: where checkpoints and log go; None writes nothing.
         resume: continue from the folder's last checkpoint, if there is one.
         progress: show a bar with the time left.
+        warn: warn of bags that may be wrong; false where that is done for several trainings at once.
         accelerator: name of a device, as ``torch_device`` takes it.
         devices: how many of this kind on each machine, one process for each.
         nodes: machines; each runs the same command, as torchrun or srun starts it.
@@ -90,6 +91,7 @@ class Run:
     folder: Path | None = None
     resume: bool = False
     progress: bool = True
+    warn: bool = True
     accelerator: str = "auto"
     devices: int = 1
     nodes: int = 1

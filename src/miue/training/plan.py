@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from miue.bags.classes import doubt_about_negative_class
+from miue.bags.copies import warn_of_copies
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import group_by_patient, hold_out
 from miue.bags.feature_names import check_feature_order
-from miue.bags.fingerprint import find_same_bags, fingerprint
+from miue.bags.fingerprint import fingerprint
 from miue.bags.pixels import largest_pixel
 from miue.common.errors import DataError, first_few
 from miue.common.plural import plural
@@ -28,7 +29,6 @@ from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 
 PARTS_USED = ("train", "validation")
-MOST_COPIES = 4  # of a bag that a warning names
 LARGEST_PIXEL = 32  # beyond what images have that are standardized to mean 0 and deviation 1
 
 
@@ -140,26 +140,7 @@ def warn_of_same_bags(plan: Plan, bags: BagDataset) -> None:
         bags: all that the training was given, with those that are kept for later.
     """
     passed_alone = plan.holds_out and not set(plan.validation.ids) <= set(bags.ids)
-    datasets = (bags, plan.validation) if passed_alone else (bags,)
-    groups = find_same_bags(*datasets)
-    if not groups:
-        return
-    part_of = plan.splits(bags).folds[0]
-    named, across, differ = [], False, False
-    for group in groups:
-        names = [datasets[number].ids[row] for number, row in group]
-        parts = [part_of.get(name, "") for name in names]
-        labels = [datasets[number].labels for number, _ in group]
-        known = [int(of.values[row]) for of, (_, row) in zip(labels, group, strict=True) if of.known[row]]
-        across, differ = across or len(set(parts) - {""}) > 1, differ or len(set(known)) > 1
-        shown = [repr(n) + (f" ({p})" if p else "") for n, p in zip(names, parts, strict=True)]
-        named.append(" = ".join([*shown[:MOST_COPIES], *(["…"] if shown[MOST_COPIES:] else [])]))
-    effect = "what is held out is also learned from" if across else "each counts as often as it is there"
-    warn_user(
-        f"bags hold the same instances as others: {first_few(named)}"
-        f"{', with different labels' if differ else ''}; {effect}: keep one of them"
-        + (", or give them one patient" if across else ""),
-    )
+    warn_of_copies((bags, plan.validation) if passed_alone else (bags,), plan.splits(bags).folds)
 
 
 def say_parts_used(bags: BagDataset) -> None:

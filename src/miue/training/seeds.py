@@ -16,7 +16,13 @@ from miue.predictions.provenance import TrainingRecord
 from miue.tasks import Task, run_tasks
 from miue.training.fit import Run
 from miue.training.job import Job, handed_over, read_job
-from miue.training.plan import Plan, question_negative_class, say_parts_used
+from miue.training.plan import (
+    Plan,
+    question_negative_class,
+    say_parts_used,
+    warn_of_large_pixels,
+    warn_of_same_bags,
+)
 from miue.training.run_folder import RUN, IfExists, changed_to_resume, clear_run
 from miue.training.trackers import Tracking, check_trackers
 from miue.training.train import train_recipe
@@ -63,6 +69,8 @@ def train_seeds(
     if run.progress:
         say_parts_used(bags)
         question_negative_class(bags)
+    warn_of_large_pixels(plans[0])
+    warn_of_same_bags(plans[0], bags)
     with locked(out):
         if if_exists == "refuse":
             refuse_existing(out, RUN, overwrite=False)
@@ -100,6 +108,7 @@ def train_seed(job: str, folder: str, seed: int) -> None:
     run = Run(
         Path(folder),
         progress=False,
+        warn=False,
         accelerator=shared.device,
         tracking=Tracking(shared.trackers),
         trainer_options=shared.trainer_options,

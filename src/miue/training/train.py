@@ -185,7 +185,7 @@ def train_recipe(
             say_parts_used(bags)
             say_if_slow(plan.training_config.precision, torch_device(run.accelerator))
             question_negative_class(bags)
-        if run.is_first:
+        if run.is_first and run.warn:
             warn_of_large_pixels(plan)
             warn_of_same_bags(plan, bags)
         _prepare(method, plan, bags, folder if run.is_first else None, progress=run.progress)

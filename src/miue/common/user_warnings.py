@@ -12,11 +12,6 @@ def warn_user(message: str) -> None:
     """Warn at the line outside this package from which it was called, however deep the call has gone.
 
     Python shows the same warning once for each such line.
-
-    >>> with warnings.catch_warnings(record=True) as shown:
-    ...     warn_user("two bags are copies")
-    >>> [str(warning.message) for warning in shown]
-    ['two bags are copies']
     """
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in PASSED_OVER:

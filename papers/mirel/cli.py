@@ -193,6 +193,31 @@ def error_measures(
         show_table(table)
 
 
+@app.command("decisions")
+def decisions(
+    names: Annotated[list[str], typer.Argument(help="Trained presets of MNIST-bags, such as mnist/abmil-mirel.")],
+    source: Source = DATA,
+    work: Work = WORK,
+    results: Results = RESULTS,
+    seeds: Seeds = ALL_SEEDS,
+) -> None:
+    """Calibrate trained presets at the defaults and evaluate their decisions on test bags.
+
+    Writes RESULTS/decisions/PRESET.csv.
+    """
+    from miue.common.tables import write_rows
+    from papers.mirel.decision_outcomes import COLUMNS, outcomes, summaries
+    from papers.mirel.paths import Paths
+
+    for name in names:
+        rows = [row for seed in parse_seeds(seeds) for row in outcomes(name, seed, Paths(source, work, results))]
+        write_rows(results / "decisions" / f"{name.replace('/', '-')}.csv", COLUMNS, rows)
+        table = TextTable(*("preset", "calibrated on", "metric", "% (mean ± std over seeds)", "highest"))
+        for row in summaries(rows):
+            table.add_row(*row)
+        show_table(table)
+
+
 @app.command("initial-weights")
 def initial_weights(
     names: TrainedData = None,

@@ -37,6 +37,7 @@ def test_the_library_imports_nothing_of_papers() -> None:
 
 def test_the_commands_of_the_paper_are_its_own() -> None:
     assert sorted(command_paths(get_command(cli.app))) == [
+        "decisions",
         "distances",
         "error-measures",
         "figure",

@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,7 @@ def read_header(path: Path) -> list[str]:
     with reading_table(path):
         if _is_parquet(path):
             return list(parquet.read_schema(path).names)
-        with _open_text(path) as stream, csv.open_csv(stream, **_csv_options(path)) as reader:
-            return list(reader.schema.names)
+        return _read_text_start(path).header()
 
 
 def read_parts(path: Path, types: Mapping[str, Any], fix: str = "check the file") -> Iterator[Any]:
@@ -80,7 +80,7 @@ def read_parts(path: Path, types: Mapping[str, Any], fix: str = "check the file"
         )
         with (
             _open_text(path) as stream,
-            csv.open_csv(stream, **_csv_options(path), convert_options=convert) as reader,
+            csv.open_csv(stream, **_read_text_start(path).options(), convert_options=convert) as reader,
         ):
             for part in reader:
                 yield pa.Table.from_batches([part])
@@ -217,7 +217,7 @@ def _read(path: Path, text: Collection[str] | None) -> dict[str, Any]:
         else:
             convert = csv.ConvertOptions(column_types=types, strings_can_be_null=False)
             with _open_text(path) as stream:
-                table = csv.read_csv(stream, **_csv_options(path), convert_options=convert)
+                table = csv.read_csv(stream, **_read_text_start(path).options(), convert_options=convert)
         if any(pa.types.is_binary(kind) for kind in table.schema.types):
             raise pa.ArrowInvalid("bytes that are no text")
     item = f"table {str(path)!r}"
@@ -280,8 +280,49 @@ def _open_text(path: Path) -> Any:
     return pa.input_stream(str(path), compression="detect")
 
 
-def _csv_options(path: Path) -> dict[str, Any]:
-    """Return how a CSV file is read: its encoding, and the separator that its header line has most of.
+@dataclass(frozen=True)
+class _TextStart:
+    """The first bytes of a CSV file, and how the file is read.
+
+    Attributes:
+        text: the first bytes as text, from the header line on, with a mark where they are not in the encoding.
+        encoding: of the file.
+        separator: of its cells.
+        lines_before: how many lines to pass over.
+    """
+
+    text: str
+    encoding: str
+    separator: str
+    lines_before: int
+
+    def header(self) -> list[str]:
+        """Return the names of the columns; the rows, which take much longer, are not looked at.
+
+        Raises:
+            UnicodeError: names in another encoding.
+            pyarrow.ArrowInvalid: no line.
+        """
+        lines = plain_csv.reader(io.StringIO(self.text, newline=None), delimiter=self.separator)
+        names = next((line for line in lines if line), None)
+        if names is None:
+            raise pa.ArrowInvalid("Empty CSV file")
+        if any("\ufffd" in name for name in names):
+            raise UnicodeError(f"names that are not in {self.encoding.upper()}")
+        return names
+
+    def options(self) -> dict[str, Any]:
+        """Return how pyarrow reads the file."""
+        # pyarrow knows its own encoding by this name alone, and would transcode "utf-8"
+        encoding = "utf8" if self.encoding == "utf-8" else self.encoding
+        return {
+            "read_options": csv.ReadOptions(encoding=encoding, skip_rows=self.lines_before),
+            "parse_options": csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
+        }
+
+
+def _read_text_start(path: Path) -> _TextStart:
+    """Return the start of a CSV file, with the separator that its header line has most of.
 
     A line before the header that names the separator, as "sep=;" for Excel, is passed over.
 
@@ -293,20 +334,16 @@ def _csv_options(path: Path) -> dict[str, Any]:
     encoding = _encoding(first)
     if first.startswith(b"PK\x03\x04"):
         raise _not_text(f"table {str(path)!r}", "a zip archive, as Excel's own workbooks are")
-    text = codecs.getincrementaldecoder(encoding)("replace").decode(first)
-    header = re.split(r"[\r\n]", text.lstrip("\ufeff\r\n"), maxsplit=1)[0]  # empty lines are passed over
+    text = codecs.getincrementaldecoder(encoding)("replace").decode(first).lstrip("\ufeff")
+    header = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0]  # empty lines are passed over
     if "\0" in header:
         raise _not_text(f"table {str(path)!r}", "zero bytes, as of UTF-16 without a byte order mark")
-    named = NAMED_SEPARATOR.fullmatch(header) if text.lstrip("\ufeff").startswith(header) else None
+    named = NAMED_SEPARATOR.fullmatch(header) if text.startswith(header) else None
+    if named:
+        return _TextStart(text[len(header) :], encoding, named[1], 1)
     unquoted = re.sub(r'"[^"]*"', "", header)
     separator = max(SEPARATORS, key=unquoted.count) if any(map(unquoted.count, SEPARATORS)) else "\t"
-    # pyarrow knows its own encoding by this name alone, and would transcode "utf-8"
-    return {
-        "read_options": csv.ReadOptions(
-            encoding="utf8" if encoding == "utf-8" else encoding, skip_rows=1 if named else 0
-        ),
-        "parse_options": csv.ParseOptions(delimiter=named[1] if named else separator, newlines_in_values=True),
-    }
+    return _TextStart(text, encoding, separator, 0)
 
 
 def _encoding(first: bytes) -> str:

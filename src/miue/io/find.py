@@ -10,15 +10,13 @@ from typing import Any
 
 from miue.common.errors import ConfigError
 from miue.common.folder_kinds import kind_of
-from miue.common.tables import read_header
 from miue.io.folders.bag_folder import open_files
 from miue.io.folders.discovery import bag_files, has_bag_files
 from miue.io.loaded import FoundBags, LeftOut, LoadedBags, ReadOptions, refuse_or_skip
 from miue.io.raw_bags import to_dataset
 from miue.io.store.store import read_raw_store
-from miue.io.tables.columns import possible_features
 from miue.io.tables.long_table import read_long_table
-from miue.io.tables.table_files import TableFiles, find_tables, is_table_file
+from miue.io.tables.table_files import TableFiles, find_tables, is_table_file, may_have_features
 
 
 def find_bags(
@@ -50,14 +48,11 @@ def find_bags(
         return FoundBags(str(path), tuple(files.by_id), False, read)
     raw = read_long_table(path, columns=columns, features=features) if is_table else read_raw_store(path)
     bags = to_dataset(raw, classes)
-    bad = [LeftOut(name, reason) for name, reason in raw.bad.items()]
-    refuse_or_skip(str(path), len(bags), bad, skip_bad=options.skip_bad)
     has_labels, has_patients = bool(bags.labels.known.any()), bags.patients is not None
     has = {"label": has_labels, "patient": has_patients}
     own = {meaning: name for meaning, name in raw.columns.items() if has.get(meaning)}
-    loaded = LoadedBags(bags, tuple(bad), raw.notes)
-    read = partial(_choose, str(path), loaded, options.skip_bad)
-    return FoundBags(str(path), bags.ids, has_labels, read, own if is_table else None)
+    read = partial(_choose, str(path), LoadedBags(bags, notes=raw.notes), raw.bad, options.skip_bad)
+    return FoundBags(str(path), (*bags.ids, *raw.bad), has_labels, read, own if is_table else None)
 
 
 def is_folder(path: Path) -> bool:
@@ -71,7 +66,7 @@ def is_long_table(path: Path) -> bool:
         return is_table_file(path)
     if kind_of(path) is not None or has_bag_files(path):
         return False
-    return any(possible_features(read_header(table), {}) for table in find_tables(path))
+    return any(map(may_have_features, find_tables(path)))
 
 
 def features_of_model(path: Path, names: Sequence[str]) -> tuple[str, ...]:
@@ -127,11 +122,18 @@ def check_options_fit(
 
 
 def _choose(
-    path: str, loaded: LoadedBags, skip_bad: bool, names: Sequence[str], left_out: Sequence[LeftOut]
+    path: str,
+    loaded: LoadedBags,
+    bad: Mapping[str, str],
+    skip_bad: bool,
+    names: Sequence[str],
+    left_out: Sequence[LeftOut],
 ) -> LoadedBags:
-    """Return the bags of some names, which are read already."""
-    refuse_or_skip(path, len(names), left_out, skip_bad=skip_bad)
+    """Return the bags of some names, which are read already; those that are bad are left out."""
+    usable = [name for name in names if name not in bad]
+    left_out = [*left_out, *(LeftOut(name, bad[name]) for name in names if name in bad)]
+    refuse_or_skip(path, len(usable), left_out, skip_bad=skip_bad)
     bags = loaded.bags
     row = {name: number for number, name in enumerate(bags.ids)}
-    chosen = bags if tuple(names) == bags.ids else bags.subset([row[name] for name in names])
-    return replace(loaded, bags=chosen, left_out=(*loaded.left_out, *left_out))
+    chosen = bags if tuple(usable) == bags.ids else bags.subset([row[name] for name in usable])
+    return replace(loaded, bags=chosen, left_out=tuple(left_out))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from miue.bags.column_names import BAG, COORDS, NAMES, OF_BAGS, TEXT
-from miue.common.errors import DataError, first_few, lacking
+from miue.common.errors import DataError, MiueError, first_few, lacking
 from miue.common.plural import plural
+from miue.common.tables import read_parts
 from miue.io.raw_bags import RawBags
 from miue.io.tables.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number_rows, possible_features
 from miue.io.tables.table_files import TableFiles, name_of_bag
@@ -53,9 +55,12 @@ def read_long_table(
     known, chosen = columns_by_meaning(header, source, columns or {}, features, meanings)
     others = [name for name in possible_features(header, columns or {}) if name not in chosen]
     types = {name: pa.float64() if meaning in COORDS else pa.string() for meaning, name in known.items()}
-    parts = list(_parts_of_facts(files, types, chosen[0]))
-    parts_of_features = (part for _, part in files.read(dict.fromkeys(chosen, pa.float32()), FIX))
+    unusable = dict(files.bad)
+    parts = list(_parts_of_facts(files, types, chosen[0], unusable))
+    parts_of_features = _parts_of_features(files, chosen, parts, unusable)
     if not parts:
+        for error in unusable.values():
+            raise error
         raise lacking(f"table {source!r}", "at least one row")
     table = pa.concat_tables([part for _, part in parts])
     place_of = _places(files, parts)
@@ -76,6 +81,8 @@ def read_long_table(
     values = np.empty((len(bag), len(chosen)), np.float32)
     not_finite = _fill(values, rows, parts_of_features)
     starts = first[order]
+    bad = _without_rows(files, parts) | _by_bag(not_finite, chosen, cells[BAG], place_of)
+    bad |= {name: str(error) for name, error in unusable.items()}
     return RawBags(
         source=source,
         ids=tuple(ids[order].tolist()),
@@ -90,9 +97,9 @@ def read_long_table(
         order=rows.astype(np.int64),
         columns=known,
         feature_names=tuple(chosen),
-        bad=_without_rows(files, parts) | _by_bag(not_finite, chosen, cells[BAG], place_of),
+        bad=dict(sorted(bad.items())),
         notes=(
-            *files.not_read_note(),
+            *files.notes,
             *_others_note(chosen, others),
             *_numbers_note([name for name in chosen if name not in features]),
             *_repeats_note(bag[rows], values, {name: column[rows] for name, column in cells.items()}),
@@ -100,13 +107,16 @@ def read_long_table(
     )
 
 
-def _parts_of_facts(files: TableFiles, types: Mapping[str, Any], feature: str) -> Iterator[tuple[Path, Any]]:
+def _parts_of_facts(
+    files: TableFiles, types: Mapping[str, Any], feature: str, unusable: dict[str, MiueError]
+) -> Iterator[tuple[Path, Any]]:
     """Yield what is known of the instances beside their features, with the name of the bag of a file's rows.
 
     Args:
         files: of the table.
         types: of the columns to read, by their names.
         feature: a column that is read to count the rows, where there is nothing else to read.
+        unusable: what is wrong with bags whose files cannot be read, which are added to it.
     """
     import pyarrow as pa
 
@@ -114,13 +124,46 @@ def _parts_of_facts(files: TableFiles, types: Mapping[str, Any], feature: str) -
         yield from files.read(types, FIX)
         return
     of_file = {name: kind for name, kind in types.items() if name != BAG} or {feature: pa.float32()}
-    for file, part in files.read(of_file, FIX):
-        yield (
-            file,
-            part.select([name for name in types if name != BAG]).append_column(
-                BAG, pa.repeat(pa.scalar(name_of_bag(file)), len(part))
-            ),
-        )
+    for file in files.files:
+        bag = name_of_bag(file)
+        try:
+            parts = list(read_parts(file, of_file, FIX))
+        except MiueError as error:
+            unusable[bag] = error
+            continue
+        for part in parts:
+            facts = part.select([name for name in types if name != BAG])
+            yield file, facts.append_column(BAG, pa.repeat(pa.scalar(bag), len(part)))
+
+
+def _parts_of_features(
+    files: TableFiles, names: Sequence[str], facts: Sequence[tuple[Path, Any]], unusable: dict[str, MiueError]
+) -> Iterator[Any]:
+    """Yield the features of the instances, as many rows as there are facts; NaN where a bag's file has no more.
+
+    Args:
+        files: of the table.
+        names: of the features.
+        facts: what else is known of the instances, with the file of each part.
+        unusable: what is wrong with bags whose files cannot be read, which are added to it.
+    """
+    import pyarrow as pa
+
+    types = dict.fromkeys(names, pa.float32())
+    if not files.of_one_bag:
+        yield from (part for _, part in files.read(types, FIX))
+        return
+    missing = Counter[Path]()
+    for file, part in facts:
+        missing[file] += len(part)
+    for file in missing:
+        try:
+            for part in read_parts(file, types, FIX):
+                missing[file] -= len(part)
+                yield part
+        except MiueError as error:
+            unusable[name_of_bag(file)] = error
+            yield pa.table(dict.fromkeys(names, np.full(missing[file], np.nan, np.float32)))
 
 
 def _places(files: TableFiles, parts: Sequence[tuple[Path, Any]]) -> Callable[[int], str]:
@@ -143,6 +186,8 @@ def _places(files: TableFiles, parts: Sequence[tuple[Path, Any]]) -> Callable[[i
 
 def _without_rows(files: TableFiles, parts: Sequence[tuple[Path, Any]]) -> dict[str, str]:
     """Return the bags of a folder whose tables have no row, and so no instance."""
+    if not files.of_one_bag:
+        return {}
     with_rows = {file for file, part in parts if len(part)}
     return {name_of_bag(file): f"no row in {file.name!r}" for file in files.files if file not in with_rows}
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from miue.bags.column_names import BAG, NAMES
+from miue.bags.column_names import BAG, NAMES, numbers_rows
 from miue.bags.names import TABLES
-from miue.common.errors import DataError, first_few, repeated
+from miue.common.errors import DataError, MiueError, first_few, repeated
 from miue.common.tables import read_header, read_parts
 from miue.io.tables.columns import find_column, possible_features
 
@@ -22,9 +22,15 @@ def is_table_file(path: Path) -> bool:
 
 def find_tables(folder: Path) -> list[Path]:
     """Return the tables in a folder; where there are none, those in the folders directly below it."""
-    own = _tables_in(folder)
-    below = [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith(".")]
-    return own or [table for one in below for table in _tables_in(one)]
+    return _tables_in(folder) or [table for below in _folders_in(folder) for table in _tables_in(below)]
+
+
+def may_have_features(table: Path) -> bool:
+    """Return whether a table has a column of features, or cannot be read, which is said where it is read."""
+    try:
+        return bool(possible_features(read_header(table), {}))
+    except MiueError:
+        return True
 
 
 @dataclass(frozen=True)
@@ -37,14 +43,16 @@ class TableFiles:
         header: the names of the columns, as the first file has them.
         of_one_bag: whether the rows of a file are those of the bag that it is named after, as in a folder of
             tables without a column that names bags.
-        not_read: tables of the folder that have none of these features, such as one of labels.
+        bad: what is wrong with bags whose tables cannot be used, by their names; only with ``of_one_bag``.
+        notes: tables of the folder that are not read, such as one of labels.
     """
 
     source: str
     files: tuple[Path, ...]
     header: tuple[str, ...]
     of_one_bag: bool = False
-    not_read: tuple[str, ...] = ()
+    bad: Mapping[str, MiueError] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def at(cls, path: Path, columns: Mapping[str, str]) -> TableFiles:
@@ -55,35 +63,43 @@ class TableFiles:
             columns: names of columns by what they mean, where they are specified.
 
         Raises:
-            StorageError: a table that cannot be read.
-            DataError: tables of a folder with other columns, or two of one name.
+            StorageError: a table that cannot be read, where it is not that of one bag.
+            DataError: tables of a folder with other columns, where they are not of one bag each, or hardly two
+                with the same.
         """
         if not path.is_dir():
             return cls(str(path), (path,), tuple(read_header(path)))
-        headers = {file: read_header(file) for file in find_tables(path)}
-        features = {file: frozenset(possible_features(header, columns)) for file, header in headers.items()}
-        usual = Counter(features.values()).most_common(1)[0][0]
-        kept = [file for file in headers if features[file] & usual or features[file] == usual]
-        first = next(file for file in kept if features[file] == usual)
-        names_bags = BAG in columns or find_column(headers[first], NAMES[BAG], str(first)) is not None
-        for file in kept:
-            _refuse_other_columns(file, set(headers[file]), first, set(headers[first]))
-        if not names_bags:
-            _refuse_same_names(path, kept)
-        others = tuple(file.name for file in headers if file not in kept)
-        return cls(str(path), tuple(kept), tuple(headers[first]), not names_bags, others)
+        headers, unreadable = _headers(find_tables(path))
+        features = {header: frozenset(possible_features(header, columns)) for header in set(headers.values())}
+        first = _usual(headers, features)
+        if first is None:
+            for error in unreadable.values():
+                raise error
+            first = next(iter(headers))
+        header = headers[first]
+        kept = [file for file, own in headers.items() if own == header or features[own] & features[header]]
+        others = [file for file in headers if file not in kept]
+        _refuse_unlike(path, kept, [file for file in others if features[headers[file]]], headers)
+        different = [file for file in kept if headers[file] != header]
+        unlike = {
+            file: other for file in different if (other := _other_columns(file, headers[file], first, header))
+        }
+        wrong = {**unreadable, **unlike}
+        notes = (*_not_read_note(others), *_below_note(path))
+        if BAG in columns or find_column(header, NAMES[BAG], str(first)) is not None:
+            for error in wrong.values():
+                raise error
+            return cls(str(path), tuple(kept), header, notes=notes)
+        bad = {name_of_bag(file): error for file, error in wrong.items()}
+        bad |= _same_names(path, [*kept, *unreadable])
+        files = tuple(file for file in kept if name_of_bag(file) not in bad)
+        return cls(str(path), files, header, True, bad, notes)
 
     def read(self, types: Mapping[str, Any], fix: str) -> Iterator[tuple[Path, Any]]:
         """Yield the tables a part of their rows at a time, each with its file, as ``read_parts`` does."""
         for file in self.files:
             for part in read_parts(file, types, fix):
                 yield file, part
-
-    def not_read_note(self) -> tuple[str, ...]:
-        """Return which tables of the folder were not read."""
-        if not self.not_read:
-            return ()
-        return (f"tables without these features, which were not read: {first_few(self.not_read)}",)
 
 
 def name_of_bag(file: Path) -> str:
@@ -97,17 +113,71 @@ def name_of_bag(file: Path) -> str:
 
 
 def _tables_in(folder: Path) -> list[Path]:
-    return [file for file in sorted(folder.iterdir()) if is_table_file(file) and not file.name.startswith(".")]
+    """Return the tables of a folder by name, links to files that are gone among them."""
+    return [
+        file
+        for file in sorted(folder.iterdir())
+        if file.name.lower().endswith(TABLES) and not file.name.startswith(".") and not file.is_dir()
+    ]
 
 
-def _refuse_other_columns(file: Path, own: set[str], first: Path, wanted: set[str]) -> None:
-    if own == wanted:
+def _folders_in(folder: Path) -> list[Path]:
+    return [one for one in sorted(folder.iterdir()) if one.is_dir() and not one.name.startswith(".")]
+
+
+def _headers(files: Sequence[Path]) -> tuple[dict[Path, tuple[str, ...]], dict[Path, MiueError]]:
+    """Return the columns of the files that can be read, and what is wrong with the others."""
+    headers: dict[Path, tuple[str, ...]] = {}
+    unreadable: dict[Path, MiueError] = {}
+    for file in files:
+        try:
+            headers[file] = tuple(read_header(file))
+        except MiueError as error:
+            unreadable[file] = error
+    return headers, unreadable
+
+
+def _usual(
+    headers: Mapping[Path, tuple[str, ...]], features: Mapping[tuple[str, ...], frozenset[str]]
+) -> Path | None:
+    """Return the first file with the features that most files with features have; None where none has any."""
+    counts = Counter(features[header] for header in headers.values() if features[header])
+    if not counts:
+        return None
+    usual = max(counts, key=lambda names: (counts[names], len(names)))
+    return next(file for file, header in headers.items() if features[header] == usual)
+
+
+def _refuse_unlike(
+    folder: Path, kept: Sequence[Path], others: Sequence[Path], headers: Mapping[Path, Sequence[str]]
+) -> None:
+    """Raise where as many tables have features of other names as have these: they are no tables beside."""
+    if len(others) < len(kept):
         return
+    shown = " and ".join(
+        f"{first_few(map(repr, headers[file]))} in {file.name!r}" for file in (kept[0], others[0])
+    )
+    raise DataError(
+        item=repr(str(folder)),
+        wanted="tables of the same columns",
+        got=f"{len(kept) + len(others)} of which most differ ({shown})",
+        fix="begin each table with the same header line, the names of its columns; put tables of something else "
+        "elsewhere",
+    )
+
+
+def _other_columns(
+    file: Path, header: Sequence[str], first: Path, wanted_header: Sequence[str]
+) -> DataError | None:
+    """Return what is wrong where a table has other columns than the first, but for those that number rows."""
+    own, wanted = ({name for name in names if not numbers_rows(name)} for names in (header, wanted_header))
+    if own == wanted:
+        return None
     missing, more = sorted(wanted - own), sorted(own - wanted)
     got = " and ".join(
         f"{what} {first_few(map(repr, names))}" for what, names in (("no", missing), ("also", more)) if names
     )
-    raise DataError(
+    return DataError(
         item=f"table {str(file)!r}",
         wanted=f"the columns of {first.name!r}",
         got=got,
@@ -115,8 +185,32 @@ def _refuse_other_columns(file: Path, own: set[str], first: Path, wanted: set[st
     )
 
 
-def _refuse_same_names(folder: Path, files: list[Path]) -> None:
-    name, count = Counter(map(name_of_bag, files)).most_common(1)[0]
-    if count > 1:
-        twice = [str(file.relative_to(folder)) for file in files if name_of_bag(file) == name]
-        raise repeated(f"{str(folder)!r}", f"one table of bag {name!r}", count, f"keep one of {', '.join(twice)}")
+def _same_names(folder: Path, files: Sequence[Path]) -> dict[str, MiueError]:
+    """Return which bags have several tables, and what to do."""
+    of_bag: dict[str, list[Path]] = {}
+    for file in files:
+        of_bag.setdefault(name_of_bag(file), []).append(file)
+    return {
+        name: repeated(
+            repr(str(folder)),
+            f"one table of bag {name!r}",
+            len(own),
+            f"keep one of {', '.join(str(file.relative_to(folder)) for file in sorted(own))}",
+        )
+        for name, own in of_bag.items()
+        if len(own) > 1
+    }
+
+
+def _not_read_note(others: Sequence[Path]) -> tuple[str, ...]:
+    if not others:
+        return ()
+    return (f"tables without these features, which were not read: {first_few(file.name for file in others)}",)
+
+
+def _below_note(folder: Path) -> tuple[str, ...]:
+    """Return which folders have tables that are not read, as the folder above has some."""
+    if not _tables_in(folder):
+        return ()
+    below = [one.name for one in _folders_in(folder) if _tables_in(one)]
+    return (f"tables in folders of {folder.name!r} were not read: {first_few(below)}",) if below else ()

@@ -66,6 +66,18 @@ def test_a_patient_without_slides_is_named(tmp_path: Path) -> None:
         read_label_table(clinical, slide_table=table(tmp_path, "PATIENT,FILENAME\n01,01_a\n", "slide.csv"))
 
 
+def test_a_table_of_patients_alone_asks_for_the_table_of_slides(tmp_path: Path) -> None:
+    for name in ("01_a", "01_b", "02_a"):
+        (tmp_path / f"{name}.csv").write_text("f\n1\n")
+    for heading, column in (("PATIENT,ISUP", "PATIENT"), ("case_id,label", "case_id")):
+        clinical = table(tmp_path, f"{heading}\n01,low\n02,high\n", "clinical.tsv")
+        expected = rf"'01_a', got only patients \(column '{column}'\), such as '01'; .*--slide-table.*slide_table="
+        with pytest.raises(DataError, match=expected):
+            load_bags(tmp_path, labels=clinical, skip_bad=True)
+    of_bags = table(tmp_path, "PATIENT,ISUP\n01_a,low\n02_a,high\n", "clinical.tsv")
+    assert load_bags(tmp_path, labels=of_bags).bags.ids == ("01_a", "02_a")
+
+
 def test_spaces_around_a_patient_of_either_table_are_no_part_of_the_name(tmp_path: Path) -> None:
     clinical = table(tmp_path, "PATIENT,label\n01 ,a\n02,b\n", "clini.csv")
     slides = table(tmp_path, "PATIENT,FILENAME\n01,01_a\n02,02_a\n02 ,02_b\n", "slide.csv")

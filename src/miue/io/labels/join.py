@@ -8,7 +8,7 @@ from dataclasses import replace
 from miue.bags.classes import by_their_names, known_labels
 from miue.bags.names import hint_at, match_names
 from miue.bags.table_columns import read_classes
-from miue.common.errors import ConfigError
+from miue.common.errors import ConfigError, DataError
 from miue.io.labels.label_table import LabelTable
 from miue.io.loaded import FoundBags, LeftOut, LoadedBags
 from miue.io.splits.splits import Splits
@@ -24,8 +24,8 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
 
     Raises:
         ConfigError: a table for bags that have labels.
-        DataError: a name that may be that of two bags, a class that is not among those specified, or bags that
-            cannot be used.
+        DataError: a name that may be that of two bags, a class that is not among those specified, a table of
+            patients alone, or bags that cannot be used.
     """
     if table is None:
         return replace(found.read(found.ids, ()), label_columns=found.label_columns)
@@ -58,9 +58,21 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
 
 
 def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[str, int], list[LeftOut]]:
-    """Return the row of each bag that the table lists, in its order, and what is in one of the two alone."""
+    """Return the row of each bag that the table lists, in its order, and what is in one of the two alone.
+
+    Raises:
+        DataError: a name that may be that of two bags, or a table of patients, none of them the name of a bag.
+    """
     bag_rows = match_names(labels.ids, names, labels.source)
     rows = {names[bag_row]: row for row, bag_row in enumerate(bag_rows) if bag_row is not None}
+    if not rows and labels.is_of_patients:
+        raise DataError(
+            item=f"label table {labels.source!r}",
+            wanted=f"names of the bags of {where!r}, such as {names[0]!r}",
+            got=f"only patients (column {labels.id_column!r}), such as {labels.ids[0]!r}",
+            fix="say which bags are whose: a table of patients and bags (PATIENT, FILENAME) as --slide-table, in "
+            "Python slide_table=, or a column slide_id",
+        )
     unlisted = sorted(set(names) - set(rows))
     left_out = []
     for name, bag_row in zip(labels.ids, bag_rows, strict=True):

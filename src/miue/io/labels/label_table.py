@@ -35,6 +35,7 @@ class LabelTable:
         patients: whose bag it is; the bag's own name where the table does not say.
         folds: "train", "validation", "test" or "" of each bag, for each ``fold_k`` of the table.
         columns: the names of the columns of the label and, where there is one, of the patient.
+        id_column: that of the ids, "" where there is none; that of the patient where no other names bags.
     """
 
     source: str
@@ -43,6 +44,12 @@ class LabelTable:
     patients: tuple[str, ...]
     folds: Mapping[int, tuple[str, ...]]
     columns: Mapping[str, str] = field(default_factory=dict)
+    id_column: str = ""
+
+    @property
+    def is_of_patients(self) -> bool:
+        """Whether the ids are the names of patients."""
+        return self.id_column != "" and self.id_column == self.columns.get("patient")
 
     @property
     def has_patients(self) -> bool:
@@ -103,6 +110,7 @@ def read_label_table(
         patients=tuple(patient or bag for patient, bag in zip(owners, ids, strict=True)),
         folds={fold: read_splits_column(cells[name], str(path)) for fold, name in folds.items()},
         columns=used,
+        id_column=bags,
     )
 
 

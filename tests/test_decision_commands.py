@@ -297,3 +297,16 @@ def test_the_need_of_flags_is_said_before_anything_is_predicted(
     wrong = fail("calibrate", folder / "run", folder / "store", *FLAGS, "detection", "--negative-class", "normal")
     assert "negative class" in wrong and "benign" in wrong
     assert "recall" in fail("calibrate", folder / "run", folder / "store", *FLAGS, "fdr")
+
+
+def test_a_class_without_a_calibration_bag_is_named(folder: Path, tmp_path: Path) -> None:
+    bags = miue.read_store(folder / "store").split("calibration")
+    ids = [name for name, label in zip(bags.ids, bags.labels.values, strict=True) if label == 0]
+    benign = bags.subset([bags.ids.index(name) for name in ids])
+    miue.Model.load(folder / "run").predict(benign).save(tmp_path / "benign")
+    rules = ["--max-error", "0.9", "--coverage", "0.6", "--false-alarms", "0.2"]
+    printed = run("calibrate", tmp_path / "benign", *rules, "--out", tmp_path / "rules.json")
+    assert "Note: no calibration bag is of class tumour, so that nothing is promised" in printed
+    flags = ["--without", "scaling,deferral,sets,ood", "--instances", "no-false-flag", "--instance-level", "0.2"]
+    printed = run("calibrate", tmp_path / "benign", *flags, "--out", tmp_path / "flags.json")
+    assert "no calibration bag" not in printed  # negative bags are all that these need

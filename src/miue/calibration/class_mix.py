@@ -41,6 +41,11 @@ class ClassMix(BaseModel):
         return tuple((counts / max(1, counts.sum())).tolist())
 
     @property
+    def missing(self) -> tuple[int, ...]:
+        """Classes of which the calibration has no bag, as far as the classes of its bags are known."""
+        return tuple(label for label, counts in enumerate(self.confusion) if not any(counts))
+
+    @property
     def unknown_because(self) -> str:
         """Why the mix of new bags cannot be estimated, "" where it can."""
         if not self.confusion:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from miue.common.errors import first_few
 from miue.common.plural import plural
 from miue.common.result_table import ResultTable
 
@@ -71,6 +72,9 @@ def notes(calibration: Calibration) -> list[str]:
             f"left out of the flags: {plural(flags.left_out, 'positive bag')} without labels of all instances, or "
             "without a positive one."
         )
+    if calibration.class_mix is not None and calibration.class_mix.missing and _has_rules_of_bags(calibration):
+        names = first_few(calibration.class_names[label] for label in calibration.class_mix.missing)
+        said.append(f"no calibration bag is of class {names}, so that nothing is promised for bags of that class.")
     if calibration.covariate_shift is not None:
         said.append(_left_out_by_shift(calibration.covariate_shift))
     if calibration.scaling_left_out:

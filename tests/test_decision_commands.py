@@ -197,6 +197,8 @@ def test_a_folder_of_feature_files_is_calibrated_on_the_patients_that_training_h
     made = json.loads((tmp_path / "run" / "calibration.json").read_text())["calibration"]
     assert made["class_names"] == ["normal", "tumor"]
     assert made["made_from"]["split"] == "held out by training"
+    total = len(labels.read_text().splitlines()) - 1
+    assert f"{total} bags, held out by training" in " ".join(printed.split())
     parts = read_splits(tmp_path / "run" / "splits.csv").folds[0]
     validation = [name for name, part in parts.items() if part == "validation"]
     assert made["made_from"]["patients"] == made["made_from"]["bags"] < len(validation)

@@ -16,6 +16,7 @@ from miue.cli.outputs import keeps_inputs
 from miue.cli.rules import RuleOptions, flag_option
 from miue.cli.sources import BAGS_HELP, Source, check_order, label_as_trained, open_bags_for
 from miue.common.errors import ConfigError
+from miue.common.plural import plural
 from miue.common.terminal import say, say_json, show_table
 
 if TYPE_CHECKING:
@@ -157,7 +158,12 @@ def _open_run(
     from miue.model.model import Model
 
     model = Model.load(run, trust=trust)
-    bags, made_from = calibration_bags(run, open_bags_for(model, path, source, progress=not quiet), part)
+    opened = open_bags_for(model, path, source, progress=not quiet)
+    bags, made_from = calibration_bags(run, opened, part)
+    if part is None and len(bags) < len(opened) and not any(opened.splits):
+        count = f"{len(bags):,} of {plural(len(opened), 'bag')}"
+        listed = str(run / "splits.csv")
+        say(f"calibration bags: {count}, {made_from.split} ({listed!r}); pass others alone", err=True)
     bags = label_as_trained(bags, source, run, model.contract.class_names)
     return model, bags, made_from.model_copy(update={"path": str(path)})
 

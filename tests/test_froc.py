@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from commands import run
 from made_flags import FlagWorld, mean_loss, scored_bags
-from made_predictions import unlabelled
+from made_predictions import made_provenance, unlabelled
 
 from miue.bags.ood_flags import OodFlags
 from miue.calibration import InstanceGoal, calibrate, decide
@@ -89,6 +89,15 @@ def test_froc_of_a_hand_example_with_ties() -> None:
     # 1/4: one false positive: ≥ .875 finds .9375 and .875. 1/2: two are not reached by the tie at .5.
     assert by_rate == [0.5, 0.5, 1.0, 1.0, 1.0, 1.0]
     assert list(TITLES)[1:4] == ["sensitivity_at_0.25", "sensitivity_at_0.5", "sensitivity_at_1"]
+
+
+def test_the_negative_class_of_froc_is_that_of_the_model() -> None:
+    labels: list[list[int] | None] = [[1, 1], [1, 1], [0, 1]]
+    given = scored_bags([[0.75, 0.875], [0.625, 0.875], [0.25, 0.875]], [1, 1, 0], positives=labels)
+    given = replace(given, provenance=made_provenance(options={"method.background": 1}))
+    measured = evaluate(given).froc
+    assert measured is not None and measured["froc"].value == 1.0  # .25 of class 1 is the least of all
+    assert measured == froc(given, negative_class=1)
 
 
 def test_froc_is_undefined_with_its_reason() -> None:

@@ -98,7 +98,7 @@ def calibrate(
     table = predictions.bags
     names = _class_names(class_names, predictions)
     if instances is not None:
-        instances = instances.with_negative_class_of(predictions.provenance.options, names)
+        instances = instances.with_negative_class_of(predictions.provenance, names)
     goals = Goals(scaling, deferral, prediction_sets, false_alarms, instances)
     if like is not None:
         check_predictions(like, "like")

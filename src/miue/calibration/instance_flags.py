@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float64
@@ -17,6 +17,7 @@ from miue.common.arguments import check_fields
 from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.common.plural import plural
 from miue.predictions.instance_errors import ERROR_PROBABILITY, probabilities_by_error
+from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
 
 Guarantee = Literal["no-false-flag", "false-positives", "detection", "recall"]
@@ -96,12 +97,10 @@ class InstanceGoal:
         which = "negative" if self.of_negatives else "positive"
         return f"{which} bags with all instances labelled" if self.guarantee == "recall" else f"{which} bags"
 
-    def with_negative_class_of(
-        self, options: Mapping[str, Any] | None, class_names: Sequence[str]
-    ) -> InstanceGoal:
-        """Return the goal with the negative class of the model that has these options, where none is named."""
-        number = (options or {}).get("method.background")
-        if self.negative_class is not None or not isinstance(number, int):
+    def with_negative_class_of(self, provenance: Provenance, class_names: Sequence[str]) -> InstanceGoal:
+        """Return the goal with the negative class of the model that predicted, where none is named."""
+        number = provenance.negative_class
+        if self.negative_class is not None or number is None:
             return self
         return replace(self, negative_class=class_names[number])
 

@@ -73,11 +73,14 @@ def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROB
 
 
 def evaluate_froc(predictions: Predictions) -> dict[str, Metric]:
-    """Return the FROC of the score and the negative class of the flags, else of the probability and the first."""
+    """Return the FROC of the flags' score and negative class, else of the probability and the model's class.
+
+    Where the model names no negative class, it is the first.
+    """
     calibration = applied_calibration(predictions.provenance)
     rule = None if calibration is None else calibration.instances
     if rule is None:
-        return froc(predictions)
+        return froc(predictions, negative_class=predictions.provenance.negative_class or 0)
     return froc(predictions, negative_class=rule.negative_class, score=rule.score)
 
 

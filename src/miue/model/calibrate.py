@@ -52,7 +52,7 @@ def calibrate_model(
     names = model.contract.class_names
     bags = bags.with_classes(names)
     if goals.instances is not None:
-        instances = goals.instances.with_negative_class_of(model.provenance().options, names)
+        instances = goals.instances.with_negative_class_of(model.provenance(), names)
         goals = replace(goals, instances=instances)
     checked = goals if like is None else goals.keep_weighted()[0]
     of_bags = (bags.ids, bags.labels, bags.is_ood, bags.patients)

@@ -181,6 +181,15 @@ class Provenance(BaseModel):
         """Seed of the training."""
         return None if self.training is None else self.training.seed
 
+    @property
+    def negative_class(self) -> int | None:
+        """The class of the option ``method.background``, whose bags have negative instances only.
+
+        None where the option has its default, or is not known.
+        """
+        number = (self.options or {}).get("method.background")
+        return number if isinstance(number, int) else None
+
     def to_json(self) -> dict[str, Any]:
         """Return what is known, as JSON values."""
         return self.model_dump(mode="json", exclude_defaults=True)

@@ -304,6 +304,17 @@ def test_too_few_effective_or_new_bags_are_refused_with_their_number() -> None:
         )
 
 
+@pytest.mark.parametrize(("count", "of_patient"), [(1, None), (NEEDED - 1, None), (60, "A")])
+def test_too_few_calibration_bags_or_patients_are_refused(count: int, of_patient: str | None) -> None:
+    random = np.random.default_rng(14)
+    held = mixed_bags(count, 0, random)
+    patients = None if of_patient is None else np.array([of_patient] * count, object)
+    held = replace(held, bags=replace(held.bags, patients=patients))
+    got = f"got {count}" + ("" if of_patient is None else ", of 1 patient")
+    with pytest.raises(DataError, match=f"weighted for the new bags: expected at least {NEEDED}, of 5.*{got}"):
+        calibrate(held, like=mixed_bags(60, 0, random), prediction_sets=None, bags_of_patient="all")
+
+
 def test_of_each_patient_one_new_bag_counts_and_none_that_is_out_of_distribution() -> None:
     random = np.random.default_rng(12)
     held, new = mixed_bags(100, 0, random), mixed_bags(90, 0, random)

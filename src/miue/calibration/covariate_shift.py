@@ -12,6 +12,7 @@ from miue.bags.drawing import draw_folds, group_by_patient
 from miue.calibration.compared import compared_uncertainties
 from miue.calibration.patients import counted_rows
 from miue.common.errors import DataError, ModelError
+from miue.common.plural import plural
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
@@ -194,7 +195,7 @@ def weigh_bags(
         seed: of the folds, and of the new bags that are drawn of patients.
 
     Raises:
-        DataError: too few new bags, other uncertainties, or new bags that are too unlike the calibration bags.
+        DataError: too few bags, other uncertainties, or new bags that are too unlike the calibration bags.
         ModelError: predictions of another model.
     """
     ours, theirs = predictions.provenance.weights_sha256, like.provenance.weights_sha256
@@ -206,6 +207,7 @@ def weigh_bags(
             fix="predict the new bags with this model",
         )
     held, new = predictions.bags, count_new_bags(like, bags_of_patient, seed)
+    _check_enough(held)
     of_held, of_new = compared_uncertainties(held), compared_uncertainties(new)
     scores = [n for n in of_held if n in of_new and np.isfinite(of_held[n]).all() and np.isfinite(of_new[n]).all()]
     classes, others = held.distribution.num_classes, new.distribution.num_classes
@@ -247,6 +249,18 @@ def weigh_bags(
             fix=f"the mix of bags has changed in a way that these weights do not follow: {_FIX}",
         )
     return shift, new, weights
+
+
+def _check_enough(held: PredictionTable) -> None:
+    """Raise unless there are as many calibration bags as must be effective, of a patient for each fold."""
+    patients = round(_patients_per_bag(held) * len(held))
+    if len(held) < NEEDED or patients < _FOLDS:
+        raise DataError(
+            item="the calibration bags to be weighted for the new bags",
+            wanted=f"at least {NEEDED}, of {_FOLDS} patients or more",
+            got=f"{len(held)}" if held.patients is None else f"{len(held)}, of {plural(patients, 'patient')}",
+            fix="add calibration bags, or calibrate on these without the new ones",
+        )
 
 
 def _patients_per_bag(table: PredictionTable) -> float:

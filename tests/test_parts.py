@@ -70,6 +70,42 @@ def test_bags_of_any_size_are_read_as_they_were_written(
         assert all(len(part) <= 7 or len(part.bag_sizes()) == 1 for part in instances.parts())
 
 
+def test_stored_instances_take_a_score_of_ones_own(tmp_path: Path, short_parts: None) -> None:
+    predictions = ragged([3, 9, 2])
+    scored = stored(predictions, tmp_path / "p").with_score("margin", np.arange(14))
+    scored = stored(replace(predictions, instances=scored), tmp_path / "p")
+    assert scored.uncertainty("margin").tolist() == list(range(14))
+
+
+def test_no_bag_has_an_empty_table_of_stored_instances(tmp_path: Path) -> None:
+    predictions = ragged([3, 2])
+    none = stored(predictions, tmp_path / "p").of_bags([])
+    assert none.uncertainty_names == predictions.bags.uncertainty_names
+    assert_same(none, none.subset(np.arange(0)))
+    assert len(none.to_arrow()) == 0 and "0 instances, 3 classes" in str(none)
+
+
+@pytest.mark.parametrize("table_format", ["parquet", "csv"])
+@pytest.mark.parametrize("read", [True, False])
+def test_an_empty_table_of_instances_is_saved_as_none(table_format: str, read: bool, tmp_path: Path) -> None:
+    predictions = ragged([3, 2])
+    given = stored(predictions, tmp_path / "p") if read else predictions.instances
+    assert given is not None
+    replace(predictions, instances=given.of_bags([])).save(tmp_path / "q", table_format=table_format)
+    assert read_predictions(tmp_path / "q").instances is None
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_an_unknown_uncertainty_is_refused_with_the_nearest_name(read: bool, tmp_path: Path) -> None:
+    predictions = ragged([3], "categorical")
+    instances = stored(predictions, tmp_path / "p") if read else predictions.instances
+    assert instances is not None
+    with pytest.raises(ConfigError, match="uncertainty 'entropi'.*did you mean 'entropy'"):
+        instances.uncertainty("entropi")
+    with pytest.raises(ConfigError, match="uncertainty 'vacuity': expected one of"):  # of a Dirichlet alone
+        instances.uncertainty("vacuity")
+
+
 def test_the_order_of_small_evidence_is_kept(tmp_path: Path) -> None:
     predictions = ragged([4])
     alpha = 1 + torch.tensor([[1e-12, 0], [2e-12, 0], [3e-12, 0], [1e9 + 0.125, 0]], dtype=torch.float64)

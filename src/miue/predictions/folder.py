@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from miue.bags.table_columns import are_their_numbers
 from miue.common.arguments import checked
@@ -90,7 +90,7 @@ class Predictions(PrintsAsTable):
 
     @checked()
     def save(self, path: Path | str, *, overwrite: bool = False, table_format: str = "parquet") -> None:
-        """Write the predictions to the folder ``path``, whole or not at all.
+        """Write the predictions to the folder ``path``, whole or not at all; no table of instances without any.
 
         Args:
             path: the folder.
@@ -104,15 +104,13 @@ class Predictions(PrintsAsTable):
         check_table_format(table_format)
         with atomic_folder(Path(path), PREDICTIONS, overwrite=overwrite) as folder:
             parts: list[Part] = []
-            if self.instances is not None and table_format == "csv":
-                large = len(self.instances) >= COMPRESSED_FROM
-                _write_csv(
-                    folder / ("instances.csv.gz" if large else "instances.csv"),
-                    self.instances,
-                    exact_scores=self._is_shard,
-                )
-            elif self.instances is not None:
-                ordered = self.instances.in_order(self.bags.bag_ids.astype(str).tolist())
+            instances = self.instances or None  # a table without rows could not be read back
+            if instances is not None and table_format == "csv":
+                large = len(instances) >= COMPRESSED_FROM
+                name = "instances.csv.gz" if large else "instances.csv"
+                _write_csv(folder / name, instances, exact_scores=self._is_shard)
+            elif instances is not None:
+                ordered = instances.in_order(self.bags.bag_ids.astype(str).tolist())
                 with PartWriter(folder / FOLDER) as writer:
                     for table in ordered.parts() if isinstance(ordered, StoredInstances) else [ordered]:
                         writer.add(table)
@@ -245,7 +243,7 @@ def _read_tables(bags: Path, instances: Path | None, provenance: Provenance) -> 
 
 def _stored_instances(folder: Path, listed: Any, item: str) -> StoredInstances:
     try:
-        parts = TypeAdapter(list[Part]).validate_python(listed)
+        parts = TypeAdapter(Annotated[list[Part], Field(min_length=1)]).validate_python(listed)
     except ValidationError as error:
         raise not_readable(item, "a list of parts in predictions.json, as miue writes it", error, FIX) from error
     check_folder(folder, parts)

@@ -83,12 +83,14 @@ class StoredInstances(PredictionTable):
 
     @cached_property
     def _whole(self) -> PredictionTable:
-        return PredictionTable.concatenate(list(self.parts()))
+        return PredictionTable.concatenate(list(self.parts()) or [self.head])
 
     @cached_property
     def head(self) -> PredictionTable:
-        """The instances of the first bag."""
-        return self._read(self._spans[:1])
+        """The instances of the first bag; without bags none, of the kind of the others in the folder."""
+        if self._spans:
+            return self._read(self._spans[:1])
+        return self._read([next(_spans(self._listed[0]))]).subset(np.arange(0))
 
     @property
     def uncertainty_names(self) -> list[str]:
@@ -105,11 +107,16 @@ class StoredInstances(PredictionTable):
 
     def _uncertainties(self, name: str) -> Iterator[Float64[np.ndarray, "part"]]:
         if name not in self.head.scores:
-            yield from (MEASURES[name].of(one).numpy() for one in self.distributions())
+            measure = self._measure(name)
+            yield from (measure.of(one).numpy() for one in self.distributions())
             return
         column = name if name in MEASURES else SCORE_PREFIX + name
         for path, read in self._columns([column]):
             yield read_numbers(read[column], column, str(path))
+
+    def with_score(self, name: str, values: Any) -> PredictionTable:
+        """Return what ``PredictionTable.with_score`` does, a table in memory, for which all parts are read."""
+        return self._whole.with_score(name, values)
 
     def distributions(self) -> Iterator[PredictiveDistribution]:
         """Yield the distributions of the instances in order, a file at a time."""

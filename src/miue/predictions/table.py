@@ -16,11 +16,11 @@ from miue.bags.coords import Coords
 from miue.bags.labels import Labels, plain_values
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
-from miue.common.errors import ConfigError, DataError
+from miue.common.errors import ConfigError, DataError, unknown_name
 from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions import Dirichlet, Draws, PredictiveDistribution
-from miue.distributions.measures import MEASURES, applicable_measures
+from miue.distributions.measures import MEASURES, Measure, applicable_measures
 from miue.predictions.decisions import Decisions
 
 SCORE_PREFIX = "score_"
@@ -103,11 +103,20 @@ class PredictionTable(PrintsAsTable):
         return list(dict.fromkeys([*applicable_measures(self.distribution), *self.scores]))
 
     def uncertainty(self, name: str) -> Float64[np.ndarray, "n"]:
-        """Return one measure or extra score, higher where less certain."""
+        """Return one measure or extra score, higher where less certain.
+
+        Raises:
+            ConfigError: none of ``uncertainty_names``.
+        """
         if name in self.scores:
             return self.scores[name]
-        values: np.ndarray = MEASURES[name].of(self.distribution).numpy()
+        values: np.ndarray = self._measure(name).of(self.distribution).numpy()
         return values
+
+    def _measure(self, name: str) -> Measure:
+        if name not in applicable_measures(self.head.distribution):
+            raise unknown_name("uncertainty", name, self.uncertainty_names)
+        return MEASURES[name]
 
     def with_score(self, name: str, values: Any) -> PredictionTable:
         """Return the table with one more named uncertainty, or with other values of it.

@@ -236,6 +236,8 @@ def test_columns_may_be_given(tmp_path: Path) -> None:
     assert (found.ids, found.labels, found.patients) == (("a", "b"), ("low", "high"), ("p", "p"))
     with pytest.raises(ConfigError, match="label column 'grad'.* did you mean 'grade'"):
         read_label_table(path, {"bag_id": "name", "label": "grad"})
+    with pytest.raises(ConfigError, match="meaning of a column 'pateint'.*did you mean 'patient'"):
+        read_label_table(path, {"bag_id": "name", "label": "grade", "pateint": "who"})
 
 
 def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:

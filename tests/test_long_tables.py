@@ -175,6 +175,15 @@ def test_columns_of_other_names_are_inspected_and_loaded_by_name(tmp_path: Path)
         describe(made_files.slides(tmp_path / "job")[0], Source(id_column="Sample"))
 
 
+def test_a_specified_column_that_is_missing_or_a_meaning_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(LONG)
+    how = r"name one that it has \(--patient-column NAME, in Python columns={'patient': NAME}\)"
+    with pytest.raises(DataError, match=f"expected a column 'owner'.*{how}"):
+        load_bags(tmp_path / "t.csv", columns={"patient": "owner"})
+    with pytest.raises(ConfigError, match="meaning of a column 'pateint'.*did you mean 'patient'"):
+        load_bags(tmp_path / "t.csv", columns={"pateint": "patient"})
+
+
 def test_rows_of_a_table_are_read_in_parts_and_sorted_by_bag(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     values, bag = random.normal(size=(20_000, 3)).astype(np.float32), random.integers(0, 50, 20_000)

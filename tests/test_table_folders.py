@@ -94,6 +94,14 @@ def test_a_column_that_names_bags_comes_before_the_names_of_tables(tmp_path: Pat
         load_bags(tmp_path)
 
 
+def test_a_row_of_tables_of_one_name_in_several_folders_is_named_with_its_folder(tmp_path: Path) -> None:
+    for folder, text in (("site_a", "a,pos,1\na,pos,2\n"), ("site_b", "b,neg,3\nb,pos,4\n")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "part.csv").write_text(f"slide_id,label,f\n{text}")
+    with pytest.raises(DataError, match=r"row 2 of 'site_b/part.csv', column 'label': expected 'neg'"):
+        load_bags(tmp_path)
+
+
 def test_bags_without_a_row_or_with_a_cell_that_is_no_number_are_named(tmp_path: Path) -> None:
     for number in range(3):
         write_table(tmp_path / f"s{number}.csv", values_of(number))

@@ -53,7 +53,7 @@ def load_bags(
         fold: which of the splits.
         classes: order of the classes; the first is the negative one. Sorted if not specified.
         columns: names of columns of the label table, or of the long table, by what they mean: bag_id, label,
-            patient. Others are found by their names.
+            patient; of a long table also what else it has, such as x and y. Others are found by their names.
         slide_table: STAMP's table PATIENT, FILENAME, where ``labels`` has one row per patient.
         microns_per_pixel: of level 0, for files whose coords are in µm.
         feature_key: which table of features of lazyslide's stores is read, where they have several: "uni_tiles".

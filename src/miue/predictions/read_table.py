@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64
+from jaxtyping import Bool, Float64, Int64
 
 from miue.bags.cells import is_number, known_text
 from miue.bags.labels import Labels
@@ -19,10 +19,11 @@ from miue.common.plural import plural
 from miue.common.tables import DECIMAL_COMMA, WITH_POINTS, read_columns
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, applicable_measures
-from miue.predictions.decisions import Decisions, calibrated_columns, parse_prediction_sets
+from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, calibrated_columns, parse_prediction_sets
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "prediction_set", "flagged"}
+MOST_EXACT = 2**53  # up to which float64 holds every whole number
 
 
 def read_table(
@@ -58,9 +59,7 @@ def _table_from_columns(
     flags = read_flags(columns["is_ood"], name) if "is_ood" in columns else OodFlags.unknown(count)
     is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", np.array([""] * count, object)), name)
     scores = read_scores(columns, name, distribution)
-    instance = (
-        read_numbers(columns["instance"], "instance", name).astype(np.int64) if "instance" in columns else None
-    )
+    instance = read_whole_numbers(columns["instance"], "instance", name) if "instance" in columns else None
     coords = None
     if instance is not None and {"x", "y"} <= set(columns):
         x, y = (_numbers_or_nan(columns[axis], axis, name) for axis in "xy")
@@ -78,7 +77,7 @@ def _table_from_columns(
         patients=_patients(columns["patient"]) if "patient" in columns else None,
         training_parts=columns.get("training_part"),
         flagged=read_flagged(columns["flagged"], name) if instance is not None and "flagged" in columns else None,
-        patch_sizes=read_numbers(columns["patch_size"], "patch_size", name).astype(np.int64)
+        patch_sizes=read_whole_numbers(columns["patch_size"], "patch_size", name)
         if "patch_size" in columns
         else None,
     )
@@ -93,7 +92,6 @@ def _patients(cells: np.ndarray) -> np.ndarray:
 def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -> Decisions | None:
     if "decision" not in columns:
         return None
-    calibrated = calibrated_columns(columns)
     sets = (
         parse_prediction_sets(columns["prediction_set"], num_classes, name)
         if "prediction_set" in columns
@@ -103,8 +101,18 @@ def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -
         decision=columns["decision"],
         reason=columns.get("reason", np.full(len(columns["decision"]), "", object)),
         prediction_sets=sets,
-        calibrated=read_distribution(calibrated, name) if calibrated else None,
+        calibrated=_calibrated(columns, name),
     )
+
+
+def _calibrated(columns: Mapping[str, np.ndarray], name: str) -> PredictiveDistribution | None:
+    """Return the distribution of the calibrated columns, None where there are none."""
+    calibrated = calibrated_columns(columns)
+    try:
+        return read_distribution(calibrated, name) if calibrated else None
+    except DataError as error:  # which names columns without the prefix
+        item = f"the columns {CALIBRATED_PREFIX}… of {error.item}"
+        raise DataError(item=item, wanted=error.wanted, got=error.got, fix=error.fix) from error
 
 
 def read_flagged(values: np.ndarray, name: str) -> Bool[np.ndarray, "n"]:
@@ -227,6 +235,24 @@ def read_numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarr
             fix=f"fill or drop {plural(len(bad), 'row')} without one",
         )
     return numbers
+
+
+def read_whole_numbers(values: np.ndarray, column: str, name: str) -> Int64[np.ndarray, "n"]:
+    """Return a column of whole numbers from 0.
+
+    Raises:
+        DataError: a cell that is none.
+    """
+    numbers = read_numbers(values, column, name)
+    bad = np.flatnonzero((numbers < 0) | (numbers > MOST_EXACT) | (numbers != np.floor(numbers)))
+    if len(bad):
+        raise DataError(
+            item=f"table {name!r}, line {bad[0] + 2}, column {column!r}",
+            wanted="a whole number from 0",
+            got=f"{numbers[bad[0]]:g}",
+            fix=f"correct {plural(len(bad), 'row')}, or leave the column out",
+        )
+    return numbers.astype(np.int64)
 
 
 def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:

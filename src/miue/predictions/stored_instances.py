@@ -22,7 +22,13 @@ from miue.common.tables import read_parquet_rows, reading_table
 from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import MEASURES
 from miue.predictions.parts import FIX, Part, check_part
-from miue.predictions.read_table import read_distribution, read_flagged, read_numbers, read_scores
+from miue.predictions.read_table import (
+    read_distribution,
+    read_flagged,
+    read_numbers,
+    read_scores,
+    read_whole_numbers,
+)
 from miue.predictions.table import SCORE_PREFIX, PredictionTable, parameter_columns
 
 LOGICAL = ("is_ood", "ood_set", "flagged")
@@ -234,9 +240,7 @@ def _to_table(read: Any, name: str, bag_ids: np.ndarray) -> PredictionTable:
         sets = _texts(read.column("ood_set"))
     if "ood_set" in read.column_names or flags.out_of_distribution.any():
         flags, sets = with_named_sets(flags, sets, name)
-    numbers = (
-        read_numbers(columns["instance"], "instance", name).astype(np.int64) if "instance" in columns else None
-    )
+    numbers = read_whole_numbers(columns["instance"], "instance", name) if "instance" in columns else None
     return PredictionTable(
         distribution=distribution,
         bag_ids=bag_ids,

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from miue.bags.cells import known_text
 from miue.bags.classes import class_names, known_labels
-from miue.bags.column_names import LABEL_COLUMNS, PATIENT_COLUMNS, lower_case, numbers_rows
+from miue.bags.column_names import BAG, LABEL_COLUMNS, PATIENT_COLUMNS, lower_case, numbers_rows
 from miue.bags.names import find_rows, named_twice, strip_endings
 from miue.bags.table_columns import read_splits_column
 from miue.common.errors import DataError, first_repeated, missing_column, repeated, unknown_name
 from miue.common.plural import plural
 from miue.common.tables import read_text_columns
-from miue.io.tables.columns import find_column
+from miue.io.tables.columns import check_meanings, find_column, how_to_specify
 
 BAG_COLUMNS = (
     *("slide_id", "bag_id", "bag_name", "filename", "pathology_id", "slide", "wsi_id", "image_id", "video_id"),
@@ -81,9 +81,10 @@ def read_label_table(
     Raises:
         StorageError: missing or unreadable.
         DataError: columns that are not found, an empty or a repeated id, a patient without slides.
-        ConfigError: a column that does not exist.
+        ConfigError: a column that does not exist, or a meaning other than these three.
     """
     specified = columns or {}
+    check_meanings(specified, (BAG, "label", "patient"))
     cells = _without_empty_rows(read_text_columns(path))
     bags = _chosen(path, cells, specified.get("bag_id"), BAG_COLUMNS, "id")
     patients = _chosen(path, cells, specified.get("patient"), PATIENT_COLUMNS, "patient")
@@ -197,11 +198,13 @@ def _check_ids(path: Path, ids: Sequence[str], column: str) -> None:
     twice = named_twice(ids)
     if twice is not None:
         item = f"bag {twice!r} of {str(path)!r}, column {column!r}"
-        fix = "keep one of them; a patient's slides need names of their own, in a column slide_id or --id-column"
+        own = f"in a column slide_id or the one of {how_to_specify(BAG)}"
+        fix = f"keep one of them; a patient's slides need names of their own, {own}"
         raise repeated(item, "one row", len(find_rows(twice, ids)), fix)
 
 
 def _no_column(path: Path, what: str, known: Sequence[str], columns: Iterable[str]) -> DataError:
     wanted = f"a column for the {what}, such as {', '.join(known[:3])}"
     empty = "; of bags without a label its cells are empty" if what == "label" else ""
-    return missing_column(f"table {str(path)!r}", wanted, columns, f"pass --{what}-column NAME{empty}")
+    how = how_to_specify(BAG if what == "id" else what)
+    return missing_column(f"table {str(path)!r}", wanted, columns, f"pass {how}{empty}")

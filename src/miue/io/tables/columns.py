@@ -7,9 +7,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from miue.bags.column_names import BAG, NAMES, TEXT, lower_case, names_feature
-from miue.common.errors import DataError, first_repeated, missing_column
+from miue.common.errors import DataError, first_repeated, missing_column, unknown_name
 
 HOW_TO_CHOOSE = "--features NAME, in Python features=[NAME]"
+
+
+def how_to_specify(meaning: str) -> str:
+    """Return how a user says which column has a meaning, on the command line and in Python.
+
+    >>> how_to_specify("bag_id")
+    "--id-column NAME, in Python columns={'bag_id': NAME}"
+    """
+    return f"--{'id' if meaning == BAG else meaning}-column NAME, in Python columns={{{meaning!r}: NAME}}"
+
+
+def check_meanings(specified: Iterable[str], meanings: Iterable[str]) -> None:
+    """Raise unless each key of ``columns`` is a meaning that a column of this table can have.
+
+    Raises:
+        ConfigError: another one, such as a misspelled "patient", whose column would not be read.
+    """
+    meanings = list(meanings)
+    for meaning in specified:
+        if meaning not in meanings:
+            raise unknown_name("meaning of a column", meaning, meanings)
 
 
 def may_number_rows(name: str) -> bool:
@@ -69,7 +90,9 @@ def columns_by_meaning(
 
     Raises:
         DataError: no bag_id, no features, a column that is missing or there twice, or a label among the features.
+        ConfigError: ``specified`` has a meaning that there is not.
     """
+    check_meanings(specified, NAMES)
     if (twice := first_repeated(filter(None, names))) is not None:
         got, fix = f"{names.count(twice)}", "keep one of them, or rename the others"
         raise DataError(item=f"table {table!r}", wanted=f"one column {twice!r}", got=got, fix=fix)
@@ -77,13 +100,14 @@ def columns_by_meaning(
     known = {**{meaning: name for meaning, name in by_name.items() if name is not None}, **specified}
     candidates = possible_features(names, specified)
     chosen = choose_features(names, table, features, candidates, known) if features else candidates
-    missing = next((name for name in specified.values() if name not in names), None)
-    if missing is not None or BAG not in known or not chosen:
-        wanted = f"a column {BAG!r} and columns of features" if missing is None else f"a column {missing!r}"
-        how = f"--id-column NAME, in Python columns={{{BAG!r}: NAME}}"
-        fix = f"say which column names the bags ({how}), or call it {BAG!r}"
-        if missing is None:
-            fix += "; one row per instance: a label table is passed as --labels, beside the folder of features"
+    for meaning, name in specified.items():
+        if name not in names:
+            fix = f"name one that it has ({how_to_specify(meaning)})"
+            raise missing_column(f"table {table!r}", f"a column {name!r}", names, fix)
+    if BAG not in known or not chosen:
+        wanted = f"a column {BAG!r} and columns of features"
+        fix = f"say which column names the bags ({how_to_specify(BAG)}), or call it {BAG!r}"
+        fix += "; one row per instance: a label table is passed as --labels, beside the folder of features"
         raise missing_column(f"table {table!r}", wanted, names, fix)
     return known, chosen
 

@@ -46,6 +46,7 @@ def read_long_table(
         StorageError: missing or unreadable.
         DataError: no bag_id, no features, a column that is missing or there twice, or a label that differs within
             a bag.
+        ConfigError: ``columns`` has a meaning that there is not.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -169,17 +170,18 @@ def _parts_of_features(
 def _places(files: TableFiles, parts: Sequence[tuple[Path, Any]]) -> Callable[[int], str]:
     """Return what says where a row is, as "row 3", of a folder "row 3 of 's1.csv'"."""
     starts: list[int] = []
-    names: list[str] = []
+    paths: list[Path] = []
     end = 0
     for file, part in parts:
-        if file.name not in names[-1:]:
+        if file not in paths[-1:]:
             starts.append(end)
-            names.append(file.name)
+            paths.append(file)
         end += len(part)
 
     def place_of(row: int) -> str:
         number = bisect_right(starts, row) - 1
-        return f"row {row - starts[number] + 1}" + (f" of {names[number]!r}" if files.files[1:] else "")
+        of_file = f" of {paths[number].relative_to(files.source).as_posix()!r}" if files.files[1:] else ""
+        return f"row {row - starts[number] + 1}{of_file}"
 
     return place_of
 

@@ -234,6 +234,10 @@ def test_wrong_input_is_named() -> None:
         Batch.of("today", table, calibration, ("knn_mean",))
     infinite = Batch.of("today", bags_with({"a": np.array([1.0, np.inf])}).bags, calibration, ("a",))
     assert np.isfinite(monitor(calibration, [infinite], scores=["a"]).log10_evidence).all()
+    with pytest.raises(
+        DataError, match="batch 'today': expected the uncertainty 'knn_mean'.* got a; pass the same"
+    ):
+        monitor(calibration, [infinite])
 
 
 def course_of(name: str, shift: float) -> Course:

@@ -207,7 +207,7 @@ def monitor(
 
     Raises:
         ConfigError: an uncertainty that the calibration does not have, or a chance outside (0, 1).
-        DataError: no bags, or one twice.
+        DataError: no bags, one twice, or a batch without one of the scores.
     """
     if not 0 < chance < 1:
         raise out_of_range("the chance of a false alarm", "between 0 and 1", chance)
@@ -217,6 +217,7 @@ def monitor(
     if not ids:
         raise lacking("the batches", "at least one bag", "pass predictions")
     _check_once(batches)
+    _check_scores(batches, watched)
     first_of = {patient: row for row, patient in reversed(list(enumerate(patients)))}
     counted = np.array([not patient or first_of[patient] == row for row, patient in enumerate(patients)])
     batch_of = np.repeat(np.arange(len(batches)), [len(batch.ids) for batch in batches])[counted]
@@ -266,6 +267,19 @@ def _check_once(batches: Sequence[Batch]) -> None:
                     fix="leave one of them out",
                 )
             batch_of[name] = batch.name
+
+
+def _check_scores(batches: Sequence[Batch], watched: Sequence[str]) -> None:
+    """Raise a ``DataError`` that names the first batch without one of the scores."""
+    for batch in batches:
+        for score in watched:
+            if score not in batch.values:
+                raise DataError(
+                    item=f"batch {batch.name!r}",
+                    wanted=f"the uncertainty {score!r}, which is watched",
+                    got=", ".join(batch.values),
+                    fix="pass the same scores to Batch.of and to monitor",
+                )
 
 
 def _limits(scores: Sequence[str], chance: float) -> tuple[float, ...]:

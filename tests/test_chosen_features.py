@@ -89,16 +89,20 @@ def test_features_are_chosen_of_tables_alone(tmp_path: Path) -> None:
     made_files.trident(tmp_path / "slides", "a", made_files.features_of(5, seed=0))
     miue.write_store(tmp_path / "store", load_bags(table_of(tmp_path), features=["f_*"]).bags)
     for place in ("slides", "store", "missing.csv"):
-        with pytest.raises(ConfigError, match=r"^--features: expected a table with one row per instance"):
+        said = r"^--features \(in Python features\): expected a table with one row per instance"
+        with pytest.raises(ConfigError, match=said):
             load_bags(tmp_path / place, features=["f_*"])
-        assert "--features: expected a table" in fail("inspect", tmp_path / place, "--features", "f_*")
+        printed = fail("inspect", tmp_path / place, "--features", "f_*")
+        assert "--features (in Python features): expected a table" in printed
 
 
 def test_options_of_a_folder_are_refused_by_inspect_beside_a_table(tmp_path: Path) -> None:
     """They were accepted without effect."""
     table = table_of(tmp_path)
-    assert "--mpp: expected a folder of feature files" in fail("inspect", table, "--mpp", "0.5")
-    assert "--feature-key: expected a folder of Spatial" in fail("inspect", table, "--feature-key", "uni")
+    printed = fail("inspect", table, "--mpp", "0.5")
+    assert "--mpp (in Python microns_per_pixel): expected a folder of feature files" in printed
+    printed = fail("inspect", table, "--feature-key", "uni")
+    assert "--feature-key (in Python feature_key): expected a folder of Spatial" in printed
 
 
 def test_a_model_reads_its_columns_of_a_table_by_name(tmp_path: Path) -> None:

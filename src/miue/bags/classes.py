@@ -51,7 +51,8 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             item=f"label {left_out!r} of {source!r}",
             wanted=f"one of the classes given: {_listed(order)}",
             got=f"{plural(texts.count(left_out), 'bag')} of this class",
-            fix="name it as one of these, add it to --classes, or take these bags out of the table",
+            fix="name it as one of these, add it to --classes (in Python classes), or take "
+            "these bags out of the table",
         )
     names = tuple(order or present)
     alike = alike_names(names)
@@ -60,7 +61,7 @@ def class_names(labels: Iterable[str], source: str, order: Sequence[str] = ()) -
             item=f"the classes of {source!r}",
             wanted="names that differ in more than case, or in how a number is written",
             got=" and ".join(f"{name!r} ({plural(texts.count(name), 'bag')})" for name in alike),
-            fix="write the class in one way, or name both with --classes",
+            fix="write the class in one way, or name both with --classes, in Python classes",
         )
     if len(names) < 2:
         raise DataError(

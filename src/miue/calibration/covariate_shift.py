@@ -178,7 +178,7 @@ def count_new_bags(like: Predictions, bags_of_patient: str, seed: int) -> Predic
             item="the new bags to calibrate for",
             wanted=f"at least {NEEDED} that are in distribution, one of each patient",
             got=f"{count} of {len(like.bags)}",
-            fix="predict more of the new bags, or calibrate without them (no --like)",
+            fix="predict more of the new bags, or calibrate without them (no --like, in Python like=None)",
         )
     return table
 

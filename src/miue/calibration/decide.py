@@ -124,7 +124,7 @@ def match_classes(predictions: Predictions, calibration: Calibration) -> tuple[s
         wanted=f"the classes that were calibrated: {', '.join(calibrated)}",
         got=", ".join(classes) if classes != calibrated else f"{count} classes",
         fix="decide on predictions of the model that was calibrated, or calibrate with --classes in the order of "
-        "the model",
+        "the model (in Python class_names)",
     )
 
 

@@ -90,7 +90,8 @@ def warning(calibration: Calibration) -> str:
         return ""
     return (
         f"{calibration.deferral.refused}. Every bag will be deferred; raise --max-error, lower --confidence, add "
-        "bags, or leave the deferral out: --without deferral."
+        "bags, or leave the deferral out: --without deferral (in Python DeferralGoal(max_error, confidence), "
+        "deferral=None)."
     )
 
 

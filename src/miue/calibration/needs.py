@@ -57,10 +57,12 @@ class Goals:
         }
         if self.instances is not None or not (self.scaling or self.prediction_sets):
             raise ConfigError(
-                item="a calibration for bags of another mix (--like)",
+                item="a calibration for bags of another mix (--like, in Python like)",
                 wanted="prediction sets or scaling, and no flags of instances",
                 got=why["instances"] if self.instances is not None else "neither",
-                fix="leave out --instances" if self.instances is not None else "leave one of the two in",
+                fix="leave out --instances (in Python instances)"
+                if self.instances is not None
+                else "leave one of the two in",
             )
         left_out = [why[name] for name in ("deferral", "false_alarms") if getattr(self, name) is not None]
         return replace(self, deferral=None, false_alarms=None), " and ".join(left_out)
@@ -82,6 +84,7 @@ class _Problem:
     wanted: str
     got: str
     fix: str
+    arguments: tuple[str, ...] = ()  # of ``calibrate``, that change what is asked
 
 
 def check_bags(
@@ -130,6 +133,7 @@ def check_bags(
                 f"{len(unlabelled)} of {len(ids)} without one ({str(ids[unlabelled[0]])!r} first)",
                 "label them (--labels), leave them out"
                 + (f", or calibrate without labels: {parts}" if parts else ""),
+                tuple({"sets": "prediction_sets"}.get(part, part) for part in goals.labelled_parts),
             )
         )
     rows = counted_rows(patients, len(ids), bags_of_patient, seed)
@@ -143,8 +147,14 @@ def check_bags(
             item="the calibration",
             wanted="; ".join(problem.wanted for problem in problems),
             got="; ".join(dict.fromkeys(problem.got for problem in problems)),
-            fix="; ".join(dict.fromkeys(problem.fix for problem in problems)),
+            fix="; ".join(dict.fromkeys(problem.fix for problem in problems)) + _in_python(problems),
         )
+
+
+def _in_python(problems: Sequence[_Problem]) -> str:
+    """Return which arguments of ``calibrate`` the options are that the problems name."""
+    names = dict.fromkeys(name for problem in problems for name in problem.arguments)
+    return f" (in Python the arguments {', '.join(names)} of calibrate)" if names else ""
 
 
 def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of: str) -> list[_Problem]:
@@ -161,6 +171,7 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
                     f"confidence {goal.confidence:g}{below})",
                     f"{len(labels)} labelled{of}",
                     f"{fewer}raise --max-error, lower --confidence or drop the deferral: --without deferral",
+                    ("deferral",),
                 )
             )
     if goals.prediction_sets is not None:
@@ -176,6 +187,7 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
                 f"(coverage {1 - sets.error:g})",
                 f"{there} labelled{which}{of}",
                 f"{fewer}lower --coverage{marginal} or drop the prediction sets: --without sets",
+                ("prediction_sets",),
             )
             for which, there in counts.items()
             if there < needed
@@ -190,6 +202,7 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
                     f"(false alarms {alarms.rate:g}{sure})",
                     f"{count} in-distribution{of}",
                     f"{fewer}raise --false-alarms or drop the threshold: --without ood",
+                    ("false_alarms",),
                 )
             )
     return problems
@@ -216,6 +229,7 @@ def _too_few_of_class(
             f"at least {goal.needed} {unit} for flags of instances ({goal.guarantee} {goal.level:g})",
             f"{count} {unit}",
             f"add bags, raise --instance-level{lower} or drop the flags: no --instances",
+            ("instances",),
         )
     ]
 

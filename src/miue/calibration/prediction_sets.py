@@ -141,6 +141,7 @@ def _quantile(
             item=f"prediction sets for the new bags that miss at most {goal.error:g}{of}",
             wanted=f"calibration bags{of} that weigh at least {needed} times as much as a new bag",
             got=f"{weights.sum() / own:.1f} times, of {len(scores)} bags",
-            fix="label some of the new bags and calibrate on them, lower --coverage, or leave the sets out",
+            fix="label some of the new bags and calibrate on them, lower --coverage (in Python raise the error of "
+            "PredictionSetGoal), or leave the sets out",
         )
     return float(scores[order[rank - 1]])

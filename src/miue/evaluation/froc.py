@@ -19,7 +19,10 @@ TITLES = {"froc": "FROC score, mean of the six"} | {
     f"sensitivity_at_{float(rate):g}": f"Sensitivity at {rate} false positive{'s' * (rate != 1)} per negative bag"
     for rate in RATES
 }
-NO_INSTANCE_LABEL = "no labelled positive instance: give labels of instances with --instance-labels TABLE"
+NO_INSTANCE_LABEL = (
+    "no labelled positive instance: give labels of instances with "
+    "--instance-labels TABLE, in Python instance_labels"
+)
 NO_NEGATIVE_BAG = "no labelled bag of the negative class, so that no false positives can be counted"
 
 

@@ -13,7 +13,7 @@ from miue.common.plural import plural
 ECE_BINS = 15
 NO_LABEL = (
     "no labelled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
-    "'miue predict', or fill the column 'label'"
+    "'miue predict' (in Python to load_bags, as labels and instance_labels), or fill the column 'label'"
 )
 SEVERAL_CLASSES = "no patient has a label: it has one where all its labelled bags are of the same class"
 NONE_KNOWN_IN = (

@@ -93,28 +93,28 @@ def check_options_fit(
     of_files = is_folder(path) and not is_table
     if columns and not is_table:
         raise ConfigError(
-            item=f"--{next(iter(columns)).replace('bag_id', 'id')}-column",
-            wanted="a table of instances, or --labels with a table of bags",
+            item=f"--{next(iter(columns)).replace('bag_id', 'id')}-column (in Python columns)",
+            wanted="a table of instances, or --labels (labels) with a table of bags",
             got=repr(str(path)),
-            fix="pass --labels, or leave the option out",
+            fix="pass the labels, or leave the columns out",
         )
     if features and not is_table:
         raise ConfigError(
-            item="--features",
+            item="--features (in Python features)",
             wanted="a table with one row per instance (CSV, Parquet) or a folder of them, whose columns it names",
             got=repr(str(path)) if path.exists() else f"{str(path)!r}, which is not there",
             fix="leave it out; the features of a folder or a store are all used",
         )
     if options.microns_per_pixel is not None and not of_files:
         raise ConfigError(
-            item="--mpp",
+            item="--mpp (in Python microns_per_pixel)",
             wanted="a folder of feature files beside it",
             got=f"{str(path)!r}" if path.exists() else f"{str(path)!r}, which is not there",
             fix="leave it out, or pass the folder",
         )
     if options.feature_key and not of_files:
         raise ConfigError(
-            item="--feature-key",
+            item="--feature-key (in Python feature_key)",
             wanted="a folder of SpatialData stores (<slide>.zarr) beside it",
             got=f"{str(path)!r}",
             fix="leave it out, or pass the folder",

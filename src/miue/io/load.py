@@ -102,8 +102,8 @@ def _check_slide_table(labels: Path | str | LabelTable | None) -> None:
     if isinstance(labels, Path | str) and not is_folder:
         return
     raise ConfigError(
-        item="--slide-table",
-        wanted="a label table (--labels) beside it",
+        item="--slide-table (in Python slide_table)",
+        wanted="a label table (--labels, in Python labels) beside it",
         got="a folder of arrays" if is_folder else "none",
-        fix="pass the table as --labels, or leave the option out",
+        fix="pass the label table, or leave that of the slides out",
     )

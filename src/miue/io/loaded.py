@@ -128,7 +128,8 @@ def refuse_or_skip(where: str, count: int, left_out: Sequence[LeftOut], *, skip_
             item=repr(where),
             wanted="bags that can all be used",
             got=f"{len(bad)} that cannot ({shown}{'; …' if bad[3:] else ''})",
-            fix="mend them, or pass --skip-bad to go on without them; 'miue inspect FOLDER' lists all",
+            fix="mend them, or pass --skip-bad, in Python skip_bad=True, to go on without "
+            "them; 'miue inspect FOLDER' lists all",
         )
     if not count:
         first = next(iter([*bad, *left_out]), None)

@@ -58,7 +58,8 @@ class Batch:
                     item=f"the predictions {name!r}",
                     wanted=f"the uncertainty {score!r}, which is watched",
                     got=", ".join(values),
-                    fix="predict with the calibrated model, or name the uncertainties to watch with --score",
+                    fix="predict with the calibrated model, or name the uncertainties to "
+                    "watch with --score, in Python scores",
                 )
             unknown = np.flatnonzero(np.isnan(values[score]))
             if len(unknown):

@@ -104,7 +104,7 @@ def fitted_page(
     bags, runs = len(content["bags"]["id"]), len(content["runs"])
     raise ConfigError(
         item="the report",
-        wanted=f"at most {max_mb:g} MB (--max-mb)",
+        wanted=f"at most {max_mb:g} MB (--max-mb, in Python max_mb)",
         got=f"{size / MEGABYTE:.1f} MB for {bags:,} bags and {runs} predictions without any instance",
         fix=f"pass --max-mb {int(size / MEGABYTE) + 1}, or report fewer predictions at a time",
     )

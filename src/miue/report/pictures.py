@@ -37,7 +37,7 @@ def check_store(comparison: Comparison, instances: Instances, store: BagDataset)
             item=f"bag {missing[0]!r}",
             wanted="every predicted bag in the store",
             got=f"{plural(len(missing), 'bag')} that it lacks",
-            fix="pass the --store that was predicted",
+            fix="pass the store that was predicted (--store, in Python store)",
         )
     rows = np.array([row_of[name] for name in comparison.bag_ids], np.int64)
     beyond = np.flatnonzero(instances.highest >= store.sizes[rows])
@@ -47,7 +47,7 @@ def check_store(comparison: Comparison, instances: Instances, store: BagDataset)
             item=f"instance {instances.highest[bag]} of bag {comparison.bag_ids[bag]!r}",
             wanted=f"one of the {store.sizes[rows[bag]]} instances that the store has of it",
             got="none there",
-            fix="pass the --store that was predicted",
+            fix="pass the store that was predicted (--store, in Python store)",
         )
     return rows
 

@@ -175,7 +175,8 @@ def cross_validate(
         raise lacking(
             f"the test bags of {splits.source!r}",
             "at least one with a label",
-            "label bags that are tested on (--labels TABLE); cross-validation counts how often they are right",
+            "label bags that are tested on (--labels TABLE, in Python "
+            "load_bags(labels=TABLE)); cross-validation counts how often they are right",
         )
     torch_device(device)
     if progress:

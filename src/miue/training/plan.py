@@ -197,7 +197,7 @@ def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
             item=f"bag {missing[0]!r} of the {what} set",
             wanted="a label for every bag",
             got=f"none for {len(missing)} of {len(bags)} bags",
-            fix="give a table of labels with --labels, or leave these bags out",
+            fix="give a table of labels with --labels, in Python load_bags(labels=TABLE), or leave these bags out",
         )
     outside = [name for name, is_out in zip(bags.ids, bags.is_ood.out_of_distribution, strict=True) if is_out]
     if outside:

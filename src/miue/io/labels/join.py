@@ -34,7 +34,7 @@ def label_bags(found: FoundBags, table: LabelTable | None, classes: Sequence[str
             item=f"label table {table.source!r}",
             wanted="bags without labels",
             got=f"{found.path!r}, which has labels of its own",
-            fix="leave out --labels, or remove the labels from the bags",
+            fix="leave out --labels (in Python labels), or remove the labels from the bags",
         )
     row_of, left_out = _match(table, found.ids, found.path)
     loaded = found.read(list(row_of), left_out)

@@ -31,7 +31,7 @@ def assign_splits(loaded: LoadedBags, splits: Path | str | Splits | None, fold: 
             item=f"fold {fold}",
             wanted="splits with several folds beside it",
             got="none",
-            fix="pass the splits (--splits FILE), or leave the fold out",
+            fix="pass the splits (--splits FILE, in Python splits=FILE), or leave the fold out",
         )
     if chosen is None:
         return loaded

@@ -78,7 +78,11 @@ def _test_folds(
     """
     labelled = _labelled(bags)
     if not len(labelled):
-        raise lacking("the bags", "labels to draw a split by", "give a table of labels with --labels")
+        raise lacking(
+            "the bags",
+            "labels to draw a split by",
+            "give a table of labels with --labels, in Python load_bags(labels=TABLE)",
+        )
     labels, groups = bags.labels.values[labelled], np.array(bags.patient_groups, object)[labelled]
     fewest = 8 if calibration else 3
     wanted = max(2 * count if calibration else count, fewest)

@@ -43,7 +43,7 @@ class Splits:
                 item=f"fold {fold} of {self.source!r}",
                 wanted=f"a number from 0 to {len(self) - 1}",
                 got=str(fold),
-                fix="choose another --fold",
+                fix="choose another fold",
             )
         assigned, unknown = self.split_bags(bags, fold)
         if unknown:

@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 
 from miue.calibration.calibration import Calibration
-from miue.calibration.compared import compared_uncertainties
+from miue.calibration.compared import round_scores
 from miue.calibration.dataset_shift import find_shift
 from miue.calibration.deferral import Deferral
 from miue.common.arguments import checked
@@ -129,15 +129,15 @@ def match_classes(predictions: Predictions, calibration: Calibration) -> tuple[s
 
 
 def _uncertainty(table: PredictionTable, name: str) -> Float64[np.ndarray, "n"]:
-    uncertainties = compared_uncertainties(table)
-    if name not in uncertainties:
+    names = table.uncertainty_names
+    if name not in names:
         raise DataError(
             item="the predictions",
             wanted=f"the uncertainty {name!r}, which was calibrated",
-            got=", ".join(uncertainties),
+            got=", ".join(names),
             fix="decide on predictions of the model that was calibrated, with all its scores",
         )
-    values = uncertainties[name]
+    values = round_scores(table.uncertainty(name))
     if np.isnan(values).any():
         row = int(np.isnan(values).argmax())
         raise DataError(

@@ -56,7 +56,7 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
     Conf. is the AUROC of the confidence for "prediction correct" over labelled items that are not known to be
     out of distribution; OOD is the AUROC for "known to be in distribution" against each out-of-distribution set;
     UE is the mean of these. An item of which neither is known counts for no OOD.
-    A Dirichlet's confidence is max alpha for Conf. and the strength α0 for OOD; any other distribution's
+    A Dirichlet's confidence is max alpha for Conf. and the total evidence α0 for OOD; any other distribution's
     is its max probability. Instances of all bags are pooled.
 
     Reference: Liu & Ji 2024, Section 6.1, "Evaluation".

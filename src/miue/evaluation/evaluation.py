@@ -50,7 +50,7 @@ IN_PERCENT = {"accuracy", "auroc", "ece", "aurc", "ue"}
 
 @dataclass(frozen=True)
 class Separations:
-    """How well one measure or score tells items apart.
+    """How well one measure or score separates items.
 
     Attributes:
         confidence: correct from misclassified ones.
@@ -72,9 +72,9 @@ class LevelEvaluation:
         out_of_distribution: items known to be out of distribution; of the others it is unknown.
         metrics: accuracy, auroc, ece, brier, nll, aurc, and ue, the mean AUROC of ``confidence`` and all ``ood``.
         confidence_measure: the uncertainty behind ``confidence`` and ``aurc``.
-        confidence: how well it tells correct from misclassified items (the paper's Conf.).
+        confidence: how well it separates correct from misclassified items (the paper's Conf.).
         ood_measure: the uncertainty behind ``ood``.
-        ood: how well it tells items known to be in distribution from each out-of-distribution set.
+        ood: how well it separates items known to be in distribution from each out-of-distribution set.
         by_measure: the same for every measure and extra score.
     """
 
@@ -100,7 +100,7 @@ class Evaluation(PrintsAsTable):
         bags: metrics of bags.
         instances: metrics of instances; None where they were not predicted.
         decisions: how the decisions came out; None where there are none.
-        patients: metrics of patients with several bags; None where patients are not told.
+        patients: metrics of patients with several bags; None where no patient has several bags.
         provenance: what made the predictions.
         froc: sensitivity for instances at rates of false positives per negative bag; None without instance labels.
         flags: what the flags of instances came to; None where there are none.

@@ -38,7 +38,7 @@ class ShownFigure(Figure):
 def confidence_figure(predictions: Predictions) -> ShownFigure:
     """Return histograms of the confidence of bags and of instances, by what is known of their distribution.
 
-    The confidence is the strength α0 of a Dirichlet, else the max probability. Where predictions carry the
+    The confidence is the total evidence α0 of a Dirichlet, else the max probability. Where predictions carry the
     distance to the nearest training instances, a second row shows that.
     """
     levels = [("bags", predictions.bags, "knn_mean")]

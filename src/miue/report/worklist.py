@@ -349,7 +349,7 @@ def _order(name: str) -> int:
 
 def _ood_score(predictions: Predictions) -> str:
     """Return what orders slides: the calibrated out-of-distribution score, else a distance, else vacuity."""
-    known = predictions.bags.uncertainties()
+    known = predictions.bags.uncertainty_names
     rules = applied_calibration(predictions.provenance)
     alarms = None if rules is None else rules.false_alarms
     wanted = (alarms and alarms.score, _distance_name(predictions.bags), *PREFERRED_SCORES)

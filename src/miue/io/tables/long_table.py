@@ -249,8 +249,9 @@ def _by_bag(
     rows: dict[str, list[int]] = {}
     for row in not_finite:
         rows.setdefault(str(bag_of[row]), []).append(row)
+    sizes = Counter(bag_of.tolist()) if rows else {}
     return {
-        bag: f"no finite number in {len(own)} of {int((bag_of == bag).sum())} rows ({place_of(own[0])}, "
+        bag: f"no finite number in {len(own)} of {sizes[bag]} rows ({place_of(own[0])}, "
         f"column {features[not_finite[own[0]]]!r})"
         for bag, own in rows.items()
     }

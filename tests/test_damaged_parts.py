@@ -117,7 +117,7 @@ def relisted(path: Path, table: pa.Table) -> None:
         ("alpha_0", ["a", "b", "c"], "expected a readable table"),
         ("alpha_0", [[1.0], [1.0], [1.0]], "expected a readable table"),
         ("label", [0, 1, 7], "expected a class index from 0 to 2"),
-        ("instance", [0, None, 2], "column 'instance': expected a finite number"),
+        ("instance", [0, None, 2], "column 'instance': expected a whole number"),
         ("score_knn", [0.5, float("nan"), 2.0], "column 'score_knn': expected a finite number"),
         ("x", [0.0, 1e300, 2.0], "at most 2.53 from 0"),
     ],

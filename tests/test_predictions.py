@@ -201,8 +201,11 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
         ("bag_id,p_0,p_1\na,0.5,\n", "line 2, column 'p_1': expected a finite number"),
         ("bag_id,alpha_0,alpha_1\na,0,3\n", "line 2 of alpha"),
         ("bag_id,p_0,p_1,label\na,0.5,0.5,0\nb,0.5,0.5,2\n", "row 2, column 'label': expected a class index"),
-        ("bag_id,instance,p_1\na,0,1\na,0.5,1\n", "line 3, column 'instance': expected a whole number .* got 0.5"),
-        ("bag_id,p_1,patch_size\na,1,-3\n", "line 2, column 'patch_size': expected a whole number from 0, got -3"),
+        ("bag_id,instance,p_1\na,0,1\na,0.5,1\n", "row 2, column 'instance': expected a whole number .* got 0.5"),
+        (
+            "bag_id,p_1,patch_size\na,1,-3\n",
+            "row 1, column 'patch_size': expected a whole number from 0 on, got -3",
+        ),
         (
             "bag_id,p_1,decision,calibrated_p_0,calibrated_p_1\na,1,1,,1\n",
             "the columns calibrated_… of table .*line 2, column 'p_0': expected a finite number",

@@ -19,6 +19,7 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError, unknown_name
 
+MOST_EXACT = 2**53  # up to which float64 holds every whole number
 TRUE, FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
 SPLIT_WORDS = ("train", "val", "test", "calibration")
 SPLIT_NAMES = {
@@ -260,18 +261,21 @@ def whole_numbers(values: Any, table: str, column: str, least: int = 0) -> Int64
     Raises:
         DataError: a cell that is none, or less than the least there can be.
     """
-    if isinstance(values, np.ndarray) and values.dtype == np.int64:
-        return values
-    numbers = [whole_number(str(value)) for value in values]
-    for row, number in enumerate(numbers):
-        if number is None or number < least:
-            raise DataError(
-                item=f"table {table!r}, row {row + 1}, column {column!r}",
-                wanted=f"a whole number from {least} on",
-                got=repr(values[row]),
-                fix="correct the cell",
-            )
-    return np.array(numbers, np.int64)
+    cells: np.ndarray = np.asarray(values)
+    if cells.dtype.kind not in "iuf":
+        found = [whole_number(str(value)) for value in values]
+        cells = np.array([np.nan if number is None else number for number in found], np.float64)
+    usable = (cells >= least) & (np.abs(cells) <= MOST_EXACT) & (cells == np.floor(cells))
+    if not usable.all():
+        row = int(usable.argmin())
+        got = values[row]
+        raise DataError(
+            item=f"table {table!r}, row {row + 1}, column {column!r}",
+            wanted=f"a whole number from {least} on",
+            got=repr(got.item() if isinstance(got, np.generic) else got),
+            fix="correct the cell",
+        )
+    return cells.astype(np.int64)
 
 
 def _one_of(names: Sequence[str]) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float64
 
 from miue.bags.cells import is_number, known_text
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.bags.table_columns import read_classes, read_coords, read_flags, with_named_sets
+from miue.bags.table_columns import read_classes, read_coords, read_flags, whole_numbers, with_named_sets
 from miue.common.errors import DataError, missing_column
 from miue.common.plural import plural
 from miue.common.tables import DECIMAL_COMMA, WITH_POINTS, read_columns
@@ -23,7 +23,6 @@ from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, calibrated_
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "prediction_set", "flagged"}
-MOST_EXACT = 2**53  # up to which float64 holds every whole number
 
 
 def read_table(
@@ -59,7 +58,7 @@ def _table_from_columns(
     flags = read_flags(columns["is_ood"], name) if "is_ood" in columns else OodFlags.unknown(count)
     is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", np.array([""] * count, object)), name)
     scores = read_scores(columns, name, distribution)
-    instance = read_whole_numbers(columns["instance"], "instance", name) if "instance" in columns else None
+    instance = whole_numbers(columns["instance"], name, "instance") if "instance" in columns else None
     coords = None
     if instance is not None and {"x", "y"} <= set(columns):
         x, y = (_numbers_or_nan(columns[axis], axis, name) for axis in "xy")
@@ -77,9 +76,7 @@ def _table_from_columns(
         patients=_patients(columns["patient"]) if "patient" in columns else None,
         training_parts=columns.get("training_part"),
         flagged=read_flagged(columns["flagged"], name) if instance is not None and "flagged" in columns else None,
-        patch_sizes=read_whole_numbers(columns["patch_size"], "patch_size", name)
-        if "patch_size" in columns
-        else None,
+        patch_sizes=whole_numbers(columns["patch_size"], name, "patch_size") if "patch_size" in columns else None,
     )
 
 
@@ -235,24 +232,6 @@ def read_numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarr
             fix=f"fill or drop {plural(len(bad), 'row')} without one",
         )
     return numbers
-
-
-def read_whole_numbers(values: np.ndarray, column: str, name: str) -> Int64[np.ndarray, "n"]:
-    """Return a column of whole numbers from 0.
-
-    Raises:
-        DataError: a cell that is none.
-    """
-    numbers = read_numbers(values, column, name)
-    bad = np.flatnonzero((numbers < 0) | (numbers > MOST_EXACT) | (numbers != np.floor(numbers)))
-    if len(bad):
-        raise DataError(
-            item=f"table {name!r}, line {bad[0] + 2}, column {column!r}",
-            wanted="a whole number from 0",
-            got=f"{numbers[bad[0]]:g}",
-            fix=f"correct {plural(len(bad), 'row')}, or leave the column out",
-        )
-    return numbers.astype(np.int64)
 
 
 def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:

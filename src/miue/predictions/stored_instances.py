@@ -16,7 +16,7 @@ from miue.bags.classes import check_classes
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
-from miue.bags.table_columns import read_coords, with_named_sets
+from miue.bags.table_columns import read_coords, whole_numbers, with_named_sets
 from miue.common.errors import missing_column
 from miue.common.tables import read_parquet_rows, reading_table
 from miue.distributions import PredictiveDistribution
@@ -27,7 +27,6 @@ from miue.predictions.read_table import (
     read_flagged,
     read_numbers,
     read_scores,
-    read_whole_numbers,
 )
 from miue.predictions.table import SCORE_PREFIX, PredictionTable, parameter_columns
 
@@ -240,7 +239,7 @@ def _to_table(read: Any, name: str, bag_ids: np.ndarray) -> PredictionTable:
         sets = _texts(read.column("ood_set"))
     if "ood_set" in read.column_names or flags.out_of_distribution.any():
         flags, sets = with_named_sets(flags, sets, name)
-    numbers = read_whole_numbers(columns["instance"], "instance", name) if "instance" in columns else None
+    numbers = whole_numbers(columns["instance"], name, "instance") if "instance" in columns else None
     return PredictionTable(
         distribution=distribution,
         bag_ids=bag_ids,

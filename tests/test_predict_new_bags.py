@@ -156,7 +156,7 @@ def test_columns_of_a_long_table_are_those_that_are_named(tmp_path: Path) -> Non
     assert "a column 'nonsense'" in run("train", path, *wrong, code=1)
     run("data", "pack", path, *named, *to_store(tmp_path))
     without = ["--patient-column", "case", "--out", tmp_path / "no", *QUICK]
-    assert "--patient-column: expected a table of instances, or --labels" in run(
+    assert "--patient-column (in Python columns): expected a table of instances, or --labels" in run(
         "train", tmp_path / "store", *without, code=1
     )
 

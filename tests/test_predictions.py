@@ -211,6 +211,10 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
             "the columns calibrated_… of table .*line 2, column 'p_0': expected a finite number",
         ),
         ("bag_id,p_0,p_1,label\na,0.5,0.5,tumour\n", "got 'tumour'"),
+        (
+            "bag_id,p_1,training_part\na,1,\nb,1,train\nc,1,trian\n",
+            "row 3, column 'training_part': expected train or validation, or nothing, got 'trian'",
+        ),
         ("bag_id,p_0,p_1,is_ood\na,0.5,0.5,maybe\n", "column 'is_ood': expected true, false, or empty"),
         ("bag_id,p_0,p_1\na,0.5,0.5,7\n", "a readable table .* Expected 3 columns, got 4"),
         (

@@ -22,7 +22,9 @@ from miue.distributions.measures import MEASURES, applicable_measures
 from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, calibrated_columns, parse_prediction_sets
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
-TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "decision", "reason", "prediction_set", "flagged"}
+TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "training_part"}
+TEXT |= {"decision", "reason", "prediction_set", "flagged"}
+TRAINING_PARTS = ("train", "validation")
 
 
 def read_table(
@@ -74,7 +76,7 @@ def _table_from_columns(
         coords=coords,
         decisions=_decisions(columns, name, distribution.num_classes),
         patients=_patients(columns["patient"]) if "patient" in columns else None,
-        training_parts=columns.get("training_part"),
+        training_parts=_training_parts(columns["training_part"], name) if "training_part" in columns else None,
         flagged=read_flagged(columns["flagged"], name) if instance is not None and "flagged" in columns else None,
         patch_sizes=whole_numbers(columns["patch_size"], name, "patch_size") if "patch_size" in columns else None,
     )
@@ -84,6 +86,23 @@ def _patients(cells: np.ndarray) -> np.ndarray:
     """Return the patient of each row, "" where a word such as NA says that it is not known."""
     names, place = np.unique(np.array(["" if cell is None else str(cell) for cell in cells]), return_inverse=True)
     return np.array([known_text(name) for name in names], object)[place]
+
+
+def _training_parts(cells: np.ndarray, name: str) -> np.ndarray:
+    """Return the part of the training that each bag was in, "" for none.
+
+    Raises:
+        DataError: a word that is no part, by which a bag of the training would count as a new one.
+    """
+    wrong = np.flatnonzero(~np.isin(cells.astype(str), ["", *TRAINING_PARTS]))
+    if len(wrong):
+        raise DataError(
+            item=f"table {name!r}, row {wrong[0] + 1}, column 'training_part'",
+            wanted=f"{' or '.join(TRAINING_PARTS)}, or nothing",
+            got=repr(str(cells[wrong[0]])),
+            fix="correct the cell, or predict again",
+        )
+    return cells
 
 
 def _decisions(columns: Mapping[str, np.ndarray], name: str, num_classes: int) -> Decisions | None:

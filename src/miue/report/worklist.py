@@ -59,7 +59,7 @@ class Limits:
         if negative or not 0 <= (self.probability or 0) <= 1 or not 0.5 <= self.quantile <= 1:
             raise ConfigError(
                 item="the worklist's limits",
-                wanted="a probability from 0 to 1, a quantile from 0.5 to 1, and no negative limit",
+                wanted="a probability from 0 to 1, a quantile from 0.5 to 1, no negative nats or patches",
                 got=f"probability {self.probability}, quantile {self.quantile}, model {self.model}, "
                 f"patches {self.patches}",
                 fix="correct the option",

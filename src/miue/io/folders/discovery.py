@@ -225,7 +225,7 @@ def _only(folders: list[Path], folder: Path) -> Path:
             fix = "put the images of each bag into a folder of its own; slides are cut with 'miue data tile'"
         kinds = _kinds_of_others(folder)
         if any(ending in kinds for ending in TABLES):
-            fix = "check the path; a table of instances has a column for each feature, in numbers"
+            fix = "pass the folder of the tables; a table of instances has a column for each feature, in numbers"
         got = ", ".join(f"{plural(count, 'file')} ending in {ending}" for ending, count in kinds.most_common(3))
         raise DataError(item=item, wanted=wanted, got=f"none; {got}" if got else "none", fix=fix)
     names = ", ".join(str(below.relative_to(folder)) for below in folders)

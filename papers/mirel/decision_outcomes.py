@@ -61,11 +61,9 @@ def outcomes(name: str, seed: int, paths: Paths) -> list[Row]:
 
 
 def _with_default_distance(model: Model, bags: BagDataset, seed: int) -> Model:
-    validation = bags.split("validation")
-    fitted = fit_distances(
-        model.method, bags.split("train"), list(Recipe().distances), seed=seed, held_out=validation
-    )
-    return replace(model, distances=fitted).with_validation(validation)
+    training, held_out = bags.split("train"), bags.split("validation")
+    fitted = fit_distances(model.method, training, list(Recipe().distances), seed=seed, held_out=held_out)
+    return replace(model, distances=fitted)
 
 
 def _bags_alone(predictions: Predictions, rows: np.ndarray) -> Predictions:

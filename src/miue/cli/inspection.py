@@ -61,14 +61,15 @@ def describe(
     if source.joins:
         return _describe_joined(path, source, read=read, progress=progress)
     options = ReadOptions(microns_per_pixel=source.mpp, feature_key=source.feature_key)
-    check_options_fit(path, source.columns, options, source.features or ())
+    is_table = is_long_table(path)
+    check_options_fit(path, source.columns, options, source.features or (), is_table=is_table)
     if (path / "store.json").exists():
         return _describe_store(path, read)
     if (path / "run.json").exists() or (path / "config.json").exists():
         return _describe_run(path)
     if (path / "bags.csv").exists():
         return _describe_predictions(path)
-    if is_long_table(path):
+    if is_table:
         return _describe_table(path, source)
     if path.is_dir():
         return describe_bag_files(

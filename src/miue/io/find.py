@@ -40,8 +40,8 @@ def find_bags(
         DataError, StorageError: no bags there, or such as cannot be used.
         ConfigError: an option that fits only another kind of bags.
     """
-    check_options_fit(path, columns, options, features)
     is_table = is_long_table(path)
+    check_options_fit(path, columns, options, features, is_table=is_table)
     if is_folder(path) and not is_table:
         files = bag_files(path, options.feature_key)
         read: Any = partial(open_files, files, options=options)
@@ -82,14 +82,20 @@ def features_of_model(path: Path, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_options_fit(
-    path: Path, columns: Mapping[str, str], options: ReadOptions, features: Sequence[str]
+    path: Path, columns: Mapping[str, str], options: ReadOptions, features: Sequence[str], *, is_table: bool
 ) -> None:
     """Raise where an option fits only another kind of bags than there are at ``path``; see ``find_bags``.
+
+    Args:
+        path: of the bags.
+        columns: as for ``find_bags``.
+        options: how the files of a folder are read.
+        features: as for ``find_bags``.
+        is_table: what ``is_long_table`` says of the path, which looks into all folders there.
 
     Raises:
         ConfigError: the option, and what it fits.
     """
-    is_table = is_long_table(path)
     of_files = is_folder(path) and not is_table
     if columns and not is_table:
         raise ConfigError(

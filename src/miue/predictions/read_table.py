@@ -22,8 +22,8 @@ from miue.distributions.measures import MEASURES, applicable_measures
 from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, calibrated_columns, parse_prediction_sets
 from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
-TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "training_part"}
-TEXT |= {"decision", "reason", "prediction_set", "flagged"}
+OF_DECISIONS = ("decision", "reason", "prediction_set", "flagged")
+TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "training_part", *OF_DECISIONS}
 TRAINING_PARTS = ("train", "validation")
 
 

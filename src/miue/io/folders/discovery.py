@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from miue.bags.names import TABLES
 from miue.common.errors import ConfigError, DataError, first_few, not_a_folder
 from miue.common.plural import plural
 from miue.io.formats.bag_paths import STORE, bag_name
@@ -34,7 +35,6 @@ ABOUT_BAGS = (
     ".geojson",
 )
 """Endings of what tools write beside bag files."""
-TABLES = (".csv", ".tsv", ".parquet")
 
 
 @dataclass(frozen=True)

@@ -149,7 +149,7 @@ def test_a_patch_size_that_is_not_the_step_of_the_grid_is_said_once_with_the_num
     assert [note.split(":")[0] for note in load_bags(tmp_path).notes] == [
         "patch size 256, but neighbors are 512 level-0 pixels apart"
     ]
-    assert load_bags(tmp_path).notes[0].endswith("(2 of 3 files)")
+    assert load_bags(tmp_path).notes[0].endswith("(2 of 3 bags)")
 
 
 def test_patches_that_lie_where_another_does_are_said(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_patches_that_lie_where_another_does_are_said(tmp_path: Path) -> None:
         with h5py.File(tmp_path / f"{name}.h5", "r+") as file:
             file["coords"][7] = file["coords"][2]
     assert load_bags(tmp_path).notes == (
-        "patches that lie where another one of the slide does, so that they count twice (2 of 3 files)",
+        "patches that lie where another one of the slide does, so that they count twice (2 of 3 bags)",
     )
 
 
@@ -231,7 +231,7 @@ def test_files_without_coords_are_named_where_others_have_them(tmp_path: Path) -
     assert opened.bags.coords.known.tolist() == [True] * 4 + [False] * 5
     assert opened.bags.without_coords == ("bare",)
     assert opened.bags.subset([1, 0]).without_coords == ("bare",)
-    note = "1 of 2 files without coords (bare): their instances have no position on a slide"
+    note = "1 of 2 bags without coords (bare): their instances have no position on a slide"
     assert opened.notes == (note,)
     with pytest.raises(DataError, match=r"coords, which --export needs, got 1 of 2 bags without \(bare\)"):
         load_bags(folder, coords_for="--export")
@@ -274,7 +274,7 @@ def test_an_export_beside_predictions_is_refused_before_anything_is_predicted(
     said = run(*predict, "--export", "geojson", "--skip-bad")
     assert "27 bags with" in said and "geojson of 26 slides written" in said
     assert "slide 'bare': expected a position of every patch, got 4 of 4 patches without" in said
-    assert "note: 1 of 27 files without coords (bare)" in run(*predict, "--overwrite")
+    assert "note: 1 of 27 bags without coords (bare)" in run(*predict, "--overwrite")
     overlays = ("--export", "geojson", "--slides", tmp_path / "none", "--skip-bad")
     said = run(*predict[:-1], tmp_path / "other", *overlays, code=2)
     assert "expected the folder of slides (--slides), got no such folder" in said
@@ -324,7 +324,7 @@ def test_what_files_tell_of_themselves_is_said_once_by_every_command(tmp_path: P
     for name in "abc":
         made_files.stamp(tmp_path / "features", name, made_files.features_of(4))
     said = run("data", "pack", tmp_path / "features", "--out", tmp_path / "store", "--quiet")
-    assert said.count("coords are in µm and left out; pass --mpp to have level-0 pixels (3 of 3 files)") == 1
+    assert said.count("coords are in µm and left out; pass --mpp to have level-0 pixels (3 of 3 bags)") == 1
     again = run("data", "pack", tmp_path / "features", "--out", tmp_path / "other", "--mpp", "0.5", "--quiet")
     assert "note:" not in again
 

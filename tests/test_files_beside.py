@@ -102,7 +102,7 @@ def test_centers_are_never_taken_for_corners_where_no_grid_shows_the_side_of_a_t
     loaded = load_bags(root, labels=labels_in(tmp_path))
     assert loaded.bags.without_coords == ("a",)
     assert loaded.bags.coords is not None and np.array_equal(loaded.bags.coords.values[1:], CORNERS)
-    assert any("left out where no grid" in note and "(1 of 2 files)" in note for note in loaded.notes)
+    assert any("left out where no grid" in note and "(1 of 2 bags)" in note for note in loaded.notes)
 
 
 def test_the_side_of_a_patch_is_the_one_that_is_stated(tmp_path: Path) -> None:

@@ -396,3 +396,32 @@ def test_a_table_that_is_no_text_in_a_known_encoding_is_named(content: bytes, sa
 def test_empty_rows_below_a_table_are_no_bags(tmp_path: Path) -> None:
     (tmp_path / "labels.csv").write_text("slide_id,label\na,x\n,\nb,y\n,  \n,\n")
     assert read_label_table(tmp_path / "labels.csv").ids == ("a", "b")
+
+
+@pytest.mark.parametrize("header", ["album", "id,album", "slide_id,album"])
+def test_the_column_that_holds_the_names_of_the_bags_is_that_of_the_ids(tmp_path: Path, header: str) -> None:
+    numbers = [f"{row}," if "," in header else "" for row in range(3)]
+    rows = (
+        f"{number}{name}.svs,q{name},{row % 2}"
+        for row, (number, name) in enumerate(zip(numbers, "abc", strict=True))
+    )
+    path = table(tmp_path, "\n".join((f"{header},patient,label", *rows, "")))
+    found = read_label_table(path, bag_names=("a", "b", "d"))
+    assert (found.ids, found.id_column) == (("a.svs", "b.svs", "c.svs"), "album")
+    assert found.patients == ("qa", "qb", "qc")
+    for name in "abc":
+        np.save(tmp_path / f"{name}.npy", np.ones((2, 3), np.float32))
+    assert "names of bags: column 'album', patients: column" in load_bags(tmp_path, labels=path).labels
+
+
+def test_a_column_of_ids_by_its_name_is_kept_where_it_names_a_bag_or_none_other_does(tmp_path: Path) -> None:
+    path = table(tmp_path, "slide_id,other,label\na,c,0\nb,d,1\n")
+    for names, column in ((("a", "c", "d"), "slide_id"), (("c", "d"), "other"), (("e",), "slide_id")):
+        assert read_label_table(path, bag_names=names).id_column == column
+    assert read_label_table(path, {"bag_id": "slide_id"}, bag_names=("c", "d")).id_column == "slide_id"
+    two = table(tmp_path, "left,right,label\na,b,0\nb,a,1\n", "two.csv")
+    with pytest.raises(DataError, match="a column for the id"):
+        read_label_table(two, bag_names=("a", "b"))
+    repeated = table(tmp_path, "kind,name,label\na,x,0\na,y,1\n", "repeated.csv")
+    with pytest.raises(DataError, match="a column for the id"):
+        read_label_table(repeated, bag_names=("a",))

@@ -73,12 +73,13 @@ def load_bags(
     """
     if slide_table is not None:
         _check_slide_table(labels)
+    options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress, feature_key)
     if isinstance(labels, Path | str) and Path(labels).is_dir():
         labels = read_bag_labels(Path(labels))
-    elif isinstance(labels, Path | str):
-        labels, columns = read_label_table(Path(labels), columns, slide_table=slide_table), {}
-    options = ReadOptions(microns_per_pixel, instance_shape, skip_bad, progress, feature_key)
-    found = find_bags(Path(path), columns or {}, classes, options, features)
+    of_bags = {} if isinstance(labels, Path | str) else columns or {}
+    found = find_bags(Path(path), of_bags, classes, options, features)
+    if isinstance(labels, Path | str):
+        labels = read_label_table(Path(labels), columns, slide_table=slide_table, bag_names=found.ids)
     labelled = label_bags(found, labels, classes)
     if alike := describe_patients_alike(labelled.bags):
         labelled = replace(labelled, notes=(*labelled.notes, alike))

@@ -61,8 +61,8 @@ def read_contents(
 
 
 def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:
-    """Return what to know of the folder and of its files, each once, with the number of files it is true of."""
-    of = f"of {len(contents):,} files"
+    """Return what to know of the folder and of its files, each once, with the number of bags it is true of."""
+    of = f"of {len(contents):,} bags"
     counts = Counter(text for file in contents for text in file.notes)
     notes = [files.not_read] if files.not_read else []
     notes += [f"{text} ({count:,} {of})" for text, count in counts.items()]

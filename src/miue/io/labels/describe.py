@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from miue.bags.column_names import BAG
 from miue.bags.dataset import BagDataset
 
 
@@ -12,7 +13,8 @@ def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
 
     Args:
         bags: with these labels and patients.
-        columns: the names of the columns, by what they mean: label, patient.
+        columns: the names of the columns, by what they mean: label, patient, and bag_id where it was found by the
+            names of the bags.
 
     >>> import numpy as np
     >>> bags = BagDataset.from_arrays([np.ones((1, 2))] * 3, [0, 1, None], class_names=["normal", "tumor"])
@@ -24,6 +26,8 @@ def describe_labels(bags: BagDataset, columns: Mapping[str, str]) -> str:
         if "label" in columns
         else "labels: none"
     )
+    if BAG in columns:
+        text += f", names of bags: column {columns[BAG]!r}"
     if "patient" not in columns:
         return f"{text}, patients: no column"
     return f"{text}, patients: column {columns['patient']!r} ({len(set(bags.patients or bags.ids)):,})"

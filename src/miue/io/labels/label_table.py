@@ -34,7 +34,8 @@ class LabelTable:
         labels: its class as the table writes it, which can be a word for an unknown one.
         patients: whose bag it is; the bag's own name where the table does not say.
         folds: "train", "validation", "test" or "" of each bag, for each ``fold_k`` of the table.
-        columns: the names of the columns of the label and, where there is one, of the patient.
+        columns: the names of the columns of the label and, where there is one, of the patient; that of the ids
+            where it was found by the names of the bags.
         id_column: that of the ids, "" where there is none; that of the patient where no other names bags.
     """
 
@@ -69,7 +70,11 @@ class LabelTable:
 
 
 def read_label_table(
-    path: Path, columns: Mapping[str, str] | None = None, *, slide_table: Path | str | None = None
+    path: Path,
+    columns: Mapping[str, str] | None = None,
+    *,
+    slide_table: Path | str | None = None,
+    bag_names: Sequence[str] = (),
 ) -> LabelTable:
     """Return the labels of the table at ``path``; its columns are found by their names unless specified.
 
@@ -77,6 +82,8 @@ def read_label_table(
         path: CSV, or text with tabs or semicolons between columns, or Parquet.
         columns: names of columns by what they mean: bag_id, label, patient.
         slide_table: STAMP's second table, PATIENT and FILENAME, where ``path`` has one row per patient.
+        bag_names: those of the bags that are labelled: where no column is called as one of ids, or none of its
+            cells is among them, the one that holds them is that of the ids.
 
     Raises:
         StorageError: missing or unreadable.
@@ -86,12 +93,14 @@ def read_label_table(
     specified = columns or {}
     check_meanings(specified, (BAG, "label", "patient"))
     cells = _without_empty_rows(read_text_columns(path))
-    bags = _chosen(path, cells, specified.get("bag_id"), BAG_COLUMNS, "id")
+    named = _chosen(path, cells, specified.get("bag_id"), BAG_COLUMNS, "id")
+    bags = named if "bag_id" in specified else _with_names(cells, named, bag_names)
     patients = _chosen(path, cells, specified.get("patient"), PATIENT_COLUMNS, "patient")
     labels = _chosen(path, cells, specified.get("label"), LABEL_COLUMNS, "label")
     labels = labels or _only_other(path, cells, bags, patients)
     folds = fold_columns(path, cells)
     used = {"label": labels, **({} if patients is None else {"patient": patients})}
+    used |= {} if bags in (None, named) else {BAG: bags}
     if slide_table is not None:
         if patients is None:
             raise _no_column(path, "patient", PATIENT_COLUMNS, cells)
@@ -153,6 +162,25 @@ def _only_other(path: Path, columns: Mapping[str, list[str]], *taken: str | None
     if len(others) == 1:
         return others[0]
     raise _no_column(path, "label", LABEL_COLUMNS, others or columns)
+
+
+def _with_names(columns: Mapping[str, list[str]], named: str | None, bag_names: Sequence[str]) -> str | None:
+    """Return the column called as one of ids if a cell of it is the name of a bag, else the one that holds names.
+
+    A column that holds a name twice is none of ids. With no such column, or two that hold as many names, the one
+    called so is returned.
+    """
+    wanted = set(map(strip_endings, bag_names))
+    if not wanted:
+        return named
+    found = {
+        name: sum(strip_endings(cell) in wanted for cell in cells)
+        for name, cells in columns.items()
+        if name == named or named_twice(cells) is None
+    }
+    most = max(found.values(), default=0)
+    holding = [name for name, count in found.items() if count == most > 0]
+    return named if found.get(named or "") or len(holding) != 1 else holding[0]
 
 
 def _joined(

@@ -113,7 +113,7 @@ def relisted(path: Path, table: pa.Table) -> None:
 @pytest.mark.parametrize(
     ("column", "values", "said"),
     [
-        ("alpha_0", [1.0, -1.0, 2.0], "row .*line 3 of alpha|line 3 of alpha"),
+        ("alpha_0", [1.0, -1.0, 2.0], "row 2 of alpha"),
         ("alpha_0", ["a", "b", "c"], "expected a readable table"),
         ("alpha_0", [[1.0], [1.0], [1.0]], "expected a readable table"),
         ("label", [0, 1, 7], "expected a class index from 0 to 2"),

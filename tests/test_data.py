@@ -313,11 +313,14 @@ def test_a_store_edited_by_hand_is_read_as_it_is_meant(word: str, plain_store: P
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("a,2,0,maybe,,,", "row 1, column 'is_ood': expected true, false, or empty where unknown, got 'maybe'"),
-        ("a,2,0,false,trian,,", "bags.csv', row 1, split 'trian': .*did you mean 'train'"),
+        ("a,2,0,maybe,,,", "line 2, column 'is_ood': expected true, false, or empty where unknown, got 'maybe'"),
+        ("a,2,0,false,trian,,", "bags.csv', line 2, split 'trian': .*did you mean 'train'"),
         ("a,3,0,,,,", "bags.csv': expected 4, the number of instances, as the sum of the sizes, got 5"),
-        ("a,two,0,,,,", "bags.csv', row 1, column 'size': expected a whole number from 0 on, got 'two'"),
-        ("a,2,2,,,,", "bags.csv', row 1, column 'label': expected a class index from 0 to 1, or empty .* got '2'"),
+        ("a,two,0,,,,", "bags.csv', line 2, column 'size': expected a whole number from 0 on, got 'two'"),
+        (
+            "a,2,2,,,,",
+            "bags.csv', line 2, column 'label': expected a class index from 0 to 1, or empty .* got '2'",
+        ),
         ("b,2,0,,,,", "bag 'b' of .*: expected a unique id, got 2"),
         ("a,2,0", "bags.csv': .* Expected 7 columns, got 3: a,2,0"),
         ("a,2,0,false,,,p,q", "Expected 7 columns, got 8"),

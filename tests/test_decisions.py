@@ -316,7 +316,7 @@ def test_a_prediction_set_that_is_none_is_named(table: Path) -> None:
     table.write_text(
         "\n".join([lines[0] + ",decision,prediction_set", *(line + ",deferred,0 2" for line in lines[1:])])
     )
-    with pytest.raises(DataError, match="row 1, column 'prediction_set'.*'0 2'"):
+    with pytest.raises(DataError, match="line 2, column 'prediction_set'.*'0 2'"):
         read_tables(table)
 
 

@@ -131,7 +131,7 @@ def test_a_named_set_says_out_of_distribution_and_never_contradicts_the_flag(tmp
     assert same(flags, [True, False, True], [True, False, True]) and sets.tolist() == ["far", "", "ood"]
     (tmp_path / "t.csv").write_text("bag_id,p_1,is_ood,ood_set\na,0.5,false,far\n")
     with pytest.raises(
-        DataError, match="row 1, column 'ood_set': expected nothing where is_ood is false, got 'far'"
+        DataError, match="line 2, column 'ood_set': expected nothing where is_ood is false, got 'far'"
     ):
         read_table(tmp_path / "t.csv")
 

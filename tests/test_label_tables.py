@@ -256,7 +256,7 @@ def test_what_cannot_be_told_is_asked_for(tmp_path: Path) -> None:
     [
         ("slide_id,label\na,x\na,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
         ("slide_id,label\na,x\na.svs,y\n", "bag 'a' of .*: expected one row, got 2; keep"),
-        ("slide_id,label\na,x\n,y\n", r"row 3 \(the heading is row 1\): expected the name of a bag, got nothing"),
+        ("slide_id,label\na,x\n,y\n", r"line 3: expected the name of a bag, got nothing"),
         ("slide_id,label\n", "expected at least one row"),
     ],
 )

@@ -142,20 +142,20 @@ def test_bags_of_unknown_patients_in_a_long_table_are_patients_of_their_own(tmp_
     [
         (("patient", "Label"), "expected one column 'label', got 'label' and 'Label'"),
         (("f2", "f1"), "expected one column 'f1', got 2; keep one of them"),
-        (("patient", "is_ood"), "row 1, column 'is_ood': expected true, false, or empty where unknown, got 'p'"),
-        (("pos,neg,p,", "neg,neg,p,"), "row 3, column 'label': expected 'pos', as in the other rows of this bag"),
-        (("5,6", "5,"), r"b: no finite number in 1 of 2 rows \(row 3, column 'f2'\)"),
+        (("patient", "is_ood"), "line 2, column 'is_ood': expected true, false, or empty where unknown, got 'p'"),
+        (("pos,neg,p,", "neg,neg,p,"), "line 4, column 'label': expected 'pos', as in the other rows of this bag"),
+        (("5,6", "5,"), r"b: no finite number in 1 of 2 rows \(line 4, column 'f2'\)"),
         (("5,6", "5,six"), "column 'f2': expected numbers, got 'six'"),
-        (("0a,7", ",7"), "row 4: expected a bag_id, got nothing"),
+        (("0a,7", ",7"), "line 5: expected a bag_id, got nothing"),
         (
             ("bag_id", "bag"),
             r"a column 'bag_id' and columns of features, .* \(--id-column NAME, in Python columns=",
         ),
         (
             ("pos,pos", "pos,positive"),
-            "row 1, column 'instance_label': expected one of neg, pos, a class index .* got 'positive'",
+            "line 2, column 'instance_label': expected one of neg, pos, a class index .* got 'positive'",
         ),
-        (("p,512,0", "p,,0"), "row 3, columns 'x' and 'y': expected two numbers of pixels, .* got none and 0"),
+        (("p,512,0", "p,,0"), "line 4, columns 'x' and 'y': expected two numbers of pixels, .* got none and 0"),
     ],
 )
 def test_long_tables_that_cannot_be_used_are_named(tmp_path: Path, changes: tuple[str, str], message: str) -> None:
@@ -261,7 +261,7 @@ def test_a_cell_that_tells_no_instance_label_leaves_the_one_that_is_known(
         ),
         (
             "bag_id,instance,instance_label\na,0,²\n",
-            "row 1, column 'instance_label': expected a class index .* got '²'",
+            "line 2, column 'instance_label': expected a class index .* got '²'",
         ),
     ],
 )
@@ -315,7 +315,7 @@ def test_a_number_of_the_instance_goes_before_its_position(tmp_path: Path) -> No
         (located_bags(([[0, 0], [0, 0], [9, 9]], [[0, 0]])), "a,0,0,1\n", r"got 2 instances at \(0, 0\)"),
         (located_bags(), "a,0,256,1\na,0,256,1\n", "instance 2, bag 'a' .*: expected one row, got 2"),
         (located_bags(), "a,,,1\n", "expected positions of instances"),
-        (located_bags(), "a,0,,1\n", "row 1, columns 'x' and 'y'"),
+        (located_bags(), "a,0,,1\n", "line 2, columns 'x' and 'y'"),
     ],
 )
 def test_positions_that_name_no_instance_are_errors(

@@ -49,7 +49,7 @@ def _write_slides(folder: Path) -> None:
         "other-ids": ["slide_id,label", "TCGA-1,normal", "TCGA-2,tumor"],
         "zeros-lost": ["slide_id,label", *(f"{int(row.split(',')[1])},{row.split(',')[2]}" for row in rows)],
         "twice": [header, *rows, "00,0000,normal"],
-        "no-slide-id": [header.replace("slide_id", "probe"), *rows],
+        "no-slide-id": ["case_id,label", *(f"{row.split(',')[0]},{row.split(',')[2]}" for row in rows)],
         "one-class": [header, *(row.replace("normal", "tumor") for row in rows)],
         "case": [header, rows[1].replace("normal", "Normal"), rows[0], *rows[2:]],
         "three-classes": [header, rows[1].replace("normal", "benign"), rows[0], *rows[2:]],

@@ -175,7 +175,7 @@ def test_a_bag_of_a_long_table_that_is_not_finite_is_named_and_left_out_where_as
     path = long_table(tmp_path / "t.csv", lambda n, row: [*row[:5], "nan"] if n in (4, 5) else row)
     named = ["--id-column", "slide", "--label-column", "outcome"]
     said = run("data", "pack", path, *named, *to_store(tmp_path), code=1)
-    assert "s1: no finite number in 2 of 3 rows (row 5, column 'f1')" in said
+    assert "s1: no finite number in 2 of 3 rows (line 6, column 'f1')" in said
     run("data", "pack", path, *named, *to_store(tmp_path), "--skip-bad")
     stored = miue.read_store(tmp_path / "store")
     assert len(stored) == 19 and "s1" not in stored.ids

@@ -200,11 +200,11 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
         ("bag_id,p_0,p_1\na,0.5,x\n", "column 'p_1': expected numbers"),
         ("bag_id,p_0,p_1\na,0.5,\n", "line 2, column 'p_1': expected a finite number"),
         ("bag_id,alpha_0,alpha_1\na,0,3\n", "line 2 of alpha"),
-        ("bag_id,p_0,p_1,label\na,0.5,0.5,0\nb,0.5,0.5,2\n", "row 2, column 'label': expected a class index"),
-        ("bag_id,instance,p_1\na,0,1\na,0.5,1\n", "row 2, column 'instance': expected a whole number .* got 0.5"),
+        ("bag_id,p_0,p_1,label\na,0.5,0.5,0\nb,0.5,0.5,2\n", "line 3, column 'label': expected a class index"),
+        ("bag_id,instance,p_1\na,0,1\na,0.5,1\n", "line 3, column 'instance': expected a whole number .* got 0.5"),
         (
             "bag_id,p_1,patch_size\na,1,-3\n",
-            "row 1, column 'patch_size': expected a whole number from 0 on, got -3",
+            "line 2, column 'patch_size': expected a whole number from 0 on, got -3",
         ),
         (
             "bag_id,p_1,decision,calibrated_p_0,calibrated_p_1\na,1,1,,1\n",
@@ -213,15 +213,15 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
         ("bag_id,p_0,p_1,label\na,0.5,0.5,tumour\n", "got 'tumour'"),
         (
             "bag_id,p_1,training_part\na,1,\nb,1,train\nc,1,trian\n",
-            "row 3, column 'training_part': expected train or validation, or nothing, got 'trian'",
+            "line 4, column 'training_part': expected train or validation, or nothing, got 'trian'",
         ),
         ("bag_id,p_0,p_1,is_ood\na,0.5,0.5,maybe\n", "column 'is_ood': expected true, false, or empty"),
         ("bag_id,p_0,p_1\na,0.5,0.5,7\n", "a readable table .* Expected 3 columns, got 4"),
         (
             "bag_id,instance,p_1,x,y\na,0,1,8,9\na,1,1,8,\n",
-            "row 2, columns 'x' and 'y': .* got 8 and none;",
+            "line 3, columns 'x' and 'y': .* got 8 and none;",
         ),
-        ("bag_id,instance,p_1,x,y\na,0,1,inf,9\na,1,1,8,\n", "row 1, .*'y': .* got inf and 9; correct 2 rows"),
+        ("bag_id,instance,p_1,x,y\na,0,1,inf,9\na,1,1,8,\n", "line 2, .*'y': .* got inf and 9; correct 2 rows"),
     ],
 )
 def test_a_table_that_cannot_be_used_says_what_and_where(text: str, message: str, tmp_path: Path) -> None:

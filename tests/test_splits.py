@@ -470,7 +470,7 @@ def test_names_without_a_bag_and_bags_twice_are_named(tmp_path: Path) -> None:
 
 def test_files_that_are_no_splits_are_named(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("slide_id,fold_0\na,trian\n")
-    with pytest.raises(DataError, match="a.csv', row 1, split 'trian'.* did you mean 'train'"):
+    with pytest.raises(DataError, match="a.csv', line 2, split 'trian'.* did you mean 'train'"):
         read_splits(tmp_path / "a.csv")
     (tmp_path / "c.csv").write_text("train,val,test\nTrue,False,False\n")
     with pytest.raises(DataError, match="a column with the id of the bag, such as slide_id"):

@@ -90,7 +90,7 @@ def test_a_column_that_names_bags_comes_before_the_names_of_tables(tmp_path: Pat
     np.testing.assert_array_equal(np.asarray(bags.instances).ravel(), [1, 2, 3, 4])
     assert bags.labels.values.tolist() == [1, 0, 1]
     (tmp_path / "part_1.csv").write_text("f,slide_id,label\n3,b,neg\n4,b,pos\n")
-    with pytest.raises(DataError, match=r"row 2 of 'part_1.csv', column 'label': expected 'neg'"):
+    with pytest.raises(DataError, match=r"line 3 of 'part_1.csv', column 'label': expected 'neg'"):
         load_bags(tmp_path)
 
 
@@ -98,7 +98,7 @@ def test_a_row_of_tables_of_one_name_in_several_folders_is_named_with_its_folder
     for folder, text in (("site_a", "a,pos,1\na,pos,2\n"), ("site_b", "b,neg,3\nb,pos,4\n")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "part.csv").write_text(f"slide_id,label,f\n{text}")
-    with pytest.raises(DataError, match=r"row 2 of 'site_b/part.csv', column 'label': expected 'neg'"):
+    with pytest.raises(DataError, match=r"line 3 of 'site_b/part.csv', column 'label': expected 'neg'"):
         load_bags(tmp_path)
 
 
@@ -113,7 +113,7 @@ def test_bags_without_a_row_or_with_a_cell_that_is_no_number_are_named(tmp_path:
     assert loaded.bags.ids == ("s0", "s1", "s2")
     assert {one.bag: one.reason for one in loaded.left_out} == {
         "s3": "no row in 's3.csv'",
-        "s4": "no finite number in 1 of 2 rows (row 2 of 's4.csv', column '1')",
+        "s4": "no finite number in 1 of 2 rows (line 3 of 's4.csv', column '1')",
     }
 
 

@@ -162,7 +162,7 @@ def test_an_array_of_a_store_that_is_longer_than_it_states_is_named(name: str, t
             "bags.csv",
             "bag_1,3,1",
             "bag_1,3,2",
-            r"bags.csv', row 2, column 'label': expected a class index from 0 to 1, .*, got '2'",
+            r"bags.csv', line 3, column 'label': expected a class index from 0 to 1, .*, got '2'",
         ),
         ("store.json", '"class_names"', '"names"', "expected class_names, a list of texts, .* got None"),
     ],

@@ -43,9 +43,22 @@ def known_text(text: str) -> str:
     return "" if text.strip().lower() in UNKNOWN_WORDS else text.strip()
 
 
+def row_name(table: str, row: int) -> str:
+    """Return where a row of a table is: its line in a text file (the heading is line 1), else its number from 1.
+
+    Args:
+        table: name of the file.
+        row: from 0.
+
+    >>> row_name("labels.csv", 0), row_name("labels.parquet", 0)
+    ('line 2', 'row 1')
+    """
+    return f"row {row + 1}" if table.lower().endswith(".parquet") else f"line {row + 2}"
+
+
 def cell_name(table: str, places: np.ndarray, position: int, column: str) -> str:
     """Return where in a table the first cell with the distinct value number ``position`` is."""
-    return f"table {table!r}, row {int(np.argmax(places == position)) + 1}, column {column!r}"
+    return f"table {table!r}, {row_name(table, int(np.argmax(places == position)))}, column {column!r}"
 
 
 def whole_number(text: str) -> int | None:

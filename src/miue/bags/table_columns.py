@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from miue.bags.cells import UNKNOWN_WORDS, cell_name, known_text, whole_number
+from miue.bags.cells import UNKNOWN_WORDS, cell_name, known_text, row_name, whole_number
 from miue.bags.classes import by_their_names, check_classes, known_labels
 from miue.bags.columns import ItemColumns
 from miue.bags.coords import LARGEST_COORD, Coords
@@ -206,7 +206,7 @@ def with_named_sets(flags: OodFlags, names: Sequence[str] | np.ndarray, table: s
     wrong = np.flatnonzero((sets != "") & flags.in_distribution)
     if len(wrong):
         raise DataError(
-            item=f"table {table!r}, row {wrong[0] + 1}, column 'ood_set'",
+            item=f"table {table!r}, {row_name(table, wrong[0])}, column 'ood_set'",
             wanted="nothing where is_ood is false",
             got=repr(str(sets[wrong[0]])),
             fix="empty the cell, or write true into is_ood",
@@ -232,7 +232,7 @@ def read_coords(x: Float64[np.ndarray, "n"], y: Float64[np.ndarray, "n"], table:
     if len(wrong):
         row = int(wrong[0])
         raise DataError(
-            item=f"table {table!r}, row {row + 1}, columns 'x' and 'y'",
+            item=f"table {table!r}, {row_name(table, row)}, columns 'x' and 'y'",
             wanted="two numbers of pixels, at most 2^53 from 0, or two empty cells where the place is unknown",
             got=" and ".join("none" if np.isnan(one) else f"{one:g}" for one in (x[row], y[row])),
             fix=f"correct {len(wrong):,} rows that have neither" if len(wrong) > 1 else "correct the row",
@@ -250,7 +250,7 @@ def read_splits_column(values: Sequence[str], table: str) -> tuple[str, ...]:
     for row, word in enumerate(words):
         if word not in SPLIT_NAMES:
             error = unknown_name("split", values[row], SPLIT_WORDS)
-            item = f"table {table!r}, row {row + 1}, {error.item}"
+            item = f"table {table!r}, {row_name(table, row)}, {error.item}"
             raise DataError(item=item, wanted=error.wanted, got=error.got, fix=error.fix)
     return tuple(SPLIT_NAMES[word] for word in words)
 
@@ -270,7 +270,7 @@ def whole_numbers(values: Any, table: str, column: str, least: int = 0) -> Int64
         row = int(usable.argmin())
         got = values[row]
         raise DataError(
-            item=f"table {table!r}, row {row + 1}, column {column!r}",
+            item=f"table {table!r}, {row_name(table, row)}, column {column!r}",
             wanted=f"a whole number from {least} on",
             got=repr(got.item() if isinstance(got, np.generic) else got),
             fix="correct the cell",

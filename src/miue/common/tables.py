@@ -32,8 +32,8 @@ MARKS = (
 )
 MISSING = ["", "NA", "nan", "NaN"]
 SAVE_AS = "save the table as UTF-8 (in Excel: Save As, CSV UTF-8)"
+TRUTH_VALUES = ("true", "false", "yes", "no", "t", "f", "y", "n")
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
-WITH_POINTS = "write numbers with a decimal point, as 0.5"
 NAMED_SEPARATOR = re.compile(r"sep=(.)", re.IGNORECASE)
 """The first line that Excel reads as the name of the separator."""
 
@@ -197,8 +197,15 @@ def reading_table(path: Path, fix: str = "check the file") -> Iterator[None]:
             item=f"{item}, column {read_header(path)[int(cell[1])]!r}",
             wanted="numbers",
             got=repr(cell[2]),
-            fix=WITH_POINTS if DECIMAL_COMMA.fullmatch(cell[2]) else fix,
+            fix=fix_of_number(cell[2]) or fix,
         ) from error
+
+
+def fix_of_number(cell: str) -> str:
+    """Return how to write a cell that stands for a number, "" for one that does not."""
+    if DECIMAL_COMMA.fullmatch(cell):
+        return "write numbers with a decimal point, as 0.5"
+    return "write 1 for true and 0 for false" if cell.strip().lower() in TRUTH_VALUES else ""
 
 
 def _is_parquet(path: Path) -> bool:

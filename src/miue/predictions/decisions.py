@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Int64
 
+from miue.bags.cells import row_name
 from miue.common.errors import DataError
 from miue.distributions import Dirichlet, PredictiveDistribution
 
@@ -85,7 +86,7 @@ def parse_prediction_sets(texts: np.ndarray, num_classes: int, name: str) -> Boo
         words = str(text).split()
         if not all(word.isdecimal() and int(word) < num_classes for word in words):
             raise DataError(
-                item=f"table {name!r}, row {row + 1}, column 'prediction_set'",
+                item=f"table {name!r}, {row_name(name, row)}, column 'prediction_set'",
                 wanted=f"class indices from 0 to {num_classes - 1} with spaces between, or nothing",
                 got=repr(str(text)),
                 fix="list the indices of the classes",

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
-from miue.bags.cells import is_number, known_text
+from miue.bags.cells import is_number, known_text, row_name
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import read_classes, read_coords, read_flags, whole_numbers, with_named_sets
 from miue.common.errors import DataError, missing_column
 from miue.common.plural import plural
-from miue.common.tables import DECIMAL_COMMA, WITH_POINTS, read_columns
+from miue.common.tables import fix_of_number, read_columns
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.distributions.measures import MEASURES, applicable_measures
 from miue.predictions.decisions import CALIBRATED_PREFIX, Decisions, calibrated_columns, parse_prediction_sets
@@ -97,7 +97,7 @@ def _training_parts(cells: np.ndarray, name: str) -> np.ndarray:
     wrong = np.flatnonzero(~np.isin(cells.astype(str), ["", *TRAINING_PARTS]))
     if len(wrong):
         raise DataError(
-            item=f"table {name!r}, row {wrong[0] + 1}, column 'training_part'",
+            item=f"table {name!r}, {row_name(name, wrong[0])}, column 'training_part'",
             wanted=f"{' or '.join(TRAINING_PARTS)}, or nothing",
             got=repr(str(cells[wrong[0]])),
             fix="correct the cell, or predict again",
@@ -140,7 +140,7 @@ def read_flagged(values: np.ndarray, name: str) -> Bool[np.ndarray, "n"]:
     flags = read_flags(values, name, "flagged")
     if not flags.known.all():
         raise DataError(
-            item=f"table {name!r}, line {np.flatnonzero(~flags.known)[0] + 2}, column 'flagged'",
+            item=f"table {name!r}, {row_name(name, np.flatnonzero(~flags.known)[0])}, column 'flagged'",
             wanted="true or false",
             got="an empty cell",
             fix="fill the column, or drop it",
@@ -191,7 +191,7 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
                 return kind(torch.from_numpy(values))
             except DataError as error:
                 raise DataError(
-                    item=f"table {name!r}, {_as_line(error.item)}",
+                    item=f"table {name!r}, {_in_table(error.item, name)}",
                     wanted=error.wanted,
                     got=error.got,
                     fix=error.fix,
@@ -204,13 +204,13 @@ def read_distribution(columns: Mapping[str, np.ndarray], name: str) -> Predictiv
     )
 
 
-def _as_line(item: str) -> str:
-    """Return the item of an error with the line of a file, after its header, for a row that counts from 0.
+def _in_table(item: str, name: str) -> str:
+    """Return the item of an error with where the row is in a table, for a row that counts from 0.
 
-    >>> _as_line("row 0 of alpha")
+    >>> _in_table("row 0 of alpha", "predictions.csv")
     'line 2 of alpha'
     """
-    return re.sub(r"^row (\d+)", lambda match: f"line {int(match[1]) + 2}", item)
+    return re.sub(r"^row (\d+)", lambda match: row_name(name, int(match[1])), item)
 
 
 def _check_class_columns(columns: Mapping[str, np.ndarray], name: str) -> None:
@@ -245,7 +245,7 @@ def read_numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarr
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
         raise DataError(
-            item=f"table {name!r}, line {bad[0] + 2}, column {column!r}",
+            item=f"table {name!r}, {row_name(name, bad[0])}, column {column!r}",
             wanted="a finite number",
             got="none" if np.isnan(numbers[bad[0]]) else str(numbers[bad[0]]),
             fix=f"fill or drop {plural(len(bad), 'row')} without one",
@@ -265,6 +265,6 @@ def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.nd
             item=f"table {name!r}, column {column!r}",
             wanted="numbers",
             got=repr(cell),
-            fix=WITH_POINTS if DECIMAL_COMMA.fullmatch(cell) else "correct the column",
+            fix=fix_of_number(cell) or "correct the column",
         ) from error
     return numbers

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from miue.bags.cells import known_text
+from miue.bags.cells import known_text, row_name
 from miue.bags.classes import class_names, known_labels
 from miue.bags.column_names import BAG, LABEL_COLUMNS, PATIENT_COLUMNS, lower_case, numbers_rows
 from miue.bags.names import find_rows, named_twice, strip_endings
@@ -218,7 +218,7 @@ def _check_ids(path: Path, ids: Sequence[str], column: str) -> None:
     keys = list(map(strip_endings, ids))
     if "" in keys:
         raise DataError(
-            item=f"table {str(path)!r}, row {keys.index('') + 2} (the heading is row 1)",
+            item=f"table {str(path)!r}, {row_name(str(path), keys.index(''))}",
             wanted="the name of a bag",
             got="nothing",
             fix="fill the cell",

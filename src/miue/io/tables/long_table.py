@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from miue.bags.cells import row_name
 from miue.bags.column_names import BAG, COORDS, NAMES, OF_BAGS, TEXT
 from miue.common.errors import DataError, MiueError, first_few, lacking
 from miue.common.plural import plural
@@ -168,7 +169,7 @@ def _parts_of_features(
 
 
 def _places(files: TableFiles, parts: Sequence[tuple[Path, Any]]) -> Callable[[int], str]:
-    """Return what says where a row is, as "row 3", of a folder "row 3 of 's1.csv'"."""
+    """Return what says where a row is, as "line 3", of a folder "line 3 of 's1.csv'"."""
     starts: list[int] = []
     paths: list[Path] = []
     end = 0
@@ -181,7 +182,7 @@ def _places(files: TableFiles, parts: Sequence[tuple[Path, Any]]) -> Callable[[i
     def place_of(row: int) -> str:
         number = bisect_right(starts, row) - 1
         of_file = f" of {paths[number].relative_to(files.source).as_posix()!r}" if files.files[1:] else ""
-        return f"row {row - starts[number] + 1}{of_file}"
+        return f"{row_name(paths[number].name, row - starts[number])}{of_file}"
 
     return place_of
 

@@ -182,3 +182,11 @@ def test_a_concentration_that_is_not_above_zero_is_refused(alpha: list[list[floa
 def test_probabilities_that_do_not_sum_to_one_are_refused() -> None:
     with pytest.raises(DataError, match="row 1 of the class probabilities"):
         Categorical(torch.tensor([[0.5, 0.5], [0.9, 0.9]]))
+
+
+@pytest.mark.parametrize(
+    "alpha", [[1e-8, 1e-8], [1e-16, 1e-16], [1e-30, 3e-30], [1e-20, 1.0], [1e-12, 15.9], [1e-8, 1e8]]
+)
+def test_mutual_information_keeps_its_digits_where_alpha_is_far_below_one(alpha: list[float]) -> None:
+    value = Dirichlet(torch.tensor([alpha], dtype=torch.float64)).mutual_information().item()
+    assert abs(mpmath.mpf(value) - exact(alpha)["mutual_information"]) < 1e-14

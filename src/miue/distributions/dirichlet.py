@@ -13,7 +13,7 @@ from torch import Tensor
 from miue.common.double_precision import in_double
 from miue.common.errors import DataError
 from miue.distributions.base import PredictiveDistribution
-from miue.distributions.special import digamma_remainder, lgamma_remainder, trigamma
+from miue.distributions.special import digamma_gap, digamma_remainder, lgamma_remainder, trigamma
 
 _HALF_LOG_TWO_PI = log(2 * pi) / 2
 
@@ -83,8 +83,7 @@ class Dirichlet(PredictiveDistribution):
 
         Reference: Liu & Ji 2024, Eq. 17.
         """
-        gaps = 0.5 / self.alpha - digamma_remainder(self.alpha)
-        total = 0.5 / self.alpha0 - digamma_remainder(self.alpha0)
+        gaps, total = digamma_gap(self.alpha), digamma_gap(self.alpha0)
         return ((self.probabilities * gaps).sum(-1) - total).clamp(min=0)
 
     def differential_entropy(self) -> Float[Tensor, "n"]:

@@ -38,6 +38,12 @@ def digamma_remainder(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     return torch.where(x < _SERIES_FROM, direct, _series(_DIGAMMA, large.reciprocal()) / large**2)
 
 
+def digamma_gap(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    """ψ(x + 1) − log x, for x > 0; about −log x near zero, where 1/x would cancel, and 1/2x for large x."""
+    direct = torch.digamma(x.clamp(max=_SERIES_FROM) + 1) - x.log()
+    return torch.where(x < _SERIES_FROM, direct, 0.5 / x - digamma_remainder(x))
+
+
 def trigamma(x: Float[Tensor, "*n"]) -> Float[Tensor, "*n"]:
     """ψ′(x) for x > 0, as the Hurwitz zeta function ζ(2, x).
 

@@ -16,10 +16,10 @@ from miue.evaluation.bootstrap import (
     bootstrap_intervals,
     paired_differences,
     patients_by_bag,
-    percentile_intervals,
     resampled_metrics,
 )
 from miue.evaluation.evaluate import default_metrics, evaluate_level
+from miue.evaluation.intervals import Interval, auroc_interval, percentile_intervals
 from miue.evaluation.metrics import Metric, Owners
 from miue.predictions.table import PredictionTable
 
@@ -64,6 +64,11 @@ def values_of(table: PredictionTable) -> dict[str, float]:
     return {name: np.nan if one.value is None else one.value for name, one in metrics.items()}
 
 
+def widths(intervals: dict[str, Interval]) -> dict[str, float]:
+    found = {name: (one.low, one.high) for name, one in intervals.items()}
+    return {name: high - low for name, (low, high) in found.items() if low is not None and high is not None}
+
+
 @pytest.mark.parametrize(
     ("classes", "per_bag", "ties"), [(2, 7, False), (2, 7, True), (3, 5, False), (2, 1, False)]
 )
@@ -93,7 +98,8 @@ def test_differences_of_two_methods_are_those_of_the_same_resamples() -> None:
         a, b = (values_of(drawn_again(one, 1, number))["accuracy"] for one in (other, table))
         assert found[number] == pytest.approx(a - b, abs=1e-12)
     nothing = percentile_intervals(paired_differences([ours], [ours]), owners=23)["accuracy"]
-    assert (nothing.low, nothing.high, nothing.excludes_zero) == (0, 0, False)
+    assert (nothing.low, nothing.high, nothing.excludes_zero) == (None, None, False)
+    assert "same in every resample" in nothing.reason
     seeds = paired_differences([ours, theirs], [theirs])["accuracy"]
     assert seeds == pytest.approx(found / 2)
 
@@ -177,12 +183,12 @@ def test_the_bags_of_a_patient_are_drawn_together() -> None:
         np.full(200, "", object),
         patients=np.array([f"p{i // 10}" for i in range(200)], object),
     )
-    apart = bootstrap_intervals(bags, {})["accuracy"]
-    together = bootstrap_intervals(bags, patients_by_bag(bags))["accuracy"]
-    of_patients = bootstrap_intervals(bags.subset(np.arange(0, 200, 10)), {})["accuracy"]
-    assert None not in (apart.low, apart.high, together.low, together.high, of_patients.low, of_patients.high)
-    assert together.high - together.low > 2.5 * (apart.high - apart.low)  # type: ignore[operator]
-    assert together.high - together.low == pytest.approx(of_patients.high - of_patients.low)  # type: ignore[operator]
+    apart = widths(bootstrap_intervals(bags, {}))
+    together = widths(bootstrap_intervals(bags, patients_by_bag(bags)))
+    of_patients = widths(bootstrap_intervals(bags.subset(np.arange(0, 200, 10)), {}))
+    assert together["brier"] > 2.5 * apart["brier"]
+    assert together["brier"] == pytest.approx(of_patients["brier"])
+    assert 2.5 * apart["accuracy"] < of_patients["accuracy"] < together["accuracy"] < 1.2 * of_patients["accuracy"]
     unknown = replace(bags, patients=np.where(np.arange(200) < 10, "p0", "").astype(object))
     assert set(patients_by_bag(unknown).values()) == {"p0"}
 
@@ -210,3 +216,82 @@ def test_quantiles_of_many_items_give_the_metrics_of_all_and_nearly_their_resamp
     for name, values in exact.items():
         assert np.abs(resampled[name] - values).max() < 5e-4, name
     assert any((resampled[name] != values).any() for name, values in exact.items())
+
+
+def calibrated_bags(seed: int, patients: int, per_patient: int, apart: float) -> PredictionTable:
+    """Bags of two classes as frequent, whose scores are normal and ``apart``; probabilities are right."""
+    random = np.random.default_rng(seed)
+    label = np.repeat(random.integers(2, size=patients), per_patient)
+    alike = np.repeat(random.normal(size=patients), per_patient)
+    noise = alike if per_patient == 1 else (0.7**0.5 * alike + 0.3**0.5 * random.normal(size=len(label)))
+    p = 1 / (1 + np.exp(-apart * (apart * (label - 0.5) + noise)))
+    return PredictionTable(
+        Categorical(torch.from_numpy(np.stack([1 - p, p], 1))),
+        np.array([str(i) for i in range(len(p))], object),
+        Labels(label, np.ones(len(p), bool)),
+        OodFlags.unknown(len(p)),
+        np.full(len(p), "", object),
+        patients=np.array([f"p{i // per_patient}" for i in range(len(p))], object),
+    )
+
+
+@pytest.mark.parametrize(("runs", "least"), [(40, 0.85), pytest.param(400, 0.93, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("patients", "per_patient"), [(20, 1), (12, 4)])
+def test_intervals_of_few_bags_hold_the_truth_where_percentiles_do_not(
+    patients: int, per_patient: int, runs: int, least: float
+) -> None:
+    truth = {name: values_of(calibrated_bags(1, 50_000, 1, 3.0))[name] for name in ("accuracy", "auroc")}
+    truth |= {"overconfidence": 0.0, "ece": 0.0}
+    held, by_percentiles = (dict.fromkeys(truth, 0) for _ in range(2))
+    for seed in range(runs):
+        table = calibrated_bags(seed, patients, per_patient, 3.0)
+        of = patients_by_bag(table)
+        draws = resampled_metrics(table, of, resamples=200, seed=seed)
+        ways = (
+            (held, bootstrap_intervals(table, of, resamples=200, seed=seed)),
+            (by_percentiles, percentile_intervals(draws, owners=patients)),
+        )
+        for counts, intervals in ways:
+            for name, value in truth.items():
+                low, high = intervals[name].low, intervals[name].high
+                counts[name] += low is not None and high is not None and low <= value <= high
+    assert min(held.values()) >= least * runs, held
+    assert max(by_percentiles.values()) < 0.9 * runs, by_percentiles
+
+
+def test_the_interval_of_an_auroc_ends_where_the_value_is_as_far_as_chance_takes_it() -> None:
+    def deviation(theta: float, wanted: float, others: float) -> float:
+        q1, q2 = theta / (2 - theta), 2 * theta**2 / (1 + theta)  # Hanley & McNeil, with both sizes averaged
+        mean = (wanted + others) / 2 - 1
+        excess = mean * (q1 - theta**2) + mean * (q2 - theta**2)
+        return float(np.sqrt((theta * (1 - theta) + excess) / (wanted * others)))
+
+    pair = (np.full(30, 1.0), np.array([2.0] * 10 + [0.0] * 20))
+    small = deviation(0.9, 30, 20) ** 2 / 7  # less variance than items allow: all of them count, and no more
+    low, high = auroc_interval(0.9, small, [pair], owners=30)
+    assert abs(0.9 - low) == pytest.approx(2.0452 * deviation(low, 30, 20), rel=1e-4)
+    assert abs(high - 0.9) == pytest.approx(2.0452 * deviation(high, 30, 20), rel=1e-4)
+    assert auroc_interval(0.1, small, [pair], owners=30) == pytest.approx((1 - high, 1 - low))
+    wider = auroc_interval(0.9, deviation(0.9, 30, 20) ** 2 * 4, [pair], owners=30)
+    assert wider[0] < low
+    assert wider[1] > high
+    for copies in (1, 10):  # of each bag of a patient
+        low, high = auroc_interval(1.0, 0.0, [(copies * pair[0], copies * pair[1])], owners=30)
+        assert high == 1
+        assert 1 - low == pytest.approx(2.0452 * deviation(low, 30, 10), rel=1e-4)
+
+
+def test_a_metric_that_no_resample_changes_has_no_interval_but_exact_counts_give_one() -> None:
+    table = PredictionTable(
+        Categorical(torch.tensor([[0.9, 0.1]], dtype=torch.float64).repeat(20, 1)),
+        np.array([str(i) for i in range(20)], object),
+        Labels(np.zeros(20, np.int64), np.ones(20, bool)),
+        OodFlags.unknown(20),
+        np.full(20, "", object),
+    )
+    intervals = bootstrap_intervals(table, {}, resamples=20)
+    assert "same in every resample" in intervals["brier"].reason
+    gap = intervals["overconfidence"]
+    found = [intervals["accuracy"].low, intervals["accuracy"].high, gap.low, gap.high]
+    assert found == pytest.approx([0.8316, 1, -0.1, 0.9 - 0.8316], abs=1e-4)
+    assert not gap.excludes_zero

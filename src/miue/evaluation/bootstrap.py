@@ -3,42 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float64, Int64
 
 from miue.evaluation.evaluate import default_metrics
+from miue.evaluation.intervals import Interval, metric_intervals
 from miue.evaluation.metrics import Owners, WeightedMetric
 from miue.evaluation.ranking import BINS, EXACT_ITEMS
 from miue.predictions.table import PredictionTable
 
 CELLS_AT_ONCE = 2_000_000  # resamples × items held in memory together
-ENOUGH = 0.5  # share of resamples in which a metric must be defined
 
 Step = Callable[[int], None]
-
-
-@dataclass(frozen=True)
-class Interval:
-    """The middle of the resampled values of one metric, or the reason why there is none.
-
-    Attributes:
-        low: lower end.
-        high: upper end.
-        defined: resamples in which the metric was defined.
-        reason: why there is no interval; empty where there is one.
-    """
-
-    low: float | None
-    high: float | None
-    defined: int
-    reason: str = ""
-
-    @property
-    def excludes_zero(self) -> bool:
-        """Whether both ends of the interval of a difference have one sign."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
 
 def bootstrap_intervals(
@@ -50,14 +27,12 @@ def bootstrap_intervals(
     level: float = 0.95,
     step: Step = lambda done: None,
 ) -> dict[str, Interval]:
-    """Return percentile intervals of ``default_metrics`` and ue.
+    """Return the intervals of ``default_metrics`` and ue, as ``metric_intervals`` computes them of resamples.
 
     As many patients as there are are drawn with replacement, each with all its bags, or bags where no patient is
     known; each metric is that of ``evaluate_level`` on what is so drawn. The same seed draws the same at bag and
     instance level and for every method. Of more than ``EXACT_ITEMS`` items, rank metrics are resampled by
     ``BINS`` quantiles of their values (``miue.evaluation.ranking``).
-
-    The interval of the ECE is too high: chance adds to the ECE of few items, and more so to that of a resample.
 
     Reference: Efron & Tibshirani 1993, chapter 13; for clustered items Davison & Hinkley 1997, section 3.8.
 
@@ -66,26 +41,13 @@ def bootstrap_intervals(
         patients: that of each bag by its id, as `patients_by_bag` gives them; other bags are drawn by themselves.
         resamples: how often is drawn.
         seed: of the draws.
-        level: share of the resampled values between both ends.
+        level: of the intervals.
         step: called with the number of resamples done since the last call.
     """
-    values = resampled_metrics(table, patients, resamples=resamples, seed=seed, step=step)
-    return percentile_intervals(values, owners=owners_of_items(table, patients).count, level=level)
-
-
-def percentile_intervals(
-    values: Mapping[str, Float64[np.ndarray, "resamples"]], *, owners: int, level: float = 0.95
-) -> dict[str, Interval]:
-    """Return the interval of each resampled metric, or of each difference between two.
-
-    Args:
-        values: by metric, from ``resampled_metrics`` or ``paired_differences``.
-        owners: number of patients or bags that were drawn from.
-        level: share of the resampled values between both ends.
-    """
-    if owners < 2:
-        return {name: Interval(None, None, 0, "one patient or bag alone tells no interval") for name in values}
-    return {name: _interval(of_metric, level) for name, of_metric in values.items()}
+    owners = owners_of_items(table, patients)
+    metrics = default_metrics(table, owners)
+    draws = resample(metrics, owners, resamples=resamples, seed=seed, step=step)
+    return metric_intervals(metrics, draws, owners=owners.count, level=level)
 
 
 def paired_differences(
@@ -152,14 +114,6 @@ def patients_by_bag(bags: PredictionTable) -> dict[str, str]:
     if bags.patients is None:
         return {}
     return {str(bag): str(of) for bag, of in zip(bags.bag_ids, bags.patients, strict=True) if of}
-
-
-def _interval(values: Float64[np.ndarray, "resamples"], level: float) -> Interval:
-    kept = values[np.isfinite(values)]
-    if len(kept) < max(2, ENOUGH * len(values)):
-        return Interval(None, None, len(kept), f"defined in only {len(kept)} of {len(values)} resamples")
-    low, high = np.quantile(kept, [(1 - level) / 2, (1 + level) / 2])
-    return Interval(float(low), float(high), len(kept))
 
 
 def _drawn_weights(bags: int, items: int, resamples: int, seed: int) -> Iterator[Int64[np.ndarray, "chunk bags"]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer
@@ -53,6 +53,10 @@ class Metric:
         return cls(float(np.mean([metric.value for metric in metrics])))
 
 
+Counts = tuple[Float64[np.ndarray, "owners"], Float64[np.ndarray, "owners"]]
+"""(items that are wanted, other items) of each owner."""
+
+
 @dataclass(frozen=True)
 class Owners:
     """What the n items are weighted by, such as their patients: all items of an owner have its weight.
@@ -81,6 +85,11 @@ class Owners:
         """Return the number of items of each owner."""
         return self.total(np.ones(len(self.index)))
 
+    def compared(self, wanted: Bool[np.ndarray, "n"]) -> Counts:
+        """Return how many items of each owner are wanted, and how many are not."""
+        found = np.bincount(self.index[wanted], minlength=self.count).astype(np.float64)
+        return found, self.sizes() - found
+
 
 @dataclass(frozen=True)
 class WeightedMetric:
@@ -90,11 +99,13 @@ class WeightedMetric:
         function: maps weights to values, NaN where the metric is undefined.
         owners: number of owners.
         reason: why the metric is undefined for the items as they are; empty where it is defined.
+        pairs: what a share, or each AUROC that the metric is the mean of, compares; none of other metrics.
     """
 
     function: Callable[[Int64[np.ndarray, "draws owners"]], Float64[np.ndarray, "draws"]] = field(repr=False)
     owners: int
     reason: str = ""
+    pairs: tuple[Counts, ...] = field(default=(), repr=False, compare=False)
 
     @classmethod
     def undefined(cls, reason: str, owners: Owners) -> WeightedMetric:
@@ -173,7 +184,8 @@ class Judged:
 
 def accuracy(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
     """Share of items whose most probable class is their label."""
-    return _mean(judged.correct.astype(np.float64), owners)
+    owners = owners or Owners.one(len(judged))
+    return replace(_mean(judged.correct.astype(np.float64), owners), pairs=(owners.compared(judged.correct),))
 
 
 def confidence_bins(confidence: Float64[np.ndarray, "n"], bins: int = ECE_BINS) -> Int64[np.ndarray, "n"]:

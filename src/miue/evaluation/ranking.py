@@ -8,7 +8,7 @@ count as ties, and shifted so that the value of the items as they are is the exa
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ EXACT_ITEMS = 1 << 18
 BINS = 1024
 BLOCK = 1 << 15  # values whose counts are computed with at once
 
-Counts = Num[np.ndarray, "draws groups"]
+Drawn = Num[np.ndarray, "draws groups"]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Ranking:
 
     def weighted(
         self,
-        function: Callable[[Counts, Counts], Float64[np.ndarray, "draws"]],
+        function: Callable[[Drawn, Drawn], Float64[np.ndarray, "draws"]],
         wanted: Bool[np.ndarray, "n"],
         owners: Owners,
     ) -> WeightedMetric:
@@ -153,7 +153,8 @@ def ranked_auroc(ranking: Ranking, wanted: Bool[np.ndarray, "n"], owners: Owners
     if count in (0, len(ranking)):
         lacking = "negative" if count else "positive"
         return WeightedMetric.undefined(f"no {lacking} item among {len(ranking)}", owners)
-    return ranking.weighted(_auroc, wanted, owners)
+    pairs = (owners[ranking.order].compared(wanted[ranking.order]),) if owners.count > 1 else ()
+    return replace(ranking.weighted(_auroc, wanted, owners), pairs=pairs)
 
 
 def class_auroc(
@@ -178,7 +179,10 @@ def class_auroc(
         return WeightedMetric.undefined(f"no item of class {missing[0]} among {len(labels)}", owners)
     classes = [1] if num_classes == 2 else range(num_classes)
     each = [auroc(probabilities(c), labels == c, owners) for c in classes]
-    return WeightedMetric(lambda weights: np.mean([one(weights) for one in each], axis=0), owners.count)
+    pairs = tuple(pair for one in each for pair in one.pairs)
+    return WeightedMetric(
+        lambda weights: np.mean([one(weights) for one in each], axis=0), owners.count, pairs=pairs
+    )
 
 
 def area_under_risk_coverage(
@@ -201,7 +205,7 @@ def ranked_risk_coverage(ranking: Ranking, correct: Bool[np.ndarray, "n"], owner
     return ranking.weighted(_risk_coverage, correct, owners)
 
 
-def _auroc(hits: Counts, others: Counts) -> Float64[np.ndarray, "draws"]:
+def _auroc(hits: Drawn, others: Drawn) -> Float64[np.ndarray, "draws"]:
     """Chance that a wanted item has the lower value, from the numbers of items by ascending value."""
     less_certain = others / 2
     less_certain -= others.cumsum(1)
@@ -210,7 +214,7 @@ def _auroc(hits: Counts, others: Counts) -> Float64[np.ndarray, "draws"]:
     return ratio(less_certain.sum(1), hits.sum(1) * others.sum(1).astype(np.float64))
 
 
-def _risk_coverage(hits: Counts, errors: Counts) -> Float64[np.ndarray, "draws"]:
+def _risk_coverage(hits: Drawn, errors: Drawn) -> Float64[np.ndarray, "draws"]:
     size = hits + errors
     end = size.cumsum(1).astype(np.int64, copy=False)
     harmonic = np.zeros(end.max() + 1)

@@ -10,17 +10,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from miue.evaluation.bootstrap import (
-    Interval,
-    owners_of_items,
-    paired_differences,
-    patients_by_bag,
-    percentile_intervals,
-    resample,
-)
+from miue.evaluation.bootstrap import owners_of_items, paired_differences, patients_by_bag, resample
 from miue.evaluation.evaluate import Items, ResampledLevel, detection_score, error_measure, evaluate_level
 from miue.evaluation.evaluation import LevelEvaluation
-from miue.evaluation.metrics import Metric, mean_confidence, overconfidence
+from miue.evaluation.intervals import Interval, metric_intervals, percentile_intervals
+from miue.evaluation.metrics import Metric, WeightedMetric, mean_confidence, overconfidence
 from miue.evaluation.ranking import Ranking
 from miue.predictions.patients import by_patient
 from miue.predictions.table import PredictionTable
@@ -129,7 +123,9 @@ def _evaluate(
     ]
     draws = [one.draws if one else None for one in measured]
     owners = [one.owners if one else 0 for one in measured]
-    intervals = [percentile_intervals(one.draws, owners=one.owners) if one else None for one in measured]
+    intervals = [
+        metric_intervals(one.resampled, one.draws, owners=one.owners) if one else None for one in measured
+    ]
     differences = _differences(runs, values, draws, max(owners))
     table = metrics_table(runs, values, intervals, differences if len(differences) == 1 else (), scores)
     pairs = pair_tables(differences, table.keys, scores)
@@ -144,6 +140,7 @@ class _Measured:
     evaluation: LevelEvaluation
     confidences: dict[str, Metric]
     summary: dict[str, Any]
+    resampled: dict[str, WeightedMetric]
     draws: dict[str, Float64[np.ndarray, "resamples"]]
     owners: int
 
@@ -159,6 +156,7 @@ def _measure(
         summary.add(measure, ranking, judged)
 
     evaluation = evaluate_level(table, items, visit)
+    metrics = resampled.metrics()
     return _Measured(
         evaluation,
         {
@@ -166,7 +164,8 @@ def _measure(
             "overconfidence": overconfidence(items.results).plain,
         },
         summary.finish(evaluation),
-        resample(resampled.metrics(), owners, resamples=how.resamples, seed=how.seed, step=step),
+        metrics,
+        resample(metrics, owners, resamples=how.resamples, seed=how.seed, step=step),
         owners.count,
     )
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from miue.evaluation.bootstrap import Interval
 from miue.evaluation.evaluation import LevelEvaluation
+from miue.evaluation.intervals import Interval
 from miue.evaluation.metrics import Metric
 from miue.report.runs import Run
 
+FEW_ERRORS = "where few items are incorrect, the interval is too narrow"
 NAMES = {
     "accuracy": ("accuracy\u00a0% ↑", "share of correct predictions; higher is better"),
     "auroc": ("AUROC\u00a0% ↑", "how well the class probability ranks the classes; higher is better"),
@@ -19,7 +20,7 @@ NAMES = {
     "ece": (
         "ECE\u00a0% ↓",
         "mean gap between confidence and accuracy over 15 bins of equal width; lower is better; with few items "
-        "the value, and more so its interval, is too high",
+        "the value is too high",
     ),
     "mean_confidence": (
         "mean confidence\u00a0%",
@@ -30,9 +31,9 @@ NAMES = {
         "confidence − accuracy (points)",
         "mean confidence − accuracy: above 0 probabilities are too high, below 0 too low; closer to 0 is better",
     ),
-    "aurc": ("AURC\u00a0% ↓", "mean selective risk over all coverages; lower is better"),
-    "brier": ("Brier ↓", "squared error of the probabilities, 0 to 2; lower is better"),
-    "nll": ("NLL ↓", "negative log-likelihood of the label, in nats; lower is better"),
+    "aurc": ("AURC\u00a0% ↓", f"mean selective risk over all coverages; lower is better; {FEW_ERRORS}"),
+    "brier": ("Brier ↓", f"squared error of the probabilities, 0 to 2; lower is better; {FEW_ERRORS}"),
+    "nll": ("NLL ↓", f"negative log-likelihood of the label, in nats; lower is better; {FEW_ERRORS}"),
 }
 AS_NUMBER = {"brier", "nll"}
 

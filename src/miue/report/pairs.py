@@ -81,7 +81,7 @@ def compare_methods(differences: Sequence[Difference]) -> list[str]:
         return _compare_two(differences[0])
     sentences, alike = [], []
     for key in dict.fromkeys(key for one in differences for key in one.values):
-        measured = [one for one in differences if key in one.values and one.values[key][1].low is not None]
+        measured = [one for one in differences if key in one.values and one.values[key][1].was_compared]
         if not measured or not _is_compared(key, measured[0]):
             continue
         apart = [one for one in measured if one.values[key][1].excludes_zero]
@@ -103,7 +103,7 @@ def _compare_two(one: Difference) -> list[str]:
             assert interval.low is not None and interval.high is not None
             ends = f"{_signed(key, interval.low)} to {_signed(key, interval.high)}"
             apart.append(f"{_metric_name(key)} {_signed(key, value)}{_unit(key)} ({ends})")
-        elif interval.low is not None:
+        elif interval.was_compared:
             alike.append(_metric_name(key))
     if not apart and not alike:
         return []

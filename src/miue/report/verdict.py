@@ -12,10 +12,10 @@ from miue.calibration import Goals, applied_calibration
 from miue.calibration.describe import bags_used
 from miue.calibration.needs import count_needed
 from miue.common.plural import plural
-from miue.evaluation.bootstrap import Interval
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Items, detection_score, error_measure
 from miue.evaluation.evaluation import LevelEvaluation
+from miue.evaluation.intervals import Interval
 from miue.evaluation.metrics import Metric, mean_confidence
 from miue.predictions.table import PredictionTable
 from miue.report.metrics_table import metric_values

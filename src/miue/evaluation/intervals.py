@@ -1,0 +1,195 @@
+"""Intervals of metrics of few bags: of shares by exact counts, of AUROCs by scores, of others by wide percentiles.
+
+Resampled values alone give intervals that are too narrow where few bags are wrong, or few are of a class: where no
+bag of a sample is wrong, none of a resample is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+
+import numpy as np
+from jaxtyping import Float64
+from scipy.optimize import brentq
+from scipy.stats import norm, t
+
+from miue.calibration.binomial import grouped_error_intervals
+from miue.evaluation.metrics import Counts, WeightedMetric
+
+ENOUGH = 0.5  # share of resamples in which a metric must be defined
+ONE_OWNER = "one patient or bag alone tells no interval"
+NO_SPREAD = "it is the same in every resample, which tells no interval"
+_NEAR = 1e-12
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where the value of a metric over all bags of the source may be, or the reason why there is no interval.
+
+    Attributes:
+        low: lower end.
+        high: upper end.
+        defined: resamples in which the metric was defined.
+        reason: why there is no interval; empty where there is one.
+    """
+
+    low: float | None
+    high: float | None
+    defined: int
+    reason: str = ""
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether both ends of the interval of a difference have one sign."""
+        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+
+    @property
+    def was_compared(self) -> bool:
+        """Whether a difference was resampled often enough, though perhaps without any spread."""
+        return self.low is not None or self.reason == NO_SPREAD
+
+
+def metric_intervals(
+    metrics: Mapping[str, WeightedMetric],
+    draws: Mapping[str, Float64[np.ndarray, "resamples"]],
+    *,
+    owners: int,
+    level: float = 0.95,
+) -> dict[str, Interval]:
+    """Return the interval of each metric of one table.
+
+    - accuracy: the exact one of as many independent bags as vary as much (Korn & Graubard 1998).
+    - overconfidence: the mean confidence minus either end of that, or the percentiles where they are farther.
+    - AUROCs and ue, their mean: the score interval (``auroc_interval``).
+    - ece: from the least size of the overconfidence in its interval, since no ECE is below that, to the upper
+      percentile, which is too high rather than too low, as chance adds to the ECE of a resample.
+    - others: percentiles (``percentile_intervals``).
+
+    Args:
+        metrics: as ``ResampledLevel.metrics`` returns them.
+        draws: each of them in every resample, and ue.
+        owners: number of patients or bags that were drawn from.
+        level: of the intervals.
+    """
+    found = percentile_intervals(draws, owners=owners, level=level)
+    if owners < 2:
+        return found
+    parts = {name: metric.pairs for name, metric in metrics.items() if not metric.reason and metric.pairs}
+    shares = {"accuracy": parts.pop("accuracy", ())}
+    values = {name: metrics[name].plain.value for name in parts}
+    averaged = ["confidence", *(name for name in metrics if name.startswith("ood "))]
+    if len(averaged) > 1 and all(name in parts for name in averaged):
+        parts["ue"] = tuple(pair for name in averaged for pair in parts[name])
+        values["ue"] = float(np.mean([values[name] for name in averaged]))
+    for name, pairs in parts.items():
+        drawn, value = draws[name][np.isfinite(draws[name])], values[name]
+        if value is not None and len(drawn) >= max(2, ENOUGH * len(draws[name])):
+            variance = float(drawn.var()) * owners / (owners - 1)
+            low, high = auroc_interval(value, variance, pairs, owners=owners, level=level)
+            found[name] = Interval(low, high, len(drawn))
+    for right, wrong in shares["accuracy"]:
+        [low], [high] = grouped_error_intervals([(right + wrong, wrong)], level)
+        defined = int(np.isfinite(draws["accuracy"]).sum())
+        found["accuracy"] = Interval(float(1 - high), float(1 - low), defined)
+        if "overconfidence" in metrics:
+            gap = _overconfidence(metrics, found["accuracy"], found["overconfidence"])
+            found["overconfidence"] = gap
+            found["ece"] = _calibration_error(gap, found["ece"])
+    return found
+
+
+def percentile_intervals(
+    values: Mapping[str, Float64[np.ndarray, "resamples"]], *, owners: int, level: float = 0.95
+) -> dict[str, Interval]:
+    """Return the interval of each resampled metric, or of each difference between two.
+
+    Percentiles are at Φ(∓√(n / (n − 1)) t) with the quantile t of n − 1 degrees of freedom, n the owners: those of
+    the level itself are as narrow as an interval with the normal quantile and a variance divided by n.
+
+    Reference: Hesterberg 2015, "What teachers should know about the bootstrap", section 3.
+
+    Args:
+        values: by metric, from ``resampled_metrics`` or ``paired_differences``.
+        owners: number of patients or bags that were drawn from.
+        level: of the interval.
+    """
+    if owners < 2:
+        return {name: Interval(None, None, 0, ONE_OWNER) for name in values}
+    below = float(norm.cdf(-sqrt(owners / (owners - 1)) * t.ppf((1 + level) / 2, owners - 1)))
+    return {name: _percentiles(of_metric, below) for name, of_metric in values.items()}
+
+
+def auroc_interval(
+    value: float, variance: float, pairs: Sequence[Counts], *, owners: int, level: float = 0.95
+) -> tuple[float, float]:
+    """Return the score interval of an AUROC, or of the mean of several: all θ with |value − θ| ≤ t s(θ).
+
+    s(θ)² is the variance that an AUROC of θ has (Hanley & McNeil 1982) with as many independent items as give the
+    variance between resamples where θ is the value, and no more than there are; of several AUROCs s is the mean,
+    as if they varied together. Where no resample differs, the items of an owner count as if they were equal. t is
+    the quantile of owners − 1 degrees of freedom.
+
+    Reference: Newcombe 2006, part 2, method 5; for the number of items Kish 1965, Korn & Graubard 1998.
+
+    Args:
+        value: the AUROC of the items as they are.
+        variance: of resampled values.
+        pairs: of each AUROC the wanted and the other items of each owner.
+        owners: number of patients or bags that were drawn from.
+        level: of the interval.
+    """
+    if variance > 0:
+        sizes = np.array([(wanted.sum(), others.sum()) for wanted, others in pairs], np.float64)
+        most = float(len(pairs))
+        sizes = np.maximum(1, sizes * min(most, _deviation(value, sizes) ** 2 / variance))
+    else:
+        sizes = np.array([(_independent(wanted), _independent(others)) for wanted, others in pairs], np.float64)
+    quantile = float(t.ppf((1 + level) / 2, owners - 1))
+
+    def excess(theta: float) -> float:
+        return abs(value - theta) - quantile * _deviation(theta, sizes)
+
+    low = float(brentq(excess, 0, min(value, 1 - _NEAR))) if value > _NEAR else 0.0
+    high = float(brentq(excess, max(value, _NEAR), 1)) if value < 1 - _NEAR else 1.0
+    return low, high
+
+
+def _deviation(theta: float, sizes: Float64[np.ndarray, "aurocs 2"]) -> float:
+    """Return the standard deviation of AUROCs of so many wanted and other items, the mean of several."""
+    mean_size = sizes.mean(1) - 1
+    factor = 1 + mean_size * ((1 - theta) / (2 - theta) + theta / (1 + theta))
+    return float(np.sqrt(theta * (1 - theta) * factor / sizes.prod(1)).mean())
+
+
+def _independent(sizes: Float64[np.ndarray, "owners"]) -> float:
+    """Return how many independent items those of owners stand for if all of an owner are equal (Kish)."""
+    return float(sizes.sum() ** 2 / (sizes**2).sum())
+
+
+def _overconfidence(metrics: Mapping[str, WeightedMetric], accuracy: Interval, resampled: Interval) -> Interval:
+    confidence = metrics["mean_confidence"].plain.value
+    assert confidence is not None
+    assert accuracy.low is not None
+    assert accuracy.high is not None
+    low, high = confidence - accuracy.high, confidence - accuracy.low
+    if resampled.low is not None and resampled.high is not None:
+        low, high = min(low, resampled.low), max(high, resampled.high)
+    return Interval(low, high, accuracy.defined)
+
+
+def _calibration_error(gap: Interval, resampled: Interval) -> Interval:
+    if resampled.high is None or gap.low is None or gap.high is None:
+        return resampled
+    return Interval(max(0.0, gap.low, -gap.high), resampled.high, resampled.defined)
+
+
+def _percentiles(values: Float64[np.ndarray, "resamples"], below: float) -> Interval:
+    kept = values[np.isfinite(values)]
+    if len(kept) < max(2, ENOUGH * len(values)):
+        return Interval(None, None, len(kept), f"defined in only {len(kept)} of {len(values)} resamples")
+    low, high = map(float, np.quantile(kept, [below, 1 - below]))
+    if kept.max() - kept.min() <= _NEAR:
+        return Interval(None, None, len(kept), NO_SPREAD)
+    return Interval(low, high, len(kept))

@@ -11,6 +11,7 @@ from miue.cli.given_predictions import read_given
 from miue.cli.options import AsJson, ClassNames
 from miue.cli.outputs import locks_out
 from miue.common.errors import first_few
+from miue.common.plural import plural
 from miue.common.terminal import say, say_json, show_table
 
 
@@ -58,6 +59,7 @@ def monitor(
         calibrated.check_weights(table.provenance.weights_sha256)
         match_classes(table, calibrated)
         batches.append(Batch.of(path.name, table.bags, calibrated, scores))
+    trained = sum(batch.trained for batch in batches)
     there = set(batch_names(out))
     skipped = [batch.name for batch in batches if batch.name in there]
     course = add_batches(out, calibrated, batches, scores, chance=false_alarms)
@@ -73,6 +75,7 @@ def monitor(
                 "counted": len(course.ids),
                 "batches": len(course.batches),
                 "skipped": skipped,
+                "trained_on": trained,
                 "strongest": {"score": course.scores[column], "log10_evidence": evidence},
                 "log10_limits": dict(zip(course.scores, course.log10_limits, strict=True)),
                 "class_mix": course.mix_to_json(),
@@ -84,6 +87,9 @@ def monitor(
     if skipped:
         what = f"{first_few(map(repr, skipped))}, which the monitor has already; another batch needs another name"
         say(f"Note: skipped {what}", err=True)
+    if trained:
+        what = f"{plural(trained, 'bag')} that the model was trained on, or others of their patients"
+        say(f"Note: left out {what}", err=True)
     show_table(course.tables()[0].as_rich())
     say(str(course))
     say(f"Page: {out / PAGE}")

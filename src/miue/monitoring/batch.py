@@ -25,6 +25,7 @@ class Batch:
         patients: of the bags, "" where unknown.
         values: what is watched of the bags, by name: uncertainties, and probabilities for the class mix.
         predicted: the most probable class of the bags.
+        trained: further bags, left out since the model was trained on them or on others of their patients.
     """
 
     name: str
@@ -32,12 +33,13 @@ class Batch:
     patients: tuple[str, ...]
     values: dict[str, Float64[np.ndarray, "n"]]
     predicted: Int64[np.ndarray, "n"]
+    trained: int = 0
 
     @classmethod
     def of(
         cls, name: str, table: PredictionTable, calibration: Calibration, scores: Sequence[str] | None = None
     ) -> Batch:
-        """Return the bags of a table of predictions with what is watched of them.
+        """Return the bags of a table of predictions, but for those trained on, with what is watched of them.
 
         Args:
             name: of the batch.
@@ -50,6 +52,8 @@ class Batch:
             DataError: an uncertainty that the table does not have, or that is not a number.
         """
         scores = watched_scores(calibration, scores)
+        is_new = np.ones(len(table), bool) if table.training_parts is None else table.training_parts != "train"
+        trained, table = int((~is_new).sum()), table.subset(np.flatnonzero(is_new))
         values = {**compared_uncertainties(table), **mix_values(table, calibration.class_names)}
         ids = tuple(map(str, table.bag_ids))
         for score in scores:
@@ -71,7 +75,7 @@ class Batch:
                 )
         patients = ("",) * len(ids) if table.patients is None else tuple(p or "" for p in table.patients)
         watched = {score: values[score] for score in scores}
-        return cls(name, ids, patients, watched, predicted_classes(table))
+        return cls(name, ids, patients, watched, predicted_classes(table), trained)
 
 
 def watched_scores(calibration: Calibration, scores: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ CHANCE = 0.01
 MIX_SHARE = 0.5
 """Of the chance of a false alarm, for the class mix; the uncertainties share the rest."""
 
+ORDER = 1_000_003  # of the seed: no number of a score
+
 
 @dataclass(frozen=True, repr=False)
 class Course(PrintsAsTable):
@@ -40,10 +42,10 @@ class Course(PrintsAsTable):
         mix_unknown: why the class mix of new bags is not estimated, "" where it is.
         patients_unknown: why a false alarm is likelier than stated, as patients of bags are not, "" otherwise.
         batches: of the bags, in their order.
-        counted: whether each bag of all batches is counted; of a patient, only the first bag is.
+        counted: whether each bag of all batches is counted; of a patient, one bag is.
         batch_of: position of the batch of each counted bag.
         mix: of the counted bags of each batch; None without such bags, or where ``mix_unknown``.
-        ids: of the counted bags.
+        ids: of the counted bags, those of a batch in the order in which they were taken.
         log10_evidence: of each score after each counted bag.
     """
 
@@ -196,14 +198,15 @@ def monitor(
     is at most ``chance`` (Ville's inequality, and Bonferroni's over martingales), however often one looks. Labels
     are not read.
 
-    Of each patient only the first bag counts, as bags of one patient are alike.
+    The bags of a batch are taken in random order, so that a table sorted by class or site is no change. Of each
+    patient one bag counts, drawn from the first batch with any, as bags of one patient are alike.
 
     Args:
         calibration: keeps the uncertainties and the classes of its bags.
         batches: in the order in which they came, of scores that the calibration has.
         scores: the uncertainties to watch, and "class_mix"; all that the calibration has by default.
         chance: of an alarm ever, as long as nothing changes, in (0, 1).
-        seed: of the draws that break ties.
+        seed: of the order within batches, and of the draws that break ties.
 
     Raises:
         ConfigError: an uncertainty that the calibration does not have, or a chance outside (0, 1).
@@ -218,12 +221,13 @@ def monitor(
         raise lacking("the batches", "at least one bag", "pass predictions")
     _check_once(batches)
     _check_scores(batches, watched)
-    first_of = {patient: row for row, patient in reversed(list(enumerate(patients)))}
-    counted = np.array([not patient or first_of[patient] == row for row, patient in enumerate(patients)])
-    batch_of = np.repeat(np.arange(len(batches)), [len(batch.ids) for batch in batches])[counted]
-    evidence = np.empty((int(counted.sum()), len(watched)))
+    order = _draw_order(batches, seed)
+    order = order[_first_of_each([patients[row] for row in order])]
+    counted = np.isin(np.arange(len(ids)), order)
+    batch_of = np.repeat(np.arange(len(batches)), [len(batch.ids) for batch in batches])[order]
+    evidence = np.empty((len(order), len(watched)))
     for column, score in enumerate(watched):
-        values = np.concatenate([batch.values[score] for batch in batches])[counted]
+        values = np.concatenate([batch.values[score] for batch in batches])[order]
         random = np.random.default_rng(derive_seed(seed, column))
         p_values = online_p_values(reference_values(calibration, score), values.tolist(), random)
         bets = step_bets if is_mix(score) else power_bets
@@ -244,7 +248,7 @@ def monitor(
         counted=counted,
         batch_of=batch_of,
         mix=_estimate_mixes(calibration, batches, counted) if not unknown else (None,) * len(batches),
-        ids=tuple(name for name, is_counted in zip(ids, counted, strict=True) if is_counted),
+        ids=tuple(ids[row] for row in order),
         log10_evidence=evidence,
     )
 
@@ -252,6 +256,22 @@ def monitor(
 def is_mix(score: str) -> bool:
     """Return whether what is watched is the class mix, or that of one class."""
     return score.startswith(CLASS_MIX)
+
+
+def _draw_order(batches: Sequence[Batch], seed: int) -> Int64[np.ndarray, "all"]:
+    """Return the rows of all bags, batch after batch, those of a batch in an order that no later batch changes."""
+    rows, start = [np.zeros(0, np.int64)], 0
+    for position, batch in enumerate(batches):
+        random = np.random.default_rng(derive_seed(seed, ORDER, position))
+        rows.append(start + random.permutation(len(batch.ids)))
+        start += len(batch.ids)
+    return np.concatenate(rows)
+
+
+def _first_of_each(patients: Sequence[str]) -> Int64[np.ndarray, "n"]:
+    """Return the position of the first bag of each patient, and of every bag of an unknown one."""
+    first_of = {patient: row for row, patient in reversed(list(enumerate(patients)))}
+    return np.array([row for row, patient in enumerate(patients) if not patient or first_of[patient] == row])
 
 
 def _check_once(batches: Sequence[Batch]) -> None:

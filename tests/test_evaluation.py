@@ -222,6 +222,17 @@ def test_the_table_has_a_row_for_each_score_at_both_levels() -> None:
     instances = table(Dirichlet(alpha), [0, 1, None], sets, {"knn": np.array([3.0, 1.0, 2.0])})
     rendered = evaluation_table(evaluate(Predictions(bags, instances)))
     assert ("OOD far, AUROC by knn", "100.00", "50.00") in rendered.rows
+    assert not any("high" in title for title, *_ in rendered.rows)
+
+
+def test_a_score_of_ones_own_has_a_row_whatever_its_name_ends_in() -> None:
+    alpha, up = torch.full((3, 2), 2.0), np.arange(3.0)
+    own = {"grade_high": up, "age_mean": -up, "median_mean": up, "median_high": -up}
+    bags = table(Dirichlet(alpha), [0, 1, None], ["", "", "far"], own)
+    rows = evaluation_table(evaluate(Predictions(bags, None))).rows
+    by_score = {row[0].removeprefix("OOD far, AUROC by "): row[1] for row in rows}
+    assert (by_score["grade_high"], by_score["age_mean"], by_score["median"]) == ("100.00", "0.00", "100.00")
+    assert not by_score.keys() & {"grade", "age", "median_high", "median_mean"}
 
 
 def test_an_evidential_table_has_conf_of_the_measure_that_is_deferred_by_too() -> None:

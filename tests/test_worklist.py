@@ -25,11 +25,12 @@ from miue.common.errors import ConfigError
 from miue.common.escapes import escape_formula
 from miue.distributions import Categorical, Dirichlet
 from miue.distributions.measures import MEASURES
-from miue.predictions.decisions import Decisions
+from miue.predictions.decisions import OUT_OF_DISTRIBUTION, Decisions
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.validation_quantiles import ValidationQuantiles
-from miue.report.worklist import BETWEEN, DEFERRED, FAR, FEW, FLAGGED, UNSURE, Limits, worklist, write_worklist
+from miue.report.reasons import BETWEEN, DEFERRED, FAR, FEW, FLAGGED, UNSURE, Limits
+from miue.report.worklist import worklist, write_worklist
 
 
 def worrying() -> Predictions:
@@ -116,6 +117,20 @@ def test_slides_of_the_same_reasons_are_ordered_by_how_far_out_of_distribution_t
     assert [row["slide"] for row in every.rows] == list("dcaeb")  # the entropies would say b first
 
 
+def test_a_distance_is_one_of_the_registry_or_has_both_mean_and_high_quantile() -> None:
+    p = torch.tensor([[0.3, 0.7], [0.5, 0.5]], dtype=torch.float64)
+
+    def made(**scores: np.ndarray) -> tuple[str | None, str]:
+        found = worklist(Predictions(table(Categorical(p), ["a", "b"], **scores), None), Limits(distance=0.5))
+        return found.judged.get(FAR), found.order
+
+    values = np.array([1.0, 0.0])
+    assert made(grade_mean=values) == (None, "within a reason the highest least_confidence first")
+    own, order = made(median_mean=values, median_high=values, grade_high=values)
+    assert own == "median_mean above 0.5, as given" and "median_mean" in order
+    assert made(grade_mean=values, mahalanobis_mean=values)[0] == "mahalanobis_mean above 0.5, as given"
+
+
 def test_a_worklist_says_what_it_cannot_judge() -> None:
     p = torch.tensor([[0.4, 0.6], [0.99, 0.01]], dtype=torch.float64)
     given = Predictions(table(Categorical(p), ["a", "b"]), None)
@@ -172,8 +187,11 @@ def test_a_calibration_of_probabilities_alone_leaves_it_to_the_limits_what_is_fi
     assert [row["slide"] for row in made_list.rows if row["look"] == "first"] == ["s10", "s11"]
     alarms = FalseAlarms(score="entropy", threshold=0.5, rate=0.05, confidence=None, bags=100, rank=96)
     flagging = rules.model_copy(update={"false_alarms": alarms}).model_dump(mode="json")
-    alone = replace(decided(), provenance=Provenance(calibration=flagging))
+    called = np.array([OUT_OF_DISTRIBUTION, *["0"] * 11], object)
+    bags = replace(given.bags, decisions=Decisions(called, np.array([""] * 12)))
+    alone = Predictions(bags, given.instances, Provenance(calibration=flagging))
     assert worklist(alone).not_judged == {DEFERRED: "the calibration has no such rule"}
+    assert [row["slide"] for row in worklist(alone).rows if row["look"] == "first"] == ["s0"]
     assert worklist(alone).order == "within a reason the highest entropy first"
 
 

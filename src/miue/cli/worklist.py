@@ -74,7 +74,8 @@ def worklist(
     Example: miue worklist predictions --out worklist.csv
     """
     from miue.common.outputs import refuse_existing
-    from miue.report.worklist import Limits, limits_file, write_worklist
+    from miue.report.reasons import Limits
+    from miue.report.worklist import limits_file, write_worklist
     from miue.report.worklist import worklist as make_worklist
 
     for path in (out, limits_file(out)):

@@ -17,6 +17,7 @@ from miue.evaluation.flags import TITLES as FLAG_TITLES
 from miue.evaluation.flags import FlagEvaluation
 from miue.evaluation.froc import TITLES as FROC_TITLES
 from miue.evaluation.metrics import Metric, Separation
+from miue.predictions.distance_names import HIGH, MEAN, distance_of
 from miue.predictions.provenance import UNKNOWN, Provenance
 
 NO_SUCH_SET = "no item of this out-of-distribution set at this level"
@@ -278,14 +279,19 @@ def _rows(level: LevelEvaluation, sets: Sequence[str]) -> list[Row]:
 
 
 def _scores(levels: list[LevelEvaluation]) -> list[str]:
-    """Return the extra scores of OOD; a bag's "knn_mean" stands in the row of its instances' "knn"."""
+    """Return the extra scores of OOD; a bag's "knn_mean" has the row of the instances' "knn", "knn_high" has none.
+
+    A score that is no distance has a row, whatever its name ends in.
+    """
     of_errors = {*MEASURES, *PREFERRED_MEASURES}
     names = [name for level in reversed(levels) for name in level.by_measure if name not in of_errors]
-    return list(dict.fromkeys(name.removesuffix("_mean") for name in names if not name.endswith("_high")))
+    distances = {name: distance_of(name, names) for name in names}
+    shown = [name for name in names if distances[name] is None or name != f"{distances[name]}{HIGH}"]
+    return list(dict.fromkeys(distances[name] or name for name in shown))
 
 
 def _by_score(level: LevelEvaluation, score: str, ood_set: str) -> Metric:
-    for name in (score, f"{score}_mean"):
+    for name in (score, score + MEAN):
         if name in level.by_measure:
             found = level.by_measure[name].ood.get(ood_set)
             return found.auroc if found else Metric.undefined(NO_SUCH_SET)

@@ -10,13 +10,13 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 from miue.calibration.binomial import grouped_error_intervals
-from miue.common.parts import DISTANCES
 from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import INTERVAL
 from miue.evaluation.evaluate import Items, detection_score, error_measure
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL, Owners
 from miue.evaluation.ranking import Ranking
+from miue.predictions.distance_names import distance_of
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.table import PredictionTable
 
@@ -42,32 +42,19 @@ def packed(values: Shaped[np.ndarray, "*shape"], kind: str) -> dict[str, str]:
 def described_measures(tables: list[PredictionTable]) -> dict[str, dict[str, str]]:
     """Return kind and description of every measure and score of the tables, by name."""
     found: dict[str, dict[str, str]] = {}
+    names = {name for table in tables for name in table.uncertainty_names}
     for table in tables:
         for name in table.uncertainty_names:
-            measure = MEASURES.get(name)
+            measure, distance = MEASURES.get(name), distance_of(name, names)
             if measure:
                 found[name] = {"kind": f"{measure.kind} uncertainty", "text": measure.describes}
             elif name == ERROR_PROBABILITY:
                 found[name] = {"kind": "total uncertainty", "text": ERROR_TEXT}
-            elif is_distance(name):
-                found[name] = {"kind": "distance", "text": DISTANCE_TEXTS.get(_kind_of(name), FAR)}
+            elif distance is not None:
+                found[name] = {"kind": "distance", "text": DISTANCE_TEXTS.get(distance, FAR)}
             else:
                 found[name] = {"kind": "score", "text": "a score that came with the predictions"}
     return found
-
-
-def is_distance(name: str) -> bool:
-    """Return whether a score of bags or instances is a distance to the training instances.
-
-    >>> is_distance("knn_mean"), is_distance("vacuity")
-    (True, False)
-    """
-    return _kind_of(name) in DISTANCES
-
-
-def _kind_of(name: str) -> str:
-    """Return the distance that a column of instances or bags is of."""
-    return name.removesuffix("_mean").removesuffix("_high")
 
 
 class LevelSummary:

@@ -17,10 +17,10 @@ from miue.evaluation.evaluate import Items, detection_score, error_measure
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.intervals import Interval
 from miue.evaluation.metrics import Metric, mean_confidence
+from miue.predictions.distance_names import distance_of
 from miue.predictions.table import PredictionTable
 from miue.report.metrics_table import metric_values
 from miue.report.runs import Run
-from miue.report.summaries import is_distance
 
 SETS = 3  # out-of-distribution sets in the verdict; the table of metrics has all
 
@@ -126,7 +126,7 @@ def _detection(table: PredictionTable, level: LevelEvaluation, intervals: Mappin
 
 def _called(measure: str) -> str:
     name = measure.replace("_", " ")
-    return f"distance ({name})" if is_distance(measure) else name
+    return f"distance ({name})" if distance_of(measure, [measure]) else name
 
 
 def _calibration(run: Run) -> list[str]:

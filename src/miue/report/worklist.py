@@ -2,75 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Int64
 
 from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
-from miue.common.errors import ConfigError, StorageError
+from miue.common.errors import StorageError
 from miue.common.escapes import escape_formula
 from miue.common.files import read_json, write_json
 from miue.common.tables import write_rows
 from miue.pathology.export.patches import class_names
 from miue.predictions.error_model import ERROR_PROBABILITY
 from miue.predictions.folder import Predictions
-from miue.predictions.table import PredictionTable
+from miue.report.reasons import DEFERRED, FLAGGED, REASONS, Limits, count_patches, distance_name, judge
 from miue.report.summaries import described_measures
-
-FLAGGED, DEFERRED = "called out of distribution", "deferred"
-BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few patches"
-REASONS = (FLAGGED, FAR, DEFERRED, UNSURE, BETWEEN, FEW)
-"""The most pressing first: far from the training data, even a confident prediction may mean nothing."""
 
 LIMITS = ("judged", "not judged", "order", "columns")
 """What the file of a worklist's limits has at least."""
 
-QUANTILE = 0.95  # of the validation bags, from which a slide stands out
-UNLIKE = {"statistics_mean": "looks unlike", "knn_mean": "means unlike"}
-FEWEST = 10  # slides whose median says what is usual
 TOO_MANY = 0.3  # share of slides that are first, from which a list no longer orders the work
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Where each reason begins, for predictions without a calibration; None takes it from the validation bags.
-
-    Attributes:
-        probability: a predicted class less probable than this is in between classes.
-        model: mutual information in nats above which the model is unsure.
-        distance: distance score above which a slide is far from the training data.
-        patches: a slide of fewer patches has few.
-        quantile: share of the validation bags that a limit of None leaves below it.
-    """
-
-    probability: float | None = None
-    model: float | None = None
-    distance: float | None = None
-    patches: int | None = None
-    quantile: float = QUANTILE
-
-    def __post_init__(self) -> None:
-        negative = [value for value in (self.model, self.patches) if value is not None and value < 0]
-        if negative or not 0 <= (self.probability or 0) <= 1 or not 0.5 <= self.quantile <= 1:
-            raise ConfigError(
-                item="the worklist's limits",
-                wanted="a probability from 0 to 1, a quantile from 0.5 to 1, no negative nats or patches",
-                got=f"probability {self.probability}, quantile {self.quantile}, model {self.model}, "
-                f"patches {self.patches}",
-                fix="correct the option",
-            )
-
-    @property
-    def given(self) -> list[str]:
-        """The options that differ from the default, as the command names them."""
-        named = {"min-probability": self.probability, "max-epistemic": self.model, "max-distance": self.distance}
-        named |= {"min-patches": self.patches, "quantile": None if self.quantile == QUANTILE else self.quantile}
-        return [f"--{name} {value:g}" for name, value in named.items() if value is not None]
 
 
 @dataclass(frozen=True)
@@ -144,33 +99,39 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     """
     limits = limits or Limits()
     table, names = predictions.bags, class_names(predictions)
-    flags, words, judged, not_judged = _judge(predictions, limits)
-    uncertainties = table.uncertainties()
-    predicted, entropy = table.predicted, uncertainties["entropy"]
-    name = _ood_score(predictions)
-    pressing, score = _pressing(flags, len(table)), uncertainties[name]
-    counts, flagged = _patch_counts(predictions), _flag_counts(predictions)
-    most = table.probabilities.max(1)
+    judgements = judge(predictions, limits)
+    flags = {reason: one.flags for reason, one in judgements.items() if one.flags is not None}
+    score = _ood_score(predictions)
+    shown = {name: table.uncertainty(name) for name in _shown(table.uncertainty_names, score)}
+    predicted, most = table.predicted, table.probabilities.max(1)
+    counts, flagged = count_patches(predictions), _flag_counts(predictions)
     rows: list[dict[str, Any]] = []
-    for i in np.lexsort((-entropy, -score, pressing)):
+    order = np.lexsort((-shown["entropy"], -shown[score], _pressing(flags, len(table))))
+    for i in order:
+        reasons = [reason for reason in REASONS if reason in flags and flags[reason][i]]
         rows.append(
             {
                 "order": len(rows) + 1,
                 "slide": str(table.bag_ids[i]),
-                "look": "first" if any(flags[r][i] for r in flags) else "routine",
-                "reason": "; ".join(words[r][i] for r in REASONS if r in flags and flags[r][i]),
+                "look": "first" if reasons else "routine",
+                "reason": "; ".join(judgements[reason].words[i] for reason in reasons),
                 **({} if table.decisions is None else {"decision": str(table.decisions.decision[i])}),
                 "predicted": names[predicted[i]],
                 "probability": float(most[i]),
                 "patches": None if counts is None else int(counts[i]),
                 **({} if flagged is None else {"flagged_patches": int(flagged[i])}),
-                **{key: float(uncertainties[key][i]) for key in _shown(uncertainties, name)},
+                **{name: float(values[i]) for name, values in shown.items()},
             }
         )
-    order = f"within a reason the highest {name} first"
     described = described_measures([table])
-    columns = {key: described[key]["text"] for key in _shown(uncertainties, name)}
-    return Worklist(rows, judged, not_judged, order, describe_flags(predictions.provenance), columns)
+    return Worklist(
+        rows,
+        judged={reason: one.limit for reason, one in judgements.items() if one.flags is not None},
+        not_judged={reason: one.limit for reason, one in judgements.items() if one.flags is None},
+        order=f"within a reason the highest {score} first",
+        flags=describe_flags(predictions.provenance),
+        columns={name: described[name]["text"] for name in shown},
+    )
 
 
 def limits_file(path: Path) -> Path:
@@ -219,146 +180,18 @@ def _cell(value: Any) -> Any:
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
-Judgement = tuple[dict[str, Bool[np.ndarray, "n"]], dict[str, list[str]], dict[str, str], dict[str, str]]
-
-
-def _judge(predictions: Predictions, limits: Limits) -> Judgement:
-    """Return, per reason: which slides have it, the words for each slide, its limit, or why it is not judged."""
-    rules = _deciding(predictions)
-    if not rules:
-        return _by_limits(predictions, limits)
-    if limits.given:
-        raise ConfigError(
-            item="the worklist's limits",
-            wanted="none: the decisions of the calibration say which slides are first",
-            got=", ".join(limits.given),
-            fix="leave them out, or export predictions that were made without a calibration",
-        )
-    decisions = predictions.bags.decisions
-    assert decisions is not None
-    flags = {FLAGGED: decisions.flagged, DEFERRED: decisions.deferred}
-    words = {name: [f"{name} ({why})" for why in decisions.reason] for name in flags}
-    judged = dict.fromkeys(rules, "as the calibration decided")
-    return flags, words, judged, {n: "the calibration has no such rule" for n in flags if n not in rules}
-
-
-def _deciding(predictions: Predictions) -> list[str]:
-    """Return the reasons that a calibration decided on; both where there are decisions and no rules."""
-    if predictions.bags.decisions is None:
-        return []
-    rules = applied_calibration(predictions.provenance)
-    if rules is None:
-        return [FLAGGED, DEFERRED]
-    return [name for name, part in ((FLAGGED, rules.false_alarms), (DEFERRED, rules.deferral)) if part is not None]
-
-
-def _by_limits(predictions: Predictions, limits: Limits) -> Judgement:
-    """Return what limits say that are given, or that the validation bags of the model set."""
-    table = predictions.bags
-    values, most = table.uncertainties(), table.probabilities.max(1)
-    usual = predictions.provenance.validation
-    whose = "" if usual is None else f"quantile of the {usual.bags:,} validation bags"
-    said = f"the {limits.quantile:.4g} {whose}"
-    unknown = "no limit was given, and the predictions do not say what the model was validated on"
-    calibrated = applied_calibration(predictions.provenance) is not None
-    why = "the calibration has no such rule" if calibrated else "the model is not calibrated"
-    not_judged = dict.fromkeys((FLAGGED, DEFERRED), why)
-    flags: dict[str, Bool[np.ndarray, "n"]] = {}
-    words: dict[str, list[str]] = {}
-    judged: dict[str, str] = {}
-
-    def limit_of(name: str, given: float | None) -> tuple[float | None, str]:
-        found = None if usual is None else usual.uncertainty(name, limits.quantile)
-        return (found, said) if given is None else (given, "as given")
-
-    least = None if limits.probability is None else 1 - limits.probability
-    unsure, how = limit_of("least_confidence", least)
-    if unsure is None:
-        not_judged[BETWEEN] = unknown
-    else:
-        flags[BETWEEN] = 1 - most > unsure
-        words[BETWEEN] = [f"{BETWEEN} (probability {p:.2f} < {1 - unsure:.3g})" for p in most]
-        judged[BETWEEN] = f"the predicted class has a probability below {1 - unsure:.4g}, {how}"
-    of_model, how = limit_of("mutual_information", limits.model)
-    if "mutual_information" not in values:
-        not_judged[UNSURE] = "the method gives one softmax, which does not tell model from data uncertainty"
-    elif of_model is None:
-        not_judged[UNSURE] = unknown
-    else:
-        model = values["mutual_information"]
-        flags[UNSURE] = model > of_model
-        words[UNSURE] = [f"{UNSURE} (mutual information {v:.3g} > {of_model:.3g} nats)" for v in model]
-        judged[UNSURE] = f"mutual information above {of_model:.4g} nats, {how}"
-    name = _distance_name(table)
-    far, how = (None, "") if name is None else limit_of(name, limits.distance)
-    if name is not None and far is None and len(table) >= FEWEST:
-        far, how = _far_from(np.asarray(table.scores[name]))
-    if name is None:
-        not_judged[FAR] = "the predictions carry no distance score"
-    elif far is None:
-        not_judged[FAR] = f"{unknown}; there are fewer than {FEWEST} slides to compare with each other"
-    else:
-        distance = np.asarray(table.scores[name])
-        flags[FAR] = distance > far
-        sides = _unlike(table, lambda score: limit_of(score, None)[0])
-        words[FAR] = [f"{FAR} ({name} {v:.3g} > {far:.3g}{s})" for v, s in zip(distance, sides, strict=True)]
-        judged[FAR] = f"{name} above {far:.4g}, {how}"
-    counts = _patch_counts(predictions)
-    few = limits.patches if usual is None or limits.patches is not None else usual.size(1 - limits.quantile)
-    if counts is None:
-        not_judged[FEW] = "the predictions hold no instances"
-    elif few is None:
-        not_judged[FEW] = unknown
-    else:
-        flags[FEW] = counts < few
-        words[FEW] = [f"{FEW} ({n} < {few:.4g})" for n in counts]
-        below = "as given" if limits.patches is not None else f"the {1 - limits.quantile:.4g} {whose}"
-        judged[FEW] = f"fewer than {few:.4g} patches, {below}"
-    return flags, words, judged, not_judged
-
-
-def _unlike(table: PredictionTable, limit_of: Callable[[str], float | None]) -> list[str]:
-    """Return in which respect each slide is far, where its looks and its meaning are scored apart."""
-    sides = [""] * len(table)
-    if not all(name in table.scores for name in UNLIKE):
-        return sides
-    for name, words in UNLIKE.items():
-        limit = limit_of(name)
-        if limit is not None:
-            above = np.asarray(table.scores[name]) > limit
-            sides = [f"{side}, {words}" if far else side for side, far in zip(sides, above, strict=True)]
-    return sides
-
-
-def _far_from(distance: Float64[np.ndarray, "n"]) -> tuple[float, str]:
-    middle = float(np.median(distance))
-    spread = float(np.median(np.abs(distance - middle)))
-    return middle + 5 * spread, "the median of these slides plus five median absolute deviations"
-
-
-def _distance_name(table: PredictionTable) -> str | None:
-    """Return the bags' distance to the training data, the mean before the high quantile."""
-    names = sorted(table.scores, key=lambda name: (_order(name), not name.endswith("_mean"), name))
-    return next((name for name in names if name.endswith(("_mean", "_high"))), None)
-
-
-def _order(name: str) -> int:
-    first = ("combined", "knn")
-    return next((place for place, kind in enumerate(first) if name.startswith(kind)), len(first))
-
-
 def _ood_score(predictions: Predictions) -> str:
     """Return what orders slides: the calibrated out-of-distribution score, else a distance, else vacuity."""
     known = predictions.bags.uncertainty_names
     rules = applied_calibration(predictions.provenance)
     alarms = None if rules is None else rules.false_alarms
-    wanted = (alarms and alarms.score, _distance_name(predictions.bags), *PREFERRED_SCORES)
+    wanted = (alarms and alarms.score, distance_name(predictions.bags), *PREFERRED_SCORES)
     return next(str(name) for name in wanted if name in known)
 
 
-def _shown(uncertainties: Mapping[str, Any], ood_score: str) -> list[str]:
+def _shown(known: Sequence[str], ood_score: str) -> list[str]:
     names = [ERROR_PROBABILITY, "entropy", "expected_entropy", "mutual_information", ood_score]
-    return list(dict.fromkeys(name for name in names if name in uncertainties))
+    return list(dict.fromkeys(name for name in names if name in known))
 
 
 def _pressing(flags: Mapping[str, Bool[np.ndarray, "n"]], count: int) -> Int64[np.ndarray, "n"]:
@@ -383,10 +216,3 @@ def _flag_counts(predictions: Predictions) -> Int64[np.ndarray, "n"] | None:
         rows = np.array([row_of[name] for name in bags.names], np.int64)[bags.bag]
         counts += np.bincount(rows[part.flagged], minlength=len(counts))
     return counts
-
-
-def _patch_counts(predictions: Predictions) -> np.ndarray | None:
-    if predictions.instances is None:
-        return None
-    sizes = predictions.instances.bag_sizes()
-    return np.array([sizes.get(name, 0) for name in predictions.bags.bag_ids.astype(str)], np.int64)

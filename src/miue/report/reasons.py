@@ -1,0 +1,238 @@
+"""Why a slide is to be looked at first: each reason judges all slides, by a calibration or by limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float64, Int64
+
+from miue.calibration import applied_calibration
+from miue.common.errors import ConfigError
+from miue.predictions.distance_names import distance_of
+from miue.predictions.folder import Predictions
+from miue.predictions.table import PredictionTable
+
+FLAGGED, DEFERRED = "called out of distribution", "deferred"
+BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few patches"
+REASONS = (FLAGGED, FAR, DEFERRED, UNSURE, BETWEEN, FEW)
+"""The most pressing first: far from the training data, even a confident prediction may mean nothing."""
+
+QUANTILE = 0.95  # of the validation bags, from which a slide stands out
+UNLIKE = {"statistics_mean": "looks unlike", "knn_mean": "means unlike"}
+NO_LIMIT = "no limit was given, and the predictions do not say what the model was validated on"
+FEWEST = 10  # slides whose median says what is usual
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where each reason begins, for predictions without a calibration; None takes it from the validation bags.
+
+    Attributes:
+        probability: a predicted class less probable than this is in between classes.
+        model: mutual information in nats above which the model is unsure.
+        distance: distance score above which a slide is far from the training data.
+        patches: a slide of fewer patches has few.
+        quantile: share of the validation bags that a limit of None leaves below it.
+    """
+
+    probability: float | None = None
+    model: float | None = None
+    distance: float | None = None
+    patches: int | None = None
+    quantile: float = QUANTILE
+
+    def __post_init__(self) -> None:
+        negative = [value for value in (self.model, self.patches) if value is not None and value < 0]
+        if negative or not 0 <= (self.probability or 0) <= 1 or not 0.5 <= self.quantile <= 1:
+            raise ConfigError(
+                item="the worklist's limits",
+                wanted="a probability from 0 to 1, a quantile from 0.5 to 1, no negative nats or patches",
+                got=f"probability {self.probability}, quantile {self.quantile}, model {self.model}, "
+                f"patches {self.patches}",
+                fix="correct the option",
+            )
+
+    @property
+    def given(self) -> list[str]:
+        """The options that differ from the default, as the command names them."""
+        named = {"min-probability": self.probability, "max-epistemic": self.model, "max-distance": self.distance}
+        named |= {"min-patches": self.patches, "quantile": None if self.quantile == QUANTILE else self.quantile}
+        return [f"--{name} {value:g}" for name, value in named.items() if value is not None]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one reason says of n slides.
+
+    Attributes:
+        limit: where it begins, in words; why nothing can be said of it, where there are no flags.
+        flags: the slides that it holds for.
+        words: for each slide, the reason and the number behind it.
+    """
+
+    limit: str
+    flags: Bool[np.ndarray, "n"] | None = None
+    words: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """A number from which a reason holds, None where it is not known, and where it is from."""
+
+    value: float | int | None
+    source: str
+
+
+def judge(predictions: Predictions, limits: Limits) -> dict[str, Judgement]:
+    """Return what each reason says, by the calibration that decided or else by limits.
+
+    Raises:
+        ConfigError: limits for decided predictions.
+    """
+    rules = _deciding(predictions)
+    if not rules:
+        return _by_limits(predictions, limits)
+    if limits.given:
+        raise ConfigError(
+            item="the worklist's limits",
+            wanted="none: the decisions of the calibration say which slides are first",
+            got=", ".join(limits.given),
+            fix="leave them out, or export predictions that were made without a calibration",
+        )
+    decisions = predictions.bags.decisions
+    assert decisions is not None
+    judgements = {}
+    for reason, flags in ((FLAGGED, decisions.flagged), (DEFERRED, decisions.deferred)):
+        if reason in rules or flags.any():
+            words = [f"{reason} ({why})" for why in decisions.reason]
+            judgements[reason] = Judgement("as the calibration decided", flags, words)
+        else:
+            judgements[reason] = Judgement("the calibration has no such rule")
+    return judgements
+
+
+def _deciding(predictions: Predictions) -> list[str]:
+    """Return the reasons that a calibration decided on; both where there are decisions and no rules."""
+    if predictions.bags.decisions is None:
+        return []
+    rules = applied_calibration(predictions.provenance)
+    if rules is None:
+        return [FLAGGED, DEFERRED]
+    return [name for name, part in ((FLAGGED, rules.false_alarms), (DEFERRED, rules.deferral)) if part is not None]
+
+
+def _by_limits(predictions: Predictions, limits: Limits) -> dict[str, Judgement]:
+    """Return what each reason says by the limits that are given, or that the validation bags of the model set."""
+    table, usual = predictions.bags, predictions.provenance.validation
+    of_validation = "" if usual is None else f"quantile of the {usual.bags:,} validation bags"
+
+    def limit_of(name: str, given: float | None = None) -> _Limit:
+        if given is not None:
+            return _Limit(given, "as given")
+        value = None if usual is None else usual.uncertainty(name, limits.quantile)
+        return _Limit(value, f"the {limits.quantile:.4g} {of_validation}")
+
+    few = _Limit(limits.patches, "as given")
+    if few.value is None and usual is not None:
+        few = _Limit(usual.size(1 - limits.quantile), f"the {1 - limits.quantile:.4g} {of_validation}")
+    calibrated = applied_calibration(predictions.provenance) is not None
+    undecided = Judgement("the calibration has no such rule" if calibrated else "the model is not calibrated")
+    least = None if limits.probability is None else 1 - limits.probability
+    return {
+        FLAGGED: undecided,
+        DEFERRED: undecided,
+        BETWEEN: _between_classes(table, limit_of("least_confidence", least)),
+        UNSURE: _model_unsure(table, limit_of("mutual_information", limits.model)),
+        FAR: _far_from_training(table, limits.distance, limit_of),
+        FEW: _few_patches(count_patches(predictions), few),
+    }
+
+
+def _between_classes(table: PredictionTable, limit: _Limit) -> Judgement:
+    """Judge by the probability of the predicted class, of which ``limit`` is one minus the least."""
+    if limit.value is None:
+        return Judgement(NO_LIMIT)
+    most = table.probabilities.max(1)
+    words = [f"{BETWEEN} (probability {p:.2f} < {1 - limit.value:.3g})" for p in most]
+    begins = f"the predicted class has a probability below {1 - limit.value:.4g}, {limit.source}"
+    return Judgement(begins, 1 - most > limit.value, words)
+
+
+def _model_unsure(table: PredictionTable, limit: _Limit) -> Judgement:
+    """Judge by the mutual information, in nats."""
+    if "mutual_information" not in table.uncertainty_names:
+        return Judgement("the method gives one softmax, which does not tell model from data uncertainty")
+    if limit.value is None:
+        return Judgement(NO_LIMIT)
+    values = table.uncertainty("mutual_information")
+    words = [f"{UNSURE} (mutual information {v:.3g} > {limit.value:.3g} nats)" for v in values]
+    begins = f"mutual information above {limit.value:.4g} nats, {limit.source}"
+    return Judgement(begins, values > limit.value, words)
+
+
+def _far_from_training(
+    table: PredictionTable, given: float | None, limit_of: Callable[[str, float | None], _Limit]
+) -> Judgement:
+    """Judge by a distance score: above a limit, or else far above those of the other slides."""
+    name = distance_name(table)
+    if name is None:
+        return Judgement("the predictions carry no distance score")
+    distance = np.asarray(table.scores[name])
+    limit = limit_of(name, given)
+    if limit.value is None and len(table) >= FEWEST:
+        limit = _far_from(distance)
+    if limit.value is None:
+        return Judgement(f"{NO_LIMIT}; there are fewer than {FEWEST} slides to compare with each other")
+    sides = _unlike(table, lambda score: limit_of(score, None).value)
+    words = [f"{FAR} ({name} {v:.3g} > {limit.value:.3g}{side})" for v, side in zip(distance, sides, strict=True)]
+    return Judgement(f"{name} above {limit.value:.4g}, {limit.source}", distance > limit.value, words)
+
+
+def _few_patches(counts: Int64[np.ndarray, "n"] | None, limit: _Limit) -> Judgement:
+    """Judge by the number of patches of each slide."""
+    if counts is None:
+        return Judgement("the predictions hold no instances")
+    if limit.value is None:
+        return Judgement(NO_LIMIT)
+    words = [f"{FEW} ({n} < {limit.value:.4g})" for n in counts]
+    return Judgement(f"fewer than {limit.value:.4g} patches, {limit.source}", counts < limit.value, words)
+
+
+def _unlike(table: PredictionTable, limit_of: Callable[[str], float | None]) -> list[str]:
+    """Return in which respect each slide is far, where its looks and its meaning are scored apart."""
+    sides = [""] * len(table)
+    if not all(name in table.scores for name in UNLIKE):
+        return sides
+    for name, words in UNLIKE.items():
+        limit = limit_of(name)
+        if limit is not None:
+            above = np.asarray(table.scores[name]) > limit
+            sides = [f"{side}, {words}" if far else side for side, far in zip(sides, above, strict=True)]
+    return sides
+
+
+def _far_from(distance: Float64[np.ndarray, "n"]) -> _Limit:
+    middle = float(np.median(distance))
+    spread = float(np.median(np.abs(distance - middle)))
+    return _Limit(middle + 5 * spread, "the median of these slides plus five median absolute deviations")
+
+
+def distance_name(table: PredictionTable) -> str | None:
+    """Return the bags' distance to the training data, the mean before the high quantile."""
+    names = sorted(table.scores, key=lambda name: (_order(name), not name.endswith("_mean"), name))
+    return next((name for name in names if distance_of(name, names)), None)
+
+
+def _order(name: str) -> int:
+    first = ("combined", "knn")
+    return next((place for place, kind in enumerate(first) if name.startswith(kind)), len(first))
+
+
+def count_patches(predictions: Predictions) -> Int64[np.ndarray, "n"] | None:
+    """Return the number of patches of each slide, None where instances were not predicted."""
+    if predictions.instances is None:
+        return None
+    sizes = predictions.instances.bag_sizes()
+    return np.array([sizes.get(name, 0) for name in predictions.bags.bag_ids.astype(str)], np.int64)

@@ -142,6 +142,16 @@ def test_text_labels_are_sorted_and_the_negative_class_is_named(
         classifier(negative_class="normal").fit(arrays, names)
 
 
+@pytest.mark.parametrize(("dtype", "names"), [("Int64", ("1", "2")), ("boolean", ("False", "True"))])
+def test_nullable_labels_of_pandas_keep_their_type(
+    arrays: list[np.ndarray], labels: np.ndarray, dtype: str, names: tuple[str, ...]
+) -> None:
+    column = pd.Series(labels if dtype == "boolean" else labels + 1).astype(dtype)
+    classifier = MILUncertaintyClassifier(max_epochs=1, random_state=0, distances=()).fit(arrays, column)
+    assert classifier.model_.contract.class_names == names and classifier.classes_.dtype.kind in "bi"
+    assert set(classifier.predict(arrays)) <= set(column) and classifier.score(arrays, column) >= 0
+
+
 @pytest.mark.parametrize("negative", ["high", "low", "none"])
 def test_three_classes_are_learned_whichever_is_the_negative_one(arrays: list[np.ndarray], negative: str) -> None:
     names = np.array(["low", "high", "none"])[np.arange(40) % 3]

@@ -236,7 +236,10 @@ def test_a_bag_of_unknown_patient_is_not_taken_for_a_patient_of_its_name() -> No
     )
     patients = by_patient(replace(table, patients=np.array(["A", "", "A", ""], object)))
     assert patients is not None
-    assert sorted(patients.bag_ids.tolist()) == ["A", "A", "B"]
+    assert patients.bag_ids.tolist() == ["A", "A (bag)", "B"]
+    named = replace(table, bag_ids=np.array(["A", "A (bag)", "A", "s"], object))  # bags of other names in a group
+    of_names = by_patient(replace(named, patients=np.array(["A", "", "A", "A (bag)"], object)))
+    assert of_names is not None and of_names.bag_ids.tolist() == ["A", "A (bag)", "A (bag) (bag)"]
     alone = by_patient(replace(table, patients=np.array(["A", "", "C", ""], object)))
     assert alone is None
 

@@ -18,14 +18,14 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
 
     A patient's probabilities are the mean over the bags, data uncertainty is the mean of theirs, and what is
     left of the entropy of the mean is model uncertainty: it holds that of the bags, and how much they disagree.
-    A bag of an unknown patient stands for itself, by its own name.
+    A bag of an unknown patient stands for itself, by its own name, with " (bag)" after that of a patient.
     Scores are means, and the error probability one minus the mean of what the bags give to the patient's class. A
     patient has a label where all bags with a label have the same one. A patient is out of
     distribution where all bags are, and in distribution where all bags are known to be so; else it is unknown.
     Where its bags are of several out-of-distribution sets, it is of the set that is called by all of them.
 
     Args:
-        bags: predictions of bags that tell their patients.
+        bags: predictions of bags whose patients are known, at least of some.
     """
     if bags.patients is None:
         return None
@@ -33,7 +33,7 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
     _, first, group_of_bag = np.unique(groups, return_index=True, return_inverse=True)
     if len(first) == len(bags):
         return None
-    names = np.array([str(bags.patients[row] or bags.bag_ids[row]) for row in first], object)
+    names = np.array(_names(bags.patients[first], bags.bag_ids[first]), object)
     order = names.astype(str).argsort(kind="stable")
     names, first, of_bag = names[order], first[order], order.argsort()[group_of_bag]
     counts = np.bincount(of_bag)
@@ -59,6 +59,19 @@ def by_patient(bags: PredictionTable) -> PredictionTable | None:
         ood_sets=np.where(is_out, _shared_sets(bags.ood_sets, of_bag, len(names)), "").astype(object),
         scores=scores,
     )
+
+
+def _names(patients: np.ndarray, bag_ids: np.ndarray) -> list[str]:
+    """Return different names of patients and, where the patient is unknown, bags, of which each has one row."""
+    taken = {str(patient) for patient in patients if patient}
+    names = []
+    for patient, bag in zip(patients.tolist(), bag_ids.tolist(), strict=True):
+        name = str(patient or bag)
+        while not patient and name in taken:
+            name += " (bag)"
+        taken.add(name)
+        names.append(name)
+    return names
 
 
 def _shared_sets(sets: np.ndarray, of_bag: np.ndarray, count: int) -> np.ndarray:

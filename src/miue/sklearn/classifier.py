@@ -329,6 +329,9 @@ def _labels(y: Any) -> Shaped[np.ndarray, "n"]:
             fix="leave out what is not labelled; NaN and None are no classes",
         )
     labels: np.ndarray = column_or_1d(y, warn=True)
+    plain = np.asarray(values)
+    if plain.dtype.kind in "biu" and labels.dtype.kind == "f":  # of nullable numbers scikit-learn makes floats
+        labels = plain
     check_classification_targets(labels)
     return labels
 

@@ -22,6 +22,7 @@ from miue.evaluation import evaluate
 from miue.predictions.any_table import read_any_tables
 from miue.predictions.folder import Predictions, read_predictions, read_tables
 from miue.predictions.read_table import read_table
+from miue.report.worklist import worklist
 
 
 @pytest.fixture
@@ -48,6 +49,20 @@ def test_saved_predictions_are_read_back_as_they_were(predictions: Predictions, 
     assert np.array_equal(back.instances.instance, predictions.instances.instance)  # type: ignore[arg-type]
     kept, evaluated = (evaluate(one, allow_training_bags=True) for one in (back, predictions))
     assert kept.to_json() == evaluated.to_json()
+
+
+def test_nothing_is_written_of_no_bag(predictions: Predictions, bags: BagDataset, tmp_path: Path) -> None:
+    """What was written could not be read: a table without rows is taken for a damaged one."""
+    none = np.array([], np.int64)
+    empty = replace(predictions, bags=predictions.bags.subset(none), instances=None)
+    for write_it in (
+        lambda: empty.save(tmp_path / "out"),
+        lambda: worklist(empty),
+        lambda: miue.write_store(tmp_path / "out", bags.subset(none)),
+    ):
+        with pytest.raises(DataError, match="expected at least one bag, got none"):
+            write_it()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("table_format", ["csv", "parquet"])

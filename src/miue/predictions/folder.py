@@ -98,10 +98,12 @@ class Predictions(PrintsAsTable):
             table_format: of the instances: "parquet", in parts that are read one at a time, or "csv", one table.
 
         Raises:
+            DataError: there is no bag.
             StorageError: ``path`` is taken, or the disk is full.
             ConfigError: no such format.
         """
         check_table_format(table_format)
+        check_not_empty(self)
         with atomic_folder(Path(path), PREDICTIONS, overwrite=overwrite) as folder:
             parts: list[Part] = []
             instances = self.instances or None  # a table without rows could not be read back
@@ -155,6 +157,16 @@ def check_table_format(name: str) -> None:
     """
     if name not in FORMATS:
         raise unknown_name("format of tables", name, FORMATS)
+
+
+def check_not_empty(predictions: Predictions) -> None:
+    """Raise unless there are predictions of a bag, without which a table could not be read back.
+
+    Raises:
+        DataError: there are none.
+    """
+    if not len(predictions.bags):
+        raise lacking("the predictions", "at least one bag", "predict bags, or choose others of the predictions")
 
 
 def check_predictions(predictions: object, item: str = "the predictions") -> None:

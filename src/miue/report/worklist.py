@@ -18,7 +18,7 @@ from miue.common.files import read_json, write_json
 from miue.common.tables import write_rows
 from miue.pathology.export.patches import class_names
 from miue.predictions.error_model import ERROR_PROBABILITY
-from miue.predictions.folder import Predictions
+from miue.predictions.folder import Predictions, check_not_empty
 from miue.report.reasons import DEFERRED, FLAGGED, REASONS, Limits, count_patches, distance_name, judge
 from miue.report.summaries import described_measures
 
@@ -88,6 +88,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
         limits: where each reason begins, for predictions without a calibration.
 
     Raises:
+        DataError: there is no bag.
         ConfigError: limits for decided predictions.
 
     >>> import miue
@@ -97,6 +98,7 @@ def worklist(predictions: Predictions, limits: Limits | None = None) -> Worklist
     >>> worklist(model.predict([*bags, far])).rows[0]["reason"].split(" (")[0]
     'far from training data'
     """
+    check_not_empty(predictions)
     limits = limits or Limits()
     table, names = predictions.bags, class_names(predictions)
     judgements = judge(predictions, limits)

@@ -25,7 +25,15 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import split_name
 from miue.common.arguments import checked
-from miue.common.errors import StorageError, first_repeated, missing_column, not_a_folder, repeated, wrong_shape
+from miue.common.errors import (
+    StorageError,
+    first_repeated,
+    lacking,
+    missing_column,
+    not_a_folder,
+    repeated,
+    wrong_shape,
+)
 from miue.common.files import atomic_folder, check_format, read_json, write_json
 from miue.common.folder_kinds import STORE
 from miue.common.tables import read_text_columns, write_table
@@ -61,12 +69,14 @@ def write_store(
         overwrite: replace what is at ``path``.
 
     Raises:
-        DataError: a feature is NaN or infinite.
+        DataError: a feature is NaN or infinite, or there is no bag.
         ConfigError: no dataset, or a split of another name than splits have.
         StorageError: ``path`` is taken, or the disk is full.
     """
     path = Path(path)
     check_dataset(dataset)
+    if not len(dataset):
+        raise lacking(f"store {str(path)!r}", "at least one bag", "choose bags to write")
     for name, start, size in zip(dataset.ids, dataset.starts, dataset.sizes, strict=True):
         check_bag(name, dataset.instances[start : start + size], dataset.instance_shape)
     positions = dataset.positions

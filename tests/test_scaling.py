@@ -126,3 +126,35 @@ def test_scaling_of_draws_gives_a_point_estimate_and_of_another_kind_is_refused(
 def test_predictions_that_cannot_be_scaled_are_named(distribution: PredictiveDistribution, message: str) -> None:
     with pytest.raises(DataError, match=message):
         fit_scaling(distribution, np.array([0, 1]))
+
+
+def test_few_bags_give_no_temperature_that_new_wrong_bags_pay_for() -> None:
+    def drawn(random: np.random.Generator, count: int) -> tuple[Dirichlet, np.ndarray]:
+        labels = random.integers(0, 2, count)
+        logits = random.normal(size=(count, 2)) + 2 * np.eye(2)[labels]
+        return Dirichlet(torch.from_numpy(np.exp(np.clip(6 * logits, -10, 10)) + 1)), labels
+
+    def nll(distribution: PredictiveDistribution, labels: np.ndarray) -> float:
+        return float(-distribution.probabilities[torch.arange(len(labels)), torch.from_numpy(labels)].log().mean())
+
+    before, after, sharpened = [], [], 0
+    for seed in range(40):
+        random = np.random.default_rng(seed)
+        few, labels = drawn(random, 20)
+        new, their_labels = drawn(random, 2000)
+        scaling = fit_scaling(few, labels)
+        before.append(nll(new, their_labels))
+        after.append(nll(scaling.apply(new), their_labels))
+        sharpened += scaling.temperature < 1
+        if scaling.temperature < 1 and not scaling.note:  # the minimum of the mean NLL and of the pull towards 1
+            values = (few.alpha - 1).log()
+
+            def loss(log_t: float, values: torch.Tensor = values, labels: np.ndarray = labels) -> float:
+                scaled = Dirichlet((values / np.exp(log_t)).exp() + 1)
+                return nll(scaled, labels) + 2 * log_t**2 / len(labels)
+
+            found = minimize_scalar(loss, bounds=(np.log(scaling.temperature) - 0.2, 0), method="bounded")
+            assert scaling.temperature == pytest.approx(float(np.exp(found.x)), rel=1e-3)
+    assert sharpened > 5
+    assert np.mean(after) < np.mean(before)
+    assert max(after) < max(before) + 0.1

@@ -11,11 +11,13 @@ from jaxtyping import Float, Float64, Int64
 from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
+from miue.calibration.covariate_shift import effective_sample_size
 from miue.common.errors import DataError
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 
 COLDEST, HOTTEST = 0.05, 20.0
 _STEPS = 61  # temperatures tried before the search between neighbours
+SHARPENING = 0.5  # standard deviation of log T before any bag is seen, where the bags ask for T below 1
 
 
 class Scaling(BaseModel):
@@ -64,6 +66,10 @@ def fit_scaling(
 ) -> Scaling:
     """Return the temperature in [0.05, 20] that minimises the mean negative log likelihood of ``labels``.
 
+    One below 1 is drawn towards 1, as if log T were normal with a standard deviation of 1/2 before any bag is
+    seen: if the wrong bags of a calibration happen to have little evidence, its likelihood hardly bounds T from
+    below, and a new wrong bag with more evidence would cost a hundred nats.
+
     Where every label is the most probable class, the likelihood may grow for ever as T falls. The label then
     counts for (n_c + 1) / (n_c + C) instead of 1, n_c bags having it, and each other class for 1 / (n_c + C).
 
@@ -99,6 +105,9 @@ def fit_scaling(
             fix="give unrounded probabilities, or leave the scaling out",
         )
     best = _minimum(loss)
+    if best < 0 and not separable:
+        count = len(labels) if weights is None else effective_sample_size(weights)
+        best = _minimum(lambda log_t: loss(log_t) + log_t**2 / (2 * SHARPENING**2 * count))
     notes = []
     if separable:
         notes.append("every calibration bag is predicted right, so that smoothed labels were used")

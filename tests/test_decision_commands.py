@@ -92,6 +92,18 @@ def test_all_needs_are_said_before_anything_is_predicted(folder: Path, monkeypat
         assert words in printed
 
 
+def test_bags_that_all_tie_at_the_out_of_distribution_threshold_are_deferred_with_what_to_do(
+    tmp_path: Path,
+) -> None:
+    lines = [f"b{i},{int(i % 10 == 0)},0.1" for i in range(120)]
+    (tmp_path / "held.csv").write_text("\n".join(["bag_id,label,p_1", *lines]) + "\n")
+    words = ("calibrate", tmp_path / "held.csv", "--out", tmp_path / "c.json", "--max-error", "0.2")
+    printed = " ".join(run(*words).split())
+    assert "0 bags below the out-of-distribution threshold" in printed
+    assert "(--ood-score) or leave it out (--without ood), raise --max-error" in printed
+    assert "Warning" not in run(*words, "--without", "ood", "--overwrite")
+
+
 def test_a_deferral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
     lines = [f"b{i},{i % 2},{q}" for i, q in enumerate(random.random(120))]  # labels that nothing predicts
@@ -104,6 +116,9 @@ def test_a_deferral_that_no_threshold_passes_is_said_and_refers_every_bag(tmp_pa
     assert "no temperature was fitted: probability 0 for 1 label," in printed
     said = run("decide", tmp_path / "held.csv", "--calibration", out, "--out", tmp_path / "decided")
     assert said.startswith("120 bags: 0 accepted")
+    judged = run("evaluate", tmp_path / "decided", "--json")
+    metrics = json.loads(judged[judged.index("{") :])["decisions"]["metrics"]
+    assert metrics["nll"]["reason"].startswith("no temperature was fitted: probability 0 for 1 label")
     made = json.loads(out.read_text())["calibration"]
     assert made["scaling"] is None
     assert made["prediction_sets"]["bags"] == [120, 120]

@@ -15,6 +15,7 @@ from miue.calibration.compared import compared_uncertainties
 from miue.calibration.covariate_shift import weigh_bags
 from miue.calibration.dataset_shift import usual_values
 from miue.calibration.deferral import (
+    BELOW_THRESHOLD,
     PREFERRED_MEASURES,
     Deferral,
     DeferralGoal,
@@ -265,7 +266,7 @@ def _deferral(
     count, needed = int(inside.sum()), needed_for_deferral(goal)
     if alarms is not None and count < needed:
         at = int((uncertainties[alarms.score] == alarms.threshold).sum())
-        below = f"{plural(count, 'bag')} below the out-of-distribution threshold"
+        below = f"{plural(count, 'bag')} {BELOW_THRESHOLD}"
         why = f"{below}, where {needed} are needed; {at} equal it"
         return refuse_all(measure, goal, count, why)
     correct = table.predicted == table.labels.values

@@ -22,6 +22,9 @@ _STARTS = 4  # at most; so that errors among the most certain bags do not end th
 PREFERRED_MEASURES = (ERROR_PROBABILITY, "least_confidence")
 """By which bags are deferred unless another is chosen; see results/README.md, "Which measure detects errors"."""
 
+BELOW_THRESHOLD = "below the out-of-distribution threshold"
+"""Where the bags are that test a deferral; in the reason why too few of them are left, as where many tie."""
+
 _ROUNDING = 1 + 1e-12  # a p-value that equals its level passes, whatever the last digits of the two
 
 

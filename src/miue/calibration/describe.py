@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from miue.calibration.deferral import BELOW_THRESHOLD
 from miue.common.errors import first_few
 from miue.common.plural import plural
 from miue.common.result_table import ResultTable
@@ -88,10 +89,17 @@ def warning(calibration: Calibration) -> str:
     """Return why every bag will be deferred, and what to do; "" where some may be accepted."""
     if calibration.deferral is None or not calibration.deferral.refused:
         return ""
+    deferral = calibration.deferral
+    other = (
+        "compare another score with the out-of-distribution threshold (--ood-score) or leave it out "
+        "(--without ood), "
+        if BELOW_THRESHOLD in deferral.refused
+        else ""
+    )
     return (
-        f"{calibration.deferral.refused}. Every bag will be deferred; raise --max-error, lower --confidence, add "
-        "bags, or leave the deferral out: --without deferral (in Python DeferralGoal(max_error, confidence), "
-        "deferral=None)."
+        f"{deferral.refused}. Every bag will be deferred; {other}raise --max-error, lower --confidence, add bags, "
+        "or leave the deferral out: --without deferral (in Python DeferralGoal(max_error, confidence), "
+        f"deferral=None{', FalseAlarmGoal(score=NAME), false_alarms=None' if other else ''})."
     )
 
 

@@ -63,6 +63,7 @@ def evaluate_decisions(
         calibration: that they were made by; metrics of rules that it lacks are undefined. None if it is not known.
     """
     inside = ~table.is_ood.out_of_distribution
+    left_out = calibration.scaling_left_out if calibration is not None else ""
     metrics = {
         "accepted": _share(decisions.accepted[inside]),
         "deferred": _share(decisions.deferred[inside]),
@@ -70,7 +71,7 @@ def evaluate_decisions(
         "false_alarms": _false_alarms(table, decisions),
         **_selective_risk(table, decisions),
         **_of_sets(table, decisions),
-        **_of_calibrated(table, decisions),
+        **_of_calibrated(table, decisions, left_out),
     }
     sets = sorted({str(name) for name in table.ood_sets if name})
     found = {name: _share(decisions.flagged[table.ood_sets == name]) for name in sets}
@@ -124,9 +125,10 @@ def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
     }
 
 
-def _of_calibrated(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
+def _of_calibrated(table: PredictionTable, decisions: Decisions, left_out: str) -> dict[str, Metric]:
     if decisions.calibrated is None:
-        return _undefined("no scaling was asked for", "ece", "brier", "nll")
+        why = f"no temperature was fitted: {left_out}" if left_out else "no scaling was asked for"
+        return _undefined(why, "ece", "brier", "nll")
     judged = table.judged
     results = Judged.of(decisions.calibrated.probabilities.numpy()[judged], table.labels.values[judged])
     return {

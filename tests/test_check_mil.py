@@ -110,6 +110,15 @@ def test_scores_by_chance_rarely_pass_or_fail_a_test_of_so_many_bags(bags: int) 
     assert np.mean([one.high < 0.5 for one in intervals]) < 0.045
 
 
+def test_an_auc_of_one_has_an_interval_that_is_wider_with_fewer_bags() -> None:
+    few, many = (Auc.of(np.arange(float(count)), np.repeat([0, 1], count // 2)) for count in (20, 1000))
+    assert (few.value, few.high, many.value, many.high) == (1, 1, 1, 1)
+    assert 0.5 < few.low < 0.9 < 0.99 < many.low < 1
+    turned = Auc.of(-np.arange(20.0), np.repeat([0, 1], 10))
+    assert (turned.value, turned.low) == (0, 0)
+    assert turned.high == pytest.approx(1 - few.low)
+
+
 def test_nineteen_of_twenty_intervals_contain_the_true_auc() -> None:
     random = np.random.default_rng(0)
     labels = np.arange(200) % 2

@@ -14,6 +14,8 @@ import numpy as np
 from jaxtyping import Float64, Int64
 from scipy.stats import norm, rankdata
 
+from miue.evaluation.intervals import auroc_interval
+
 LEVEL = 0.95
 """Coverage of the interval."""
 
@@ -36,14 +38,17 @@ class Auc:
     def of(cls, scores: Float64[np.ndarray, "B"], labels: Int64[np.ndarray, "B"]) -> Auc:
         """Return the AUC of scores and its interval, cut to [0, 1].
 
-        Reference: DeLong et al. 1988, for one curve.
+        Where the scores separate the classes without error, the estimated variance is zero; then it is the score
+        interval.
+
+        Reference: DeLong et al. 1988, for one curve; Newcombe 2006, part 2, method 5.
 
         Args:
             scores: higher for positive bags.
             labels: 1 of positive bags, 0 of negative ones; at least two of each.
 
-        >>> Auc.of(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 0, 1, 1]))
-        Auc(value=1.0, low=1.0, high=1.0)
+        >>> str(Auc.of(np.arange(40.0), np.repeat([0, 1], 20)))
+        '1.000 [0.892, 1.000]'
         """
         ranks = rankdata(scores)
         parts = []
@@ -53,6 +58,9 @@ class Auc:
             below = (ranks[of_class] - rankdata(scores[of_class])) / others
             parts.append(below if label else 1 - below)
         value = float(parts[0].mean())
+        if value in (0, 1):
+            positive, negative = (np.ones(len(part)) for part in parts)
+            return cls(value, *auroc_interval(value, 0.0, [(positive, negative)], owners=len(labels), level=LEVEL))
         margin = float(norm.ppf((1 + LEVEL) / 2) * sqrt(sum(part.var(ddof=1) / len(part) for part in parts)))
         return cls(value, max(0.0, value - margin), min(1.0, value + margin))
 

@@ -7,17 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from miue.bags.dataset import BagDataset
 from miue.calibration import Calibration, calibrate, decide
 from miue.common.seeds import derive_seed
 from miue.evaluation.decisions import evaluate_decisions
-from miue.model.feature_scores import fit_distances
-from miue.model.model import Model
 from miue.model.recipe import Recipe
 from miue.predictions.folder import Predictions
 from papers.mirel.paths import Paths
-from papers.mirel.preset import preset
-from papers.mirel.stores import store_of
+from papers.mirel.trained import load_trained
 
 COLUMNS = ("preset", "seed", "calibrated_on", "draw", "metric", "value")
 VALIDATION, HALF = "validation bags", "half of the test bags"
@@ -39,10 +35,10 @@ def outcomes(name: str, seed: int, paths: Paths) -> list[Row]:
     Raises:
         StorageError: the preset has not been trained with this seed.
     """
-    bags = store_of(preset(name).data, paths, preset(name).bags)
-    model = _with_default_distance(Model.load(paths.work / "runs" / name / str(seed)), bags, seed)
-    test = model.predict(bags.split("test"))
-    held_out = model.predict(bags.split("validation"))
+    trained = load_trained(name, seed, paths)
+    model = trained.with_distances(Recipe().distances)
+    test = model.predict(trained.bags.split("test"))
+    held_out = model.predict(trained.bags.split("validation"))
     rows: list[Row] = [
         (name, str(seed), VALIDATION, "0", metric, f"{value:.5f}")
         for metric, value in _decided(test, calibrate(held_out))
@@ -58,12 +54,6 @@ def outcomes(name: str, seed: int, paths: Paths) -> list[Row]:
             for metric, value in _decided(_bags_alone(test, others), calibration)
         ]
     return rows
-
-
-def _with_default_distance(model: Model, bags: BagDataset, seed: int) -> Model:
-    training, held_out = bags.split("train"), bags.split("validation")
-    fitted = fit_distances(model.method, training, list(Recipe().distances), seed=seed, held_out=held_out)
-    return replace(model, distances=fitted)
 
 
 def _bags_alone(predictions: Predictions, rows: np.ndarray) -> Predictions:

@@ -8,7 +8,6 @@ shifts of tests do not have.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +16,13 @@ from miue.bags.dataset import BagDataset
 from miue.common.tables import write_rows
 from miue.datasets.image_shifts import SHIFTS, ImageShift, shifted_copies
 from miue.evaluation import evaluate
-from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
 from miue.pathology.stain_shifts import blurred, draw_stain_change, stains_changed
 from miue.scores import DISTANCES
 from papers.mirel.nuclei.bags import nuclei_bags
 from papers.mirel.nuclei.experiment import Task, fold_of, train_fold
 from papers.mirel.paths import Paths
-from papers.mirel.preset import preset
-from papers.mirel.stores import store_of
+from papers.mirel.trained import load_trained, with_distances
 
 NUCLEI = "nuclei/mirel"
 BLUR_SIGMA, STAIN_RANGE = 1.5, 0.1
@@ -76,14 +73,14 @@ def distance_choice(names: Sequence[str], seeds: Sequence[int], paths: Paths) ->
 
 
 def _digits(name: str, seed: int, paths: Paths) -> list[tuple[str, ...]]:
-    bags = store_of(preset(name).data, paths, preset(name).bags)
-    model = Model.load(paths.work / "runs" / name / str(seed))
-    return _compare(name, seed, model, bags.split("train"), bags.split("validation"), OF_DIGITS)
+    trained = load_trained(name, seed, paths)
+    training, validation = trained.bags.split("train"), trained.bags.split("validation")
+    return _compare(name, seed, trained.model, training, validation, OF_DIGITS)
 
 
 def _nuclei(seed: int, paths: Paths) -> list[tuple[str, ...]]:
     task, bags = Task("mirel", seed, 0), nuclei_bags(paths.source)
-    run = paths.work / "runs" / NUCLEI / str(seed)
+    run = paths.run(NUCLEI, seed)
     if not run.exists():
         train_fold(task, bags).save(run)
     training, validation, _ = fold_of(bags, seed, task.fold)
@@ -100,9 +97,9 @@ def _compare(
 ) -> list[tuple[str, ...]]:
     """Return the rows of one model; every second validation bag standardizes, the others are compared."""
     usual, judged = (validation.subset(np.arange(start, len(validation), 2)) for start in (0, 1))
-    fitted = fit_distances(model.method, training, list(DISTANCES), seed=seed, held_out=usual)
+    with_every = with_distances(model, list(DISTANCES), training, seed=seed, held_out=usual)
     shifted = shifted_copies(judged, seed=0, shifts=shifts)
-    evaluation = evaluate(replace(model, distances=fitted).predict(shifted), allow_training_bags=True)
+    evaluation = evaluate(with_every.predict(shifted), allow_training_bags=True)
     assert evaluation.instances is not None
     rows = []
     for level, results in (("bag", evaluation.bags), ("instance", evaluation.instances)):

@@ -14,17 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.common.tables import write_rows
 from miue.common.terminal import TextTable
 from miue.distributions.measures import MEASURES
 from miue.evaluation import evaluate
 from miue.methods.base import BAG_OF_ONE, RESIDUAL
 from miue.model.model import Model
 from miue.predictions.error_model import ERROR_PROBABILITY
+from papers.mirel.measured import Row, read_measured, write_measured
 from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
-from papers.mirel.routing_choice import Row, read_measured, selection_bags
-from papers.mirel.stores import store_of
+from papers.mirel.routing_choice import selection_bags
+from papers.mirel.trained import load_trained
 
 BAGS = "bags"
 COLUMNS = ("preset", "seed", "network", "predicted", "measure", "conf")
@@ -42,16 +42,16 @@ def measure_errors(names: Sequence[str], seeds: Sequence[int], paths: Paths, out
     Raises:
         StorageError: a preset has not been trained with a seed.
     """
-    (rows, done), bags = read_measured(out), selection_bags(paths.source)
+    rows, bags = read_measured(out), selection_bags(paths.source)
+    done = {(row["preset"], row["seed"]) for row in rows}
     for name in names:
         for seed in seeds:
             if (name, str(seed)) not in done:
-                chosen, model = preset(name), Model.load(paths.work / "runs" / name / str(seed))
-                held_out = store_of(chosen.data, paths, chosen.bags).split("validation")
-                model = replace(model, distances={}).with_validation(held_out)
-                found = {"preset": name, "seed": str(seed), "network": str(chosen.network)}
+                trained = load_trained(name, seed, paths)
+                model = replace(trained.model, distances={}).with_validation(trained.bags.split("validation"))
+                found = {"preset": name, "seed": str(seed), "network": preset(name).network}
                 rows += [{**found, **values} for values in conf_by_measure(model, bags)]
-                write_rows(out, COLUMNS, [[row[column] for column in COLUMNS] for row in rows])
+                write_measured(out, COLUMNS, rows)
     return rows
 
 

@@ -19,7 +19,6 @@ from miue.bags.dataset import BagDataset
 from miue.checks.mil import SETTINGS as CHECK_SETTINGS
 from miue.checks.mil_bags import MIL_TESTS
 from miue.common.errors import unknown_name
-from miue.common.tables import read_rows, write_rows
 from miue.common.terminal import TextTable
 from miue.datasets.digits import digits_bags
 from miue.datasets.gaussian import gaussian_bags
@@ -27,6 +26,7 @@ from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
 from miue.model.options import Option
 from miue.pathology.color_texture import colour_texture
+from papers.mirel.measured import Row, read_measured, write_measured
 from papers.mirel.mitoses.bags import scanned_slides
 from papers.mirel.nuclei.bags import nuclei_bags
 from papers.mirel.nuclei.experiment import ENCODER, OPTIONS, SETTINGS, fold_of
@@ -37,7 +37,6 @@ FEWEST_SEEDS = 2
 """With fewer, a difference has no standard error, and counts for no side."""
 MAJORITY, WORSE_BY = 2 / 3, 2.0
 
-Row = dict[str, str]
 Bags = Callable[[Path, int], tuple[BagDataset, BagDataset]]
 
 
@@ -189,7 +188,7 @@ def measure_choice(
     for name in names:
         if name not in choice.data:
             raise unknown_name("data", name, choice.data)
-    rows: list[Row] = [dict(row) for row in read_rows(out)] if out.exists() else []
+    rows = read_measured(out)
     done = {tuple(row[column] for column in choice.columns[:4]) for row in rows}
     for name in names:
         for seed in seeds:
@@ -199,9 +198,7 @@ def measure_choice(
                     if (name, method, str(value), str(seed)) not in done:
                         rows.append(_measure(choice, name, method, value, seed, train, validation))
                         rows.sort(key=lambda row: tuple(row[column] for column in choice.columns[:4]))
-                        write_rows(
-                            out, choice.columns, [[row[column] for column in choice.columns] for row in rows]
-                        )
+                        write_measured(out, choice.columns, rows)
     return rows
 
 

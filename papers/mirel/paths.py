@@ -25,3 +25,7 @@ class Paths:
     def result(self, name: str, seed: int) -> Path:
         """Return the file of one preset and seed."""
         return self.results / name / f"{seed}.csv"
+
+    def run(self, name: str, seed: int) -> Path:
+        """Return the folder of one preset that was trained with one seed."""
+        return self.work / "runs" / name / str(seed)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
 from miue.bags.dataset import BagDataset
-from miue.common.tables import read_rows, write_rows
 from miue.common.terminal import TextTable
 from miue.datasets.drawing import Pool, draw_bags, drawn_dataset
 from miue.datasets.image_files import read_images
@@ -26,13 +25,12 @@ from miue.datasets.ood_splits import SEEDS, TARGET
 from miue.evaluation import evaluate
 from miue.evaluation.metrics import Separation
 from miue.methods.base import BAG_OF_ONE
-from miue.model.feature_scores import fit_distances
-from miue.model.model import Model
 from miue.predictions.folder import Predictions
 from papers.mirel.distance_choice import OF_DIGITS
+from papers.mirel.measured import Row, read_measured, write_measured
 from papers.mirel.paths import Paths
 from papers.mirel.preset import Preset, preset
-from papers.mirel.stores import store_of
+from papers.mirel.trained import load_trained
 
 BAGS, SHIFTED, DRAW = 1000, 250, 1717
 SHAPE = (28, 28, 1)
@@ -48,7 +46,6 @@ BY_T = ("t_accuracy", "t_conf")
 MEASURED = (*LABELLED[0], "bag_combined", "bag_nll", *LABELLED[1], "instance_combined", *BAG_LABELS[1][:2], *BY_T)
 COLUMNS = ("preset", "seed", "network", "routing", "weight", *MEASURED)
 
-Row = Mapping[str, str]
 Variant = tuple[str, float]
 
 
@@ -64,20 +61,15 @@ def measure_routings(names: Sequence[str], seeds: Sequence[int], paths: Paths, o
     Raises:
         StorageError: a preset has not been trained with a seed.
     """
-    (rows, done), bags = read_measured(out), selection_bags(paths.source)
+    rows, bags = read_measured(out), selection_bags(paths.source)
+    done = {(row["preset"], row["seed"]) for row in rows}
     for name in names:
         for seed in seeds:
             if (name, str(seed)) not in done:
                 rows.append(_measure(name, seed, bags, paths))
                 rows.sort(key=lambda row: (row["network"], row["routing"], -float(row["weight"]), row["preset"]))
-                write_rows(out, COLUMNS, [[row[column] for column in COLUMNS] for row in rows])
+                write_measured(out, COLUMNS, rows)
     return rows
-
-
-def read_measured(out: Path) -> tuple[list[Row], set[tuple[str, str]]]:
-    """Return the rows that a file has already, none where there is none, and their presets and seeds."""
-    rows: list[Row] = list(read_rows(out)) if out.exists() else []
-    return rows, {(row["preset"], row["seed"]) for row in rows}
 
 
 def selection_bags(source: Path) -> BagDataset:
@@ -93,14 +85,12 @@ def selection_bags(source: Path) -> BagDataset:
 
 
 def _measure(name: str, seed: int, bags: BagDataset, paths: Paths) -> Row:
-    chosen, model = preset(name), Model.load(paths.work / "runs" / name / str(seed))
-    store = store_of(chosen.data, paths, chosen.bags)
-    held_out = store.split("validation")
-    fitted = fit_distances(model.method, store.split("train"), ["combined"], seed=seed, held_out=held_out)
+    chosen, trained = preset(name), load_trained(name, seed, paths)
+    model = trained.model
     predictions = model.predict(bags)
     evaluation = evaluate(predictions)
     shifted = shifted_copies(bags.subset(np.arange(SHIFTED)), seed=0, shifts=OF_DIGITS)
-    of_shifts = evaluate(replace(model, distances=fitted).predict(shifted))
+    of_shifts = evaluate(trained.with_distances(["combined"]).predict(shifted))
     values = {"bag_nll": evaluation.bags.metrics["nll"].value, **witnesses(predictions)}
     for level, own, copies, score in (
         ("bag", evaluation.bags, of_shifts.bags, "combined_mean"),

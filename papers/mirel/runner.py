@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ from papers.mirel.paths import Paths
 from papers.mirel.preset import Preset, preset
 from papers.mirel.results import Result, read_results, results_of, write_results
 from papers.mirel.stores import make_stores, store_of
+from papers.mirel.trained import with_distances
 
 if TYPE_CHECKING:
     from miue.model.model import Model
@@ -75,16 +75,16 @@ def train_preset(name: str, seeds: Sequence[int], paths: Paths, device: str = "a
     from miue.training.train import train_recipe
 
     chosen = _trained(preset(name))
-    out = paths.work / "runs" / (preset(name).trained_as or name)
+    runs = {seed: paths.run(preset(name).trained_as or name, seed) for seed in seeds}
     with ExitStack() as locks:
         for seed in sorted(seeds):  # presets that take the same trained models wait for each other
-            locks.enter_context(locked(out / str(seed), wait=True))
+            locks.enter_context(locked(runs[seed], wait=True))
         bags = store_of(chosen.data, paths, chosen.bags)
         return [
             train_recipe(
                 chosen.recipe.with_seed(seed),
                 bags,
-                Run(out / str(seed), progress=False, accelerator=device),
+                Run(runs[seed], progress=False, accelerator=device),
                 if_exists="resume",
             )
             for seed in seeds
@@ -93,15 +93,12 @@ def train_preset(name: str, seeds: Sequence[int], paths: Paths, device: str = "a
 
 def run_one(name: str, seed: int, paths: Paths, device: str = "auto") -> list[Result]:
     """Train one preset with one seed where that is not done, predict, evaluate, and write the results."""
-    from miue.model.feature_scores import fit_distances
-
     chosen = preset(name)
     trained = _trained(chosen)
     model = train_preset(name, [seed], paths, device)[0]
     bags = store_of(trained.data, paths, trained.bags)
     held_out = bags.split("validation") if "validation" in bags.splits else None
-    distances = fit_distances(model.method, bags.split("train"), chosen.distances, seed=seed, held_out=held_out)
-    model = replace(model, distances=distances)
+    model = with_distances(model, chosen.distances, bags.split("train"), seed=seed, held_out=held_out)
     if held_out is not None and model.error_model is None:  # of an earlier version
         model = model.with_validation(held_out, device=device)
     test = store_of(chosen.data, paths, chosen.bags).split("test")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,15 +11,13 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.seeds import derive_seed
 from miue.datasets.image_shifts import shifted_copies
-from miue.model.feature_scores import fit_distances
 from miue.model.model import Model
 from miue.predictions.table import PredictionTable
 from miue.scores import DISTANCES, ImageStatistics, bag_distances, image_statistics
 from papers.mirel.nuclei.experiment import FOLDS, Task, fold_of, train_fold
 from papers.mirel.nuclei.shifts import NUCLEI_SHIFTS
 from papers.mirel.paths import Paths
-from papers.mirel.preset import preset
-from papers.mirel.stores import store_of
+from papers.mirel.trained import load_trained, with_distances
 
 COLUMNS = ("data", "seed", "folds", "level", "score", "against", "auroc")
 SHARE = 0.2
@@ -32,12 +29,8 @@ def scores_of_digits(name: str, seed: int, paths: Paths) -> list[Row]:
 
     In part: a fifth of the instances of in-distribution bags is replaced, at least one.
     """
-    bags = store_of(preset(name).data, paths, preset(name).bags)
-    model = Model.load(paths.work / "runs" / name / str(seed))
-    fitted = fit_distances(
-        model.method, bags.split("train"), list(DISTANCES), seed=seed, held_out=bags.split("validation")
-    )
-    model, test = replace(model, distances=fitted), bags.split("test")
+    trained = load_trained(name, seed, paths)
+    model, test = trained.with_distances(list(DISTANCES)), trained.bags.split("test")
     sets = np.array(test.ood_sets, object)
     predictions = model.predict(test)
     assert predictions.instances is not None
@@ -62,10 +55,9 @@ def scores_of_nuclei(seed: int, folds: Sequence[int], paths: Paths, bags: BagDat
         if not run.exists():
             train_fold(task, bags).save(run)
         training, validation, test = fold_of(bags, seed, fold)
-        model = Model.load(run)
-        fitted = fit_distances(model.method, training, list(DISTANCES), seed=seed, held_out=validation)
+        model = with_distances(Model.load(run), list(DISTANCES), training, seed=seed, held_out=validation)
         shifted = shifted_copies(test, seed=derive_seed(seed, fold), shifts=NUCLEI_SHIFTS)
-        predictions = replace(model, distances=fitted).predict(shifted)
+        predictions = model.predict(shifted)
         assert predictions.instances is not None
         for level, table in (("bag", predictions.bags), ("instance", predictions.instances)):
             for *row, area in _rows("nuclei/mirel", seed, level, table):

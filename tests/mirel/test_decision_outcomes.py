@@ -12,7 +12,8 @@ import pytest
 import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.ood_flags import OodFlags
-from papers.mirel import decision_outcomes
+from miue.model.feature_scores import fit_distances
+from papers.mirel import decision_outcomes, trained
 from papers.mirel.decision_outcomes import HALF, VALIDATION, outcomes, summaries
 from papers.mirel.paths import Paths
 
@@ -32,8 +33,8 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BagDataset:
     bags = replace(bags, splits=parts, ood_sets=("",) * 260 + ("far",) * 20, is_ood=is_ood)
     run = tmp_path / "runs" / "made" / "7"
     miue.train(bags, distances=(), settings={"max_epochs": 3}, out=run, progress=False, device="cpu")
-    monkeypatch.setattr(decision_outcomes, "preset", lambda name: SimpleNamespace(data="", bags=None))
-    monkeypatch.setattr(decision_outcomes, "store_of", lambda *_: bags)
+    monkeypatch.setattr(trained, "preset", lambda name: SimpleNamespace(data="", bags=None))
+    monkeypatch.setattr(trained, "store_of", lambda *_: bags)
     monkeypatch.setattr(decision_outcomes, "HALVES", 2)
     return bags
 
@@ -41,10 +42,10 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BagDataset:
 def test_outcomes_are_those_of_a_model_with_the_default_distance(experiment: BagDataset, tmp_path: Path) -> None:
     rows = outcomes("made", 7, Paths(tmp_path, tmp_path, tmp_path))
     found = {(row[2], row[3], row[4]): float(row[5]) for row in rows}
-    model = decision_outcomes._with_default_distance(
-        miue.Model.load(tmp_path / "runs" / "made" / "7"), experiment, 7
-    )
-    assert "combined" in model.distances
+    bags = {part: experiment.split(part) for part in ("train", "validation")}
+    plain = miue.Model.load(tmp_path / "runs" / "made" / "7")
+    fitted = fit_distances(plain.method, bags["train"], ["combined"], seed=7, held_out=bags["validation"])
+    model = replace(plain, distances=fitted)
     calibration = miue.calibrate(model.predict(experiment.split("validation")))
     assert calibration.false_alarms is not None
     assert calibration.false_alarms.score == "combined_mean"

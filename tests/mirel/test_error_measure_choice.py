@@ -14,8 +14,9 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.predictions.error_model import ERROR_PROBABILITY
 from papers.mirel import error_measure_choice as choice
+from papers.mirel import trained as presets
+from papers.mirel.measured import Row
 from papers.mirel.paths import Paths
-from papers.mirel.routing_choice import Row
 
 
 def row(network: str, seed: int, measure: str, conf: float, predicted: str = "bags") -> Row:
@@ -58,8 +59,8 @@ def test_conf_is_that_of_the_predictions_and_written_once(
 
     held_out = replace(trained, splits=("validation",) * 20)
     monkeypatch.setattr(choice, "selection_bags", lambda _: others)
-    monkeypatch.setattr(choice, "store_of", lambda *_: held_out)
-    monkeypatch.setattr(choice, "Model", SimpleNamespace(load=load))
+    monkeypatch.setattr(presets, "store_of", lambda *_: held_out)
+    monkeypatch.setattr(presets, "Model", SimpleNamespace(load=load))
     paths = Paths(tmp_path, tmp_path / "work", tmp_path)
     rows = choice.measure_errors(["mnist/abmil-mirel"], [42], paths, tmp_path / "out.csv")
     assert rows == choice.measure_errors(["mnist/abmil-mirel"], [42], paths, tmp_path / "out.csv")

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from miue.common.errors import ConfigError
+from papers.mirel.measured import Row
 from papers.mirel.option_choice import (
     INITIAL_WEIGHTS,
     SCALING,
     Data,
-    Row,
     choice_table,
     measure_choice,
 )
@@ -24,7 +24,7 @@ TWICE = ("deterministic", "mirel")
 
 def rows_of(differences: Mapping[str, tuple[float, ...]]) -> list[Row]:
     """Return rows of two methods in which the other initial weights differ so from the published ones."""
-    rows = []
+    rows: list[Row] = []
     for data, by_seed in differences.items():
         for method in TWICE:
             for seed, difference in enumerate(by_seed):

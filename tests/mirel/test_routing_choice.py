@@ -16,11 +16,11 @@ from miue.distributions import Dirichlet
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 from papers.mirel import preset
+from papers.mirel.measured import Row
 from papers.mirel.routing_choice import (
     BAG_LABELS,
     MEASURED,
     PAPER,
-    Row,
     choose,
     compare,
     estimates_by_variant,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from papers.mirel.paths import Paths
 from papers.mirel.preset import preset
 from papers.mirel.runner import train_preset
 from papers.mirel.stores import store_of
+from papers.mirel.trained import with_distances
 
 RATIOS = (0.2, 0.4, 0.6, 0.8, 1.0)
 SOURCES = ("fmnist", "kmnist")
@@ -77,11 +78,9 @@ def read_sweep(path: Path) -> OodSweep:
 def _scores(
     name: str, seed: int, paths: Paths, device: str
 ) -> Iterator[tuple[tuple[str, str, float, str], np.ndarray]]:
-    from miue.model.feature_scores import fit_distances
-
     model = train_preset(name, [seed], paths, device)[0]
     training = store_of(preset(name).data, paths).split("train")
-    model = replace(model, distances=fit_distances(model.method, training, ["knn"], seed=seed))
+    model = with_distances(model, ["knn"], training, seed=seed)
     estimator = next(name for name in ("residual", "bag-of-one") if name in model.method.estimators)
     for source, ratio, bags in _sets(paths.source):
         predictions = model.predict(bags, estimator=estimator, device=device)

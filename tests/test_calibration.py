@@ -21,7 +21,7 @@ from miue.calibration import (
     PredictionSetGoal,
     calibrate,
 )
-from miue.calibration.binomial import error_bound, grouped_error_interval, p_values
+from miue.calibration.binomial import grouped_error_interval, p_values
 from miue.calibration.false_alarms import fit_false_alarms
 from miue.calibration.prediction_sets import SET_SCORES, fit_prediction_sets
 from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
@@ -38,6 +38,11 @@ def softmax_problem(count: int, classes: int = 3, seed: int = 0) -> tuple[np.nda
     true = torch.from_numpy(logits).softmax(-1).numpy()
     labels = (true.cumsum(1) < random.random((count, 1))).sum(1).clip(max=classes - 1)
     return torch.from_numpy(logits * 1.7).softmax(-1).numpy(), labels
+
+
+def error_bound(errors: int, count: int, confidence: float) -> float:
+    """The exact bound of scipy, which an error rate exceeds with chance at most 1 − confidence."""
+    return float(binomtest(errors, count, alternative="less").proportion_ci(confidence, "exact").high)
 
 
 # Ranks and bounds
@@ -83,12 +88,6 @@ def test_a_tolerance_rank_is_right_where_the_chance_equals_the_confidence(error:
             assert (tolerance_rank(count, error, confidence) <= count) == (
                 count >= needed_for_tolerance(error, confidence)
             )
-
-
-def test_bounds_are_the_exact_ones_of_scipy() -> None:
-    for errors, count in ((0, 7), (3, 40), (17, 17), (5, 1000)):
-        one_sided = binomtest(errors, count, alternative="less").proportion_ci(0.9, "exact")
-        assert error_bound(errors, count, 0.9) == pytest.approx(one_sided.high, abs=1e-12)
 
 
 def test_bags_that_no_patient_shares_have_the_exact_interval() -> None:

@@ -8,20 +8,6 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Shaped
 
 
-def error_bound(errors: int, count: int, confidence: float) -> float:
-    """Return the upper bound that an error rate exceeds with chance at most 1 − confidence.
-
-    The confidence quantile of Beta(errors + 1, count − errors).
-
-    Reference: Clopper & Pearson 1934.
-
-    >>> round(error_bound(0, 45, 0.9), 4)
-    0.0499
-    """
-    [bound] = _bounds(np.array([float(errors)]), np.array([float(count)]), confidence)
-    return float(bound)
-
-
 def grouped_error_interval(
     wrong: Bool[np.ndarray, "n"], groups: Shaped[np.ndarray, "n"], confidence: float
 ) -> tuple[float, float]:
@@ -83,7 +69,7 @@ def p_values(
 ) -> Float64[np.ndarray, "n"]:
     """Return P(Binomial(count, max_error) ≤ errors): small where the error rate is below ``max_error``.
 
-    At most 1 − confidence exactly where ``error_bound`` is at most ``max_error``.
+    At most 1 − confidence exactly where the upper bound of Clopper & Pearson 1934 is at most ``max_error``.
     """
     from scipy.stats import binom
 

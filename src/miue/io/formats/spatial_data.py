@@ -30,7 +30,6 @@ from miue.io.formats.bag_paths import STORE, TABLES, files_below, is_table
 from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
 
 SHAPES, OUTLINES = "shapes", "shapes.parquet"
-METADATA = ("zarr.json", ".zarray", ".zattrs", ".zgroup")
 LARGEST_TEXT = 1 << 24  # bytes of a JSON file of metadata: that of a store repeats those of all below
 CODECS = (
     *("bytes", "transpose", "sharding_indexed", "crc32c"),

@@ -182,6 +182,16 @@ def test_pictures_that_are_asked_for_later_are_not_taken_for_drawn(
     assert isinstance(shift(slide, out, "--tiles", tiles, "--pictures", 3).exception, StorageError)
 
 
+def test_each_patch_is_drawn_once_where_more_pictures_are_asked_for(
+    slide: Path, tiles: Path, tmp_path: Path
+) -> None:
+    out, words = tmp_path / "out", ("--tiles", tiles, "--pictures", 1000)
+    assert shift(slide, out, *words).exit_code == 0
+    with Image.open(out / "pictures" / "made.png") as picture:
+        assert picture.size == (len(content(out)[0]) * (64 + GAP), 2 * (64 + GAP))
+    assert "1 already there" in shift(slide, out, *words).output
+
+
 def test_a_shifted_copy_of_another_slide_of_the_same_name_is_not_kept(
     slide: Path, tiles: Path, tmp_path: Path
 ) -> None:

@@ -419,14 +419,34 @@ def test_what_cannot_be_asked_for_is_refused(slide: Path, tmp_path: Path) -> Non
     error = run(slide, "--out", tmp_path, "--magnification", 40).exception
     assert isinstance(error, DataError)
     assert "20×" in str(error)
-    assert isinstance(run(slide, slide, "--out", tmp_path).exception, DataError)
-    with pytest.raises(ConfigError, match="tissue"):
-        Tiling(tissue=0.0)
-    for value in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(ConfigError, match="finite and above 0"):
-            Tiling(magnification=value)
-        with pytest.raises(ConfigError, match="finite and above 0"):
-            Tiling(mpp=value)
+    error = run(slide, slide, "--out", tmp_path).exception
+    assert isinstance(error, DataError) and error.fix == "name it once"
+    error = run(
+        slide, "--out", tmp_path, "--normalisation", "imgnet"
+    ).exception  # that plain statistics do not use
+    assert isinstance(error, ConfigError) and "one of imagenet, none" in str(error)
+    for name, values in (("tissue", (0.0, -1.0, 2.0, float("nan"))), ("patch_px", (7,))):
+        for value in values:
+            with pytest.raises(ConfigError, match=f"^{name}: .* got {value}"):
+                Tiling(**{name: value})
+    for name in ("magnification", "mpp"):
+        for value in (0.0, -1.0, float("nan"), float("inf")):
+            with pytest.raises(ConfigError, match=f"^{name}: .*finite and above 0, got {value}"):
+                Tiling(**{name: value})
+
+
+def test_a_slide_that_is_too_small_or_gray_says_so(tmp_path: Path) -> None:
+    import tifffile
+
+    kept = {"tile": (64, 64), "resolution": (20000, 20000), "resolutionunit": "CENTIMETER"}
+    tifffile.imwrite(tmp_path / "dot.tif", np.full((1, 3, 3), (200, 60, 120), np.uint8), photometric="rgb", **kept)
+    gray = np.random.default_rng(0).integers(0, 256, (512, 512), np.uint8)
+    tifffile.imwrite(tmp_path / "gray.tif", gray, photometric="minisblack", **kept)
+    dot, no_color = (run(tmp_path / name, "--out", tmp_path / "out").exception for name in ("dot.tif", "gray.tif"))
+    assert isinstance(
+        dot, DataError
+    ) and "256 × 256 level-0 pixels, got a slide of 3 × 1; lower --patch-px" in str(dot)
+    assert isinstance(no_color, DataError) and "no pixel has a color" in str(no_color)
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def data_shift(
     device: Device = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the stains, with the slide's name.")] = 0,
     pictures: Annotated[
-        int, typer.Option(min=0, help="Patches per slide to draw before and after, as a PNG.")
+        int, typer.Option(min=0, help="Patches per slide to draw before and after, as a PNG; at most all.")
     ] = 0,
     executor: ExecutorKind = None,
     jobs: Jobs = None,

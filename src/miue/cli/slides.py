@@ -90,7 +90,7 @@ def for_each_slide(
     for reason in failed.values():
         say(f"left out: {reason}", err=True)
     if not patches and not kept:
-        raise lacking("the slides", "at least one with tissue", "see the list above")
+        raise lacking("the slides", "at least one that is not left out", "mend what the list above names")
     already = f", {kept:,} already there" if kept else ""
     facts = {"slides": len(patches), "patches": sum(patches), "already_there": kept}
     show_result(
@@ -146,7 +146,7 @@ def refuse_same_names(slides: list[Path]) -> None:
             item=f"slide {twice[0]!r}",
             wanted="slides of different names",
             got=" and ".join(same[:2]) + (", …" if same[2:] else ""),
-            fix="cut them into different folders",
+            fix="name it once" if len(set(same)) == 1 else "cut them into different folders",
         )
 
 

@@ -75,8 +75,7 @@ def network_encoder(
         StorageError: the file cannot be read.
         ModelError: it holds no network, or parts that would be unpickled.
     """
-    if normalisation not in NORMALISATIONS:
-        raise unknown_name("normalisation", normalisation, NORMALISATIONS)
+    check_normalisation(normalisation)
     target = torch_device(device)
     try:
         digest = file_sha256(path)
@@ -95,6 +94,16 @@ def network_encoder(
         return features[: len(patches)].float().cpu().numpy()
 
     return PatchEncoder(path.name, encode, {"encoder_sha256": digest, "normalisation": normalisation}, batch)
+
+
+def check_normalisation(name: str) -> None:
+    """Raise unless it is one that there is.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if name not in NORMALISATIONS:
+        raise unknown_name("normalisation", name, NORMALISATIONS)
 
 
 def _run(network: Any, values: Tensor, path: Path) -> Tensor:

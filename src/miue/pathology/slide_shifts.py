@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Int64, UInt8
 
 from miue.common.errors import DataError, StorageError
 from miue.common.files import atomic_file
@@ -32,7 +32,7 @@ class SlideShift:
         seed: what is drawn for a slide depends on it and on the slide's name alone.
         encoder: what makes features of patches.
         tiles: a folder of files of patches whose coords are taken, or how slides are cut anew.
-        pictures: patches that are also drawn, before and after, as a PNG of each slide; 0 for none.
+        pictures: patches that are also drawn, before and after, as a PNG of each slide, at most all; 0 for none.
     """
 
     shift: StainShift
@@ -69,7 +69,7 @@ def shift_slide(path: Path, out: Path, how: SlideShift, follow: Follow = iter) -
             cut_tiles(slide, path, how.tiles) if isinstance(how.tiles, Tiling) else _tiles_there(slide, path, how)
         )
         shift = how.shift.of_slide(random)
-        shown = _Shown(np.linspace(0, len(tiles.coords) - 1, how.pictures).round().astype(int))
+        shown = _Shown(_positions_shown(how.pictures, len(tiles.coords)))
 
         def change(patches: np.ndarray) -> np.ndarray:
             return shown.keep(patches, shift(patches))
@@ -94,8 +94,9 @@ def is_shifted_so(out: Path, slide: Path, how: SlideShift) -> bool:
         is_cut = is_cut_so(of_coords, how.tiles)
     else:
         is_cut = _is_of_these_patches(out, _file_of(how.tiles, slide.stem))
-    if is_cut:
-        _check_picture(_picture_of(out), how.pictures, int(of_coords["patch_size"]))
+    if is_cut and how.pictures:
+        shown = _positions_shown(how.pictures, len(read_tiles(out).coords))
+        _check_picture(_picture_of(out), len(shown), int(of_coords["patch_size"]))
     return is_cut
 
 
@@ -127,6 +128,11 @@ class _Shown:
         """Return those kept, before and after."""
         before, after = zip(*self.kept, strict=True)
         return np.stack(before), np.stack(after)
+
+
+def _positions_shown(pictures: int, patches: int) -> Int64[np.ndarray, "k"]:
+    """Return which patches of a slide are drawn, evenly spread over all: each once, where more are asked for."""
+    return np.linspace(0, patches - 1, min(pictures, patches)).round().astype(np.int64)
 
 
 def _tiles_there(slide: Any, path: Path, how: SlideShift) -> Tiles:
@@ -177,8 +183,6 @@ def _check_picture(path: Path, count: int, side: int) -> None:
     """Raise where a picture of ``count`` patches is asked for and the one that is there is none or of others."""
     from PIL import Image, UnidentifiedImageError
 
-    if not count:
-        return
     width = 0
     with suppress(OSError, UnidentifiedImageError), Image.open(path) as picture:
         width = picture.width

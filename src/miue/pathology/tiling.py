@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
 from pathlib import Path
@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float32, Float64, Int64, UInt8
 
-from miue.common.errors import ConfigError, DataError, lacking
+from miue.common.errors import DataError, out_of_range
 from miue.pathology.patch_encoders import PatchEncoder
 from miue.pathology.slides import microns_per_pixel, open_slide, stated_widths, thumbnail
 from miue.pathology.tile_files import Tiles, is_of_slide, read_attributes, write_features
@@ -43,15 +43,14 @@ class Tiling:
     mpp: float | None = None
 
     def __post_init__(self) -> None:
-        widths = (self.magnification, *(() if self.mpp is None else (self.mpp,)))
-        if self.patch_px < 8 or not 0 < self.tissue <= 1 or not all(isfinite(v) and v > 0 for v in widths):
-            raise ConfigError(
-                item="the tiling",
-                wanted="patches of at least 8 pixels, a magnification and a pixel width finite and above 0, "
-                "a share of tissue above 0 up to 1",
-                got=str(asdict(self)),
-                fix="correct the option",
-            )
+        if self.patch_px < 8:
+            raise out_of_range("patch_px", "patches of at least 8 pixels", self.patch_px)
+        if not 0 < self.tissue <= 1:
+            raise out_of_range("tissue", "a share of tissue above 0, up to 1", self.tissue)
+        if not (isfinite(self.magnification) and self.magnification > 0):
+            raise out_of_range("magnification", "a magnification finite and above 0", self.magnification)
+        if self.mpp is not None and not (isfinite(self.mpp) and self.mpp > 0):
+            raise out_of_range("mpp", "a pixel width in µm finite and above 0", self.mpp)
 
 
 def cut_tiles(slide: Any, path: Path, tiling: Tiling) -> Tiles:
@@ -63,7 +62,7 @@ def cut_tiles(slide: Any, path: Path, tiling: Tiling) -> Tiles:
         tiling: size, magnification and share of tissue.
 
     Raises:
-        DataError: no tissue, an unknown magnification, or one below what is asked for.
+        DataError: no tissue, no room for a patch, an unknown magnification, or one below what is asked for.
     """
     of_slide = level0_magnification(slide, path, tiling.mpp)
     needs_mpp = stated_magnification(slide) is None
@@ -75,19 +74,31 @@ def cut_tiles(slide: Any, path: Path, tiling: Tiling) -> Tiles:
             fix=f"pass --magnification {of_slide:g} or less",
         )
     step = round(tiling.patch_px * of_slide / tiling.magnification)
-    coords = tissue_grid(tissue_mask(thumbnail(slide, LONGEST)), tuple(slide.dimensions), step, tiling.tissue)
+    width, height = slide.dimensions
+    if min(width, height) < step:
+        raise DataError(
+            item=f"slide {str(path)!r}",
+            wanted=f"room for a patch of {step} × {step} level-0 pixels",
+            got=f"a slide of {width} × {height}",
+            fix="lower --patch-px, or pass --skip-bad",
+        )
+    mask = tissue_mask(thumbnail(slide, LONGEST))
+    coords = tissue_grid(mask, (width, height), step, tiling.tissue)
     if not len(coords):
-        raise lacking(
-            f"slide {str(path)!r}",
-            f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
-            "look at the slide; lower --tissue or --patch-px, or pass --skip-bad",
+        raise DataError(
+            item=f"slide {str(path)!r}",
+            wanted=f"a patch of {step} level-0 pixels that is tissue to {tiling.tissue:.0%}",
+            got="none" if mask.any() else "none: no pixel has a color, by which tissue is found",
+            fix="look at the slide; lower --tissue or --patch-px, or pass --skip-bad"
+            if mask.any()
+            else "look at the slide, which is empty or gray; leave it out, or pass --skip-bad",
         )
     attributes = {
         "level0_magnification": of_slide,
         "target_magnification": tiling.magnification,
         "overlap": 0,
-        "level0_width": slide.dimensions[0],
-        "level0_height": slide.dimensions[1],
+        "level0_width": width,
+        "level0_height": height,
         "name": path.stem,
         "tissue": tiling.tissue,
         **({"mpp_option": tiling.mpp} if needs_mpp else {}),

@@ -114,6 +114,7 @@ def test_bounds_are_subtracted_and_stated(saved_slides: Path) -> None:
     content = json.loads((saved_slides.parent / "out" / "b.geojson").read_text("utf-8"))
     assert content["features"][0]["geometry"]["coordinates"][0][0] == [70, 1]
     assert content["miue"]["bounds_subtracted"] == [7, 1000]
+    assert content["miue"]["probabilities"] == "of each patch, not calibrated"
     for wrong in ("7", "a,b", "1,2,3"):
         assert isinstance(export("geojson", saved_slides, "--out", "x", "--bounds", wrong).exception, ConfigError)
 
@@ -142,6 +143,7 @@ def test_the_bounds_of_a_slide_are_subtracted(
     content = json.loads((saved_slides.parent / "out" / "b.geojson").read_text("utf-8"))
     assert content["features"][0]["geometry"]["coordinates"][0][0] == [70, 1]
     assert content["miue"]["bounds_subtracted"] == [7, 1000]
+    assert content["miue"]["probabilities"] == "of each patch, not calibrated"
 
 
 def test_a_failed_export_leaves_no_file(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def test_a_heatmap_shows_raw_values_units_and_ranges(two_slides: Predictions) ->
             assert shown == pytest.approx(np.unique(expected))
         labels = [axis.get_xlabel() for axis in figure.axes]
         assert sum("nats" in label for label in labels) == 2
+        assert "probability of each patch, not calibrated, range 0 to 1" in labels
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def export_geojson(
 
     Patches are squares, or merged into regions. Coordinates are level-0 pixels from the top left. Each object has
     its class with a colour and, as measurements, the probability of each class, every uncertainty measure and
-    every distance score.
+    every distance score. Probabilities of patches are the model's own: a calibration scales those of slides alone.
 
     Example: miue export geojson predictions --out overlays --class tumour --threshold 0.5 --merge
     """
@@ -139,7 +139,8 @@ def export_heatmap(
     """Draw a heatmap of each slide.
 
     One PNG shows probability, aleatoric and epistemic uncertainty, and distance side by side. Raw values on fixed
-    ranges with their units: the same color is the same number on every slide.
+    ranges with their units: the same color is the same number on every slide. Probabilities of patches are the
+    model's own: a calibration scales those of slides alone.
 
     Example: miue export heatmap predictions --slides slides --out heatmaps
     """

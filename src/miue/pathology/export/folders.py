@@ -115,6 +115,7 @@ def write_overlays(
             "patch_size_level0": patches.size,
             "patch_size_from": patches.size_from,
             "bounds_subtracted": list(origin),
+            "probabilities": "of each patch, not calibrated",
             "threshold": threshold,
             "classes": [names[number] for number in chosen],
             **({"flags": flags} if flags else {}),

@@ -68,8 +68,12 @@ class Slide:
 
 
 def probability_layer(class_name: str) -> Layer:
-    """Return the panel of the probability of a class."""
-    return Layer("probability", f"Probability of {class_name}", "probability", (0.0, 1.0), "cividis")
+    """Return the panel of the probability of a class: the model's own, by which flags go as well.
+
+    A calibration scales the probabilities of slides alone, since it knows the labels of slides alone.
+    """
+    unit = "probability of each patch, not calibrated"
+    return Layer("probability", f"Probability of {class_name}", unit, (0.0, 1.0), "cividis")
 
 
 def uncertainty_layers(table: PredictionTable) -> list[Layer]:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL import Image
 from skimage.color import rgb2hsv
-from test_unwritable import full_disk
+from test_unwritable import denied, full_disk
 from typer.testing import CliRunner
 
 import miue
@@ -326,6 +326,22 @@ def test_slides_without_tissue_or_that_cannot_be_opened_are_listed_and_not_fatal
     assert result.output.count("left out") == 2
     assert [file.name for file in out.iterdir()] == ["CMU-1-Small-Region.h5"]
     assert isinstance(run(glass, "--out", tmp_path / "none", "--skip-bad").exception, DataError)
+
+
+def test_a_slide_that_may_not_be_read_is_left_out_and_not_called_damaged(
+    slide: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private = tmp_path / "private.svs"
+    private.write_bytes(slide.read_bytes())
+    denied(monkeypatch, private)
+    words = (private, slide, "--out", tmp_path / "out", "--magnification", 5, "--executor", "local")
+    error = run(*words).exception
+    assert isinstance(error, StorageError) and "got Permission denied; see who may read it" in str(error)
+    result = run(*words, "--skip-bad")
+    assert result.exit_code == 0 and "left out: slide" in result.output and "see who may read it" in result.output
+    with pytest.raises(StorageError) as caught, open_slide(slide):
+        raise PermissionError(13, "Permission denied", "tiles.h5")
+    assert caught.value.item == "'tiles.h5'"
 
 
 def test_of_a_slide_that_is_cut_off_or_damaged_the_message_does_not_ask_for_a_conversion_alone(

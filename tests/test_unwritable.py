@@ -22,8 +22,10 @@ from made_predictions import made_predictions
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.devices import lightning_device, torch_device
-from miue.common.errors import NO_ROOM, ConfigError, DataError, StorageError
-from miue.common.files import atomic_file
+from miue.common.errors import NO_ROOM, ConfigError, DataError, StorageError, WriteError, not_readable
+from miue.common.files import atomic_file, atomic_folder
+from miue.common.folder_kinds import PREDICTIONS
+from miue.io.formats.base import refusing
 from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
 from miue.io.store.pack import pack
@@ -206,6 +208,61 @@ def test_a_folder_that_takes_no_files_names_who_may_write(tmp_path: Path, monkey
         atomic_file(tmp_path / "a"),
     ):
         pass
+
+
+def denied(monkeypatch: pytest.MonkeyPatch, refused: Path) -> None:
+    """Let the system refuse to open one file, as it does to a user who may not; root may open any."""
+    really = Path.open
+
+    def open_or_refuse(path: Path, *args: Any, **kwargs: Any) -> Any:
+        if path.absolute() == refused.absolute():
+            raise PermissionError(13, os.strerror(13), str(path))
+        return really(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", open_or_refuse)
+
+
+def test_an_input_that_may_not_be_read_is_not_taken_for_the_output(tmp_path: Path) -> None:
+    given, out = tmp_path / "given.txt", tmp_path / "out"
+    for place in (atomic_file(out), atomic_folder(out, PREDICTIONS)):
+        with pytest.raises(StorageError) as caught, place:
+            raise PermissionError(13, os.strerror(13), str(given))
+        assert not isinstance(caught.value, WriteError)
+        assert (caught.value.item, caught.value.fix) == (repr(str(given)), "see who may read it")
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "said", ["[Errno 13] x: Permission denied", "no file (name = 'a', errno = 13, flags = 0)"]
+)
+def test_a_file_that_may_not_be_read_is_not_called_damaged(said: str, tmp_path: Path) -> None:
+    error = not_readable("it", "a whole file", OSError(said), "make it again")
+    assert str(error) == "it: expected a whole file, got Permission denied; see who may read it"
+    refused = pytest.raises(DataError, match="got Permission denied; see who may read it")
+    with refused, refusing(tmp_path, "a whole HDF5 file", OSError):
+        raise OSError(said)
+    assert "got Errno 130 is none; make it again" in str(
+        not_readable("it", "a whole file", OSError("Errno 130 is none"), "make it again")
+    )
+
+
+def test_a_path_of_a_command_that_may_not_be_read_is_said_like_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode, **_: Path(path) != tmp_path)
+    said = fail("inspect", tmp_path)
+    assert f"'{tmp_path}': expected to read it, got Permission denied; see who may read it" in said
+
+
+def test_weights_that_may_not_be_read_are_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(tmp_path / "run")
+    weights = tmp_path / "run" / "model.safetensors"
+    weights.write_bytes(b"")  # of which safetensors says something else, as it does where it may not read
+    denied(monkeypatch, weights)
+    with pytest.raises(StorageError, match=r"safetensors': expected to read it, got Permission denied; see who"):
+        miue.Model.load(tmp_path / "run")
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o002])

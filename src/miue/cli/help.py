@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
 from collections.abc import Iterable
 from typing import Any
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
 from miue.cli.interrupt import NOTHING, Interrupted
-from miue.common.errors import ConfigError
+from miue.common.errors import MAY_READ, ConfigError, not_readable
 
 HEADINGS = ("Get started", "Your data", "Decide", "Compare models", "Share")
 """Headings of the commands, in the order in which help lists them."""
@@ -32,6 +36,7 @@ class Command(TyperCommand):
 
         Raises:
             ConfigError: such as --epochs.
+            StorageError: a path that the user may not read.
         """
         if any(parameter.name == "setting" for parameter in self.params):
             options = {name for parameter in self.get_params(ctx) for name in parameter.opts}
@@ -43,7 +48,14 @@ class Command(TyperCommand):
                         got="an option of its own",
                         fix=f"write --set {name}=VALUE",
                     )
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            unreadable = re.fullmatch(r"\w+ '(.*)' is not readable\.", error.message, re.DOTALL)
+            if unreadable is None:
+                raise
+            denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            raise not_readable(repr(unreadable[1]), "to read it", denied, MAY_READ) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: required arguments without braces, repeated ones with dots."""

@@ -42,7 +42,7 @@ def for_each_slide(
         DataError: two slides of one name, or none was left.
         StorageError: a file that is there was made otherwise.
     """
-    from miue.common.errors import MiueError, lacking
+    from miue.common.errors import MiueError, lacking, not_stated
     from miue.common.files import remove_temporaries
     from miue.common.locks import locked
     from miue.pathology.tile_files import refuse_foreign
@@ -78,6 +78,8 @@ def for_each_slide(
                 kept += 1
             except MiueError as error:
                 leave_out(slide.stem, error)
+            except OSError as error:
+                leave_out(slide.stem, not_stated(error.filename or slide, error))
         values = run_tasks(
             tasks,
             executor,

@@ -24,6 +24,9 @@ SAME_FILES = "give every machine the same files at the same paths"
 LONGEST_PART = 600  # characters of each of the four parts in a message
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What the system says where a disk is full, a quota is used up, or a file may not grow further."""
+DENIED = (errno.EACCES, errno.EPERM)
+"""What the system says to a user who may not open something."""
+MAY_READ = "see who may read it"
 
 
 class MiueError(Exception):
@@ -108,6 +111,18 @@ def no_room_behind(error: BaseException) -> OSError | None:
     return None
 
 
+def is_denied(error: BaseException) -> bool:
+    """Return whether the system refused to open something, as it or a library words that.
+
+    >>> is_denied(PermissionError(13, "Permission denied")), is_denied(ValueError("no table"))
+    (True, False)
+    """
+    number = getattr(error, "errno", None)
+    return (
+        number in DENIED or re.search(rf"\berrno(?: =)? {errno.EACCES}\b", str(error), re.IGNORECASE) is not None
+    )
+
+
 def no_such_file(item: str, fix: str = "check the path") -> StorageError:
     """Return the error for a file that is not there."""
     return StorageError(item=item, wanted="an existing file", got="no such file", fix=fix)
@@ -124,7 +139,12 @@ def not_shared(path: Path | str, wanted: str, more: int = 0) -> StorageError:
 
 
 def not_readable(item: str, wanted: str, error: Exception, fix: str) -> StorageError:
-    """Return the error for a file that a library could not read, or that is damaged, in its own words."""
+    """Return the error for a file that a library could not read, or that is damaged, in its own words.
+
+    A file that the user may not read is neither damaged nor to be made again.
+    """
+    if is_denied(error):
+        return StorageError(item=item, wanted=wanted, got=os.strerror(errno.EACCES), fix=MAY_READ)
     text = first_problem(error) if hasattr(error, "errors") else str(error).strip().split("\n")[0]
     return StorageError(item=item, wanted=wanted, got=shortened(text or type(error).__name__), fix=fix)
 
@@ -150,7 +170,7 @@ def not_stated(path: Path | str, error: OSError) -> StorageError:
         item=repr(str(path)),
         wanted="a path that can be used",
         got=error.strerror or str(error),
-        fix="check the path",
+        fix=MAY_READ if is_denied(error) else "check the path",
     )
 
 

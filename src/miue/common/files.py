@@ -13,7 +13,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import StorageError, cannot_write, no_such_file, not_readable
+from miue.common.errors import (
+    MAY_READ,
+    NO_ROOM,
+    StorageError,
+    cannot_write,
+    is_denied,
+    no_such_file,
+    not_readable,
+    not_stated,
+)
 from miue.common.folder_kinds import FolderKind
 from miue.common.locks import locked
 from miue.common.outputs import refuse_existing, refuse_taken
@@ -39,7 +48,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         _sync(temporary)
         temporary.replace(path)
     except OSError as error:
-        raise cannot_write(path, error) from error
+        raise _failed(path, temporary, error) from error
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
@@ -74,7 +83,7 @@ def atomic_folder(path: Path, kind: FolderKind, *, overwrite: bool = False) -> I
                     _sync(file)
             _replace_folder(temporary, path)
         except OSError as error:
-            raise cannot_write(path, error) from error
+            raise _failed(path, temporary, error) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
@@ -154,6 +163,19 @@ def read_json(path: Path, *, what: str) -> dict[str, Any]:
     return content
 
 
+def refuse_unreadable(item: str, path: Path) -> None:
+    """Raise where the user may not read ``path``, of which some libraries say that it is not there, or damaged.
+
+    Raises:
+        StorageError: they may not.
+    """
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        if is_denied(error):
+            raise not_readable(item, "to read it", error, MAY_READ) from error
+
+
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's content, which is read piece by piece.
 
@@ -182,6 +204,17 @@ def check_format(content: dict[str, Any], *, item: str, format_name: str, versio
 
 def _followed(path: Path) -> Path:
     return path.resolve() if path.is_symlink() else path
+
+
+def _failed(path: Path, temporary: Path, error: OSError) -> StorageError:
+    """Return the error for ``path`` that was not written, or for another file that was to be read meanwhile."""
+    if error.filename is None or error.errno in NO_ROOM:
+        return cannot_write(path, error)
+    output, at_fault = path.absolute(), Path(os.fsdecode(error.filename)).absolute()
+    of_output = (output, temporary.absolute(), _moved_aside(output))
+    if at_fault in output.parents or any(at_fault.is_relative_to(place) for place in of_output):
+        return cannot_write(path, error)
+    return not_stated(error.filename, error)
 
 
 def _temporary_sibling(path: Path) -> Path:

@@ -11,7 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
 from miue.common.errors import ModelError, StorageError, folder_name, not_readable
-from miue.common.files import check_format, file_sha256, read_json
+from miue.common.files import check_format, file_sha256, read_json, refuse_unreadable
 from miue.methods import Method
 from miue.model.config import ModelConfig, build_method, weight_shapes
 from miue.model.contract import DataContract
@@ -106,6 +106,7 @@ def read_shapes(folder: Path, saved: RunConfig, *, trust: bool = False) -> dict[
         with safe_open(path, "pt") as file:
             shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
+        refuse_unreadable(f"weights {str(path)!r}", path)
         raise _other_weights(path, str(error).split("\n")[0]) from error
     for name in sorted(wanted.keys() | shapes.keys()):
         if wanted.get(name) != shapes.get(name):
@@ -126,6 +127,7 @@ def read_method(folder: Path, saved: SavedConfig, *, trust: bool = False) -> tup
         method.load_state_dict(load_file(path))
         digest = file_sha256(path)
     except (OSError, SafetensorError, RuntimeError) as error:
+        refuse_unreadable(f"weights {str(path)!r}", path)
         raise _other_weights(path, str(error).split("\n")[0]) from error
     return method.eval(), digest
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.common.errors import StorageError, no_such_file, not_readable
+from miue.common.errors import StorageError, no_such_file, not_readable, not_stated
 from miue.common.escapes import shortened
 from miue.common.extras import import_extra
+from miue.common.files import refuse_unreadable
 
 SUFFIXES = (
     *(".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".scn", ".svslide", ".bif", ".vms", ".vmu", ".czi", ".dcm"),
@@ -30,17 +31,20 @@ def find_slide(folder: Path, slide: str) -> Path:
     """Return the file of ``slide`` in ``folder``: the id, with or without a suffix that OpenSlide reads.
 
     Raises:
-        StorageError: no folder, or no such file in it.
+        StorageError: no folder, one that may not be read, or no such file in it.
     """
-    if folder.is_dir():
-        for file in sorted(folder.iterdir()):
+    try:
+        is_there = folder.is_dir()
+        for file in sorted(folder.iterdir()) if is_there else ():
             same = file.name == slide or file.stem == slide
             if same and file.suffix.lower() in SUFFIXES and file.is_file():
                 return file
+    except OSError as error:
+        raise not_stated(error.filename or folder, error) from error
     raise StorageError(
         item=f"slide {slide!r}",
         wanted=f"a file {slide}.svs, .tif, .ndpi, .mrxs, … in {str(folder)!r}",
-        got="no such file" if folder.is_dir() else "no such folder",
+        got="no such file" if is_there else "no such folder",
         fix="check --slides; the file's name is the bag's id",
     )
 
@@ -54,8 +58,13 @@ def open_slide(path: Path) -> Iterator[Any]:
         StorageError: a file that OpenSlide cannot open or read, or an OME-TIFF whose channels are no colors.
     """
     openslide = import_extra("openslide", "reading slides", "slides")
-    if not path.is_file():
+    try:
+        is_there = path.is_file()
+    except OSError as error:
+        raise not_stated(path, error) from error
+    if not is_there:
         raise no_such_file(f"slide {str(path)!r}")
+    refuse_unreadable(f"slide {str(path)!r}", path)
     is_open = False
     try:
         with openslide.OpenSlide(str(path)) as slide:
@@ -63,6 +72,8 @@ def open_slide(path: Path) -> Iterator[Any]:
             _check_colors(slide, path)
             yield slide
     except (openslide.OpenSlideError, OSError) as error:
+        if isinstance(error, OSError) and error.filename is not None:  # another file, in use beside the slide
+            raise not_stated(error.filename, error) from error
         if is_open:
             fix = "copy it again: it is damaged or cut off"
             raise not_readable(f"slide {str(path)!r}", "a slide that is whole", error, fix) from error

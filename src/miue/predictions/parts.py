@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import DataError, StorageError, not_readable
 from miue.common.files import file_sha256
 
 FOLDER = "instances"
@@ -74,7 +74,7 @@ def check_part(path: Path, part: Part, listed: Sequence[Part]) -> None:
     except FileNotFoundError:
         problem = "no such file"
     except OSError as error:
-        problem = error.strerror or str(error)
+        raise not_readable(f"part {str(path)!r}", "to read it", error, FIX) from error
     raise StorageError(
         item=f"part {str(path)!r}",
         wanted=f"the file of {part.bytes:,} bytes and {part.rows:,} rows that predictions.json lists",

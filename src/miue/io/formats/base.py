@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -12,7 +14,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.common.claims import bytes_in, can_hold
-from miue.common.errors import DataError, MiueError
+from miue.common.errors import MAY_READ, DataError, MiueError, is_denied
 from miue.common.escapes import shortened
 from miue.io.formats.bag_paths import bag_name
 
@@ -123,6 +125,8 @@ def refusing(path: Path, wanted: str, *errors: type[Exception]) -> Iterator[None
     except MiueError:
         raise
     except errors as error:
+        if is_denied(error):
+            raise bag_error(path, wanted, os.strerror(errno.EACCES), MAY_READ) from error
         said, kind = str(error).split("\n")[0], type(error).__name__
         alone = said and isinstance(error, OSError | ValueError | RuntimeError | TypeError | MemoryError)
         raise bag_error(path, wanted, said if alone else f"{kind}: {said}" if said else kind) from error

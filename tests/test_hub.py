@@ -110,6 +110,9 @@ def test_a_card_says_what_the_model_is_and_states_no_license_unasked(run: Path) 
         assert fact in text
     assert f"best epoch: {model.training.best_epoch}" in text
     assert f"NLL and error rate, added: {model.training.criterion:.4f}" in text
+    constant = model.training.constant_criterion
+    assert f"{model.training.criterion:.4f}\n- those of the class shares alone: {constant:.4f}\n" in text
+    assert "nothing is promised of them.\n" in text
     assert text.count("learning rate") == 1
     assert "{" not in text
     assert model.weights_sha256 in text
@@ -244,6 +247,40 @@ def test_a_model_comes_back_as_it_went(run: Path, bags: BagDataset, hub: Path, t
     assert {file.name for file in (tmp_path / "pulled").iterdir()} == sent
 
 
+def test_files_that_are_not_those_of_the_card_are_refused(run: Path, hub: Path, tmp_path: Path) -> None:
+    """Distances that lost a bit on the way, or did not come, would call other bags out of distribution."""
+    write_card(run)
+    push(run, "someone/model")
+    distances = hub / "someone/model" / "distances.safetensors"
+    whole = distances.read_bytes()
+    distances.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+    with pytest.raises(StorageError, match=r"the distances.safetensors of its card, .*, got one with SHA-256"):
+        pull("someone/model", tmp_path / "pulled")
+    distances.write_bytes(whole)
+    (hub / "someone/model" / "validation.json").unlink()
+    with pytest.raises(StorageError, match=r"the validation.json of its card, .*, got none; pull again"):
+        pull("someone/model", tmp_path / "pulled")
+    assert not (tmp_path / "pulled").exists()
+    (run / "validation.json").unlink()
+    with pytest.raises(
+        StorageError, match=r"a card with files that are not there any more; .* hub card .* --overwrite"
+    ):
+        push(run, "someone/model")
+    card = write_card(run, overwrite=True)
+    push(run, "someone/model")
+    assert pull("someone/model", tmp_path / "pulled").weights_sha256 in card.read_text()
+    text = re.sub("; SHA-256 [0-9a-f]{64}", "", card.read_text())  # as miue wrote cards before
+    card.write_text(text)
+    push(run, "someone/model")
+    pull("someone/model", tmp_path / "pulled", overwrite=True)
+
+
+def test_a_name_that_no_repository_has_is_said(tmp_path: Path) -> None:
+    for call in (lambda: pull("./runs/model", tmp_path / "out"), lambda: pull("a/b/c", tmp_path / "out")):
+        with pytest.raises(StorageError, match="a name such as OWNER/NAME, got"):
+            call()
+
+
 def test_a_repository_may_hold_more_but_nothing_else_is_fetched(run: Path, hub: Path, tmp_path: Path) -> None:
     write_card(run)
     push(run, "someone/model")
@@ -257,7 +294,7 @@ def test_what_cannot_be_loaded_is_not_left_behind(run: Path, hub: Path, tmp_path
     write_card(run)
     push(run, "someone/model")
     (hub / "someone" / "model" / "model.safetensors").write_bytes(b"cut off")
-    with pytest.raises(ModelError):
+    with pytest.raises(ModelError, match="^weights 'model.safetensors' of repository 'someone/model' of the"):
         pull("someone/model", tmp_path / "pulled")
     assert not (tmp_path / "pulled").exists()
     with pytest.raises(StorageError, match="no such repository"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,13 +12,13 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from miue.common.errors import ConfigError, ModelError, first_problem
+from miue.common.errors import MAY_READ, ConfigError, ModelError, first_problem, not_readable
 from miue.common.escapes import escape_markdown
-from miue.common.files import atomic_file, read_json
+from miue.common.files import atomic_file, file_sha256, read_json
 from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.distributions.measures import MEASURES
-from miue.model.folder import saved_name
+from miue.model.folder import MODEL_FILES, saved_name
 from miue.model.model import Model
 from miue.model.part import find_package
 from miue.predictions.provenance import Provenance
@@ -68,7 +70,7 @@ Predicts bags, and the instances in them, with the uncertainty of each; trained 
 
 - For research. Not for diagnosis, and not validated for any clinical use.
 - Labels of bags were all that was learned from. How often predictions of single instances are wrong has been
-  counted only where instance labels were evaluated above; nothing is promised of them.
+  counted only where instance labels were evaluated above; nothing is promised of them{flags}.
 - Numbers hold for bags drawn as those that were measured. Another scanner, hospital, staining or feature extractor
   is another distribution: measure, and calibrate, again.
 
@@ -80,6 +82,7 @@ miue hub pull OWNER/NAME --out model{trust}
 miue predict model STORE --out predictions{trust}
 ```
 """
+FLAGS = "\n  beyond what calibration.json states of flagged ones"
 CODE_OF_OTHERS = """\
 Some parts are not of miue: {parts}. Install their code in the same version, and read it: `--trust` runs it.
 
@@ -114,8 +117,7 @@ def write_card(
     refuse_existing(folder / CARD, overwrite=overwrite)
     measured = None if evaluation is None else read_json(Path(evaluation), what="evaluation")
     model, title = Model.load(folder, trust=trust), title or folder.resolve().name
-    files = [file.name for file in folder.iterdir()]
-    text = model_card(model, title, files, evaluation=measured, licence=licence)
+    text = model_card(model, title, file_digests(folder), evaluation=measured, licence=licence)
     with atomic_file(folder / CARD) as temporary:
         temporary.write_text(text, "utf-8")
     return folder / CARD
@@ -124,7 +126,7 @@ def write_card(
 def model_card(
     model: Model,
     title: str,
-    files: list[str],
+    files: Mapping[str, str],
     *,
     evaluation: Mapping[str, Any] | None = None,
     licence: str | None = None,
@@ -134,7 +136,7 @@ def model_card(
     Args:
         model: what the card is of.
         title: what to call it.
-        files: names of the files that travel with it.
+        files: names of the files that travel with it, each with the SHA-256 of its content.
         evaluation: what ``Evaluation.to_json`` gave, of predictions of this model.
         licence: identifier, or None to state none.
 
@@ -166,10 +168,33 @@ def model_card(
         training=_listed(_how_it_was_trained(model)),
         metrics=measured or "Nothing yet.",
         files=_listed(_files(files)),
+        flags=FLAGS if model.calibration is not None and model.calibration.instances is not None else "",
         code=CODE_OF_OTHERS.format(parts=", ".join(map(escape_markdown, foreign))) if foreign else "",
         trust=" --trust" if foreign else "",
     )
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n\n{body}"
+
+
+def file_digests(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file of a model that is in ``folder``.
+
+    Raises:
+        StorageError: one cannot be read.
+    """
+    digests = {}
+    for name in MODEL_FILES:
+        with suppress(FileNotFoundError):
+            try:
+                digests[name] = file_sha256(folder / name)
+            except PermissionError as error:
+                raise not_readable(repr(str(folder / name)), "to read it", error, MAY_READ) from error
+    return digests
+
+
+def listed_digests(card: str) -> dict[str, str]:
+    """Return the SHA-256 of each file that a card lists with it; nothing of cards that list none."""
+    pattern = rf"^- ({'|'.join(map(re.escape, MODEL_FILES))}): .*\bSHA-256 ([0-9a-f]{{64}})\s*$"
+    return dict(re.findall(pattern, card, re.MULTILINE))
 
 
 def _check_evaluation(model: Model, evaluation: Mapping[str, Any]) -> None:
@@ -223,14 +248,18 @@ def _code_of_others(model: Model) -> Iterator[str]:
 
 
 def _how_it_was_trained(model: Model) -> dict[str, Any]:
-    called = {"criterion": "NLL and error rate, added", "constant_criterion": "the same of the class shares"}
+    called = {"criterion": "NLL and error rate, added", "constant_criterion": "those of the class shares alone"}
     record = model.training.model_dump(mode="json", exclude_defaults=True)
     settings = record.pop("settings")
+    if "constant_criterion" in record:  # right after what it is to be compared with
+        names = [name for name in record if name != "constant_criterion"]
+        names.insert(names.index("criterion") + 1 if "criterion" in names else 0, "constant_criterion")
+        record = {name: record[name] for name in names}
     facts = {called.get(name, name.replace("_", " ")): value for name, value in {**record, **settings}.items()}
     return {name: f"{value:.4f}" if name in called.values() else value for name, value in facts.items()}
 
 
-def _files(names: list[str]) -> dict[str, str]:
+def _files(digests: Mapping[str, str]) -> dict[str, str]:
     meaning = {
         "config.json": "what the model is made of, its data contract, how it was trained",
         "model.safetensors": "the weights",
@@ -239,7 +268,7 @@ def _files(names: list[str]) -> dict[str, str]:
         "validation.json": "quantiles of the uncertainties of the validation bags",
         "error_model.json": "by what the error probability of bags and instances is computed",
     }
-    return {name: meaning[name] for name in meaning if name in names}
+    return {name: f"{meaning[name]}; SHA-256 {digests[name]}" for name in meaning if name in digests}
 
 
 def _results(evaluation: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from miue.common.errors import StorageError, cannot_write, no_room_behind
+from miue.common.errors import MiueError, StorageError, cannot_write, no_room_behind
 from miue.common.extras import import_extra
 from miue.common.files import atomic_folder
 from miue.common.folder_kinds import MODEL
-from miue.hub.card import CARD
+from miue.hub.card import CARD, file_digests, listed_digests
 from miue.model.folder import MODEL_FILES
 from miue.model.model import Model
 
@@ -38,12 +39,17 @@ def push(folder: Path | str, repository: str, *, private: bool = True, trust: bo
     """
     folder, hub = Path(folder), _hub()
     model = Model.load(folder, trust=trust)
-    if not (folder / CARD).exists() or model.weights_sha256 not in (folder / CARD).read_text("utf-8", "replace"):
+    card, digests = _read_card(folder), file_digests(folder)
+    listed = listed_digests(card)
+    if model.weights_sha256 not in card or (listed and listed != digests):
+        other = next((name for name in digests if listed.get(name) != digests[name]), None)
+        later = f"from before {other} was written" if other else "with files that are not there any more"
+        got = f"a card {later if model.weights_sha256 in card else 'of others'}"
         raise StorageError(
             item=f"model {str(folder)!r}",
-            wanted=f"a card, {CARD}, of these weights",
-            got="a card of others" if (folder / CARD).exists() else "none",
-            fix=f"write one, and read it: miue hub card {folder}",
+            wanted=f"a card, {CARD}, of these weights and what travels with them",
+            got=got if card else "none",
+            fix=f"write one, and read it: miue hub card {folder}{' --overwrite' * bool(card)}",
         )
     try:
         address = hub.create_repo(repository, private=private, exist_ok=True)
@@ -94,17 +100,17 @@ def pull(
         for name in FILES:
             if (Path(fetched) / name).is_file():
                 shutil.copyfile(Path(fetched) / name, folder / name)
-        _check_card(folder, Model.load(folder, trust=trust), repository)
+        _check_card(folder, _loaded(folder, repository, trust=trust), repository)
     return Model.load(out, trust=trust)
 
 
 def _check_card(folder: Path, model: Model, repository: str) -> None:
-    """Raise where the card names weights by their SHA-256, and others were fetched.
+    """Raise where the card names weights or other files by their SHA-256, and others were fetched.
 
     Raises:
         StorageError: they are damaged, or the card belongs to another model.
     """
-    card = (folder / CARD).read_text("utf-8", "replace") if (folder / CARD).exists() else ""
+    card, digests = _read_card(folder), file_digests(folder)
     named = re.findall(r"\b[0-9a-f]{64}\b", card)
     if named and model.weights_sha256 not in named:
         raise StorageError(
@@ -113,6 +119,29 @@ def _check_card(folder: Path, model: Model, repository: str) -> None:
             got=f"weights with SHA-256 {model.weights_sha256}",
             fix="pull again; if it says the same, ask who maintains the repository",
         )
+    for name, digest in listed_digests(card).items():
+        if digests.get(name) != digest:
+            raise StorageError(
+                item=f"repository {repository!r} of the Hugging Face Hub",
+                wanted=f"the {name} of its card, {CARD}, with SHA-256 {digest}",
+                got=f"one with SHA-256 {digests[name]}" if name in digests else "none",
+                fix="pull again; if it says the same, ask who maintains the repository",
+            )
+
+
+def _loaded(folder: Path, repository: str, *, trust: bool) -> Model:
+    """Return the fetched model; what is wrong with it is said of the repository, not of a folder that is gone."""
+    try:
+        return Model.load(folder, trust=trust)
+    except MiueError as error:
+        file = error.item.replace(f"{folder}{os.sep}", "")
+        item = f"{file} of repository {repository!r} of the Hugging Face Hub"
+        raise type(error)(item=item, wanted=error.wanted, got=error.got, fix=error.fix) from error
+
+
+def _read_card(folder: Path) -> str:
+    """Return the text of a model's card, nothing where there is none."""
+    return (folder / CARD).read_text("utf-8", "replace") if (folder / CARD).exists() else ""
 
 
 def _hub() -> Any:
@@ -127,10 +156,19 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _refused(repository: str, error: Exception) -> StorageError:
+    from huggingface_hub.errors import HFValidationError
+
     status, _, reason = (str(error).strip() or type(error).__name__).partition("\n\n")
     got = " ".join(part.split("\n")[0] for part in (status, reason) if part).removeprefix("Got: ")
     if isinstance(error, json.JSONDecodeError):
         got = f"an answer that is not the Hub's: {got}"
+    if isinstance(error, HFValidationError):
+        return StorageError(
+            item=f"repository {repository!r} of the Hugging Face Hub",
+            wanted="a name such as OWNER/NAME",
+            got=repr(repository),
+            fix="correct the name; a model in a folder of this machine is used as it is",
+        )
     return StorageError(
         item=f"repository {repository!r} of the Hugging Face Hub",
         wanted="to reach it",

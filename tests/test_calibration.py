@@ -310,10 +310,10 @@ ALONE: dict[str, None] = {"deferral": None, "prediction_sets": None, "false_alar
 @pytest.mark.parametrize(
     ("count", "goal", "needed"),
     [
-        (18, {"prediction_sets": PredictionSetGoal(0.05)}, "at least 19 labelled.* --without sets"),
+        (18, {"prediction_sets": PredictionSetGoal(0.05)}, "at least 19 labeled.* --without sets"),
         (18, {"false_alarms": FalseAlarmGoal(0.05)}, "at least 19 in-distribution"),
         (44, {"false_alarms": FalseAlarmGoal(0.05, confidence=0.9)}, "at least 45 in-distribution"),
-        (48, {"deferral": DeferralGoal(0.05, 0.9)}, "at least 49 labelled"),
+        (48, {"deferral": DeferralGoal(0.05, 0.9)}, "at least 49 labeled"),
     ],
 )
 def test_too_few_bags_are_refused_with_the_number_needed_and_one_more_is_enough(
@@ -375,11 +375,11 @@ def test_all_that_a_calibration_lacks_is_said_at_once_with_the_option_that_drops
         calibrate(few, class_names=("benign", "tumour"), **goals)  # type: ignore[arg-type]
     for words in (
         "1 of 8 without one ('bag_0' first)",
-        "at least 51 labelled bags for the deferral (error 0.05 at confidence 0.9, 49 of them below",
-        "at least 9 labelled bags of class benign for prediction sets",
-        "at least 9 labelled bags of class tumour for prediction sets",
+        "at least 51 labeled bags for the deferral (error 0.05 at confidence 0.9, 49 of them below",
+        "at least 9 labeled bags of class benign for prediction sets",
+        "at least 9 labeled bags of class tumour for prediction sets",
         "at least 19 in-distribution bags for the out-of-distribution threshold",
-        "7 labelled",
+        "7 labeled",
         "8 in-distribution",
         "--without scaling --without deferral --without sets",
         "drop the deferral: --without deferral",

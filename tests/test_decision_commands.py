@@ -81,10 +81,10 @@ def test_all_needs_are_said_before_anything_is_predicted(folder: Path, monkeypat
     strict = ["--max-error", "0.01", "--coverage", "0.99", "--false-alarms", "0.01"]
     printed = fail("calibrate", folder / "run", folder / "store", *strict)
     for words in (
-        "labelled bags for the deferral",
-        "at least 99 labelled bags for prediction sets",
+        "labeled bags for the deferral",
+        "at least 99 labeled bags for prediction sets",
         "at least 99 in-distribution bags",
-        "got 80 labelled; 80 in-distribution",
+        "got 80 labeled; 80 in-distribution",
         "--without deferral",
         "--without sets",
         "--without ood",
@@ -167,7 +167,7 @@ def test_predictions_of_another_tool_are_calibrated_and_decided(tmp_path: Path) 
         (["calibrate", "RUN", "STORE", "--without", "sett"], "did you mean 'sets'"),
         (["calibrate", "RUN", "STORE", "--part", "calib"], "expected one of calibration"),
         (["calibrate", "RUN", "STORE", "--max-error", "5"], "expected a share between 0 and 1"),
-        (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 268 labelled"),
+        (["calibrate", "RUN", "STORE", "--max-error", "0.01"], "at least 268 labeled"),
         (["calibrate", "RUN", "STORE", "--measure", "entropie"], "did you mean 'entropy'"),
         (
             ["decide", "TABLE", "--calibration", "RUN", "--out", "NEW"],

@@ -134,7 +134,7 @@ def test_bags_without_label_or_out_of_distribution_are_not_fitted_to_and_few_of_
     assert fitted.bags == len(rows) == 27
     few = np.flatnonzero((bags.labels.values == 0) | (np.cumsum(bags.labels.values) <= 4))
     with pytest.raises(
-        DataError, match="at least 5 labelled validation bags of each class, got 20 of class 0, 4 of"
+        DataError, match="at least 5 labeled validation bags of each class, got 20 of class 0, 4 of"
     ):
         fitted_to(
             bags.subset(few), instances.subset(np.flatnonzero(np.isin(instances.bag_ids, bags.bag_ids[few])))
@@ -200,7 +200,7 @@ def test_every_method_has_one_of_its_validation_bags(method: str, bags: BagDatas
 def test_few_validation_bags_leave_it_out_and_the_record_says_why(bags: BagDataset) -> None:
     few = train(replace(bags, splits=("train",) * 36 + ("validation",) * 4 + ("test",) * 20))
     assert few.error_model is None
-    assert "at least 5 labelled validation bags of each class" in few.training.without_error_model
+    assert "at least 5 labeled validation bags of each class" in few.training.without_error_model
     none = train(replace(bags, splits=("",) * len(bags)), settings={"max_epochs": 1, "validation_fraction": 0})
     assert none.error_model is None and "no bags were held out" in none.training.without_error_model
     predicted = few.predict(bags.split("test"))
@@ -208,7 +208,7 @@ def test_few_validation_bags_leave_it_out_and_the_record_says_why(bags: BagDatas
     fitted = miue.calibrate(predicted, deferral=miue.DeferralGoal(0.5, 0.5), false_alarms=None)
     assert fitted.deferral is not None
     assert fitted.deferral.measure == "least_confidence"
-    why = "got none, since the model has none .*at least 5 labelled validation bags of each class, got"
+    why = "got none, since the model has none .*at least 5 labeled validation bags of each class, got"
     with pytest.raises(ConfigError, match=f"uncertainty 'error_probability'.* {why}"):
         miue.calibrate(predicted, deferral=miue.DeferralGoal(0.5, 0.5, ERROR_PROBABILITY), false_alarms=None)
     flags = Goals(False, None, None, None, miue.InstanceGoal("detection", 0.2, "posterior_probability"))

@@ -106,11 +106,11 @@ def test_froc_is_undefined_with_its_reason() -> None:
     assert evaluate(unlabelled(given)).froc is None
     positive = np.flatnonzero(given.bags.labels.values == 1)
     alone = replace(given, bags=given.bags.subset(positive))
-    assert "no labelled bag of the negative class" in froc(alone)["froc"].reason
-    assert "labelled positive" in froc(given, negative_class=1)["froc"].reason
+    assert "no labeled bag of the negative class" in froc(alone)["froc"].reason
+    assert "labeled positive" in froc(given, negative_class=1)["froc"].reason
     out = OodFlags.of(given.instances.labels.values == 1)
     assert (
-        "no labelled positive instance"
+        "no labeled positive instance"
         in froc(replace(given, instances=replace(given.instances, is_ood=out)))["froc"].reason
     )
     assert evaluate(replace(given, instances=None)).froc is None

@@ -392,7 +392,7 @@ def test_the_worklist_command_prints_flag_counts_and_the_promise(on_slides: Pred
     [
         (InstanceGoal("no-false-flag", 0.2), "10 negative bags"),
         (InstanceGoal("detection", 0.2), "12 positive bags"),
-        (InstanceGoal("recall", 0.2), "9 positive bags with all instances labelled"),
+        (InstanceGoal("recall", 0.2), "9 positive bags with all instances labeled"),
     ],
 )
 def test_it_is_said_which_bags_set_the_threshold(goal: InstanceGoal, used: str, tmp_path: Path) -> None:

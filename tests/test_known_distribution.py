@@ -203,8 +203,8 @@ def test_the_printed_evaluation_says_of_how_many_items_the_metrics_of_classes_ar
     whose = np.array(["a", "a", "b", "b", "c", "d"], object)
     printed = " ".join(repr(evaluate(Predictions(replace(table, patients=whose), None))).split())
     assert "With a label: 5 of 6 bags, 2 of 4 patients." in printed
-    assert "no patient has a label" not in printed and "no labelled item" not in printed
-    assert "A patient has a label where all labelled bags have the same." in printed
+    assert "no patient has a label" not in printed and "no labeled item" not in printed
+    assert "A patient has a label where all labeled bags have the same." in printed
     assert "With a label" not in repr(evaluate(Predictions(table_of([False], [1], [[2.0, 1.0]]), None)))
 
 

@@ -244,5 +244,5 @@ def test_a_training_that_ends_while_it_improves_says_so(
     assert (f"still improving at epoch 3 of {epochs}; raise max_epochs and --resume" in said) is is_noted
     assert ("still improving" in said) is is_noted
     assert (
-        "Note: the error probability of bags: expected at least 5 labelled validation bags of each class" in said
+        "Note: the error probability of bags: expected at least 5 labeled validation bags of each class" in said
     )

@@ -221,7 +221,7 @@ def test_a_model_is_calibrated_as_its_predictions_are_after_a_check_that_the_bag
     made = calibrate_model(model, held_out, Goals(deferral=None))
     assert made == miue.calibrate(uncalibrated.predict(held_out), deferral=None)
     monkeypatch.setattr(miue.Model, "predict", None)
-    with pytest.raises(DataError, match="at least 268 labelled bags for the deferral"):
+    with pytest.raises(DataError, match="at least 268 labeled bags for the deferral"):
         calibrate_model(model, held_out, Goals(deferral=miue.DeferralGoal(0.01)))
 
 

@@ -89,7 +89,7 @@ def test_as_many_bags_as_the_verdict_asks_for_are_enough_to_calibrate() -> None:
     needed = count_needed(Goals(), 2)
     assert f"with {needed} labeled bags" in " ".join(judged(certain(0.9, 91))[0])
     calibrate(certain(0.9, needed, needed))
-    with pytest.raises(DataError, match=f"at least {needed} labelled bags"):
+    with pytest.raises(DataError, match=f"at least {needed} labeled bags"):
         calibrate(certain(0.9, needed - 1, needed - 1))
 
 

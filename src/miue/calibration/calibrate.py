@@ -1,4 +1,4 @@
-"""From predictions of held-out labelled bags to a calibration."""
+"""From predictions of held-out labeled bags to a calibration."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def calibrate(
     passes its tests, every bag is deferred and the other parts are fitted all the same.
 
     Args:
-        predictions: of labelled in-distribution bags; their instances are used for flags of instances only.
+        predictions: of labeled in-distribution bags; their instances are used for flags of instances only.
         scaling: fit a temperature.
         deferral: the error among the accepted; None leaves the part out, as for the next two.
         prediction_sets: the coverage of prediction sets.
         false_alarms: the rate of false alarms of the out-of-distribution threshold.
         instances: the promise for flagged instances.
-        like: new bags, labelled or not, for which scaling and prediction sets are weighted; deferral and
+        like: new bags, labeled or not, for which scaling and prediction sets are weighted; deferral and
             out-of-distribution threshold are then left out. None for bags like those of ``predictions``.
         class_names: in the order of the probabilities; where none are passed, as the predictions have them, else
             "0", "1", ….

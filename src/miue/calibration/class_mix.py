@@ -1,4 +1,4 @@
-"""The class mix of new, unlabelled bags, estimated from their predicted classes (label shift)."""
+"""The class mix of new, unlabeled bags, estimated from their predicted classes (label shift)."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def fit_deferral(
     starts); Wiens 2003 (fallback procedure); the selective error of Geifman & El-Yaniv 2017.
 
     Args:
-        uncertainty: of labelled in-distribution bags, higher where less certain.
+        uncertainty: of labeled in-distribution bags, higher where less certain.
         correct: whether each is predicted right.
         measure: name of the uncertainty.
         goal: what is asked.
@@ -164,7 +164,7 @@ def _check_enough(count: int, needed: int, goal: DeferralGoal) -> None:
     if count < wanted:
         raise DataError(
             item=f"an error among the accepted of at most {goal.max_error:g} at confidence {goal.confidence:g}",
-            wanted=f"at least {wanted} labelled in-distribution calibration bags: {needed} = "
+            wanted=f"at least {wanted} labeled in-distribution calibration bags: {needed} = "
             f"⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
             f"{ORDERING_PART} to choose what is tested",
             got=str(count),

@@ -95,7 +95,7 @@ class InstanceGoal:
     def needed_bags(self) -> str:
         """Which bags it needs, in words."""
         which = "negative" if self.of_negatives else "positive"
-        return f"{which} bags with all instances labelled" if self.guarantee == "recall" else f"{which} bags"
+        return f"{which} bags with all instances labeled" if self.guarantee == "recall" else f"{which} bags"
 
     def with_negative_class_of(self, provenance: Provenance, class_names: Sequence[str]) -> InstanceGoal:
         """Return the goal with the negative class of the model that predicted, where none is named."""
@@ -190,7 +190,7 @@ class InstanceFlags(BaseModel):
         """Which bags set the threshold, in words."""
         if self.guarantee in OF_NEGATIVES:
             return plural(self.bags, "negative bag")
-        with_labels = " with all instances labelled" if self.guarantee == "recall" else ""
+        with_labels = " with all instances labeled" if self.guarantee == "recall" else ""
         return plural(self.bags, "positive bag") + with_labels
 
     @property

@@ -1,6 +1,6 @@
 """From which score on an instance is flagged, so that a promise holds that needs bag labels alone.
 
-Every instance of a negative bag is negative, so that negative bags are labelled calibration data for instances.
+Every instance of a negative bag is negative, so that negative bags are labeled calibration data for instances.
 Each promise bounds the mean of a loss that depends on the threshold in one direction, by conformal risk control.
 The unit is the patient: the loss of a patient is the mean over its bags, so that a promise is for a bag drawn at
 random of a new patient, and no bag is left out.
@@ -36,7 +36,7 @@ def fit_instance_flags(
     bags' highest scores, exceeded, and "detection" the ⌊(n + 1) level⌋-th smallest, reached.
 
     Args:
-        predictions: of labelled bags and their instances.
+        predictions: of labeled bags and their instances.
         goal: what is asked.
         class_names: in the order of the probabilities.
         bags_of_patient: "one" for patients as units; "all" for bags as if they were independent.
@@ -102,8 +102,8 @@ class _ScoredInstances:
     Attributes:
         bag: position of each instance's bag among the m.
         score: of each instance.
-        positive: which instances are labelled positive.
-        known: which instances are labelled.
+        positive: which instances are labeled positive.
+        known: which instances are labeled.
         bags: m.
     """
 
@@ -146,7 +146,7 @@ class _ScoredInstances:
         if goal.of_negatives and self.positive.any():
             raise DataError(
                 item=f"bag {ids[self.bag[self.positive.argmax()]]!r} of the negative class",
-                wanted="no instance that is labelled positive",
+                wanted="no instance that is labeled positive",
                 got=f"{self.positive.sum():,} such instances of {len(np.unique(self.bag[self.positive]))} bags",
                 fix="name the class whose bags have negative instances only, or correct the labels",
             )

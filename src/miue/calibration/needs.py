@@ -167,9 +167,9 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
         if len(labels) < needed:
             problems.append(
                 _Problem(
-                    f"at least {plural(needed, 'labelled bag')} for the deferral (error {goal.max_error:g} at "
+                    f"at least {plural(needed, 'labeled bag')} for the deferral (error {goal.max_error:g} at "
                     f"confidence {goal.confidence:g}{below})",
-                    f"{len(labels)} labelled{of}",
+                    f"{len(labels)} labeled{of}",
                     f"{fewer}raise --max-error, lower --confidence or drop the deferral: --without deferral",
                     ("deferral",),
                 )
@@ -183,9 +183,9 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
         marginal = ", ask for marginal coverage (no --per-class)" if sets.per_class else ""
         problems += [
             _Problem(
-                f"at least {plural(needed, 'labelled bag')}{which} for prediction sets "
+                f"at least {plural(needed, 'labeled bag')}{which} for prediction sets "
                 f"(coverage {1 - sets.error:g})",
-                f"{there} labelled{which}{of}",
+                f"{there} labeled{which}{of}",
                 f"{fewer}lower --coverage{marginal} or drop the prediction sets: --without sets",
                 ("prediction_sets",),
             )
@@ -243,7 +243,7 @@ def _needed_for_deferral(goals: Goals) -> int:
 
 
 def count_needed(goals: Goals, classes: int) -> int:
-    """Return how many labelled bags in distribution are enough for every part; classes have equal shares."""
+    """Return how many labeled bags in distribution are enough for every part; classes have equal shares."""
     needed = [1]
     if goals.deferral is not None:
         needed.append(_needed_for_deferral(goals))

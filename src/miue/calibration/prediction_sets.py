@@ -126,7 +126,7 @@ def _quantile(
     if len(scores) < needed:
         raise DataError(
             item=f"prediction sets that miss at most {goal.error:g}{of}",
-            wanted=f"at least {needed} labelled in-distribution calibration bags{of} (⌈1 / error⌉ − 1)",
+            wanted=f"at least {needed} labeled in-distribution calibration bags{of} (⌈1 / error⌉ − 1)",
             got=str(len(scores)),
             fix="add bags, raise the error of the sets"
             + (", ask for marginal coverage" if goal.per_class else "")

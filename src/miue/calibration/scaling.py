@@ -16,7 +16,7 @@ from miue.common.errors import DataError
 from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 
 COLDEST, HOTTEST = 0.05, 20.0
-_STEPS = 61  # temperatures tried before the search between neighbours
+_STEPS = 61  # temperatures tried before the search between neighbors
 SHARPENING = 0.5  # standard deviation of log T before any bag is seen, where the bags ask for T below 1
 
 
@@ -152,7 +152,7 @@ def _loss(
 
 
 def _minimum(loss: Callable[[float], float]) -> float:
-    """Return the minimiser over log T: the best of a grid, then a bounded search between its neighbours."""
+    """Return the minimiser over log T: the best of a grid, then a bounded search between its neighbors."""
     from scipy.optimize import minimize_scalar
 
     grid = np.linspace(np.log(COLDEST), np.log(HOTTEST), _STEPS)

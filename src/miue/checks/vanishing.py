@@ -108,7 +108,7 @@ def check_vanishing(
 
     Args:
         run: folder of a trained model.
-        bags: labelled; they hold all bags of the run, and others to predict.
+        bags: labeled; they hold all bags of the run, and others to predict.
         out: folder of the refits, their predictions and vanishing.csv; what is done there is not done again.
         seeds: of the trainings, over which uncertainties are averaged; that of the run if empty.
         resamples: of the bootstrap over bags, or over patients where they are known.

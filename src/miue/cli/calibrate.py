@@ -39,7 +39,7 @@ def calibrate(
     ],
     held_out: Annotated[
         Path | None,
-        typer.Argument(metavar="BAGS", help="With RUN: labelled bags that were not trained on. " + BAGS_HELP),
+        typer.Argument(metavar="BAGS", help="With RUN: labeled bags that were not trained on. " + BAGS_HELP),
     ] = None,
     part: Annotated[
         str | None,
@@ -82,7 +82,7 @@ def calibrate(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make decision rules from held-out labelled bags.
+    """Make decision rules from held-out labeled bags.
 
     Fits four rules: a temperature for the probabilities or the evidence; a threshold above which bags are
     deferred for review, so that the error among accepted bags stays below --max-error at --confidence; prediction

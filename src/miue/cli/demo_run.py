@@ -181,7 +181,7 @@ def describe_cases(predictions: Predictions, softmax: Predictions, bags: BagData
 
 
 def _order_by_certainty(predictions: Predictions) -> Int64[np.ndarray, "B"]:
-    """Return the rows of the labelled bags in distribution, the least certain first."""
+    """Return the rows of the labeled bags in distribution, the least certain first."""
     rows = np.flatnonzero(predictions.bags.is_ood.in_distribution & predictions.bags.labels.known)
     entropy = predictions.bags.uncertainties()["entropy"][rows]
     order: Int64[np.ndarray, "B"] = rows[np.argsort(-entropy, kind="stable")]

@@ -56,7 +56,7 @@ Threshold = Annotated[
 ]
 Merge = Annotated[
     bool,
-    typer.Option("--merge", help="Unite neighbouring patches of one class into regions.", rich_help_panel=DRAWN),
+    typer.Option("--merge", help="Unite neighboring patches of one class into regions.", rich_help_panel=DRAWN),
 ]
 Bounded = Annotated[
     Path | None,
@@ -86,10 +86,10 @@ def export_geojson(
     """Write a GeoJSON file per slide for QuPath.
 
     Patches are squares, or merged into regions. Coordinates are level-0 pixels from the top left. Each object has
-    its class with a colour and, as measurements, the probability of each class, every uncertainty measure and
+    its class with a color and, as measurements, the probability of each class, every uncertainty measure and
     every distance score. Probabilities of patches are the model's own: a calibration scales those of slides alone.
 
-    Example: miue export geojson predictions --out overlays --class tumour --threshold 0.5 --merge
+    Example: miue export geojson predictions --out overlays --class tumor --threshold 0.5 --merge
     """
     written = _export(
         given,

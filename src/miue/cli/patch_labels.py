@@ -1,4 +1,4 @@
-"""``miue data patch-labels``: outlines of tumour become labels of patches."""
+"""``miue data patch-labels``: outlines of tumor become labels of patches."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def data_patch_labels(
             metavar="FILE", help="CSV to write: bag_id, instance, instance_label.", rich_help_panel=OUTPUT
         ),
     ],
-    least: Annotated[float, typer.Option(help="Least share of tumour in a positive patch.")] = 0.2,
+    least: Annotated[float, typer.Option(help="Least share of tumor in a positive patch.")] = 0.2,
     positive: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Group or class that is tumour; by default Tumor, _0, _1. Repeat it."),
+        typer.Option(metavar="NAME", help="Group or class that is tumor; by default Tumor, _0, _1. Repeat it."),
     ] = None,
     exclude: Annotated[
         list[str] | None,
@@ -58,9 +58,9 @@ def data_patch_labels(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Label patches by outlines of tumour.
+    """Label patches by outlines of tumor.
 
-    A patch is 1 if at least --least of it is tumour, else 0. Both outlines and coords count level-0 pixels. In
+    A patch is 1 if at least --least of it is tumor, else 0. Both outlines and coords count level-0 pixels. In
     CAMELYON16 slides without an annotation have no tumour: say so with --unannotated negative, and make sure that
     no annotation is missing.
 
@@ -90,7 +90,7 @@ def data_patch_labels(
     left_out = f"; {plural(without, 'slide')} without annotation: {unannotated}" if without else ""
     tumour = f"{counts['tumour']:,} of {plural(counts['patches'], 'patch')}"
     facts = {"slides": len(files), **counts, "without_annotation": without, "not_read": others, "out": str(out)}
-    show_result(facts, f"{tumour} of {plural(len(files), 'slide')} are tumour{left_out}: {out}", as_json)
+    show_result(facts, f"{tumour} of {plural(len(files), 'slide')} are tumor{left_out}: {out}", as_json)
 
 
 def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Path], int, list[str]]:

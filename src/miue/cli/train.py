@@ -110,7 +110,7 @@ def train(
     address: Address = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a model on labelled bags.
+    """Train a model on labeled bags.
 
     The run's folder becomes the model: a network with an uncertainty method. Uses the train and validation parts
     of the bags. Without any, a folder or a table is split by patient and class, and of a store a fifth is held out

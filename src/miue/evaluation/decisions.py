@@ -33,7 +33,7 @@ class DecisionEvaluation:
 
     Attributes:
         metrics: accepted, deferred, flagged (called out of distribution), false_alarms (the same share of the bags
-            known to be in distribution), selective_risk (of labelled ones), its 95 % interval selective_risk_low
+            known to be in distribution), selective_risk (of labeled ones), its 95 % interval selective_risk_low
             and selective_risk_high (exact; widened where patients have several bags), coverage (label in its set),
             set_size (mean), empty_sets, single_sets, and ece, brier and nll of the calibrated probabilities.
         coverage_by_class: share of each class's bags whose set holds it.
@@ -102,7 +102,7 @@ def _selective_risk(table: PredictionTable, decisions: Decisions) -> dict[str, M
     judged = table.judged & decisions.accepted
     wrong = (table.predicted != table.labels.values)[judged]
     if not len(wrong):
-        return _undefined("no labelled bag was accepted" if table.judged.any() else NO_LABEL, *RISK)
+        return _undefined("no labeled bag was accepted" if table.judged.any() else NO_LABEL, *RISK)
     patients = np.full(len(table), "", object) if table.patients is None else table.patients
     low, high = grouped_error_interval(wrong, group_by_patient(patients)[judged], INTERVAL)
     return {

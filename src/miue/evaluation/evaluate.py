@@ -53,7 +53,7 @@ INTERVALS = (
 def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> Evaluation:
     """Return the metrics of ``predictions`` at both levels.
 
-    Conf. is the AUROC of the confidence for "prediction correct" over labelled items that are not known to be
+    Conf. is the AUROC of the confidence for "prediction correct" over labeled items that are not known to be
     out of distribution; OOD is the AUROC for "known to be in distribution" against each out-of-distribution set;
     UE is the mean of these. An item of which neither is known counts for no OOD.
     A Dirichlet's confidence is max alpha for Conf. and the total evidence α0 for OOD; any other distribution's

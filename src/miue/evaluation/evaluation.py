@@ -196,7 +196,7 @@ def _labelled(levels: Mapping[str, LevelEvaluation]) -> list[str]:
         return []
     note = f"With a label: {', '.join(some)}. The metrics of classes are of these."
     if "patients" in levels and levels["patients"].labelled < levels["patients"].count:
-        note += " A patient has a label where all labelled bags have the same."
+        note += " A patient has a label where all labeled bags have the same."
     return [note]
 
 

@@ -26,14 +26,14 @@ IN_PERCENT = {"negative_bags_with_a_flag", "positive_bags_with_a_flag", "sensiti
 
 @dataclass(frozen=True)
 class FlagEvaluation:
-    """Evaluation of flagged instances, of labelled bags that are not known to be out of distribution.
+    """Evaluation of flagged instances, of labeled bags that are not known to be out of distribution.
 
     Attributes:
         rule: which instances are flagged, in words.
         promise: what was promised, in words.
         level: the bound of ``loss``.
         metrics: loss, of the promise; negative_bags_with_a_flag, false_positives (mean flags of a negative bag),
-            positive_bags_with_a_flag, and of labelled instances sensitivity and precision.
+            positive_bags_with_a_flag, and of labeled instances sensitivity and precision.
     """
 
     rule: str
@@ -79,11 +79,11 @@ def flag_metrics(predictions: Predictions, rule: InstanceFlags) -> dict[str, Met
     flagged, found, of = (float(counts[name][there].sum()) for name in ("labelled_flags", "found", "positive"))
     return {
         "loss": _loss(predictions, rule, counts, negative, positive_bag),
-        "negative_bags_with_a_flag": _mean(any_flag[negative], "no labelled negative bag"),
-        "false_positives": _mean(counts["flags"][negative], "no labelled negative bag"),
-        "positive_bags_with_a_flag": _mean(any_flag[positive_bag], "no labelled positive bag"),
-        "sensitivity": Metric(found / of) if of else Metric.undefined("no labelled positive instance"),
-        "precision": Metric(found / flagged) if flagged else Metric.undefined("no labelled instance is flagged"),
+        "negative_bags_with_a_flag": _mean(any_flag[negative], "no labeled negative bag"),
+        "false_positives": _mean(counts["flags"][negative], "no labeled negative bag"),
+        "positive_bags_with_a_flag": _mean(any_flag[positive_bag], "no labeled positive bag"),
+        "sensitivity": Metric(found / of) if of else Metric.undefined("no labeled positive instance"),
+        "precision": Metric(found / flagged) if flagged else Metric.undefined("no labeled instance is flagged"),
     }
 
 
@@ -111,7 +111,7 @@ def _loss(
         units = np.unique(group_by_patient(patients).astype(str), return_inverse=True)[1]
     bags = np.bincount(units, chosen)
     mean = np.bincount(units, np.where(chosen, loss, 0.0))[bags > 0] / bags[bags > 0]
-    return _mean(mean, "no labelled bag that the promise speaks of")
+    return _mean(mean, "no labeled bag that the promise speaks of")
 
 
 def _mean(values: Float64[np.ndarray, "n"], reason: str) -> Metric:

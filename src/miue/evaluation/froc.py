@@ -20,17 +20,17 @@ TITLES = {"froc": "FROC score, mean of the six"} | {
     for rate in RATES
 }
 NO_INSTANCE_LABEL = (
-    "no labelled positive instance: give labels of instances with "
+    "no labeled positive instance: give labels of instances with "
     "--instance-labels TABLE, in Python instance_labels"
 )
-NO_NEGATIVE_BAG = "no labelled bag of the negative class, so that no false positives can be counted"
+NO_NEGATIVE_BAG = "no labeled bag of the negative class, so that no false positives can be counted"
 
 
 def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROBABILITY) -> dict[str, Metric]:
     """Return the sensitivity at 1/4 to 8 false positives per negative bag, and "froc", the mean of the six.
 
     Every instance of a negative bag at or above a threshold is a false positive; the sensitivity is the share of
-    all labelled positive instances at or above it. At each rate the lowest threshold counts whose false positives
+    all labeled positive instances at or above it. At each rate the lowest threshold counts whose false positives
     are at most the rate on average, so that instances that tie at a threshold pass together or not at all. Items
     known to be out of distribution are left out. Parts are read one after another.
 
@@ -59,7 +59,7 @@ def froc(predictions: Predictions, *, negative_class: int = 0, score: str = PROB
         is_positive = part.judged & (part.labels.values != negative_class)
         if (is_positive & in_negative).any():
             bag = str(part.bag_ids[(is_positive & in_negative).argmax()])
-            return _undefined(f"bag {bag!r} of the negative class has an instance that is labelled positive")
+            return _undefined(f"bag {bag!r} of the negative class has an instance that is labeled positive")
         scores = instance_scores(part, score, negative_class)
         positives.append(scores[is_positive])
         candidates = np.append(false_positives, scores[in_negative & ~part.is_ood.out_of_distribution])

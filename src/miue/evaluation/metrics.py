@@ -12,10 +12,10 @@ from miue.common.plural import plural
 
 ECE_BINS = 15
 NO_LABEL = (
-    "no labelled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
+    "no labeled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
     "'miue predict' (in Python to load_bags, as labels and instance_labels), or fill the column 'label'"
 )
-SEVERAL_CLASSES = "no patient has a label: it has one where all its labelled bags are of the same class"
+SEVERAL_CLASSES = "no patient has a label: it has one where all its labeled bags are of the same class"
 NONE_KNOWN_IN = (
     "no item is known to be in distribution: write false into the column 'is_ood' for those that are; an empty "
     "cell is unknown"
@@ -148,7 +148,7 @@ class Separation:
 
 @dataclass(frozen=True)
 class Judged:
-    """What the class metrics need of n labelled items.
+    """What the class metrics need of n labeled items.
 
     Attributes:
         correct: whether the most probable class is the label.

@@ -291,7 +291,7 @@ def _measured(evaluation: Mapping[str, Any]) -> str:
     lines = [f"On {escape_markdown(_measured_on(evaluation))}.", ""]
     for level, values in _levels(evaluation):
         lines += [
-            f"| {level} ({values['labelled']:,} labelled of {values['count']:,}) | value |",
+            f"| {level} ({values['labelled']:,} labeled of {values['count']:,}) | value |",
             "| --- | ---: |",
         ]
         shown = {METRICS[name]: value for name, value in values["metrics"].items() if name in METRICS}

@@ -1,1 +1,1 @@
-"""From files to bags: found, labelled, split, checked; one package for each kind of thing on disk."""
+"""From files to bags: found, labeled, split, checked; one package for each kind of thing on disk."""

@@ -1,4 +1,4 @@
-"""Bags from files: found, labelled, split and checked, whether they are a store, a folder or a long table."""
+"""Bags from files: found, labeled, split and checked, whether they are a store, a folder or a long table."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class FoundBags:
-    """Bags that are there, before they are labelled.
+    """Bags that are there, before they are labeled.
 
     Attributes:
         path: where they are.

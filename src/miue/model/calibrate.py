@@ -1,4 +1,4 @@
-"""From a trained model and labelled bags that were held out to a calibration."""
+"""From a trained model and labeled bags that were held out to a calibration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def calibrate_model(
 
     Args:
         model: decisions of an older calibration are not applied.
-        bags: labelled, in distribution, and not trained on.
+        bags: labeled, in distribution, and not trained on.
         goals: what is asked.
         like: predictions of new bags of another mix, as for ``miue.calibrate``; None for bags like ``bags``.
         estimator: what instances are predicted from, as for ``Model.predict``.

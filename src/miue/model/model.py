@@ -208,7 +208,7 @@ class Model(PrintsAsTable):
     def with_validation(self, validation: BagDataset, *, device: str = "auto") -> Model:
         """Return the model with what its validation bags say of it: usual uncertainties, and how errors are told.
 
-        Too few labelled bags leave the error model out, and ``training.without_error_model`` says so.
+        Too few labeled bags leave the error model out, and ``training.without_error_model`` says so.
 
         Args:
             validation: bags that its weights were not trained on.
@@ -241,7 +241,7 @@ class Model(PrintsAsTable):
         device: str = "auto",
         allow_training_bags: bool = False,
     ) -> Evaluation:
-        """Predict labelled bags and return the metrics of these predictions.
+        """Predict labeled bags and return the metrics of these predictions.
 
         Args:
             bags: a dataset, or arrays, as for ``predict``.

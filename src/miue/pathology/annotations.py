@@ -1,4 +1,4 @@
-"""Outlines of tumour drawn on slides, and which patches they make positive.
+"""Outlines of tumor drawn on slides, and which patches they make positive.
 
 Two kinds of file are read: CAMELYON16's ASAP XML, and GeoJSON as QuPath exports it. Files from outside are
 untrusted: XML that declares entities or a document type is refused (defusedxml), GeoJSON is only data.
@@ -43,10 +43,10 @@ UNREADABLE = (
 class Groups:
     """What the groups of outlines (or QuPath's classes) mean, by name in any case.
 
-    CAMELYON16 names its tumour "_0" and "_1" (or "Tumor"), and what is cut out of it "_2" (or "Exclusion").
+    CAMELYON16 names its tumor "_0" and "_1" (or "Tumor"), and what is cut out of it "_2" (or "Exclusion").
 
     Attributes:
-        positive: tumour.
+        positive: tumor.
         excluded: cut out of it.
         ignored: neither.
     """
@@ -64,18 +64,18 @@ class Groups:
 
 
 def read_tumour(path: Path, groups: Groups = Groups()) -> BaseGeometry:
-    """Return the area of tumour that an annotation outlines, in level-0 pixels.
+    """Return the area of tumor that an annotation outlines, in level-0 pixels.
 
     Positive polygons are united, and excluded ones subtracted; one of an unknown group is an error, so that none
     is passed over by a misspelt name.
 
     Args:
         path: ASAP XML, or GeoJSON of QuPath.
-        groups: which are tumour, which are cut out of it, which are neither.
+        groups: which are tumor, which are cut out of it, which are neither.
 
     Raises:
         StorageError: the file cannot be read, is not of its kind, or declares entities.
-        DataError: a polygon of no known group, an outline of area zero, or no tumour at all.
+        DataError: a polygon of no known group, an outline of area zero, or no tumor at all.
     """
     read = _asap if path.suffix.lower() == ".xml" else _geojson
     areas: dict[str, list[BaseGeometry]] = {"positive": [], "excluded": [], "ignored": []}
@@ -100,14 +100,14 @@ def read_tumour(path: Path, groups: Groups = Groups()) -> BaseGeometry:
     if not areas["positive"]:
         raise lacking(
             f"annotation {str(path)!r}",
-            "a polygon of tumour",
-            "remove the file where the slide has no tumour, and pass --unannotated negative",
+            "a polygon of tumor",
+            "remove the file where the slide has no tumor, and pass --unannotated negative",
         )
     tumour = union_all(areas["positive"]).difference(union_all(areas["excluded"]))
     if not tumour.area > 0:
         raise DataError(
             item=f"annotation {str(path)!r}",
-            wanted="some tumour outside of what is excluded",
+            wanted="some tumor outside of what is excluded",
             got="none: all of it is cut out",
             fix="correct the outlines, or name the groups with --positive, --exclude and --ignore",
         )
@@ -115,7 +115,7 @@ def read_tumour(path: Path, groups: Groups = Groups()) -> BaseGeometry:
 
 
 def tumour_share(tumour: BaseGeometry, coords: Int64[np.ndarray, "n 2"], side: int) -> np.ndarray:
-    """Return the share (n,) of each patch's area that is tumour.
+    """Return the share (n,) of each patch's area that is tumor.
 
     Args:
         tumour: polygons in level-0 pixels.
@@ -139,7 +139,7 @@ def tumour_share(tumour: BaseGeometry, coords: Int64[np.ndarray, "n 2"], side: i
 
 
 def is_tumour(share: np.ndarray, least: float = LEAST_TUMOUR) -> Bool[np.ndarray, "n"]:
-    """Return which patches are positive: at least ``least`` of their area is tumour, to a billionth of it."""
+    """Return which patches are positive: at least ``least`` of their area is tumor, to a billionth of it."""
     return np.asarray(share >= least - 1e-9)
 
 

@@ -1,6 +1,6 @@
 """Colour and texture of a patch as 24 plain numbers: deterministic, nothing learned, no weights to download.
 
-A stand-in to try a pipeline with, or a baseline. It sees colours and fine grain, not cells or glands; for
+A stand-in to try a pipeline with, or a baseline. It sees colors and fine grain, not cells or glands; for
 results, use features of an encoder trained on pathology.
 """
 
@@ -17,7 +17,7 @@ def colour_texture(patch: UInt8[np.ndarray, "height width 3"]) -> Float32[np.nda
     """Return mean and spread of red, green, blue; of haematoxylin, eosin, DAB; of edges; and a texture histogram.
 
     The stains are those of Ruifrok & Johnston 2001, the texture is the histogram of the uniform local binary
-    patterns of 8 neighbours at radius 1 (Ojala et al. 2002), both as scikit-image has them.
+    patterns of 8 neighbors at radius 1 (Ojala et al. 2002), both as scikit-image has them.
 
     >>> grey = colour_texture(np.full((8, 8, 3), 128, np.uint8))
     >>> [round(float(value), 3) for value in grey[:6]]  # three equal means, no spread

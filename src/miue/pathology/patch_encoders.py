@@ -52,7 +52,7 @@ class PatchEncoder:
 
 
 def plain_encoder() -> PatchEncoder:
-    """Return the 24 statistics of colour and texture."""
+    """Return the 24 statistics of color and texture."""
     return PatchEncoder(NAME, lambda patches: np.stack([colour_texture(patch) for patch in patches]))
 
 

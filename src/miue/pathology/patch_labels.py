@@ -1,4 +1,4 @@
-"""Labels of patches from outlines of tumour, as a table: bag_id, instance, instance_label."""
+"""Labels of patches from outlines of tumor, as a table: bag_id, instance, instance_label."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ COLUMNS = ("bag_id", "instance", "instance_label")
 
 @dataclass(frozen=True)
 class Labelling:
-    """How patches are labelled.
+    """How patches are labeled.
 
     Attributes:
         annotations: folder of ``<slide>.xml`` or ``<slide>.geojson``.
         least: share of a patch's area that makes it positive.
-        groups: which outlines are tumour, and which are cut out of it.
+        groups: which outlines are tumor, and which are cut out of it.
         unannotated_negative: patches of a slide without annotation are negative; else that is an error.
     """
 
@@ -35,7 +35,7 @@ class Labelling:
 
 
 def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
-    """Return the label of each patch of one file, 1 for tumour, in the file's order.
+    """Return the label of each patch of one file, 1 for tumor, in the file's order.
 
     Args:
         features: an .h5 file with coords; its name is the slide's.
@@ -52,7 +52,7 @@ def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
             raise lacking(
                 f"slide {features.stem!r}",
                 f"an annotation {features.stem}.xml or .geojson in {str(how.annotations)!r}",
-                "pass --unannotated negative if slides without one have no tumour, or --unannotated skip",
+                "pass --unannotated negative if slides without one have no tumor, or --unannotated skip",
             )
         return np.zeros(len(coords), np.int64)
     share = tumour_share(read_tumour(outline, how.groups), coords, side)

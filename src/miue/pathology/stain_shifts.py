@@ -81,7 +81,7 @@ def stain_varied(
 
     Optical density −ln(I / 255) is split into the three stains of Ruifrok & Johnston 2001 (scikit-image's
     ``hed_from_rgb``), each stain s becomes (1 + a) s + b, and the image is put together again. b is in units of
-    optical density, which is ours: the published variation acts on a colour space that has no unit.
+    optical density, which is ours: the published variation acts on a color space that has no unit.
 
     Reference: Tellez et al. 2019, "HED-light" and "HED-strong".
 

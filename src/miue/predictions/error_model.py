@@ -134,7 +134,7 @@ class ErrorModel(BaseModel):
         estimator: str | None,
         class_names: Sequence[str] = (),
     ) -> ErrorModel:
-        """Return the model fitted to the labelled bags that are not known to be out of distribution.
+        """Return the model fitted to the labeled bags that are not known to be out of distribution.
 
         Args:
             bags: predictions of bags that the weights were not trained on.
@@ -143,7 +143,7 @@ class ErrorModel(BaseModel):
             class_names: of the C classes, for messages; numbers if empty.
 
         Raises:
-            DataError: fewer than ``FEWEST`` labelled bags of a class.
+            DataError: fewer than ``FEWEST`` labeled bags of a class.
         """
         judged, classes = np.flatnonzero(bags.judged), bags.distribution.num_classes
         labels = bags.labels.values[judged]
@@ -151,7 +151,7 @@ class ErrorModel(BaseModel):
         if counts.min() < FEWEST:
             raise DataError(
                 item="the error probability of bags",
-                wanted=f"at least {FEWEST} labelled validation bags of each class",
+                wanted=f"at least {FEWEST} labeled validation bags of each class",
                 got=", ".join(f"{n} of class {name}" for n, name in zip(counts, names, strict=True)),
                 fix="train with more validation bags",
             )

@@ -140,7 +140,7 @@ class Predictions(PrintsAsTable):
 
 
 def count_known(table: PredictionTable) -> tuple[int, int, int, int]:
-    """Return the numbers of items, of labelled ones, and of those known to be in and out of distribution."""
+    """Return the numbers of items, of labeled ones, and of those known to be in and out of distribution."""
     counts = np.zeros(4, np.int64)
     for part in table.known_parts():
         known = (part.labels.known, part.is_ood.in_distribution, part.is_ood.out_of_distribution)

@@ -85,7 +85,7 @@ class PredictionTable(PrintsAsTable):
 
     @property
     def judged(self) -> Bool[np.ndarray, "n"]:
-        """The items whose class can be judged: labelled, and not known to be out of distribution."""
+        """The items whose class can be judged: labeled, and not known to be out of distribution."""
         return self.labels.known & ~self.is_ood.out_of_distribution
 
     @property

@@ -25,10 +25,10 @@ NAMES = {
         "false alarms\u00a0%",
         "share of bags known to be in distribution that are flagged as out of distribution",
     ),
-    "selective_risk": ("selective risk\u00a0%", "share of incorrect ones among labelled bags that are accepted"),
+    "selective_risk": ("selective risk\u00a0%", "share of incorrect ones among labeled bags that are accepted"),
     "coverage": (
         "coverage of the sets\u00a0%",
-        f"share of labelled bags {NOT_OUT} whose prediction set contains the label",
+        f"share of labeled bags {NOT_OUT} whose prediction set contains the label",
     ),
     "set_size": ("set size", "mean number of classes in a prediction set"),
 }

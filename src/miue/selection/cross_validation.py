@@ -150,7 +150,7 @@ def cross_validate(
     gets splits.csv, runs.csv (every number) and summary.csv.
 
     Args:
-        bags: labelled.
+        bags: labeled.
         splits: folds, each with test bags.
         seeds: one run each for every fold.
         out: folder, new or of the same cross-validation.

@@ -140,7 +140,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any, *, bag_ids: Any = None, groups: Any = None) -> MILUncertaintyClassifier:
-        """Train on labelled bags; a share of them is held out for early stopping.
+        """Train on labeled bags; a share of them is held out for early stopping.
 
         Args:
             X: bags, see the class.
@@ -326,7 +326,7 @@ def _labels(y: Any) -> Shaped[np.ndarray, "n"]:
             item=f"y, entry {missing.index(True)}",
             wanted="a class label",
             got=repr(values[missing.index(True)]),
-            fix="leave out what is not labelled; NaN and None are no classes",
+            fix="leave out what is not labeled; NaN and None are no classes",
         )
     labels: np.ndarray = column_or_1d(y, warn=True)
     plain = np.asarray(values)

@@ -1,4 +1,4 @@
-"""Train a method on labelled bags until its validation criterion stops improving."""
+"""Train a method on labeled bags until its validation criterion stops improving."""
 
 from __future__ import annotations
 
@@ -143,8 +143,8 @@ def fit(
 
     Args:
         method: what is trained.
-        train: labelled bags of at least two classes.
-        validation: labelled bags.
+        train: labeled bags of at least two classes.
+        validation: labeled bags.
         config: how it learns.
         run: where and how it runs.
 

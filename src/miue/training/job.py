@@ -28,7 +28,7 @@ class Job:
     """What the tasks of one command share.
 
     Attributes:
-        bags: labelled.
+        bags: labeled.
         recipe: what is trained.
         device: to train on.
         trackers: names of those that log each epoch.

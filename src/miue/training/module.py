@@ -40,7 +40,7 @@ class EpochSums:
         self.updates += 1
 
     def add_validation(self, log_probabilities: Float[Tensor, "B C"], labels: Int64[Tensor, "B"]) -> None:
-        """Add NLL and errors of labelled bags."""
+        """Add NLL and errors of labeled bags."""
         picked = log_probabilities.gather(1, labels.unsqueeze(1)).squeeze(1)
         self.nll -= float(in_double(picked).sum())
         self.errors += float((log_probabilities.argmax(1) != labels).sum())
@@ -159,7 +159,7 @@ class TrainingModule(pl.LightningModule):
         take_from_first(self.buffers())
 
     def validation_step(self, batch: BagBatch, batch_idx: int) -> None:
-        """Add up NLL and errors of labelled bags."""
+        """Add up NLL and errors of labeled bags."""
         method, bags = self.method, batch.segments.num_bags
         found = check_log_probabilities(method, method.network, method.bag_log_probabilities(batch), bags)
         self._sums.add_validation(found, batch.labels)
@@ -191,8 +191,8 @@ class TrainingData(pl.LightningDataModule):
     """Training bags in an order that depends on seed and epoch alone, and validation bags.
 
     Args:
-        train: labelled bags.
-        validation: labelled bags.
+        train: labeled bags.
+        validation: labeled bags.
         config: bags per update and seed.
     """
 

@@ -190,7 +190,7 @@ def training_sets(
 
 
 def check_labels(bags: BagDataset, what: str, *, classes_wanted: int) -> None:
-    """Raise unless every bag is labelled, in distribution, and enough classes are there."""
+    """Raise unless every bag is labeled, in distribution, and enough classes are there."""
     missing = [name for name, known in zip(bags.ids, bags.labels.known, strict=True) if not known]
     if missing:
         raise DataError(

@@ -35,7 +35,7 @@ def train_seeds(
 
     Args:
         recipe: what is trained.
-        bags: labelled; if they have splits, their train split.
+        bags: labeled; if they have splits, their train split.
         seeds: different ones; the run of each is ``seed_<number>`` in the folder of ``run``.
         run: where and how they run.
         if_exists: what to do where the folder holds runs; a resume trains what is missing, and finished runs

@@ -78,7 +78,7 @@ def train(
     trainer_options: Mapping[str, TrainerOption] | None = None,
     executor: Executor = LOCAL,
 ) -> Model:
-    """Train a model on labelled bags.
+    """Train a model on labeled bags.
 
     Args:
         bags: a dataset, or arrays (n, D) or (n, H, W[, channels]); if it has splits, its train split.
@@ -153,7 +153,7 @@ def train_recipe(
 
     Args:
         recipe: what is trained.
-        bags: labelled; if they have splits, their train split.
+        bags: labeled; if they have splits, their train split.
         run: where and how it runs; the folder of its trackers and whether it resumes follow from the others.
         validation: bags for early stopping; else the validation split, else a stratified share is held out.
         if_exists: what to do where the folder of ``run`` holds a run.

@@ -12,7 +12,7 @@ from miue.bags.coords import LARGEST_COORD, grid_steps
 from miue.common.errors import ConfigError
 from miue.io.formats.base import OpenFile, bag_error, refusing
 
-FEWEST_PAIRS = 8  # neighbours that a grid is recognized by
+FEWEST_PAIRS = 8  # neighbors that a grid is recognized by
 
 
 def check_pixel_width(microns: float | None) -> None:

@@ -91,7 +91,7 @@ def _test_folds(
 
 
 def _labelled(bags: BagDataset) -> Int64[np.ndarray, "labelled"]:
-    """Return the rows that are divided: labelled, and not out of distribution."""
+    """Return the rows that are divided: labeled, and not out of distribution."""
     return np.flatnonzero(bags.labels.known & ~bags.is_ood.out_of_distribution)
 
 

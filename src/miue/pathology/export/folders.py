@@ -92,7 +92,7 @@ def write_overlays(
         how: see ``Export``.
         classes: only these, by name or number.
         threshold: least probability of a class; None for the predicted class.
-        merge: unite neighbouring patches of one class into regions.
+        merge: unite neighboring patches of one class into regions.
         slides: folder of slides, whose OpenSlide bounds-x/y are subtracted.
         bounds: subtracted, where no slides are passed.
 

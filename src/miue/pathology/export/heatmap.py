@@ -40,9 +40,9 @@ class Layer:
     Attributes:
         column: name of the uncertainty, or "probability".
         title: over the panel.
-        unit: under the colour bar.
+        unit: under the color bar.
         range: both ends of the scale.
-        colours: name of the colour map.
+        colours: name of the color map.
     """
 
     column: str

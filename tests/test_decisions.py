@@ -84,10 +84,10 @@ def test_each_bag_is_decided_in_order_of_distribution_then_certainty(table: Path
         "out of distribution",
     ]
     assert decisions.reason[0].startswith(
-        "least_confidence 0.1 is at most 0.2: at most 0.05 of the accepted are wrong"
+        "least_confidence 0.1 is at most 0.2: at most 5 % of the accepted bags are wrong"
     )
     assert decisions.reason[2].startswith("least_confidence 0.45 is above 0.2")
-    assert decisions.reason[4] == "far 9 is above 2, which at most 0.05 of in-distribution bags exceed"
+    assert decisions.reason[4] == "far 9 is above 2, a threshold that at most 5 % of in-distribution bags exceed"
     assert decisions.prediction_sets is not None
     assert decisions.prediction_sets.tolist()[:3] == [[True, False], [False, True], [True, True]]
     assert decisions.calibrated is not None
@@ -131,7 +131,9 @@ def test_where_the_calibration_refused_every_threshold_every_bag_is_deferred(tab
     decisions = decide(read_tables(table), by_hand(deferral=rule)).bags.decisions
     assert decisions is not None
     assert decisions.decision.tolist() == ["deferred"] * 3 + ["out of distribution"] * 2
-    assert decisions.reason[0].startswith("no bag can be accepted so that at most 0.05 of the accepted are wrong")
+    assert decisions.reason[0].startswith(
+        "no bag can be accepted so that at most 5 % of the accepted bags are wrong"
+    )
     assert decisions.reason[0].endswith("too many errors")
 
 

@@ -371,7 +371,7 @@ def test_worklist_and_report_count_flags_and_say_the_promise(on_slides: Predicti
     write_report(tmp_path / "report.html", [("ours", on_slides)], resampling=Resampling(20))
     page = (tmp_path / "report.html").read_text()
     assert promise in page
-    assert "Positive instances at false positives per negative bag" in page
+    assert "Positive instances found (FROC)" in page
     assert "flagged_patches" not in worklist(replace(on_slides, instances=None)).rows[0]
     assert set(made.not_judged.values()) & {"the calibration has no such rule"}
     assert "the model is not calibrated" not in made.not_judged.values()
@@ -413,6 +413,6 @@ def test_it_is_said_which_bags_set_the_threshold(goal: InstanceGoal, used: str, 
         [("m", decide(replace(predictions, bags=bags), alone))],
         resampling=Resampling(10),
     ).verdicts
-    assert unlabelled.sentences[0] == "Of 22 bags, predicted are: 10 class 0, 12 class 1."
+    assert unlabelled.sentences[0] == "Predicted classes of 22 bags: 10 class 0, 12 class 1."
     with_sets = calibrate(predictions, **nothing | {"prediction_sets": PredictionSetGoal(0.2)}, instances=goal)
     assert f"From 22 bags, flags of instances from {used}." in " ".join(str(with_sets).split())

@@ -243,6 +243,4 @@ def test_a_training_that_ends_while_it_improves_says_so(
     said = run("train", place / "STORE", "--out", tmp_path / "run", *settings, "--quiet", "--distance", "none")
     assert (f"still improving at epoch 3 of {epochs}; raise max_epochs and --resume" in said) is is_noted
     assert ("still improving" in said) is is_noted
-    assert (
-        "Note: the error probability of bags: expected at least 5 labeled validation bags of each class" in said
-    )
+    assert "Note: the error probability of bags: expected at least 5 labeled validation bags of each class" in said

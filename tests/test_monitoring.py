@@ -282,7 +282,7 @@ def test_the_page_says_what_is_the_case_and_escapes_names() -> None:
     assert "&lt;b&gt;monday&lt;/b&gt;" in calm
     assert "<script" not in calm
     alarm = render_page(course_of("monday", 3.0)).decode()
-    assert "Alarm: new bags are unlike" in alarm
+    assert "Alarm: new bags differ" in alarm
     assert alarm.count("<polyline") == 2
 
 

@@ -101,8 +101,8 @@ def test_decisions_are_counted_with_the_exact_interval_of_the_error_among_the_ac
     assert sentences[-2].startswith("Calibrated on 100 bags")
     low, high = exact_interval(5, 100)
     ends = f"({100 * low:.1f} to {100 * high:.1f})"
-    assert sentences[-1].startswith("Of 100 bags 0 are deferred and 0 flagged")
-    assert sentences[-1].endswith(f"of 100 accepted bags with a label 5 are incorrect: 5.0\u00a0% {ends}.")
+    assert sentences[-1].startswith("Of 100 bags, 0 are deferred and 0 flagged")
+    assert sentences[-1].endswith(f"of 100 accepted bags with a label, 5 are incorrect: 5.0\u00a0% {ends}.")
 
 
 def test_methods_are_compared_by_paired_differences() -> None:
@@ -165,7 +165,7 @@ def test_the_mean_confidence_is_beside_its_difference_from_the_accuracy(tmp_path
 
 def test_without_labels_the_verdict_says_what_labels_would_add() -> None:
     sentences, _ = judged(unlabelled(made_predictions()))
-    assert sentences[0] == "Of 30 bags, predicted are: 12 class 0, 18 class 1."
+    assert sentences[0] == "Predicted classes of 30 bags: 12 class 0, 18 class 1."
     assert sentences[-1].startswith("No label is known, so accuracy")
     assert not any("Accuracy" in text for text in sentences)
 

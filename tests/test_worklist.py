@@ -283,9 +283,9 @@ def test_a_slide_that_is_far_says_whether_it_looks_or_means_unlike() -> None:
     bags = table(Categorical(p), [f"s{i:02}" for i in range(count)], **of_slides)
     reasons = {row["slide"]: row["reason"] for row in worklist(Predictions(bags, None, provenance)).rows}
     for slide, words in {
-        "s00": "looks unlike)",
-        "s01": "looks unlike, means unlike)",
-        "s02": "means unlike)",
+        "s00": "unusual appearance)",
+        "s01": "unusual appearance, unusual features)",
+        "s02": "unusual features)",
     }.items():
         assert f"(combined_mean 5 > 0.95, {words}" in reasons[slide]
     assert FAR not in reasons["s03"]

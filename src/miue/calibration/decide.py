@@ -59,7 +59,7 @@ def decide(predictions: Predictions, calibration: Calibration) -> Predictions:
             decision[row] = OUT_OF_DISTRIBUTION
             reason[row] = (
                 f"{alarm.score} {values[row]:.4g} is above {alarm.threshold:.4g}, "
-                f"which at most {alarm.rate:g} of in-distribution bags exceed"
+                f"a threshold that at most {100 * alarm.rate:g} % of in-distribution bags exceed"
             )
     sets, scaling = calibration.prediction_sets, calibration.scaling
     decisions = Decisions(
@@ -93,7 +93,9 @@ def _flagged(predictions: Predictions, calibration: Calibration) -> PredictionTa
 def _deferred(table: PredictionTable, rule: Deferral) -> tuple[Bool[np.ndarray, "n"], np.ndarray]:
     """Return which bags are deferred to a person, and why each bag does or does not."""
     values = _uncertainty(table, rule.measure)
-    promise = f"at most {rule.max_error:g} of the accepted are wrong, at confidence {rule.confidence:g}"
+    promise = (
+        f"at most {100 * rule.max_error:g} % of the accepted bags are wrong, at confidence {rule.confidence:g}"
+    )
     if rule.refused:
         why = f"no bag can be accepted so that {promise}: {rule.refused}"
         return np.ones(len(table), bool), np.full(len(table), why, object)

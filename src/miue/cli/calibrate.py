@@ -82,14 +82,15 @@ def calibrate(
     trust: Trust = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make decision rules from held-out labeled bags.
+    """Fit decision rules to held-out labeled bags.
 
     Fits four rules: a temperature for the probabilities or the evidence; a threshold above which bags are
     deferred for review, so that the error among accepted bags stays below --max-error at --confidence; prediction
-    sets with --coverage; a threshold above which a bag is called out of distribution, at a rate of
-    --false-alarms. With --instances a fifth, from which score on an instance is flagged: every instance of a
-    negative bag is negative, so that bag labels are enough for a promise. If there are too few bags, says before
-    predicting how many each rule needs. If no deferral threshold passes its tests, every bag will be deferred.
+    sets with --coverage; and a threshold above which a bag is called out of distribution, with false alarms at a
+    rate of at most --false-alarms. --instances adds a fifth rule, the score at which an instance is flagged; bag
+    labels suffice for its guarantee, since every instance of a negative bag is negative. If there are too few
+    bags, the command says how many each rule needs before it predicts any. If no deferral threshold passes its
+    tests, every bag will be deferred.
 
     With RUN and BAGS the rules are stored in the run's folder, and miue predict applies them. With PREDICTIONS
     they are written to --out, and miue decide applies them.

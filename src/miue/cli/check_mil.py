@@ -56,11 +56,11 @@ def check_mil(
 ) -> None:
     """Test whether a network respects the MIL assumption.
 
-    A bag is positive because of an instance that it contains, never because of one that it lacks. Trains on
-    generated bags in which an easy rule against this assumption is right, and tests on bags in which it is wrong:
-    single-concept and multi-concept (a poison instance marks negative bags in training, and is in positive test
-    bags), false-frequency (many instances of one concept do not make a bag positive). Passes where positive bags
-    still rank higher (AUC above 0.5). Nothing is written.
+    A bag is positive because of an instance that it contains, never because of one that it lacks. The network is
+    trained on generated bags in which an easy rule that violates this assumption is right, and tested on bags in
+    which the rule is wrong: single-concept and multi-concept (a poison instance marks negative bags in training,
+    but is in positive bags of the test), false-frequency (many instances of one concept do not make a bag
+    positive). A test is passed if positive bags still rank higher (AUC above 0.5). Nothing is written.
 
     Example: miue check mil --network one-sided-attention --method softmax
     """

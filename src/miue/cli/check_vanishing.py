@@ -60,10 +60,11 @@ def check_vanishing(
 ) -> None:
     """Refit a run with fewer bags; see which uncertainties fall.
 
-    Trains the recipe of RUN again on n/8, n/4, n/2 and all n of its training bags (nested, classes alike,
-    patients whole), predicts the same test bags, and prints the slope of every measure over log2 n with a 95 %
-    interval over bags, and a sentence. Epistemic uncertainty should fall with data. BAGS hold the bags of the run
-    and others. The folder gets vanishing.csv and the refits; after a kill, the same command goes on.
+    Trains a model with the settings of RUN on n/8, n/4, n/2 and all n of its training bags (nested subsets with
+    the same class shares, patients kept together) and predicts the same test bags with each. Prints the slope of
+    every measure over log2 n with a 95 % interval over bags, and a sentence about it: epistemic uncertainty should
+    fall with more data. BAGS must contain the bags of the run and others to test on. --out gets vanishing.csv and
+    the refits; after a kill, the same command continues.
 
     Example: miue check vanishing run store --out vanishing --jobs 2
     """

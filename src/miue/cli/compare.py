@@ -39,8 +39,8 @@ def compare(
 ) -> None:
     """Compare cross-validations, with p-values.
 
-    Shows mean ± standard deviation and the difference to the first. If each fold tests the same bags, the
-    difference has its p-value (corrected resampled t-test, two-sided; of many comparisons some are small by
+    Shows mean ± standard deviation, and the difference from the first folder. If each fold tests the same bags,
+    the difference has a p-value (corrected resampled t-test, two-sided; with many comparisons, some are small by
     chance). Networks, methods, features and training bags may differ.
 
     Example: miue compare cv-attention cv-max cv-dsmil --metric accuracy --metric auroc --out table.md

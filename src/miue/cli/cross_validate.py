@@ -89,11 +89,10 @@ def cross_validate(
 ) -> None:
     """Train and test on every fold with every seed.
 
-    Prints mean ± standard deviation and a 95 % interval. Folds keep patients together and classes balanced, unless
-    --splits or the label table specifies them. Each fold has
-    validation bags that training stops by, or none with --set validation_fraction=0; its test bags select nothing.
-    The folder gets every run with its predictions, runs.csv, summary.csv and splits.csv; after a kill, the same
-    command goes on.
+    Prints mean ± standard deviation and a 95 % interval of every metric. Folds keep patients together and classes
+    balanced, unless --splits or the label table specifies the folds. Each fold has validation bags for early
+    stopping (none with --set validation_fraction=0); its test bags select nothing. --out gets every run with its
+    predictions, runs.csv, summary.csv and splits.csv; after a kill, the same command continues.
 
     Example: miue cross-validate features --labels labels.csv --folds 5 --seeds 42,17 --out cv
     """

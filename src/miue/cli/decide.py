@@ -29,9 +29,9 @@ def decide(
 ) -> None:
     """Apply decision rules to predictions.
 
-    Each bag gets a class, "deferred" or "out of distribution", with the reason. Writes the predictions again with
-    the columns decision, reason, prediction_set and calibrated probabilities. miue calibrate makes the rules; miue
-    predict applies those of its run without this command.
+    The decision on a bag is a class, "deferred" or "out of distribution", with a reason. Writes the predictions
+    again with the columns decision, reason, prediction_set and calibrated probabilities. miue calibrate fits the
+    rules. miue predict applies those of a calibrated run by itself, without this command.
 
     Example: miue decide theirs.csv --calibration calibration.json --out decided
     """

@@ -16,7 +16,7 @@ NEXT = """Next, with your own data (a folder of CLAM, TRIDENT or STAMP features 
 def demo(
     out: Out = Path("demo"), overwrite: Overwrite = False, quiet: Quiet = False, as_json: AsJson = False
 ) -> None:
-    """Run the whole way on handwritten digits, offline.
+    """Run the whole workflow on handwritten digits, offline.
 
     Trains softmax and MIREL on bags of digits and compares them. Writes a folder with the bag store, both models
     with their calibration, predictions of bags and instances, evaluations, figures, a worklist and a report.
@@ -28,11 +28,13 @@ def demo(
     if as_json:
         say_json({**result.to_json(), "report": str(report), "worklist": str(worklist), "out": str(out)})
         return
-    table = TextTable("in %", "softmax", "MIREL", "why they differ", title="Bags of digits, positive with a 9")
+    table = TextTable(
+        "in %", "softmax", "MIREL", "explanation", title="Bags of digits, positive if they contain a 9"
+    )
     for row in result.rows():
         table.add_row(*row)
     show_table(table)
-    say("One training each, on easy images: an example, not a verdict on the methods.\n")
+    say("One training run of each, on easy images: an example, not a comparison of the methods.\n")
     for case in result.cases:
         say(f"{case}.\n")
     say(f"Open {report} in a browser. {worklist} lists the bags to look at first.")

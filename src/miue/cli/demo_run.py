@@ -117,10 +117,10 @@ def run_demo(out: Path, *, overwrite: bool = False, progress: bool = True) -> De
 def _compare(evaluations: list[Evaluation]) -> list[tuple[str, str, list[Metric]]]:
     bags = [one.bags for one in evaluations]
     digits = [one.instances for one in evaluations if one.instances is not None]
-    slow = "MIREL's evidence grows with the data: from few bags its probabilities are moderate"
-    weak = "no digit has a label; MIREL trains a residual for digits, softmax sees a digit as a bag of one"
+    slow = "MIREL's evidence grows with the data: trained on few bags, its probabilities are too moderate"
+    weak = "no digit has a label; MIREL trains a residual for digits, softmax treats a digit as a bag of one"
     return [
-        ("bags: accuracy", "both learn from the labels of bags", [one.metrics["accuracy"] for one in bags]),
+        ("bags: accuracy", "both learn from bag labels", [one.metrics["accuracy"] for one in bags]),
         ("digits: accuracy", weak, [one.metrics["accuracy"] for one in digits]),
         ("bags: calibration error", slow, [one.metrics["ece"] for one in bags]),
         ("digits: calibration error", "as for bags", [one.metrics["ece"] for one in digits]),
@@ -132,13 +132,13 @@ def _compare(evaluations: list[Evaluation]) -> list[tuple[str, str, list[Metric]
         ),
         (
             "bags: OOD detection by prediction, AUROC",
-            "softmax has its probability, MIREL the amount of evidence",
+            "by the probability with softmax, by the total evidence with MIREL",
             [one.ood[OOD_SET].auroc for one in bags],
         ),
         (
             "bags: OOD detection by distance, AUROC",
-            "compares features with those of training, under any method",
-            [one.by_measure["knn_mean"].ood[OOD_SET].auroc for one in bags],
+            "compares the bag with the training data; available with every method",
+            [one.by_measure["combined_mean"].ood[OOD_SET].auroc for one in bags],
         ),
     ]
 
@@ -162,19 +162,20 @@ def describe_cases(predictions: Predictions, softmax: Predictions, bags: BagData
     names = bags.class_names or ("negative", "positive")
 
     def describe(row: int) -> str:
-        truth = f"; in truth {names[table.labels.values[row]]}" if table.labels.known[row] else ""
+        truth = f"; actually {names[table.labels.values[row]]}" if table.labels.known[row] else ""
         return f"{table.bag_ids[row]}, predicted {names[table.predicted[row]]}{truth}. Reason: "
 
     deferred, accepted = _split_by_certainty(predictions)
     first = _order_by_certainty(predictions)[0]
-    least = f"{table.probabilities[first, 1]:.2f} for {names[1]} is the least certain probability"
-    share = f"the {len(deferred)} least certain have {deferred.sum()} of {deferred.sum() + accepted.sum()} errors"
+    least = f"its probability of {names[1]}, {table.probabilities[first, 1]:.2f}, is the least certain"
+    errors = f"{deferred.sum()} of {deferred.sum() + accepted.sum()} errors"
+    share = f"the {len(deferred)} least certain include {errors}"
     flagged = np.flatnonzero(decisions.flagged & table.is_ood.out_of_distribution)
     detected = (
         f"{describe(int(flagged[0]))}{decisions.reason[flagged[0]]}" if len(flagged) else "no bag was detected"
     )
     return (
-        f"Deferred: {describe(int(first))}{least} of the bags of digits; {share}",
+        f"Deferred: {describe(int(first))}{least} among the bags of digits; {share}",
         f"Out of distribution: {detected}",
         _digit_by_digit(predictions, softmax, bags),
     )
@@ -209,8 +210,8 @@ def _digit_by_digit(predictions: Predictions, softmax: Predictions, bags: BagDat
         values = " and ".join(f"{value:.2f}" for value in p[nines])
         shown.append(f"{title}: {values}, any other at most {np.delete(p, nines).max():.2f}")
     return (
-        f"Digit by digit: {name} has {len(p)} digits and a 9 as {digits}. Probability to be a 9, learned from bag "
-        f"labels alone. {'. '.join(shown)}"
+        f"Digit by digit: {name} has {len(p)} digits and a 9 as {digits}. Probability of being a 9, learned from "
+        f"bag labels alone. {'. '.join(shown)}"
     )
 
 

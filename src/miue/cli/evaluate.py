@@ -33,15 +33,17 @@ def evaluate(
 ) -> None:
     """Compute accuracy, calibration and OOD metrics.
 
-    Accuracy, error detection (Conf.), OOD detection, UE, AUPR, FPR95, ECE, Brier score, NLL and AURC, of bags and
-    of instances; with labels of instances, FROC: the sensitivity at 1/4 to 8 false positives per negative bag. A
-    table of another tool needs a column of ids (bag_id, slide_id, slide, image_id, id) and
-    probabilities (p_0, p_1, …; prob_0, …; p_tumor, … by class; one column p, probability or Y_prob for two
-    classes) or alpha_0, alpha_1, …; label (or Y, y_true, target), is_ood, ood_set and measures are used if
-    present. OOD needs is_ood: true, false, or empty if unknown. Labels of a folder come with 'miue predict
-    --labels FILE'.
+    Prints accuracy, error detection (Conf.), OOD detection, UE, AUPR, FPR95, ECE, Brier score, NLL and AURC of
+    bags and instances. With instance labels, also prints FROC: the sensitivity at 1/4 to 8 false positives per
+    negative bag. If the files that were predicted have no labels, add them with 'miue predict --labels FILE'.
 
-    Bags that the model was trained on, and others of their patients, are refused without --allow-training-bags.
+    A table of another tool needs a column of ids (bag_id, slide_id, slide, image_id, id) and either probabilities
+    (p_0, p_1, …; prob_0, …; p_tumor, … by class; one column p, probability or Y_prob for two classes) or alpha_0,
+    alpha_1, …; label (or Y, y_true, target), is_ood, ood_set and measures are used if present. OOD metrics need
+    is_ood: true, false, or empty if unknown.
+
+    Bags that the model was trained on, and other bags of their patients, are refused without
+    --allow-training-bags.
 
     Example: miue evaluate theirs.csv
     """

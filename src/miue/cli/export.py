@@ -56,7 +56,7 @@ Threshold = Annotated[
 ]
 Merge = Annotated[
     bool,
-    typer.Option("--merge", help="Unite neighboring patches of one class into regions.", rich_help_panel=DRAWN),
+    typer.Option("--merge", help="Merge neighboring patches of one class into regions.", rich_help_panel=DRAWN),
 ]
 Bounded = Annotated[
     Path | None,
@@ -64,7 +64,9 @@ Bounded = Annotated[
         metavar="FOLDER", help="Folder of slides: subtracts their OpenSlide bounds-x/y, as QuPath shows them."
     ),
 ]
-Bounds = Annotated[str | None, typer.Option(metavar="X,Y", help="Bounds to subtract instead.")]
+Bounds = Annotated[
+    str | None, typer.Option(metavar="X,Y", help="Bounds to subtract, instead of reading them from --slides.")
+]
 
 
 @export_app.command("geojson", cls=Command)
@@ -155,7 +157,7 @@ def export_heatmap(
         class_name=class_name,
         slides=slides,
     )
-    _say_written(written, f"{written.slides:,} heatmaps", out, as_json)
+    _say_written(written, plural(written.slides, "heatmap"), out, as_json)
 
 
 @export_app.command("arrays", cls=Command)
@@ -171,8 +173,8 @@ def export_arrays(
 ) -> None:
     """Write an HDF5 file per slide with all values.
 
-    Coords, probabilities, each uncertainty and score of its patches, in TRIDENT's layout: coords in level-0 pixels
-    with patch_size_level0.
+    Holds coords, probabilities, and each uncertainty and score of the slide's patches, in TRIDENT's layout: coords
+    in level-0 pixels with patch_size_level0.
 
     Example: miue export arrays predictions --out arrays
     """
@@ -201,8 +203,8 @@ def export_geo_parquet(
 ) -> None:
     """Write a GeoParquet table per slide.
 
-    A row for each patch: its square in level-0 pixels, its class, the probability of each class, each uncertainty
-    and score. geopandas, QGIS, DuckDB and tools for SpatialData (lazyslide) read it.
+    Each patch has a row with its square in level-0 pixels, its class, the probability of each class, and each
+    uncertainty and score. geopandas, QGIS, DuckDB and tools for SpatialData (lazyslide) read it.
 
     Example: miue export geoparquet predictions --out tables
     """
@@ -226,7 +228,7 @@ def export_ome_tiff(
     slides: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Folder of slides, of which each map takes its size and width of a pixel."
+            metavar="FOLDER", help="Folder of slides, from which maps take their size and their pixel width in µm."
         ),
     ] = None,
     patch_size: PatchSize = None,
@@ -237,8 +239,9 @@ def export_ome_tiff(
 ) -> None:
     """Write the maps of each slide as OME-TIFF.
 
-    A pyramid with a channel for the probability of each class, each uncertainty and each score, in raw values, as
-    QuPath and napari open it. A map begins at the slide's top left; patches that overlap are averaged.
+    Each file is a pyramid with a channel of raw values for the probability of each class, each uncertainty and
+    each score; QuPath and napari open it. A map begins at the slide's top left corner; overlapping patches are
+    averaged.
 
     Example: miue export ome-tiff predictions --slides slides --out maps
     """

@@ -43,9 +43,9 @@ def hub_card(
 ) -> None:
     """Write a model card.
 
-    RUN/README.md describes the model, its input, its training, what was measured, and its limits. The folder then
-    is what the Hub calls a model repository: config.json, model.safetensors and the card. Needs no network.
-    Metrics are taken only from an evaluation of this model's own predictions.
+    The card, RUN/README.md, describes the model, its input, its training, what was measured, and its limits. With
+    it, the folder is what the Hub calls a model repository: config.json, model.safetensors and the card. No
+    internet connection is needed. Metrics are taken only from an evaluation of this model's own predictions.
     """
     from miue.hub import write_card
 
@@ -88,8 +88,8 @@ def hub_pull(
 ) -> None:
     """Download a model and check that it loads.
 
-    Only tensors and JSON are downloaded, and no code of it is run. Code that it names by import path is run with
-    --trust, from packages installed here.
+    Only tensors and JSON are downloaded; no downloaded code is run. Code that the model names by import path is
+    run only with --trust, from packages installed here.
     """
     from miue.hub import pull
 

@@ -31,8 +31,9 @@ def inspect(
 ) -> None:
     """Show what a folder or table contains.
 
-    Of feature files each bag: format, N, D, type, coords, patch size, problems. With --labels (or --splits,
-    --instance-labels), how many bags of each class and patient miue train would read, and what it would leave out.
+    For feature files, shows each bag with its format, numbers of instances (N) and features (D), type, coords,
+    patch size and problems. With --labels (or --splits, --instance-labels), shows how many bags of each class and
+    how many patients miue train would read, and what it would leave out.
 
     Example: miue inspect features_uni_v2 --labels labels.csv
     """

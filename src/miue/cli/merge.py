@@ -29,8 +29,8 @@ def merge(
 ) -> None:
     """Merge the shards of a prediction.
 
-    Writes what miue predict writes without --shard, byte for byte, decisions of a calibrated run included. Shards
-    of another prediction, a shard that is missing and one that is there twice are refused. The shards of a
+    Writes what miue predict writes without --shard, byte for byte, including the decisions of a calibrated run.
+    Shards of different predictions, missing shards and duplicate shards are refused. The shards of a
     cross-validation need no merge: the last one writes the tables.
 
     Example: miue merge shards/* --out predictions

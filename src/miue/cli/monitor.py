@@ -27,7 +27,7 @@ def monitor(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the monitor; what it has is kept.")],
     score: Annotated[
         list[str] | None,
-        typer.Option(help="Watch only this uncertainty, or class_mix; may be repeated.", metavar="NAME"),
+        typer.Option(help="Watch only this uncertainty, or class_mix. Repeat it.", metavar="NAME"),
     ] = None,
     false_alarms: Annotated[
         float, typer.Option(help="Chance of an alarm ever, as long as nothing changes.", metavar="SHARE")
@@ -35,14 +35,14 @@ def monitor(
     classes: ClassNames = None,
     as_json: AsJson = False,
 ) -> None:
-    """Watch whether new bags are still like the calibration's.
+    """Check that new bags still resemble the calibration bags.
 
-    Call it with each new batch of predictions: a day, a folder, a shard. Each uncertainty is compared bag by bag
-    with those of the calibration and of all batches before, in both directions, and so is the class mix, which is
-    estimated from the predicted classes. Labels are not read. The chance of a false alarm holds for all batches
-    together, however often they are looked at.
+    Run it on each new batch of predictions: a day, a folder, a shard. Bag by bag, each uncertainty is compared
+    with its values on the calibration bags and in all earlier batches; values that are too low count as much as
+    those that are too high. The class mix, estimated from the predicted classes, is watched, too. Labels are not
+    read. The chance of a false alarm holds for all batches together, however often you look at them.
 
-    Writes bags.csv, course.csv and monitor.html. A batch that is there already is skipped.
+    Writes bags.csv, course.csv and monitor.html. A batch that was added before is skipped.
 
     Example: miue monitor run predictions-monday predictions-tuesday --out monitor
     """

@@ -166,7 +166,7 @@ ShardText = Annotated[
     typer.Option(
         "--shard",
         metavar="K/N|slurm",
-        help="Do the K-th of N equal parts, from 1; slurm: that of this job in a Slurm array.",
+        help="Compute only the K-th of N equal parts, from 1; slurm: the part of this job of a Slurm array.",
         rich_help_panel=RUNNING,
     ),
 ]

@@ -95,7 +95,7 @@ def data_split(
         float, typer.Option(min=0, max=0.5, help="Share of the other bags for validation.")
     ] = 0.15,
     calibration: Annotated[
-        float, typer.Option(min=0, max=0.5, help="Share of the rest to keep for miue calibrate.")
+        float, typer.Option(min=0, max=0.5, help="Share of the remaining bags to reserve for miue calibrate.")
     ] = 0.0,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the split.")] = 42,
     overwrite: OverwriteFile = False,
@@ -104,9 +104,9 @@ def data_split(
 ) -> None:
     """Draw train, validation and test bags by patient.
 
-    No patient is in two parts, and classes have the same shares in all. Use them with --splits FILE --fold K of
-    train, predict and pack, or with cross-validate. Pass --skip-bad here as well where it is passed there: all
-    values are then read, and the parts drawn of the bags that are used.
+    No patient is in two parts, and classes have the same shares in all parts. Pass the file as --splits FILE
+    --fold K to train, predict and data pack, or as --splits FILE to cross-validate. If you pass --skip-bad there,
+    pass it here as well: all values are then read, and only usable bags are split.
 
     Example: miue data split features --labels labels.csv --folds 5 --out splits.csv
     """

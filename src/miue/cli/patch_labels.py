@@ -60,9 +60,9 @@ def data_patch_labels(
 ) -> None:
     """Label patches by outlines of tumor.
 
-    A patch is 1 if at least --least of it is tumor, else 0. Both outlines and coords count level-0 pixels. In
-    CAMELYON16 slides without an annotation have no tumour: say so with --unannotated negative, and make sure that
-    no annotation is missing.
+    The label of a patch is 1 if at least --least of its area is tumor, else 0. Outlines and coords must both be in
+    level-0 pixels. In CAMELYON16, slides without an annotation have no tumor: state this with --unannotated
+    negative, and make sure that no annotation is missing.
 
     Example: miue data patch-labels features --annotations xml --unannotated negative --out patch-labels.csv
     """

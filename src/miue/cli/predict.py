@@ -103,18 +103,17 @@ def predict(
 ) -> None:
     """Predict bags and instances with their uncertainty.
 
-    Writes plain tables; a calibrated run also decides (miue calibrate).
+    Writes plain tables: bags.csv and the instances. A calibrated run (miue calibrate) also decides on each bag.
 
-    Labels are not needed; evaluation needs them. Bags without labels and without --labels get those that the
-    training listed for them in its splits.csv, with a note.
+    Labels are not needed to predict, only to evaluate. If the bags have no labels and --labels is not given, the
+    labels that the run's splits.csv lists for them are used, with a note.
 
-    Patients with several bags get a table of their own. Bags of patients that the model learned from are left
-    out if the run knows them, unless --part all, train or validation asks for them; another --part that holds
-    some is refused.
+    If patients have several bags, patients.csv is written, too. Bags of patients that the model was trained on
+    are left out if the run knows them, unless --part all, train or validation asks for them; any other --part
+    that contains some is refused.
 
-    With --executor or --jobs, bags are predicted side by side, with the same result; after a kill, the same
-    command goes on. With --shard, a part of the bags is predicted into --out, and miue merge makes predictions of
-    all parts.
+    With --executor or --jobs, bags are predicted in parallel, with the same result; after a kill, the same
+    command continues. With --shard, only a part of the bags is predicted into --out; miue merge joins the parts.
 
     Example: miue predict run new_features --out predictions --export geojson --export heatmap
     """

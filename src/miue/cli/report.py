@@ -60,7 +60,7 @@ def report(
         float,
         typer.Option(
             min=0.1,
-            help="Size the file may have, in MB; fewer instances are shown until it fits.",
+            help="Largest size of the file, in MB; fewer instances are shown if needed.",
             rich_help_panel=OUTPUT,
         ),
     ] = 20.0,
@@ -75,10 +75,11 @@ def report(
 ) -> None:
     """Write an HTML report that opens offline.
 
-    It begins with a verdict and the bags to look at first, and shows metrics with intervals, reliability, the gain
-    of deferring the least certain bags, how well out-of-distribution data is detected, and a table of bags to look
-    into. Several PREDICTIONS are compared on the same bags, each two methods with paired intervals; those of one
-    method with different seeds are also shown as mean and standard deviation. docs/report.md explains each figure.
+    The report begins with a verdict and the bags to look at first. It shows metrics with intervals, reliability,
+    the gain from deferring the least certain bags, how well out-of-distribution data is detected, and a table in
+    which every bag can be opened. Several PREDICTIONS are compared on the same bags, with paired intervals for
+    every two methods; those of one method with different seeds are also shown as mean and standard deviation.
+    docs/report.md explains each figure.
 
     Example: miue report predictions theirs.csv --out report.html
     """

@@ -53,11 +53,13 @@ class RuleOptions:
     ood_score: Annotated[
         str | None,
         _rule(
-            "NAME", "Score for that; by default combined_mean or knn_mean if available, else vacuity or similar."
+            "NAME",
+            "Score that is compared with the OOD threshold; by default combined_mean or knn_mean if available, "
+            "else vacuity or similar.",
         ),
     ] = None
     ood_confidence: Annotated[
-        float | None, _rule("SHARE", "Confidence in that share; by default it holds on average.")
+        float | None, _rule("SHARE", "Confidence that --false-alarms holds; by default it holds on average.")
     ] = None
     instances: Annotated[
         str | None,
@@ -68,7 +70,8 @@ class RuleOptions:
         ),
     ] = None
     instance_level: Annotated[
-        float, flag_option("NUMBER", "Largest chance, number of flags of a negative bag, or share of misses.")
+        float,
+        flag_option("NUMBER", "Largest chance, mean number of flags, or share of misses that --instances allows."),
     ] = 0.1
     instance_score: Annotated[
         str,
@@ -85,9 +88,11 @@ class RuleOptions:
         ),
     ] = None
     allowed_flags: Annotated[
-        int, flag_option("COUNT", "Of no-false-flag: flags of a negative bag that do not count.")
+        int, flag_option("COUNT", "For no-false-flag: flags of a negative bag that are allowed.")
     ] = 0
-    flags_cap: Annotated[int, flag_option("COUNT", "Of false-positives: the most that a bag counts.")] = 10
+    flags_cap: Annotated[
+        int, flag_option("COUNT", "For false-positives: more flags of a bag count as this many.")
+    ] = 10
     bags_of_patient: Annotated[
         str, _rule("one|all", "Bags of each patient to count, if patients are known: one drawn at random, or all.")
     ] = "one"

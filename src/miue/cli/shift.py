@@ -58,11 +58,12 @@ def data_shift(
 ) -> None:
     """Write shifted copies of slides as features.
 
-    Each is a distribution shift that a model should detect, as .h5 in TRIDENT's layout. blur: a Gaussian of 0.5, 1
-    or 2 pixels. hed: each stain scaled and raised by amounts within 0.02, 0.05 or 0.2, drawn for each patch, or
-    with --drawn-per slide once for the slide. jpeg: quality 60, 30 or 10. noise: Gaussian, of 4, 8 or 16 grey
-    levels. With --tiles, patches are read at the coords of those files, and --patch-px, --magnification and
-    --tissue are ignored; without it, slides are cut as data tile cuts them. Use the encoder of the originals.
+    Each kind is a distribution shift that a model should detect. The copies are .h5 files in TRIDENT's layout.
+    blur: a Gaussian of 0.5, 1 or 2 pixels. hed: each stain is scaled and raised by amounts within 0.02, 0.05 or
+    0.2, drawn for each patch, or with --drawn-per slide once for the slide. jpeg: quality 60, 30 or 10. noise:
+    Gaussian, of 4, 8 or 16 gray levels. With --tiles, patches are read at the coords of those files, and
+    --patch-px, --magnification and --tissue are ignored; without it, slides are cut as data tile cuts them. Use
+    the encoder that made the features of the original slides.
 
     Example: miue data shift slides/*.svs --kind hed --strength strong --tiles features --out features-hed-strong
     """

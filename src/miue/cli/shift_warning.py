@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from miue.predictions.folder import Predictions
 
 ADVICE = {
-    False: "look at scanner, stain, focus, features and the mix of cases, and calibrate again where these have "
+    False: "check scanner, stain, focus, features and the mix of cases, and calibrate again if any of these has "
     "changed",
     True: "weight the calibration for these bags: miue calibrate RUN STORE --like PREDICTIONS",
 }

@@ -48,7 +48,7 @@ class Source:
         str | None, _option("NAME", "Column of the patient (case_id, patient_id, PATIENT), if not recognized.")
     ] = None
     slide_table: Annotated[
-        Path | None, _option("FILE", "STAMP's table PATIENT, FILENAME, if --labels has one row per patient.")
+        Path | None, _option("FILE", "STAMP's table of PATIENT and FILENAME, if --labels has one row per patient.")
     ] = None
     classes: ClassNames = None
     splits: Annotated[
@@ -69,14 +69,15 @@ class Source:
     ] = None
     feature_key: Annotated[
         str,
-        _option("NAME", "Table of features of lazyslide's stores to read, where they have several: uni_tiles."),
+        _option("NAME", "Table of features to read from lazyslide stores that have several, such as uni_tiles."),
     ] = ""
     features: Annotated[
         list[str] | None,
         _option(
             "NAME",
-            "Columns of features of a table of instances, names or patterns such as 'f_*'; by default all without "
-            f"a meaning, or with RUN those that it was trained on. {MANY} Repeated names may hold commas.",
+            "Feature columns of a table of instances, names or patterns such as 'f_*'; by default all columns "
+            "without a special meaning or, with RUN, those that it was trained on. "
+            f"{MANY} Repeated names may hold commas.",
             callback=separate_names,
         ),
     ] = None

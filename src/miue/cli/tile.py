@@ -84,10 +84,10 @@ def data_tile(
 ) -> None:
     """Cut slides into patches and encode them.
 
-    Writes .h5 files in TRIDENT's layout, with coords in level-0 pixels, and image statistics, by which a model of
-    the features detects blur and other stains. Tissue is what is more saturated than Otsu's threshold. Without
-    --patch-encoder, features are plain statistics, not learned: good for trying things out, not for results.
-    Slides already cut the same way are kept, so an interrupted run continues with the same command.
+    Writes .h5 files in TRIDENT's layout: features, coords in level-0 pixels, and image statistics, by which a
+    model trained on the features can detect blur and other stains. Tissue is what is more saturated than Otsu's
+    threshold. Without --patch-encoder, features are 24 plain statistics, not learned: good for trying things out,
+    not for results. Slides already cut the same way are kept, so the same command continues an interrupted run.
 
     Example: miue data tile slides/*.svs --out features --patch-px 256 --magnification 20
     """

@@ -112,16 +112,19 @@ def train(
 ) -> None:
     """Train a model on labeled bags.
 
-    The run's folder becomes the model: a network with an uncertainty method. Uses the train and validation parts
-    of the bags. Without any, a folder or a table is split by patient and class, and of a store a fifth is held out
-    to validate on; --set validation_fraction changes this share, 0 holds none out. The run's splits.csv lists the
-    part of each bag.
-    Epochs and patience follow from the number of bags and instances, unless --set gives them; they are shown
-    before the training, and after its first epoch the time that it takes at most.
-    Every epoch is checkpointed; --resume continues to the same weights, with the same options. Another max_epochs
-    is allowed: a larger one trains on, to the weights of a training of that length; a smaller one ends it. So is
-    another --distance, which is fitted without training again.
-    With --executor or --jobs, several seeds and the members of an ensemble are trained side by side.
+    The folder --out becomes the model: a network with an uncertainty method. Training uses the train and
+    validation parts of the bags. If there are none, a folder or table is split by patient and class; of a store, a
+    fifth of the bags is held out for validation (--set validation_fraction changes this share, 0 holds none out).
+    splits.csv in --out lists the part of each bag.
+
+    The numbers of epochs and of epochs without improvement until training stops follow from the numbers of bags
+    and instances, unless --set gives them. They are shown before training starts, and the longest time it can take
+    after the first epoch.
+
+    Every epoch is checkpointed. With the same options, --resume continues to the same weights. A larger max_epochs
+    trains on, to the weights of a training of that length; a smaller one ends training. Another --distance is
+    fitted without training again. With --executor or --jobs, several seeds and the members of an ensemble are
+    trained in parallel.
 
     Example: miue train features_uni_v2 --labels labels.csv --out run
     """

@@ -66,10 +66,10 @@ def worklist(
 ) -> None:
     """List the slides to review first, with reasons.
 
-    With a calibration, its decisions alone determine which slides are first: those called out of distribution,
-    then those deferred. Without one, slides that differ from the bags that the model was validated on: far from
-    the training data, model unsure, in between classes, of few patches. Within a reason the most out of
-    distribution come first. All others are routine. Labels are not read.
+    With a calibration, its decisions alone determine which slides come first: those called out of distribution,
+    then those deferred. Without one, slides come first that differ from the bags the model was validated on: far
+    from the training data, model unsure, in between classes, or few patches. Slides with the same reason are
+    sorted by how far out of distribution they are. All others are routine. Labels are not read.
 
     Example: miue worklist predictions --out worklist.csv
     """

@@ -13,7 +13,7 @@ from miue.bags.labels import Labels
 from miue.bags.pixels import kind_of_pixels
 from miue.common.errors import DataError
 
-NOISE_DEVIATION = 60.0  # grey levels of 255
+NOISE_DEVIATION = 60.0  # gray levels of 255
 
 
 def rotated(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -> UInt8[np.ndarray, "m H W c"]:
@@ -26,7 +26,7 @@ def rotated(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -
 
 
 def noisy(images: UInt8[np.ndarray, "m H W c"], random: np.random.Generator) -> UInt8[np.ndarray, "m H W c"]:
-    """Add Gaussian noise of a standard deviation of 60 grey levels."""
+    """Add Gaussian noise of a standard deviation of 60 gray levels."""
     shifted = images + random.normal(0, NOISE_DEVIATION, images.shape)
     return np.clip(np.round(shifted), 0, 255).astype(np.uint8)
 

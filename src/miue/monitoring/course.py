@@ -111,8 +111,9 @@ class Course(PrintsAsTable):
             for label, usual in enumerate(self.usual_mix)
             if label in self._shown
         )
+        bags = plural(estimate.bags, "bag")
         return (
-            f"Estimated class mix of {self.batches[-1].name} ({estimate.bags:,} bags, with 95 % intervals): "
+            f"Estimated class mix of {self.batches[-1].name} ({bags}, with 95 % intervals): "
             f"{shares}. This assumes that bags of one class look as they did in the calibration."
         )
 

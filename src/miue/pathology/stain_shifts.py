@@ -5,7 +5,7 @@ Tellez et al. 2019, and gives no parameter of them. So the parameters here are, 
 
 ===========  ==============  ===========================================  ===========  =======================
 strength     blur: σ         HED: range r of ratio and offset, U(−r, r)   JPEG:        noise: standard
-             in pixels                                                    quality      deviation, grey levels
+             in pixels                                                    quality      deviation, gray levels
 ===========  ==============  ===========================================  ===========  =======================
 lighter      0.5 (ours)      0.02 (ours)                                  60 (ours)    4 (ours)
 light        1.0 (ours)      0.05 (HED-light of Tellez et al.)            30 (ours)    8 (ours)
@@ -67,7 +67,7 @@ def compressed(images: UInt8[np.ndarray, "m H W 3"], quality: int) -> UInt8[np.n
 def with_noise(
     images: UInt8[np.ndarray, "m H W 3"], deviation: float, random: np.random.Generator
 ) -> UInt8[np.ndarray, "m H W 3"]:
-    """Return each image with Gaussian noise of this standard deviation in grey levels."""
+    """Return each image with Gaussian noise of this standard deviation in gray levels."""
     shifted = np.empty_like(images)
     for i, image in enumerate(images):
         shifted[i] = np.clip(np.round(image + random.normal(0, deviation, image.shape)), 0, 255)

@@ -99,8 +99,8 @@ class DatasetShift(BaseModel):
     def meaning(self) -> str:
         """What a difference means for the guarantees."""
         if self.weighted:
-            return "The weighted calibration promises for those bags, not for these"
-        return "What the calibration promises, it promises for bags like its own"
+            return "The guarantees of the weighted calibration hold for those bags, not for these"
+        return "The guarantees of a calibration hold only for bags like its own"
 
     def __str__(self) -> str:
         sides = (("higher", self.higher), ("lower", self.lower))

@@ -143,7 +143,7 @@ def bag_figure(
         _plain(axes)
     rows[-1].set_xticks(range(shown), [str(i + 1) for i in range(shown)])
     rows[-1].set_xlabel(
-        "instance   (blue: known to be positive · grey: negative · red: out of distribution)", color=INK
+        "instance   (blue: known to be positive · gray: negative · red: out of distribution)", color=INK
     )
     truth = class_names[item.labels.values[bag]] if item.labels.known[bag] else "unknown"
     bag_uncertainty, _ = _model_uncertainty(item)

@@ -31,18 +31,18 @@ def notes_on_content(runs: Sequence[tuple[str, Predictions]]) -> list[str]:
         if table is None:
             notes.append(f"{title} has no predictions of instances.")
         elif not any(part.labels.known.any() for part in table.known_parts()):
-            notes.append(f"{title} has no labels of instances, so their errors are unknown.")
+            notes.append(f"{title} has no instance labels, so errors of instances are unknown.")
     return notes
 
 
 def _notes_on_flags(flags: OodFlags, *, decided: bool) -> list[str]:
     """Return what follows from what is known of bags being out of distribution, of which some may be called so."""
-    missing = "so how well it is detected is missing"
+    missing = "so OOD detection cannot be measured"
     if not flags.known.any():
         return [
-            "It is not known of any bag whether it is out of distribution (column 'is_ood': true, false, or empty "
-            f"where unknown), {missing}."
-            + (" The decision 'out of distribution' is that of a calibration." if decided else "")
+            "For no bag is it known whether it is out of distribution (column 'is_ood': true, false, or empty "
+            f"if unknown), {missing}."
+            + (" The decision 'out of distribution' is made by the calibration." if decided else "")
         ]
     if not flags.out_of_distribution.any():
         return [f"No bag is known to be out of distribution (column 'is_ood'), {missing}."]

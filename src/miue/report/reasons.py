@@ -17,10 +17,10 @@ from miue.predictions.table import PredictionTable
 FLAGGED, DEFERRED = "called out of distribution", "deferred"
 BETWEEN, UNSURE, FAR, FEW = "in between classes", "model unsure", "far from training data", "few patches"
 REASONS = (FLAGGED, FAR, DEFERRED, UNSURE, BETWEEN, FEW)
-"""The most pressing first: far from the training data, even a confident prediction may mean nothing."""
+"""Most urgent first: far from the training data, even a confident prediction may mean nothing."""
 
 QUANTILE = 0.95  # of the validation bags, from which a slide stands out
-UNLIKE = {"statistics_mean": "looks unlike", "knn_mean": "means unlike"}
+UNLIKE = {"statistics_mean": "unusual appearance", "knn_mean": "unusual features"}
 NO_LIMIT = "no limit was given, and the predictions do not say what the model was validated on"
 FEWEST = 10  # slides whose median says what is usual
 
@@ -163,7 +163,7 @@ def _between_classes(table: PredictionTable, limit: _Limit) -> Judgement:
 def _model_unsure(table: PredictionTable, limit: _Limit) -> Judgement:
     """Judge by the mutual information, in nats."""
     if "mutual_information" not in table.uncertainty_names:
-        return Judgement("the method gives one softmax, which does not tell model from data uncertainty")
+        return Judgement("a single softmax does not separate epistemic from aleatoric uncertainty")
     if limit.value is None:
         return Judgement(NO_LIMIT)
     values = table.uncertainty("mutual_information")

@@ -12,6 +12,7 @@ from jaxtyping import Int64
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError
+from miue.common.plural import plural
 from miue.predictions.folder import Predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
@@ -233,9 +234,8 @@ def _known_truth(
         fewer_flags = int((there & flags.known & ~table.is_ood.known[row]).sum())
         for number, what in ((fewer, "labels"), (fewer_flags, "flags is_ood")):
             if number:
-                notes.append(
-                    f"{run.title} lacks the {what} of {number:,} bags; those of the other predictions are used."
-                )
+                lacking = f"{run.title} lacks the {what} of {plural(number, 'bag')}"
+                notes.append(f"{lacking}; those of the other predictions are used.")
     return _Truth(Labels(values, known), flags, sets), notes
 
 

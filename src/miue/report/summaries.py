@@ -22,12 +22,12 @@ from miue.predictions.table import PredictionTable
 
 HISTOGRAM_BINS = 40
 ITEMS_OF_A_POINT = 30  # of the reliability diagram, as far as that gives 5 to 10 points
-FAR = "how far from the training instances"
+FAR = "how far its features are from those of the training instances"
 DISTANCE_TEXTS = {
-    "knn": "how unlike the training data it is in meaning: " + FAR,
-    "statistics": "how unlike the training images it looks: sharpness, noise, color",
+    "knn": FAR,
+    "statistics": "how different from the training images it looks: sharpness, noise, color",
     "typicality": "how unusual its features are, nearer or farther than those of training instances",
-    "combined": "how unlike the training data it looks or is in meaning",
+    "combined": "how different from the training data its appearance or its features are",
 }
 ERROR_TEXT = "probability that the predicted class is wrong, by bag and instances; fitted to the validation bags"
 CURVE_POINTS = 200

@@ -140,8 +140,8 @@ def _calibration(run: Run) -> list[str]:
         return []
     needed = count_needed(Goals(), run.predictions.bags.distribution.num_classes)
     return [
-        f"Not calibrated: with {needed} labeled bags that the model was not trained on, miue calibrate sets which "
-        "bags to defer and which to flag as out of distribution."
+        f"Not calibrated: with {needed} labeled bags that the model was not trained on, miue calibrate can set "
+        "which bags to defer and which to flag as out of distribution."
     ]
 
 
@@ -161,7 +161,7 @@ def _predicted(table: PredictionTable, classes: Sequence[str], *, decided: bool)
     counts = np.bincount(table.predicted[accepted], minlength=len(names)).tolist()
     by_class = ", ".join(f"{count:,} {name}" for name, count in zip(names, counts, strict=True) if count)
     if decisions is None:
-        return f"Of {bags}, predicted are: {by_class}."
+        return f"Predicted classes of {bags}: {by_class}."
     flagged, deferred = int(decisions.flagged.sum()), int(decisions.deferred.sum())
     rest = f"{deferred:,} deferred to a person and {int(accepted.sum()):,} accepted"
     return (
@@ -174,7 +174,8 @@ def _decisions(table: PredictionTable, outcome: DecisionEvaluation | None) -> li
     if decisions is None or outcome is None:
         return []
     deferred, flagged = int(decisions.deferred.sum()), int(decisions.flagged.sum())
-    sentence = f"Of {len(table):,} bags {deferred:,} are deferred and {flagged:,} flagged as out of distribution"
+    of = plural(len(table), "bag")
+    sentence = f"Of {of}, {deferred:,} are deferred and {flagged:,} flagged as out of distribution"
     error, low, high = (
         outcome.metrics[key].value for key in ("selective_risk", "selective_risk_low", "selective_risk_high")
     )
@@ -183,4 +184,4 @@ def _decisions(table: PredictionTable, outcome: DecisionEvaluation | None) -> li
     judged = table.judged & decisions.accepted
     wrong = int(np.sum(table.predicted[judged] != table.labels.values[judged]))
     exact = _percent(error, Interval(low, high, 0))
-    return [f"{sentence}; of {int(judged.sum()):,} accepted bags with a label {wrong:,} are incorrect: {exact}."]
+    return [f"{sentence}; of {int(judged.sum()):,} accepted bags with a label, {wrong:,} are incorrect: {exact}."]

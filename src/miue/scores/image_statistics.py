@@ -13,7 +13,7 @@ PIXELS_AT_ONCE = 1 << 17  # whose bands stay in a CPU's cache
 
 
 def count_statistics(channels: int) -> int:
-    """Return S, the number of statistics of an image: 6 of a grey one, 27 of a color one."""
+    """Return S, the number of statistics of an image: 6 of a gray one, 27 of a color one."""
     return 6 * channels + len(DILATIONS) * channels * (channels - 1) // 2
 
 

@@ -13,7 +13,7 @@ from miue.scores.whitening import fit_whitening
 
 
 class ImageStatistics(FeatureDistance):
-    """Mahalanobis distance of 27 statistics of an image (6 of a grey one): sharpness, noise and color.
+    """Mahalanobis distance of 27 statistics of an image (6 of a gray one): sharpness, noise and color.
 
     d(x) = ‖(s(x) − μ) W‖, W Wᵀ = Σ⁻¹ with the shrunk covariance Σ of s over training images. It is large for
     sharper images as well as for blurred ones. It needs images of bytes, or features beside which

@@ -97,7 +97,7 @@ function bagInstances(bag) {
   if (!data.instances) return [element("p", { class: "missing" }, "— no predictions of instances")];
   const { from, to, total } = instancesOf(bag);
   if (to === from) {
-    const why = total ? `the ${count(total)} instances of this bag are not in this file: it would be larger than its limit` : "no prediction of any instance of this bag";
+    const why = total ? `the ${count(total)} instances of this bag were left out to keep the file below its size limit` : "no predictions of this bag's instances";
     return [element("p", { class: "missing" }, "— " + why)];
   }
   const parts = [element("h3", {}, "Instances")];
@@ -225,7 +225,7 @@ function drawBars(shown, names) {
     bargap: 0.25,
   });
   const kinds = [...new Set(shown.position.map((_, place) => instanceKind(shown, place)))].join(", ");
-  byId("bag-caption").textContent = `Above, how probable each instance is by itself; below, how uncertain the model is of it. An instance that is high above and low below is what the model points at. Here: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, hatched ones of unknown label, orange ones out of distribution.${shown.flagged ? " Bars with a frame are flagged." : ""}`;
+  byId("bag-caption").textContent = `Top: probability of each instance by itself. Bottom: how uncertain the model is about it. High bars at the top with low bars at the bottom are the instances that the model is sure of. Here: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, hatched ones of unknown label, orange ones out of distribution.${shown.flagged ? " Bars with a frame are flagged." : ""}`;
 }
 
 function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of all instances, whichever are shown
@@ -251,7 +251,7 @@ function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of 
     const line = { color: colour("flag"), width: x.map((_, place) => (isFlagged(shown, place) ? 2 : 0)) };
     drawPlot("bag-plot", [{ mode: "markers", x, y, marker: { color: values, size: scattered ? 9 : 5, symbol: "square", line, cmin, cmax, colorscale, reversescale, colorbar }, hovertemplate: "x %{x}, y %{y}: %{marker.color:.3f}<extra></extra>" }], square);
   }
-  byId("bag-caption").textContent = `Each square is an instance at its position in the slide; the scale of ${names[by]} is the same for every bag and in exported heatmaps. Where it is empty, no instance is ${byId("bag-shown")?.value in { flagged: 0, others: 0 } ? "shown" : "listed"} here. Values are as predicted, not ranked or smoothed.${shown.flagged ? " Squares with a frame are flagged." : ""}`;
+  byId("bag-caption").textContent = `Each square is an instance at its position in the slide; the scale of ${names[by]} is the same for every bag and in exported heatmaps. Where the map is empty, no instance is ${byId("bag-shown")?.value in { flagged: 0, others: 0 } ? "shown" : "listed"} here. Values are as predicted, not ranked or smoothed.${shown.flagged ? " Squares with a frame are flagged." : ""}`;
 }
 
 function frames(shown, x, y, step) { // a line around every flagged square, as in exported heatmaps
@@ -289,7 +289,7 @@ function bagPictures(bag) {
     return element("li", { "data-position": position }, picture, element("strong", { class: "flag" }), `${position + 1}: p ${decimal(unpacked(probability)[at])}`, element("br"), `u ${decimal(unpacked(uncertainty)[at])}`, element("br"), element("span", { class: tone }, instanceKind(shown, 0)));
   });
   const more = all.length - items.length;
-  const note = `Pictures of ${count(items.length)} instances${more > 0 ? `, ${data.instances.runs[run].flagged ? "flagged ones first, then " : ""}the most uncertain and the most probable (${count(more)} more have none here)` : ""}; p is the ${probabilityName(bag)}, u the ${named(data.instances.measures[run])} by ${data.runs[run].title}.`;
+  const note = `Pictures of ${count(items.length)} instances${more > 0 ? `, ${data.instances.runs[run].flagged ? "flagged ones first, then " : ""}the most uncertain and the most probable (${count(more)} more not shown)` : ""}; p is the ${probabilityName(bag)}, u the ${named(data.instances.measures[run])} by ${data.runs[run].title}.`;
   return [element("ul", { class: "strip" }, ...items), element("p", { class: "quiet" }, note)];
 }
 

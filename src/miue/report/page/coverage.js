@@ -122,7 +122,7 @@ function deferredList(run) {
   });
   const show = element("button", { type: "button", onclick: () => showFiltered("deferred") }, bags.length === 1 ? "Show the deferred bag in the table" : `Show all ${count(bags.length)} deferred bags in the table`);
   const parts = [
-    element("p", {}, inside.length ? `Deferred, the least certain first${more > 0 ? ` (${count(more)} more are not named here)` : ""}:` : "No bag is deferred of those that are not known to be out of distribution."),
+    element("p", {}, inside.length ? `Deferred bags, least certain first${more > 0 ? ` (${count(more)} more not shown)` : ""}:` : "Of the bags that are not known to be out of distribution, none is deferred."),
     element("ul", { class: "chips" }, ...chips),
     element("ul", {}, ...outside),
     bags.length ? show : null,

@@ -22,8 +22,8 @@ from miue.report.figures import INK, save_figure
 
 IMAGES = Path(__file__).with_name("images")
 MEASURES = {
-    "expected_entropy": "data:\nexpected\nentropy, nats",
-    "mutual_information": "model:\nmutual infor-\nmation, nats",
+    "expected_entropy": "aleatoric:\nexpected\nentropy, nats",
+    "mutual_information": "epistemic:\nmutual infor-\nmation, nats",
     "knn": "distance to\ntraining\ninstances",
 }
 COLOURS = ("#5b7ea6", "#c0504d", "#6f9e6a")
@@ -68,7 +68,7 @@ def main() -> None:
             auroc = 100 * roc_auc_score(truth, np.concatenate([ordinary[key], values[key]]))
             print(f"{name} {key}: median {np.median(values[key]):.3f}, AUROC against test {auroc:.1f}")
     save_figure(groups_figure(predicted), IMAGES / "uncertainty_groups.png")
-    print(f"data uncertainty of test bags: 90 % below {np.quantile(entropy, 0.9):.3f}")
+    print(f"aleatoric uncertainty of test bags: 90 % below {np.quantile(entropy, 0.9):.3f}")
 
 
 def bag_rows(predictions: Predictions, bag: int, images: np.ndarray, limits: Mapping[str, float]) -> Figure:
@@ -95,7 +95,10 @@ def bag_rows(predictions: Predictions, bag: int, images: np.ndarray, limits: Map
 
 def groups_figure(predicted: Mapping[str, Predictions]) -> Figure:
     """Return box plots of three uncertainties of bags, a row for each group."""
-    names = {"expected_entropy": "data: expected entropy", "mutual_information": "model: mutual information"}
+    names = {
+        "expected_entropy": "aleatoric: expected entropy",
+        "mutual_information": "epistemic: mutual information",
+    }
     names["knn_mean"] = "distance: knn_mean"
     figure = Figure(figsize=(9.6, 2.9), layout="constrained")
     for axes, (name, label), colour in zip(

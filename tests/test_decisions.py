@@ -244,7 +244,7 @@ def test_parts_that_were_left_out_make_no_column_and_undefined_metrics(table: Pa
     no_rule = "the calibration has no rule that accepts bags or not"
     assert metrics["accepted"] == {"value": None, "reason": no_rule}
     assert metrics["coverage"] == {"value": None, "reason": "no prediction sets were asked for"}
-    assert metrics["nll"] == {"value": None, "reason": "no scaling was asked for"}
+    assert metrics["nll"] == {"value": None, "reason": "no scaling was fitted"}
 
 
 def test_a_calibration_is_saved_readably_and_read_back(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def opened(browser: Any, report: Path) -> Iterator[Opened]:
 def accepted_and_errors(predictions: Predictions, share: float) -> tuple[int, int, int]:
     """(accepted, errors among them, foreign bags deferred) of the most certain share of labelled bags."""
     table = predictions.bags
-    uncertainty = table.uncertainties()[default_measures(table)[0]]
+    uncertainty = table.uncertainties()[error_measure(table)]
     inside = np.flatnonzero(table.judged)
     order = inside[np.argsort(uncertainty[inside])]
     accepted = order[: round(share * len(order))]
@@ -560,7 +560,7 @@ def test_print_says_what_is_shown_and_has_every_row_of_the_filtered_table(opened
     title = "Shown: attention mirel, seed 1; known out of distribution: 40 of 120 bags, by bag, ascending."
     assert opened.text("#bags .shown") == title
     risk = opened.text("#coverage .shown")
-    assert "attention mirel, seed 1; by inverse max alpha; coverage 80.0 %, accepted up to 0." in risk
+    assert "attention mirel, seed 1; by least confidence; coverage 80.0 %, accepted up to 0." in risk
     for hidden in ("#choices", "#bags .controls", ".pager"):
         assert not page.is_visible(hidden), hidden
     assert page.evaluate("document.documentElement.scrollWidth") <= 700

@@ -104,7 +104,7 @@ def _deferred(table: PredictionTable, rule: Deferral) -> tuple[Bool[np.ndarray, 
     deferred = values > rule.threshold
     limit = f"{rule.threshold:.4g}"
     reasons = [
-        f"{rule.measure} {v:.4g} is above {limit}, up to which {promise}"
+        f"{rule.measure} {v:.4g} is above {limit}, the threshold up to which {promise}"
         if above
         else f"{rule.measure} {v:.4g} is at most {limit}: {promise}"
         for above, v in zip(deferred, values, strict=True)

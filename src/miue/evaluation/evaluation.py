@@ -180,7 +180,7 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
         for ood_set in sets:
             found = [_by_score(level, score, ood_set) for level in levels]
             rows.append((f"OOD {ood_set}, AUROC by {score}", *(_cell(one, True, reasons) for one in found)))
-    notes = ["Shares in %. Brier in [0, 2], NLL in nats.", *_labelled(present), *_of_unknown_distribution(present)]
+    notes = ["In %; Brier from 0 to 2, NLL in nats.", *_labelled(present), *_of_unknown_distribution(present)]
     return ResultTable(
         ("metric", *(f"{name} ({level.count:,})" for name, level in present.items())),
         tuple(rows),
@@ -194,7 +194,7 @@ def _labelled(levels: Mapping[str, LevelEvaluation]) -> list[str]:
     some = [f"{count:,} of {total:,} {name}" for name, (count, total) in counts.items() if 0 < count < total]
     if not some:
         return []
-    note = f"With a label: {', '.join(some)}. The metrics of classes are of these."
+    note = f"With a label: {', '.join(some)}. Class metrics use these."
     if "patients" in levels and levels["patients"].labelled < levels["patients"].count:
         note += " A patient has a label where all labeled bags have the same."
     return [note]
@@ -210,8 +210,8 @@ def _of_unknown_distribution(levels: Mapping[str, LevelEvaluation]) -> list[str]
     if not unknown:
         return []
     return [
-        f"Not known to be in or out of distribution: {', '.join(unknown)}. They count for the metrics of classes "
-        "where they have a label, and for no OOD."
+        f"Not known to be in or out of distribution: {', '.join(unknown)}. They count for class metrics if "
+        "they have a label, but not for OOD metrics."
     ]
 
 
@@ -239,13 +239,15 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str] = ()) 
         rows.append((f"{name}: called out of distribution", _cell(evaluation.found[name], True, reasons)))
         rows.append((f"{name}: flagged or deferred", _cell(evaluation.not_accepted[name], True, reasons)))
     units = (
-        "In % of the bags that are not known to be out of distribution; false alarms, of those known to be in "
-        "distribution; of the selective risk (error among the accepted bags), the 95 % interval (exact; widened "
-        "where patients are known to have several bags, which depend on each other)."
+        "In % of the bags that are not known to be out of distribution; false alarms, in % of those known to be "
+        "in distribution. The selective risk (the error among the accepted bags) has its 95 % interval (exact; "
+        "wider where patients are known to have several bags, which depend on each other)."
     )
     notes = [units, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1))]
     if metrics["empty_sets"].value:
-        notes.append("An empty set: the bag is unlike the calibration bags of every class; have a person look.")
+        notes.append(
+            "An empty set: the bag is unlike the calibration bags of every class; a person should look at it."
+        )
     return ResultTable(("decisions of bags", ""), tuple(rows), tuple(notes))
 
 
@@ -260,7 +262,7 @@ def instance_table(froc: Mapping[str, Metric] | None, flags: FlagEvaluation | No
             rows.append((title, _cell(metric, name in FLAGS_IN_PERCENT, reasons)))
         notes.append(f"Flagged where {flags.rule}; promised: {flags.promise}.")
     notes += [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
-    return ResultTable(("instances, positive against negative", ""), tuple(rows), ("Shares in %.", *notes))
+    return ResultTable(("instances, positive against negative", ""), tuple(rows), ("In %.", *notes))
 
 
 def _rows(level: LevelEvaluation, sets: Sequence[str]) -> list[Row]:

@@ -39,7 +39,7 @@ from miue.training.train import train_recipe
 
 CONFIDENCE = 0.95
 SHOWN = 7  # metrics in print
-UNITS = "Shares in %."
+UNITS = "In %."
 INTERVALS = (
     "The interval is that of the mean over folds, widened because folds share training bags (corrected resampled "
     "t); with one fold it is over seeds alone. There is none where all have the same value."

@@ -209,7 +209,7 @@ def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None, 
     first, *others = (member.network.encoder for member in method.members())
     batches = ordered_batches(plan.train, BATCH_INSTANCES)
     shown = progress and not batches.in_memory
-    read = tracked(batches, "reading scales", shown=shown, total=len(batches), unit="batches")
+    read = tracked(batches, "measuring feature scales", shown=shown, total=len(batches), unit="batches")
     first.learn_inputs(batch.instances for batch in read)
     for encoder in others:
         encoder.load_state_dict(dict(first.named_buffers()), strict=False)

@@ -71,7 +71,7 @@ function bagPredictions(bag) {
     ...names.map((name) => row(named(name), every.map((run) => decimal(measureOf(run, name)?.[bag] ?? NaN)))),
   ];
   const lacking = data.runs.some((run, number) => names.some((name) => !Number.isFinite(measureOf(number, name)?.[bag] ?? NaN)));
-  const why = lacking ? element("p", { class: "quiet below" }, "—: these predictions lack this bag, or are of a kind that has no such measure (a point estimate has no evidence).") : null;
+  const why = lacking ? element("p", { class: "quiet below" }, "—: these predictions lack this bag, or their method has no such measure (softmax has no evidence).") : null;
   const numbers = element("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Predictions of this bag" },
     element("table", { class: "measures" }, element("thead", {}, element("tr", {}, ...["", ...data.runs.map((run) => run.title)].map((text) => element("th", { scope: "col", class: "whole" }, text)))), element("tbody", {}, ...rows)));
   return element("div", {}, numbers, why, ...bagDecisions(bag));
@@ -225,7 +225,7 @@ function drawBars(shown, names) {
     bargap: 0.25,
   });
   const kinds = [...new Set(shown.position.map((_, place) => instanceKind(shown, place)))].join(", ");
-  byId("bag-caption").textContent = `Top: probability of each instance by itself. Bottom: how uncertain the model is about it. High bars at the top with low bars at the bottom are the instances that the model is sure of. Here: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, hatched ones of unknown label, orange ones out of distribution.${shown.flagged ? " Bars with a frame are flagged." : ""}`;
+  byId("bag-caption").textContent = `Top: ${names.probability} of each instance by itself. Bottom: its ${names.uncertainty}, higher where less certain. Instances in this bag: ${kinds}. Dark bars are ${classCount === 2 ? data.classes[1] : `not ${data.classes[0]}`}, light ones ${data.classes[0]}, hatched ones of unknown label, orange ones out of distribution.${shown.flagged ? " Bars with a frame are flagged." : ""}`;
 }
 
 function drawMap(shown, x, y, names, [everyX, everyY]) { // the grid is that of all instances, whichever are shown
@@ -289,7 +289,7 @@ function bagPictures(bag) {
     return element("li", { "data-position": position }, picture, element("strong", { class: "flag" }), `${position + 1}: p ${decimal(unpacked(probability)[at])}`, element("br"), `u ${decimal(unpacked(uncertainty)[at])}`, element("br"), element("span", { class: tone }, instanceKind(shown, 0)));
   });
   const more = all.length - items.length;
-  const note = `Pictures of ${count(items.length)} instances${more > 0 ? `, ${data.instances.runs[run].flagged ? "flagged ones first, then " : ""}the most uncertain and the most probable (${count(more)} more not shown)` : ""}; p is the ${probabilityName(bag)}, u the ${named(data.instances.measures[run])} by ${data.runs[run].title}.`;
+  const note = `Pictures of ${count(items.length)} instances${more > 0 ? `, ${data.instances.runs[run].flagged ? "flagged ones first, then " : ""}the most uncertain and the most probable (${count(more)} more not shown)` : ""}; p is ${probabilityName(bag)}, u is ${named(data.instances.measures[run])}, by ${data.runs[run].title}.`;
   return [element("ul", { class: "strip" }, ...items), element("p", { class: "quiet" }, note)];
 }
 

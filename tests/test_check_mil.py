@@ -90,6 +90,11 @@ def test_the_auc_is_that_of_scikit_learn_with_ties(scores: list[int]) -> None:
     assert 0 <= auc.low <= auc.value <= auc.high <= 1
 
 
+def test_without_an_error_the_interval_has_a_width_also_with_classes_of_different_size() -> None:
+    auc = Auc.of(np.arange(7.0), np.array([0, 0, 0, 0, 1, 1, 1]))
+    assert auc.value == auc.high == 1 and 0.3 < auc.low < 0.9
+
+
 def test_the_interval_is_that_of_delong() -> None:
     random = np.random.default_rng(0)
     labels = np.arange(61) % 2

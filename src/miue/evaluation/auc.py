@@ -59,8 +59,8 @@ class Auc:
             parts.append(below if label else 1 - below)
         value = float(parts[0].mean())
         if value in (0, 1):
-            positive, negative = (np.ones(len(part)) for part in parts)
-            return cls(value, *auroc_interval(value, 0.0, [(positive, negative)], owners=len(labels), level=LEVEL))
+            pair = ((labels == 1).astype(np.float64), (labels == 0).astype(np.float64))
+            return cls(value, *auroc_interval(value, 0.0, [pair], owners=len(labels), level=LEVEL))
         margin = float(norm.ppf((1 + LEVEL) / 2) * sqrt(sum(part.var(ddof=1) / len(part) for part in parts)))
         return cls(value, max(0.0, value - margin), min(1.0, value + margin))
 

@@ -103,6 +103,14 @@ def test_tables_of_other_things_are_not_taken_for_features(store: Path) -> None:
     assert load_bags(store.parent).bags.extractor == "uni"
 
 
+def test_zarr_folders_that_are_no_stores_of_a_slide_are_named(tmp_path: Path) -> None:
+    zarr.open_group(str(tmp_path / "a.zarr"), mode="w").create_array("X", data=features())  # as AnnData writes one
+    with pytest.raises(
+        DataError, match=r"got none; 1 folder ending in .zarr without tables or shapes; .* as lazyslide does"
+    ):
+        load_bags(tmp_path)
+
+
 def test_a_table_is_asked_for_only_where_there_are_stores(tmp_path: Path, store: Path) -> None:
     made_files.trident(tmp_path / "files", "a", features())
     with pytest.raises(ConfigError, match="--feature-key.*stores"):

@@ -226,7 +226,11 @@ def _only(folders: list[Path], folder: Path) -> Path:
         kinds = _kinds_of_others(folder)
         if any(ending in kinds for ending in TABLES):
             fix = "pass the folder of the tables; a table of instances has a column for each feature, in numbers"
-        got = ", ".join(f"{plural(count, 'file')} ending in {ending}" for ending, count in kinds.most_common(3))
+        others = [f"{plural(count, 'file')} ending in {ending}" for ending, count in kinds.most_common(3)]
+        if stores := sum(path.is_dir() and path.suffix.lower() == STORE for path in folder.iterdir()):
+            others.append(f"{plural(stores, 'folder')} ending in {STORE} without tables or shapes")
+            fix = f"write each slide as SpatialData, with tables/ and shapes/ in its {STORE}, as lazyslide does"
+        got = ", ".join(others)
         raise DataError(item=item, wanted=wanted, got=f"none; {got}" if got else "none", fix=fix)
     names = ", ".join(str(below.relative_to(folder)) for below in folders)
     raise DataError(

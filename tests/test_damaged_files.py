@@ -54,6 +54,7 @@ def test_damages_of_a_kind_of_file_are_refused_or_read_as_they_are(
     assert not faults, told(faults)
 
 
+@pytest.mark.slow
 def test_there_are_at_least_two_thousand_cases_and_the_same_each_time() -> None:
     assert sum(len(cases_of([kind], CASES)) for kind in ALL) >= CASES
     assert cases_of(ALL, CASES) == cases_of(ALL, CASES)

@@ -10,6 +10,7 @@ import numpy as np
 import parts_of_others as others
 import pytest
 from commands import run
+from fast import slow_but
 from lightning.pytorch.callbacks import Callback
 from made_bags import separable_bags
 
@@ -217,7 +218,7 @@ def test_seeds_are_runs_of_their_own_and_a_resume_trains_what_is_missing(tmp_pat
     assert not (tmp_path / "one").exists()
 
 
-@pytest.mark.parametrize("executor", ["local", "processes"])
+@pytest.mark.parametrize("executor", slow_but(["local", "processes"], ["local"]))
 def test_a_resume_of_seeds_with_other_options_is_refused_and_with_more_epochs_trains_on(
     executor: str, tmp_path: Path
 ) -> None:

@@ -63,7 +63,7 @@ def test_no_more_rows_are_held_for_more_bags(tmp_path: Path, short_parts: None) 
     held: list[int] = []
 
     def count(number: int) -> None:
-        if number % 7:  # collecting takes its time where many tests ran before
+        if number % 20:  # collecting takes its time where many tests ran before
             return
         gc.collect()
         found = [one for one in gc.get_objects() if type(one) is PredictionTable and id(one) not in known]

@@ -127,7 +127,7 @@ def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:
 
 def _of_calibrated(table: PredictionTable, decisions: Decisions, left_out: str) -> dict[str, Metric]:
     if decisions.calibrated is None:
-        why = f"no temperature was fitted: {left_out}" if left_out else "no scaling was asked for"
+        why = f"no temperature was fitted: {left_out}" if left_out else "no scaling was fitted"
         return _undefined(why, "ece", "brier", "nll")
     judged = table.judged
     results = Judged.of(decisions.calibrated.probabilities.numpy()[judged], table.labels.values[judged])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 from collections.abc import Iterable
 from typing import Any
@@ -12,7 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from miue.cli.interrupt import NOTHING, Interrupted
-from miue.common.errors import MAY_READ, ConfigError, not_readable
+from miue.common.errors import ConfigError, may_not_read
 
 HEADINGS = ("Get started", "Your data", "Decide", "Compare models", "Share")
 """Headings of the commands, in the order in which help lists them."""
@@ -54,8 +52,7 @@ class Command(TyperCommand):
             unreadable = re.fullmatch(r"\w+ '(.*)' is not readable\.", error.message, re.DOTALL)
             if unreadable is None:
                 raise
-            denied = PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-            raise not_readable(repr(unreadable[1]), "to read it", denied, MAY_READ) from error
+            raise may_not_read(repr(unreadable[1])) from error
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line: required arguments without braces, repeated ones with dots."""

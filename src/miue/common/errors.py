@@ -83,7 +83,7 @@ def cannot_write(path: Path, error: Exception) -> WriteError:
     within = re.search(r"errno = (\d+)", str(error))  # as HDF5 says it
     number = getattr(error, "errno", None) or (int(within[1]) if within else None)
     got, fix = os.strerror(number) if number else str(error), "free space or choose another place"
-    if number in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if number in (*DENIED, errno.EROFS):
         fix = "choose another place, or see who may write there"
     elif number in (errno.EEXIST, errno.ENOTDIR):
         got = f"{str(getattr(error, 'filename', path))!r}, which is a file and no folder"
@@ -138,13 +138,18 @@ def not_shared(path: Path | str, wanted: str, more: int = 0) -> StorageError:
     )
 
 
+def may_not_read(item: str, wanted: str = "to read it") -> StorageError:
+    """Return the error for what is there, and may not be read by the user."""
+    return StorageError(item=item, wanted=wanted, got=os.strerror(errno.EACCES), fix=MAY_READ)
+
+
 def not_readable(item: str, wanted: str, error: Exception, fix: str) -> StorageError:
     """Return the error for a file that a library could not read, or that is damaged, in its own words.
 
     A file that the user may not read is neither damaged nor to be made again.
     """
     if is_denied(error):
-        return StorageError(item=item, wanted=wanted, got=os.strerror(errno.EACCES), fix=MAY_READ)
+        return may_not_read(item, wanted)
     text = first_problem(error) if hasattr(error, "errors") else str(error).strip().split("\n")[0]
     return StorageError(item=item, wanted=wanted, got=shortened(text or type(error).__name__), fix=fix)
 

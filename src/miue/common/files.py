@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from miue.common.errors import (
-    MAY_READ,
     NO_ROOM,
     StorageError,
     cannot_write,
     is_denied,
+    may_not_read,
     no_such_file,
     not_readable,
     not_stated,
@@ -173,7 +173,7 @@ def refuse_unreadable(item: str, path: Path) -> None:
         path.open("rb").close()
     except OSError as error:
         if is_denied(error):
-            raise not_readable(item, "to read it", error, MAY_READ) from error
+            raise may_not_read(item) from error
 
 
 def file_sha256(path: Path) -> str:

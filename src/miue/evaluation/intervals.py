@@ -77,7 +77,7 @@ def metric_intervals(
     if owners < 2:
         return found
     parts = {name: metric.pairs for name, metric in metrics.items() if not metric.reason and metric.pairs}
-    shares = {"accuracy": parts.pop("accuracy", ())}
+    accuracy = parts.pop("accuracy", ())
     values = {name: metrics[name].plain.value for name in parts}
     averaged = ["confidence", *(name for name in metrics if name.startswith("ood "))]
     if len(averaged) > 1 and all(name in parts for name in averaged):
@@ -89,7 +89,7 @@ def metric_intervals(
             variance = float(drawn.var()) * owners / (owners - 1)
             low, high = auroc_interval(value, variance, pairs, owners=owners, level=level)
             found[name] = Interval(low, high, len(drawn))
-    for right, wrong in shares["accuracy"]:
+    for right, wrong in accuracy:
         [low], [high] = grouped_error_intervals([(right + wrong, wrong)], level)
         defined = int(np.isfinite(draws["accuracy"]).sum())
         found["accuracy"] = Interval(float(1 - high), float(1 - low), defined)

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from miue.common.errors import MAY_READ, ConfigError, ModelError, first_problem, not_readable
+from miue.common.errors import ConfigError, ModelError, first_problem
 from miue.common.escapes import escape_markdown
-from miue.common.files import atomic_file, file_sha256, read_json
+from miue.common.files import atomic_file, file_sha256, read_json, refuse_unreadable
 from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.distributions.measures import MEASURES
@@ -183,11 +183,9 @@ def file_digests(folder: Path) -> dict[str, str]:
     """
     digests = {}
     for name in MODEL_FILES:
+        refuse_unreadable(repr(str(folder / name)), folder / name)
         with suppress(FileNotFoundError):
-            try:
-                digests[name] = file_sha256(folder / name)
-            except PermissionError as error:
-                raise not_readable(repr(str(folder / name)), "to read it", error, MAY_READ) from error
+            digests[name] = file_sha256(folder / name)
     return digests
 
 

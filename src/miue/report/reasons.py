@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float64, Int64
 
 from miue.calibration import applied_calibration
 from miue.common.errors import ConfigError
-from miue.predictions.distance_names import distance_of
+from miue.predictions.distance_names import MEAN, distance_of
 from miue.predictions.folder import Predictions
 from miue.predictions.table import PredictionTable
 
@@ -221,7 +221,7 @@ def _far_from(distance: Float64[np.ndarray, "n"]) -> _Limit:
 
 def distance_name(table: PredictionTable) -> str | None:
     """Return the bags' distance to the training data, the mean before the high quantile."""
-    names = sorted(table.scores, key=lambda name: (_order(name), not name.endswith("_mean"), name))
+    names = sorted(table.scores, key=lambda name: (_order(name), not name.endswith(MEAN), name))
     return next((name for name in names if distance_of(name, names)), None)
 
 

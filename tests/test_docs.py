@@ -25,6 +25,7 @@ DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = (
     "tutorial",
     "case",
+    "howto/python",
     "howto/tables",
     "howto/images",
     "howto/other_tools",

@@ -19,7 +19,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.drawing import draw_folds, draw_one_of_each, group_by_patient, hold_out
 from miue.bags.ood_flags import OodFlags
 from miue.cli.pack import data_split
-from miue.common.errors import DataError, StorageError
+from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.load import load_bags
 from miue.io.splits.draw import VALIDATION_SHARE, make_folds, make_split
 from miue.io.splits.files import read_splits, write_splits
@@ -113,6 +113,20 @@ def test_a_class_of_too_few_says_how_many_are_wanted_for_what_was_asked(
     least = "bags of at least" if who == "patients" else "at least"
     with pytest.raises(DataError, match=f"class 'tumor': expected {least} {wanted.replace('.*', who)}; .*{fix}"):
         drawn(bags)
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        lambda: make_split(patients(40), test=0),
+        lambda: make_split(patients(40), test=1),
+        lambda: make_split(patients(40), validation=1),
+        lambda: make_folds(patients(40), 2, calibration=-0.1),
+    ],
+)
+def test_a_share_that_is_none_is_said(drawn: Any) -> None:
+    with pytest.raises(ConfigError, match="the share '(test|validation|calibration)': expected .* below 1, got"):
+        drawn()
 
 
 def test_the_same_seed_draws_the_same_and_another_one_other_splits() -> None:

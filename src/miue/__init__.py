@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # what editors and type checkers read; the same names as belo
     from miue.evidence import ACTIVATIONS as ACTIVATIONS
     from miue.io.load import load_bags as load_bags
     from miue.io.splits.draw import make_folds as make_folds
+    from miue.io.splits.draw import make_split as make_split
     from miue.io.store import read_store as read_store
     from miue.io.store import write_store as write_store
     from miue.methods import METHODS as METHODS
@@ -84,6 +85,7 @@ _PUBLIC = {
     "export": "miue.pathology.export.folders",
     "load_bags": "miue.io.load",
     "make_folds": "miue.io.splits.draw",
+    "make_split": "miue.io.splits.draw",
     "read_predictions": "miue.predictions.folder",
     "read_store": "miue.io.store",
     "train": "miue.training.train",

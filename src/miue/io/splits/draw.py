@@ -42,16 +42,15 @@ def make_folds(
     check_dataset(bags)
     if count < 2:
         raise out_of_range("the number of folds", "at least 2", count)
-    for what, share in (("validation", validation), ("calibration", calibration)):
-        if not 0 <= share < 1:
-            raise out_of_range(f"the share {what!r}", "at least 0 and below 1", share)
+    shares = {"validation": validation, "calibration": calibration}
+    _check_shares(shares)
     purpose = f"for {count} folds", "draw fewer folds: miue data split --folds, then --splits"
     tested = _test_folds(bags, count, calibration, seed, *purpose)
-    shares = {"validation": validation, "calibration": calibration}
     folds = tuple(_fold(bags, rows, shares, seed, number) for number, rows in enumerate(tested))
     return Splits(f"{plural(count, 'fold')} made with seed {seed}", folds)
 
 
+@checked()
 def make_split(
     bags: BagDataset,
     *,
@@ -60,12 +59,40 @@ def make_split(
     calibration: float = 0.0,
     seed: int = 42,
 ) -> Splits:
-    """Return one fold in which about a share ``test`` of the bags is tested on: some folds of ``make_folds``."""
+    """Return one division of the bags, as ``miue train`` makes it; no patient in two splits, classes alike in all.
+
+    Args:
+        bags: with labels; bags without one are in no split, those out of distribution in the test split.
+        test: share of the bags that is tested on, about.
+        validation: share of the other bags that is validated on; none if 0.
+        calibration: share of those that are left that is kept for ``miue calibrate``; none if 0.
+        seed: of the draw.
+
+    Raises:
+        ConfigError: no dataset, or a share that is no number from 0 to below 1; ``test`` is above 0.
+        DataError: a class with too few patients.
+
+    >>> bags = BagDataset.from_arrays([np.ones((2, 3))] * 20, [0, 1] * 10)
+    >>> splits = make_split(bags, calibration=0.3).assign(bags).splits
+    >>> {name: splits.count(name) for name in sorted(set(splits))}
+    {'calibration': 4, 'test': 4, 'train': 9, 'validation': 3}
+    """
+    check_dataset(bags)
+    shares = {"validation": validation, "calibration": calibration}
+    _check_shares(shares)
+    if not 0 < test < 1:
+        raise out_of_range("the share 'test'", "above 0 and below 1", test)
     count, held = folds_for(test, max(round(1 / test), _fewest_patients(bags) // (2 if calibration else 1)))
     purpose = f"to test on a share of {test:g}", "test on a larger share: miue data split --test, then --splits"
     tested = np.concatenate(_test_folds(bags, count, calibration, seed, *purpose)[:held])
-    fold = _fold(bags, np.sort(tested), {"validation": validation, "calibration": calibration}, seed, 0)
+    fold = _fold(bags, np.sort(tested), shares, seed, 0)
     return Splits(f"a split made with seed {seed}", (fold,))
+
+
+def _check_shares(shares: Mapping[str, float]) -> None:
+    for what, share in shares.items():
+        if not 0 <= share < 1:
+            raise out_of_range(f"the share {what!r}", "at least 0 and below 1", share)
 
 
 def _test_folds(

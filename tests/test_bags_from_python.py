@@ -73,8 +73,17 @@ def test_a_data_frame_of_rows_becomes_bags() -> None:
     assert located.coords.values.tolist() == [[0, 1], [4, 5], [2, 3], [8, 9], [6, 7]]
 
 
+class OpenMatrix:
+    """A sparse matrix in a file that is open, as AnnData has it where it is read with ``backed="r"``."""
+
+    def to_memory(self) -> Any:
+        return sparse.csr_matrix(ROWS)
+
+
 @pytest.mark.parametrize(
-    "matrix", [ROWS, sparse.csr_matrix(ROWS), sparse.csc_array(ROWS)], ids=["dense", "csr", "csc"]
+    "matrix",
+    [ROWS, sparse.csr_matrix(ROWS), sparse.csc_array(ROWS), OpenMatrix()],
+    ids=["dense", "csr", "csc", "in a file"],
 )
 def test_an_anndata_object_becomes_bags(matrix: Any) -> None:
     check(BagDataset.from_anndata(anndata(matrix), bag="slide", label="kind", patient="case"))

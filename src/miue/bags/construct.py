@@ -182,6 +182,7 @@ def fields_of_anndata(
     matrix = data.layers[layer] if layer is not None else data.obsm[obsm] if obsm is not None else data.X
     if matrix is None:
         raise lacking("the AnnData object", "features in X", "name where they are: layer= or obsm=")
+    matrix = matrix.to_memory() if hasattr(matrix, "to_memory") else matrix  # sparse, of a file that is open
     return fields_of_rows(
         matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix),
         np.asarray(data.obs[bag], object),

@@ -293,6 +293,24 @@ def test_instance_labels_are_joined_by_position_where_the_table_has_no_numbers(
     assert "labels nothing with 1 row of 1 bag not there, such as 'z'" in caplog.text
 
 
+@pytest.mark.parametrize("rows", [[1, 0], [1], [0]])
+def test_instance_labels_are_joined_by_position_in_bags_of_another_order_or_choice(
+    rows: list[int], tmp_path: Path
+) -> None:
+    (tmp_path / "i.csv").write_text("bag_id,x,y,instance_label\nb,0,0,1\na,0,256,1\na,0,0,0\n")
+    bags = located_bags().subset(rows)
+    of_all = with_instance_labels(bags, tmp_path / "i.csv").instance_labels
+    expected = {"a": {0: 0, 2: 1}, "b": {3: 1}}
+    known = {row: number for name in bags.ids for row, number in expected[name].items()}
+    assert dict(zip(np.flatnonzero(of_all.known).tolist(), of_all.values[of_all.known], strict=True)) == known
+
+
+def test_an_instance_that_is_labelled_twice_is_named_in_bags_of_another_order(tmp_path: Path) -> None:
+    (tmp_path / "i.csv").write_text("bag_id,instance,instance_label\na,1,1\nb,0,1\nb,0,0\n")
+    with pytest.raises(DataError, match="instance 0, bag 'b' .*: expected one row, got 2"):
+        with_instance_labels(located_bags().subset([1, 0]), tmp_path / "i.csv")
+
+
 def test_a_number_of_the_instance_goes_before_its_position(tmp_path: Path) -> None:
     (tmp_path / "i.csv").write_text("bag_id,instance,x,y,instance_label\na,1,0,0,1\n")
     assert with_instance_labels(located_bags(), tmp_path / "i.csv").instance_labels.known.tolist() == [

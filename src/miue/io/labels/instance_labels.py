@@ -55,12 +55,12 @@ def with_instance_labels(bags: BagDataset, path: Path) -> BagDataset:
     labels = read_classes(table.of_instances["instance_label"], table.source, "instance_label", bags.class_names)
     labels = labels[table.order]
     positions = _positions_by_coords(table, bags, bag) if by_coords else _positions_by_number(table, bags, bag)
-    labels, positions = labels[positions >= 0], positions[positions >= 0]
+    labels, bag, positions = labels[positions >= 0], bag[positions >= 0], positions[positions >= 0]
     distinct, first, counts = np.unique(positions, return_index=True, return_counts=True)
     if len(distinct) < len(positions):
-        position = positions[first[counts.argmax()]]
-        owner = int(np.searchsorted(bags.starts, position, side="right")) - 1
-        item = f"instance {position - bags.starts[owner]}, bag {bags.ids[owner]!r} of {table.source!r}"
+        row = first[counts.argmax()]
+        number = positions[row] - bags.starts[bag[row]]
+        item = f"instance {number}, bag {bags.ids[bag[row]]!r} of {table.source!r}"
         raise repeated(item, "one row", int(counts.max()))
     values, known = bags.instance_labels.values.copy(), bags.instance_labels.known.copy()
     values[positions[labels.known]], known[positions[labels.known]] = labels.values[labels.known], True
@@ -121,13 +121,14 @@ def _positions_by_coords(table: RawBags, bags: BagDataset, bag: Int64[np.ndarray
     x, y = (table.of_instances[name] for name in COORDS)
     wanted = (read_coords(x, y, source) or Coords.unknown(len(bag)))[table.order]
     owner = np.repeat(np.arange(len(bags.ids)), bags.sizes)
-    located = np.flatnonzero(bags.coords.known)
-    keys = np.column_stack([owner[located], bags.coords.values[located]])
+    located = bags.coords.known[bags.positions]
+    instances = bags.positions[located]
+    keys = np.column_stack([owner[located], bags.coords.values[instances]])
     asked = np.column_stack([bag, wanted.values])
     group = _number_equal_rows(np.concatenate([keys, asked]))
     count = np.bincount(group[: len(keys)], minlength=group.max() + 1)
     row_of = np.full(group.max() + 1, -1)
-    row_of[group[: len(keys)]] = located
+    row_of[group[: len(keys)]] = instances
     groups = group[len(keys) :]
     usable = (bag >= 0) & wanted.known
     several = np.flatnonzero(usable & (count[groups] > 1))

@@ -209,6 +209,11 @@ def test_bags_of_unknown_patients_are_patients_of_their_own() -> None:
     assert len(kept) == 32 and len(out) == 8
 
 
+def test_the_patients_of_bags_are_gathered_once_not_for_each_bag() -> None:
+    data = patients()
+    assert data.patient_groups is data.patient_groups
+
+
 def test_bags_are_held_out_by_share_or_number_with_classes_alike() -> None:
     labels = np.repeat([0, 1], [40, 20])
     for size in (0.3, 18):

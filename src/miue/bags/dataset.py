@@ -360,7 +360,7 @@ class BagDataset(PrintsAsTable):
         """C: named classes, or one more than the highest label, at least two."""
         return max(len(self.class_names), self.labels.num_classes, 2)
 
-    @property
+    @cached_property
     def patient_groups(self) -> tuple[str, ...]:
         """The patient of each bag, its own name where that is unknown: bags of one group belong together."""
         patients = self.ids if self.patients is None else self.patients

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from miue.bags import names as names_of_bags
 from miue.bags.dataset import BagDataset
 from miue.bags.names import strip_endings
 from miue.common.errors import ConfigError, DataError, StorageError
@@ -425,3 +426,16 @@ def test_a_column_of_ids_by_its_name_is_kept_where_it_names_a_bag_or_none_other_
     repeated = table(tmp_path, "kind,name,label\na,x,0\na,y,1\n", "repeated.csv")
     with pytest.raises(DataError, match="a column for the id"):
         read_label_table(repeated, bag_names=("a",))
+
+
+def test_hints_at_names_look_at_each_name_a_fixed_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[str] = []
+
+    def strip(name: str) -> str:
+        looked_at.append(name)
+        return strip_endings(name)
+
+    monkeypatch.setattr(names_of_bags, "strip_endings", strip)
+    hints = names_of_bags.hints_at([f"S{row}" for row in range(100)], [f"s{row}.svs" for row in range(100)])
+    assert hints[7] == "; there is 's7.svs', which differs in case or spaces" and all(hints)
+    assert len(looked_at) <= 4 * 100

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from unicodedata import normalize
 
@@ -32,26 +32,28 @@ def strip_endings(name: str) -> str:
     return normalize("NFC", _endings(tuple(READERS)).sub("", name.strip()))
 
 
-def hint_at(name: str, names: Iterable[str]) -> str:
-    """Return a sentence about the name that was probably meant, "" where none is near.
+def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
+    """Return of each wanted name a sentence about the one that was probably meant, "" where none is near.
 
-    >>> hint_at("20", ["0020", "0021"])
-    "; there is '0020': did the id lose its zeros or gain a '.0'?"
-    >>> hint_at("slides/A.svs", ["A"]), hint_at("a", ["A", "b"])
-    ("; there is 'A': without the folder", "; there is 'A', which differs in case or spaces")
+    >>> hints_at(["20", "B"], ["0020", "0021"])
+    ["; there is '0020': did the id lose its zeros or gain a '.0'?", '']
+    >>> hints_at(["slides/A.svs"], ["A"]), hints_at(["a"], ["A", "b"])
+    (["; there is 'A': without the folder"], ["; there is 'A', which differs in case or spaces"])
     """
-    others = list(names)
-    plain = strip_endings(name)
-    for said, key in (
-        ("did the id lose its zeros or gain a '.0'?", lambda text: text.removesuffix(".0").lstrip("0")),
-        ("which differs in case or spaces", lambda text: " ".join(text.casefold().split())),
-        ("without the folder", lambda text: re.split(r"[/\\]", text)[-1]),
-    ):
-        wanted = key(plain)
-        near = next((other for other in others if wanted and key(strip_endings(other)) == wanted), None)
-        if near is not None:
-            return f"; there is {near!r}{',' if said.startswith('which') else ':'} {said}"
-    return ""
+    slips: tuple[tuple[str, Callable[[str], str]], ...] = (
+        (": did the id lose its zeros or gain a '.0'?", lambda text: text.removesuffix(".0").lstrip("0")),
+        (", which differs in case or spaces", lambda text: " ".join(text.casefold().split())),
+        (": without the folder", lambda text: re.split(r"[/\\]", text)[-1]),
+    )
+    by_key = [{key(strip_endings(name)): name for name in reversed(names)} for _, key in slips]
+
+    def hint(plain: str) -> str:
+        for (said, key), near in zip(slips, by_key, strict=True):
+            if (meant := key(plain)) and meant in near:
+                return f"; there is {near[meant]!r}{said}"
+        return ""
+
+    return [hint(strip_endings(name)) for name in wanted]
 
 
 def match_names(wanted: Sequence[str], names: Sequence[str], source: str) -> list[int | None]:

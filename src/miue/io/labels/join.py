@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from miue.bags.classes import by_their_names, known_labels
-from miue.bags.names import hint_at, match_names
+from miue.bags.names import hints_at, match_names
 from miue.bags.table_columns import read_classes
 from miue.common.errors import ConfigError, DataError
 from miue.io.labels.label_table import LabelTable
@@ -74,10 +74,9 @@ def _match(labels: LabelTable, names: Sequence[str], where: str) -> tuple[dict[s
             "Python slide_table=, or a column slide_id",
         )
     unlisted = sorted(set(names) - set(rows))
-    left_out = []
-    for name, bag_row in zip(labels.ids, bag_rows, strict=True):
-        if bag_row is None:
-            hint = hint_at(name, unlisted)
-            left_out.append(LeftOut(name, f"listed in {labels.source!r}, but {where!r} has no such bag{hint}"))
+    missing = [name for name, bag_row in zip(labels.ids, bag_rows, strict=True) if bag_row is None]
+    no_such = f"listed in {labels.source!r}, but {where!r} has no such bag"
+    hints = zip(missing, hints_at(missing, unlisted), strict=True)
+    left_out = [LeftOut(name, f"{no_such}{hint}") for name, hint in hints]
     left_out += [LeftOut(name, f"a bag that {labels.source!r} does not list", is_bad=False) for name in unlisted]
     return rows, left_out

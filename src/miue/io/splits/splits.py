@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.bags.names import hint_at, match_names
+from miue.bags.names import hints_at, match_names
 from miue.common.errors import DataError, lacking
 
 SPLITS = ("train", "validation", "test")
@@ -48,7 +48,7 @@ class Splits:
         assigned, unknown = self.split_bags(bags, fold)
         if unknown:
             kind = "patient" if self.of_patients else "bag"
-            hint = hint_at(unknown[0], bags.patient_groups if self.of_patients else bags.ids)
+            hint = hints_at(unknown[:1], bags.patient_groups if self.of_patients else bags.ids)[0]
             raise DataError(
                 item=f"{kind} {unknown[0]!r} of {self.source!r}",
                 wanted=f"a {kind} of the data",

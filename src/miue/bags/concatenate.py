@@ -11,7 +11,7 @@ from miue.bags.columns import ItemColumns
 from miue.bags.dataset import BagDataset, bag_fields, check_dataset
 from miue.bags.feature_names import check_feature_order
 from miue.common.arguments import several
-from miue.common.errors import DataError, first_few, lacking
+from miue.common.errors import DataError, first_few, first_repeated, lacking
 
 
 def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
@@ -70,11 +70,9 @@ def _check_parts(parts: Sequence[BagDataset]) -> None:
         DataError: a bag in two of them, instances of different shapes or kinds, or features in another order.
     """
     ids = [name for part in parts for name in part.ids]
-    if len(set(ids)) < len(ids):
-        seen: set[str] = set()
-        repeated = next(name for name in ids if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+    if (twice := first_repeated(ids)) is not None:
         raise DataError(
-            item=f"bag {repeated!r}",
+            item=f"bag {twice!r}",
             wanted="each bag in one part",
             got="the same id in two",
             fix="rename one of the two, or leave it out",

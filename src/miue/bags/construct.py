@@ -127,8 +127,8 @@ def fields_of_frame(
             raise unknown_name(f"{what} column", column, list(map(str, names)))
     taken = {bag, label, patient, *(coords or ())}
     chosen = features if features is not None else _feature_columns(frame, [n for n in names if n not in taken])
-    missing = next((name for name in chosen if name not in names), None)
-    if missing is not None:
+    there = set(names)
+    if (missing := next((name for name in chosen if name not in there), None)) is not None:
         raise unknown_name("features column", missing, list(map(str, names)))
     if not len(chosen):
         raise DataError(
@@ -216,8 +216,9 @@ def _column_names(frame: Any) -> Sequence[Any]:
 
 def _feature_columns(frame: Any, names: Sequence[Any]) -> list[Any]:
     """Return those of some columns that hold numbers and have no other meaning by their names; log the others."""
-    chosen = [name for name in names if names_feature(str(name)) and _is_numeric(frame[name])]
-    others = [repr(str(name)) for name in names if name not in chosen]
+    is_feature = {name: names_feature(str(name)) and _is_numeric(frame[name]) for name in names}
+    chosen = [name for name in names if is_feature[name]]
+    others = [repr(str(name)) for name in names if not is_feature[name]]
     if chosen and others:
         message = "data frame: not taken for features: %s; pass all features as features=[…] if some are"
         logger.warning(message, first_few(others, 10))

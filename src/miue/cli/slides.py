@@ -118,6 +118,7 @@ def list_slides(paths: list[Path]) -> list[Path]:
             continue
         files = [file for file in sorted(path.iterdir()) if file.is_file() and not file.name.startswith(".")]
         found = [file for file in files if file.suffix.lower() in SUFFIXES]
+        others = [file.name for file in files if file.suffix.lower() not in SUFFIXES]
         dicom = [file for file in found if file.suffix.lower() == ".dcm"]
         if dicom or not found:
             raise StorageError(
@@ -126,7 +127,6 @@ def list_slides(paths: list[Path]) -> list[Path]:
                 got=f"{plural(len(dicom), 'DICOM file')}, of which several make one slide" if dicom else "none",
                 fix="name one .dcm file of each slide" if dicom else "check the folder, or name the files",
             )
-        others = [file.name for file in files if file not in found]
         if others:
             say(f"left out of {path}, no slides: {plural(len(others), 'file')}: {first_few(others)}", err=True)
         slides += found
@@ -139,13 +139,12 @@ def refuse_same_names(slides: list[Path]) -> None:
     Raises:
         DataError: two of one name.
     """
-    from miue.common.errors import DataError
+    from miue.common.errors import DataError, first_repeated
 
-    names = [slide.stem for slide in slides]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        same = [repr(str(slide)) for slide in slides if slide.stem == twice[0]]
+    if (twice := first_repeated(slide.stem for slide in slides)) is not None:
+        same = [repr(str(slide)) for slide in slides if slide.stem == twice]
         raise DataError(
-            item=f"slide {twice[0]!r}",
+            item=f"slide {twice!r}",
             wanted="slides of different names",
             got=" and ".join(same[:2]) + (", …" if same[2:] else ""),
             fix="name it once" if len(set(same)) == 1 else "cut them into different folders",

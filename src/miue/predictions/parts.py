@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from miue.common.errors import DataError, StorageError, not_readable
+from miue.common.errors import DataError, StorageError, first_repeated, not_readable
 from miue.common.files import file_sha256
 
 FOLDER = "instances"
@@ -92,10 +92,10 @@ def check_folder(folder: Path, parts: Sequence[Part]) -> None:
     """
     names = [part.file for part in parts]
     unlisted = sorted({path.name for path in folder.iterdir() if path.suffix == ".parquet"} - set(names))
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if unlisted or twice:
+    wrong = unlisted[0] if unlisted else first_repeated(names)
+    if wrong is not None:
         raise StorageError(
-            item=f"part {str(folder / (unlisted or twice)[0])!r}",
+            item=f"part {str(folder / wrong)!r}",
             wanted=f"the {len(parts):,} parts that predictions.json lists, each once",
             got="a file that it does not list" if unlisted else "a part that it lists twice",
             fix="remove the file if it is a copy or of another run" if unlisted else FIX,

@@ -143,8 +143,9 @@ def choose_features(
     ['tile', 'f_1', 'f_2']
     """
     chosen: dict[str, None] = {}
+    there = set(names)
     for word in wanted:
-        exact = word if word in names else find_column(names, (lower_case(word),), table)
+        exact = word if word in there else find_column(names, (lower_case(word),), table)
         matched = [name for name in candidates if fnmatchcase(name, word)] if exact is None else [exact]
         if not matched:
             is_pattern = any(sign in word for sign in "*?[")

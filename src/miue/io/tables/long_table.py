@@ -55,7 +55,8 @@ def read_long_table(
     files = TableFiles.at(path, columns or {})
     source, header = files.source, [*files.header, *((BAG,) if files.of_one_bag else ())]
     known, chosen = columns_by_meaning(header, source, columns or {}, features, meanings)
-    others = [name for name in possible_features(header, columns or {}) if name not in chosen]
+    taken = set(chosen)
+    others = [name for name in possible_features(header, columns or {}) if name not in taken]
     types = {name: pa.float64() if meaning in COORDS else pa.string() for meaning, name in known.items()}
     unusable = dict(files.bad)
     parts = list(_parts_of_facts(files, types, chosen[0], unusable))

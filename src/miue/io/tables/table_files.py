@@ -77,8 +77,9 @@ class TableFiles:
                 raise error
             first = next(iter(headers))
         header = headers[first]
-        kept = [file for file, own in headers.items() if own == header or features[own] & features[header]]
-        others = [file for file in headers if file not in kept]
+        is_kept = {file: own == header or bool(features[own] & features[header]) for file, own in headers.items()}
+        kept = [file for file in headers if is_kept[file]]
+        others = [file for file in headers if not is_kept[file]]
         _refuse_unlike(path, kept, [file for file in others if features[headers[file]]], headers)
         different = [file for file in kept if headers[file] != header]
         unlike = {

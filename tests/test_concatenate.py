@@ -64,6 +64,8 @@ def test_stores_that_are_put_together_stay_on_disk(tmp_path: Path) -> None:
     assert torch.equal(whole.batch(range(5)).instances, wanted.batch(range(5)).instances)
     assert np.array_equal(np.asarray(whole.instances[2:5]), np.asarray(wanted.instances)[2:5])
     assert whole.instances[4:4].shape == (0, 2)
+    order = np.array([7, 0, 6, 0, 5])
+    assert np.array_equal(whole.instances[order], np.asarray(wanted.instances)[order])
     miue.write_store(tmp_path / "whole", whole)
     assert miue.read_store(tmp_path / "whole").patients == ("p", "b", "q", "x", "y")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -31,7 +32,73 @@ class InstanceArray(Protocol):
     def __array__(self, dtype: Any = None) -> np.ndarray: ...
 
 
-class ChainedInstances:
+class PartedInstances(ABC):
+    """All instances of several parts, one after another; those asked for are read when they are.
+
+    Args:
+        sizes: instances of each part.
+        instance_shape: of every instance.
+        dtype: that they are returned in.
+    """
+
+    def __init__(
+        self, sizes: Sequence[int] | np.ndarray, instance_shape: tuple[int, ...], dtype: np.dtype
+    ) -> None:
+        self.ends = np.asarray(sizes, np.int64).cumsum()
+        self.shape = (int(self.ends[-1]) if len(self.ends) else 0, *instance_shape)
+        self.dtype = np.dtype(dtype)
+
+    @abstractmethod
+    def read_span(self, part: int, start: int, stop: int) -> np.ndarray:
+        """Return the instances of a part from ``start`` up to ``stop``."""
+
+    def read_positions(self, part: int, positions: np.ndarray) -> np.ndarray:
+        """Return the instances of a part at some positions."""
+        first = int(positions.min())
+        return self.read_span(part, first, int(positions.max()) + 1)[positions - first]
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        """Return the instances of a slice of consecutive ones, or those at an array of positions, (n, *shape).
+
+        Raises:
+            TypeError: another index.
+            IndexError: a position that there is not.
+        """
+        if isinstance(index, slice) and index.step in (None, 1):
+            return self._span(*index.indices(len(self))[:2])
+        positions = np.asarray(index)
+        if isinstance(index, slice) or positions.ndim != 1 or positions.dtype.kind not in "iu":
+            raise TypeError("instances in parts are read by slices of consecutive ones, or by positions")
+        if len(positions) and not 0 <= positions.min() <= positions.max() < len(self):
+            raise IndexError(f"a position that is none of the {len(self):,} instances")
+        found = np.zeros((len(positions), *self.shape[1:]), self.dtype)
+        parts = np.searchsorted(self.ends, positions, side="right")
+        for part in np.unique(parts).tolist():
+            chosen = np.flatnonzero(parts == part)
+            found[chosen] = self.read_positions(part, positions[chosen] - self._begin(part))
+        return found
+
+    def _begin(self, part: int) -> int:
+        return int(self.ends[part - 1]) if part else 0
+
+    def _span(self, start: int, stop: int) -> np.ndarray:
+        spans = [np.zeros((0, *self.shape[1:]), self.dtype)]
+        part = int(np.searchsorted(self.ends, start, side="right"))
+        while start < stop:
+            begin, end = self._begin(part), min(stop, int(self.ends[part]))
+            spans.append(self.read_span(part, start - begin, end - begin).astype(self.dtype, copy=False))
+            start, part = end, part + 1
+        return spans[1] if len(spans) == 2 else np.concatenate(spans)
+
+    def __array__(self, dtype: Any = None) -> np.ndarray:
+        """Read everything."""
+        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
+
+
+class ChainedInstances(PartedInstances):
     """The instances of several arrays, one after another, each left where it is.
 
     Args:
@@ -40,31 +107,16 @@ class ChainedInstances:
 
     def __init__(self, parts: Sequence[InstanceArray]) -> None:
         self.parts = tuple(parts)
-        self.ends = np.array([len(part) for part in parts], np.int64).cumsum()
-        self.shape = (int(self.ends[-1]), *parts[0].shape[1:])
-        self.dtype = np.result_type(*(part.dtype for part in parts))
+        dtype = np.result_type(*(part.dtype for part in parts))
+        super().__init__([len(part) for part in parts], tuple(parts[0].shape[1:]), dtype)
 
-    def __len__(self) -> int:
-        return self.shape[0]
+    def read_span(self, part: int, start: int, stop: int) -> np.ndarray:
+        """Return the instances of an array from ``start`` up to ``stop``."""
+        return np.asarray(self.parts[part][start:stop])
 
-    def __getitem__(self, span: Any) -> np.ndarray:
-        """Return the instances of a slice of consecutive ones, (n, *shape)."""
-        if not isinstance(span, slice) or span.step not in (None, 1):
-            raise TypeError("chained instances are read by slices of consecutive ones")
-        start, stop, _ = span.indices(len(self))
-        begins = self.ends - [len(part) for part in self.parts]
-        spans = [
-            np.asarray(part[max(start - begin, 0) : min(stop, end) - begin]).astype(self.dtype, copy=False)
-            for part, begin, end in zip(self.parts, begins.tolist(), self.ends.tolist(), strict=True)
-            if start < end and begin < stop
-        ]
-        if not spans:
-            return np.zeros((0, *self.shape[1:]), self.dtype)
-        return spans[0] if len(spans) == 1 else np.concatenate(spans)
-
-    def __array__(self, dtype: Any = None) -> np.ndarray:
-        """Read everything."""
-        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
+    def read_positions(self, part: int, positions: np.ndarray) -> np.ndarray:
+        """Return the instances of an array at some positions, and read no others."""
+        return np.asarray(self.parts[part][positions])
 
 
 def chain(parts: Sequence[InstanceArray]) -> InstanceArray:

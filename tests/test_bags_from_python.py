@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 from made_bags import separable_bags
@@ -259,6 +260,18 @@ def test_patients_are_the_same_in_memory_and_in_files(tmp_path: Path) -> None:
     assert bags.patients == ("p1", "", "", "", "p2", "p1")
     write_store(tmp_path / "store", bags)
     assert read_store(tmp_path / "store").patient_groups == bags.patient_groups
+
+
+def test_ids_and_labels_of_any_column_are_read_by_their_values() -> None:
+    named = BagDataset.from_tensors(ROWS, bag_ids=np.array([b"b", b"a", b"b", b"b", b"a"]))
+    assert named.ids == ("b", "a") and named.sizes.tolist() == [3, 2]
+    table = pa.table({"slide": ["b", "a", "b"], "label": ["no", "yes", "no"], "feature": [1.0, 2.0, 3.0]})
+    bags = BagDataset.from_frame(table, bag="slide", label="label")
+    assert bags.ids == ("b", "a") and bags.labels.values.tolist() == [0, 1]
+    dates = pd.Series(pd.to_datetime(["2026-01-01", None]))
+    assert BagDataset.from_arrays([np.ones((1, 2))] * 2, patients=dates).patients == ("2026-01-01 00:00:00", "")
+    with pytest.raises(DataError, match="row 1 of bag_ids: expected the id of a bag, got NaT"):
+        BagDataset.from_tensors(np.ones((2, 2)), bag_ids=dates)
 
 
 @pytest.mark.parametrize("dtype", ["string", "Int64"])

@@ -17,10 +17,10 @@ POSSIBLE_CLASSES = ("none", "unknown")
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a value of a list or a data frame means nothing: None, NaN, pandas' NA, or an empty text."""
+    """Return whether a value of a list or a data frame means nothing: None, NaN, pandas' NA or NaT, or no text."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return True
-    return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ == "NAType"
+    return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
 
 
 def name_of(value: Any) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Int64
-from torch import Tensor
 
 from miue.bags.arrays import bag_array, check_bags
 from miue.bags.cells import is_missing, known_text, name_of
@@ -93,7 +92,7 @@ def fields_of_rows(
     feature_names: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the arguments of ``fields_of_arrays`` for one array of all instances and the bag of each row."""
-    rows = GroupedRows.of(bag_ids.detach().cpu().numpy() if isinstance(bag_ids, Tensor) else bag_ids)
+    rows = GroupedRows.of(bag_ids)
     of_bags = {
         what: None if values is None else rows.one_of_each(as_objects(values, what), what).tolist()
         for what, values in (("labels", labels), ("patients", patients))
@@ -141,7 +140,7 @@ def fields_of_frame(
     where = None if coords is None else np.stack([_numbers(frame[c], c) for c in coords], 1)
     return fields_of_rows(
         np.stack(columns, 1).astype(np.float32),
-        np.asarray(frame[bag], object),
+        frame[bag],
         None if label is None else frame[label],
         patients=None if patient is None else frame[patient],
         coords=where,
@@ -185,7 +184,7 @@ def fields_of_anndata(
     matrix = matrix.to_memory() if hasattr(matrix, "to_memory") else matrix  # sparse, of a file that is open
     return fields_of_rows(
         matrix.toarray() if hasattr(matrix, "toarray") else np.asarray(matrix),
-        np.asarray(data.obs[bag], object),
+        data.obs[bag],
         None if label is None else data.obs[label],
         patients=None if patient is None else data.obs[patient],
         coords=None if spatial is None else np.asarray(data.obsm[spatial])[:, :2],

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 
 from miue.bags.cells import is_missing, name_of
+from miue.bags.labels import plain_values
 from miue.common.errors import DataError
 
 
@@ -35,18 +36,14 @@ class GroupedRows:
         >>> rows.names, rows.bag.tolist()
         (('b', 'a'), [0, 1, 0])
         """
-        ids = np.asarray(bag_ids)
+        ids = np.asarray(plain_values(bag_ids, "bag_ids", "row"), object)
         if ids.ndim != 1:
             raise row_count("bag_ids", "an array with one id for each row", f"shape {ids.shape}")
-        missing = np.array([is_missing(name) for name in ids.tolist()], bool)
-        if missing.any():
-            row = int(missing.argmax())
-            raise row_count(f"row {row} of bag_ids", "the id of a bag", repr(ids.tolist()[row]))
-        if ids.dtype == object:  # numbers among text do not compare
-            ids = np.array(list(map(name_of, ids.tolist())))
-        names, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
-        order = first.argsort()
-        return cls(tuple(map(name_of, names[order].tolist())), order.argsort()[inverse].astype(np.int64))
+        if (missing := next((row for row, value in enumerate(ids) if is_missing(value)), None)) is not None:
+            raise row_count(f"row {missing} of bag_ids", "the id of a bag", repr(ids[missing]))
+        number: dict[str, int] = {}
+        bag = [number.setdefault(name_of(value), len(number)) for value in ids]
+        return cls(tuple(number), np.array(bag, np.int64))
 
     def split(self, rows: Shaped[np.ndarray, "M *shape"]) -> list[np.ndarray]:
         """Return the rows of each bag, in their order.

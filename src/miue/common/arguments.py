@@ -124,7 +124,7 @@ def several(value: Any) -> list[Any] | tuple[Any, ...] | None:
         return None
     if isinstance(value, abc.Sequence | abc.Iterator | abc.ValuesView) or _has_axes(value):
         return list(value)
-    return None
+    return value.to_pylist() if hasattr(value, "to_pylist") else None  # a column of Arrow
 
 
 def _has_axes(value: Any) -> bool:

@@ -181,7 +181,7 @@ class PredictionTable(PrintsAsTable):
 
     def rows_of_bags(self) -> GroupedRows:
         """Return the bags, in the order in which they first appear, and the bag of each item."""
-        return GroupedRows.of(self.bag_ids.astype(str))
+        return GroupedRows.of(self.bag_ids)
 
     def of_bags(self, names: Collection[str]) -> PredictionTable:
         """Return the items of some bags."""

@@ -274,6 +274,13 @@ def test_ids_and_labels_of_any_column_are_read_by_their_values() -> None:
         BagDataset.from_tensors(np.ones((2, 2)), bag_ids=dates)
 
 
+def test_columns_of_several_lengths_and_numbers_beyond_single_precision_are_named() -> None:
+    with pytest.raises(DataError, match="column 'g': expected 2 rows, as column 'f' has, got 1"):
+        BagDataset.from_frame({"bag": ["a", "b"], "f": [1.0, 2.0], "g": [1.0]}, bag="bag")
+    with pytest.raises(DataError, match="bag 'a', row 0: expected finite features"):
+        BagDataset.from_frame({"bag": ["a", "b"], "f": [1e300, 2.0]}, bag="bag")
+
+
 @pytest.mark.parametrize("dtype", ["string", "Int64"])
 def test_a_missing_id_or_label_of_pandas_is_named(dtype: str) -> None:
     values = pd.array(["a", None, "b"] if dtype == "string" else [1, None, 0], dtype=dtype)

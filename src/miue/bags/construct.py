@@ -21,7 +21,7 @@ from miue.bags.coords import Coords
 from miue.bags.feature_names import common_feature_names, frame_columns
 from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
-from miue.bags.rows import GroupedRows
+from miue.bags.rows import GroupedRows, row_count
 from miue.bags.table_columns import read_coords
 from miue.common.arguments import several
 from miue.common.errors import DataError, first_few, first_repeated, lacking, one_of_two, repeated, unknown_name
@@ -136,14 +136,12 @@ def fields_of_frame(
             got=f"columns {', '.join(map(str, names))}",
             fix="name them as features=[…], or add them",
         )
-    columns = [_numbers(frame[name], str(name)) for name in chosen]
-    where = None if coords is None else np.stack([_numbers(frame[c], c) for c in coords], 1)
     return fields_of_rows(
-        np.stack(columns, 1).astype(np.float32),
+        _numbers(frame, chosen, np.float32),
         frame[bag],
         None if label is None else frame[label],
         patients=None if patient is None else frame[patient],
-        coords=where,
+        coords=None if coords is None else _numbers(frame, coords, np.float64),
         feature_names=tuple(map(str, chosen)),
     )
 
@@ -232,18 +230,24 @@ def _is_numeric(column: Any) -> bool:
     )
 
 
-def _numbers(column: Any, name: str) -> np.ndarray:
-    """Return a column as numbers, NaN where a cell is empty.
+def _numbers(frame: Any, names: Sequence[Any], dtype: type[np.floating]) -> np.ndarray:
+    """Return columns as numbers (rows, columns), NaN where a cell is empty.
 
     Raises:
-        DataError: text, or another kind of value.
+        DataError: text, or another kind of value; or columns of several lengths.
     """
-    try:
-        return np.asarray(column).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            item=f"column {name!r}", wanted="numbers", got=str(error), fix="leave the column out, or correct it"
-        ) from error
+    columns: list[np.ndarray] = []
+    for name in names:
+        try:
+            with np.errstate(over="ignore"):  # infinity, which is refused
+                columns.append(np.asarray(frame[name]).astype(np.float64).astype(dtype))
+        except (TypeError, ValueError) as error:
+            fix = "leave the column out, or correct it"
+            raise DataError(item=f"column {str(name)!r}", wanted="numbers", got=str(error), fix=fix) from error
+        if len(columns[-1]) != len(columns[0]):
+            wanted = f"{len(columns[0])} rows, as column {str(names[0])!r} has"
+            raise row_count(f"column {str(name)!r}", wanted, str(len(columns[-1])))
+    return np.stack(columns, 1)
 
 
 def as_objects(values: Any, what: str) -> np.ndarray:

@@ -252,6 +252,22 @@ def test_a_slide_without_annotation_is_negative_only_if_asked_for(tiled: Path) -
     assert isinstance(label(tiled, "--least", "0").exception, ConfigError)
 
 
+def test_endings_of_any_case_are_those_of_annotations_and_of_features(tiled: Path) -> None:
+    """Where they were passed over, with --unannotated negative the tumor was negative, or its slide not there."""
+    assert label(tiled, "--unannotated", "negative").exit_code == 0
+    whole = rows(tiled)
+    (tiled / "xml" / "010.xml").rename(tiled / "xml" / "010.XML")
+    (tiled / "features" / "010.h5").rename(tiled / "features" / "010.H5")
+    assert label(tiled, "--unannotated", "negative", "--overwrite").exit_code == 0
+    assert rows(tiled) == whole
+
+
+def test_geojson_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = qupath(tmp_path / "a.geojson", feature("Tumor", square(0, 0, 10)))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert read_tumour(path).area == 100
+
+
 def test_annotations_of_no_slide_are_named(tiled: Path) -> None:
     """QuPath adds ".geojson" to the file of the slide, so that its outlines would be passed over."""
     (tiled / "xml" / "010.xml").unlink()

@@ -109,7 +109,8 @@ def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Pat
     from miue.io.formats.isolated import ENDINGS
     from miue.pathology.annotations import annotations_of_others, find_annotation
 
-    files = sorted(file for ending in ENDINGS for file in features.glob(f"*{ending}"))
+    there = features.iterdir() if features.is_dir() else ()
+    files = sorted(file for file in there if file.suffix.lower() in ENDINGS)
     if not files:
         raise StorageError(
             item=f"{str(features)!r}", wanted="a folder of .h5 files", got="none in it", fix="check the folder"

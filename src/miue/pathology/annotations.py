@@ -144,7 +144,7 @@ def is_tumour(share: np.ndarray, least: float = LEAST_TUMOUR) -> Bool[np.ndarray
 
 
 def find_annotation(folder: Path, slide: str) -> Path | None:
-    """Return the annotation of a slide, ``<slide>.xml``, ``.geojson`` or ``.json``, or None.
+    """Return the annotation of a slide, ``<slide>.xml``, ``.geojson`` or ``.json`` in any case, or None.
 
     Raises:
         StorageError: no such folder.
@@ -152,7 +152,8 @@ def find_annotation(folder: Path, slide: str) -> Path | None:
     """
     if not folder.is_dir():
         raise not_a_folder(folder, "a folder of annotations", "check --annotations")
-    files = [folder / f"{slide}{suffix}" for suffix in SUFFIXES if (folder / f"{slide}{suffix}").is_file()]
+    named = (file for file in folder.iterdir() if file.stem == slide and file.suffix.lower() in SUFFIXES)
+    files = sorted(filter(Path.is_file, named), key=lambda file: SUFFIXES.index(file.suffix.lower()))
     if len(files) > 1:
         raise DataError(
             item=f"slide {slide!r}",
@@ -192,7 +193,7 @@ def _asap(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
 def _geojson(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
     """Yield class and area of each annotation of QuPath's GeoJSON; one of no class is named ''."""
     try:
-        content = json.loads(path.read_text("utf-8"))
+        content = json.loads(path.read_bytes())
         features = content if isinstance(content, list) else content.get("features", [content])
         for feature in features:
             properties: dict[str, Any] = feature.get("properties") or {}

@@ -10,11 +10,9 @@ import numpy as np
 from jaxtyping import Int64
 
 from miue.common.errors import lacking
-from miue.common.tables import write_rows
+from miue.common.tables import write_table
 from miue.pathology.annotations import LEAST_TUMOUR, Groups, find_annotation, is_tumour, read_tumour, tumour_share
 from miue.pathology.tile_files import read_grid
-
-COLUMNS = ("bag_id", "instance", "instance_label")
 
 
 @dataclass(frozen=True)
@@ -61,5 +59,11 @@ def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
 
 def write_patch_labels(path: Path, labels: Iterable[tuple[str, Int64[np.ndarray, "n"]]]) -> None:
     """Write labels of slides, one slide after the other, as CSV; whole or not at all."""
-    rows = [(slide, instance, int(label)) for slide, values in labels for instance, label in enumerate(values)]
-    write_rows(path, COLUMNS, rows)
+    slides, values = zip(*labels, strict=True)
+    sizes = [len(of_slide) for of_slide in values]
+    columns = {
+        "bag_id": np.repeat(np.array(slides, object), sizes),
+        "instance": np.concatenate([np.arange(size) for size in sizes]),
+        "instance_label": np.concatenate(values),
+    }
+    write_table(path, columns)

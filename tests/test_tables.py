@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,16 @@ from pyarrow import parquet
 
 from miue.bags.dataset import BagDataset
 from miue.common.errors import MiueError, StorageError
-from miue.common.tables import read_columns, read_rows, read_text_columns, write_rows, write_table
+from miue.common.tables import (
+    HEADER_BYTES,
+    read_columns,
+    read_header,
+    read_parts,
+    read_rows,
+    read_text_columns,
+    write_rows,
+    write_table,
+)
 from miue.io.labels.instance_labels import with_instance_labels
 from miue.io.labels.label_table import read_label_table
 from miue.io.load import load_bags
@@ -170,3 +180,18 @@ def test_no_cell_is_quoted_in_a_table_that_needs_no_quotes(tmp_path: Path) -> No
     write_rows(tmp_path / "t.csv", ("bag_id", "a,b"), [("x", 1), ("y", 2)])
     assert (tmp_path / "t.csv").read_text() == 'bag_id,"a,b"\nx,1\ny,2\n'
     assert read_rows(tmp_path / "t.csv") == [{"bag_id": "x", "a,b": "1"}, {"bag_id": "y", "a,b": "2"}]
+
+
+def test_lines_longer_than_what_is_read_at_once_are_read(tmp_path: Path) -> None:
+    path, names = tmp_path / "wide.csv", [f"{'feature':>020}_{number}" for number in range(60_000)]
+    rows = [[cell] * len(names) for cell in ("0.0123456789012345678", "2")]
+    path.write_text("\n".join(map(",".join, (names, *rows))))
+    assert path.read_text().index("\n") > HEADER_BYTES
+    assert read_header(path)[-1] == names[-1]
+    parts = list(read_parts(path, {names[-1]: pa.float64()}))
+    assert [one for part in parts for one in part.column(0).to_pylist()] == [0.0123456789012345678, 2.0]
+
+
+def test_a_gzipped_table_is_known_by_its_ending_in_any_case(tmp_path: Path) -> None:
+    (tmp_path / "T.CSV.GZ").write_bytes(gzip.compress(b"a,b\n1,2\n"))
+    assert read_text_columns(tmp_path / "T.CSV.GZ") == {"a": ["1"], "b": ["2"]}

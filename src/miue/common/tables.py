@@ -22,6 +22,7 @@ from miue.common.errors import DataError, StorageError, first_repeated, lacking,
 from miue.common.files import atomic_file
 
 HEADER_BYTES = 1 << 20
+CELL_BYTES = 32  # of a number as it is written, with room
 SEPARATORS = ",;\t|"
 MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
@@ -284,7 +285,7 @@ def _refuse_claim(path: Path) -> None:
 
 def _open_text(path: Path) -> Any:
     """Return the bytes of a table as a stream, unpacked where its name says that it is gzipped."""
-    return pa.input_stream(str(path), compression="detect")
+    return pa.input_stream(str(path), compression="gzip" if path.suffix.lower() == ".gz" else "detect")
 
 
 @dataclass(frozen=True)
@@ -322,8 +323,11 @@ class _TextStart:
         """Return how pyarrow reads the file."""
         # pyarrow knows its own encoding by this name alone, and would transcode "utf-8"
         encoding = "utf8" if self.encoding == "utf-8" else self.encoding
+        row = CELL_BYTES * len(self.header())
         return {
-            "read_options": csv.ReadOptions(encoding=encoding, skip_rows=self.lines_before),
+            "read_options": csv.ReadOptions(
+                encoding=encoding, skip_rows=self.lines_before, block_size=max(row, HEADER_BYTES)
+            ),
             "parse_options": csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
         }
 
@@ -337,7 +341,9 @@ def _read_text_start(path: Path) -> _TextStart:
         StorageError: a header line in another encoding, or a file that is no text.
     """
     with _open_text(path) as stream:
-        first = stream.read(HEADER_BYTES)
+        first = part = stream.read(HEADER_BYTES)
+        while part and not re.search(rb"[\r\n]", first.lstrip(b"\r\n")):  # a longer header line
+            first += (part := stream.read(HEADER_BYTES))
     encoding = _encoding(first)
     if first.startswith(b"PK\x03\x04"):
         raise _not_text(f"table {str(path)!r}", "a zip archive, as Excel's own workbooks are")

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import miue
+from miue.bags.arrays import PartedInstances
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
@@ -179,6 +180,27 @@ def test_a_subset_is_stored_in_its_own_order_with_its_coordinates(tmp_path: Path
     assert back.coords is not None
     assert back.coords.values[:, 0].tolist() == [6, 8, 10, 0, 2]
     assert back.labels.known.tolist() == [False, True]
+
+
+class Counted(PartedInstances):
+    """Instances that count the bags that are read of them."""
+
+    reads = 0
+
+    def read_span(self, part: int, start: int, stop: int) -> np.ndarray:
+        self.reads += 1
+        return np.full((stop - start, *self.shape[1:]), part if start else np.nan, np.float32)
+
+
+def test_a_store_is_written_while_its_bags_are_read_once_and_a_bad_one_leaves_nothing(tmp_path: Path) -> None:
+    instances = Counted([5, 7], (2,), np.dtype(np.float32))
+    bags = BagDataset.packed(instances, np.array([1, 4, 1, 6]), "abcd")
+    miue.write_store(tmp_path / "store", bags.subset([1, 3]))
+    assert instances.reads == 2
+    assert np.array_equal(miue.read_store(tmp_path / "store").instances, np.repeat([[0.0, 0], [1, 1]], [4, 6], 0))
+    with pytest.raises(DataError, match="bag 'c', row 0: expected finite"):
+        miue.write_store(tmp_path / "bad", bags.subset([1, 2]))
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
 def test_bags_without_coords_beside_bags_with_them_are_stored_so(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ left_out.csv         bags that were left out when files were packed, with the re
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -77,12 +78,9 @@ def write_store(
     check_dataset(dataset)
     if not len(dataset):
         raise lacking(f"store {str(path)!r}", "at least one bag", "choose bags to write")
-    for name, start, size in zip(dataset.ids, dataset.starts, dataset.sizes, strict=True):
-        check_bag(name, dataset.instances[start : start + size], dataset.instance_shape)
-    positions = dataset.positions
     with atomic_folder(path, STORE, overwrite=overwrite) as folder:
-        shape = (len(positions), *dataset.instance_shape)
-        _write_array(folder / "instances.npy", dataset.instances, dataset, shape)
+        shape = (len(dataset.positions), *dataset.instance_shape)
+        write_array(folder / "instances.npy", dataset.instances.dtype, shape, _usable_bags(dataset))
         write_tables(folder, dataset, made_by or {})
 
 
@@ -100,7 +98,7 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
             _write_whole(folder / "located.npy", dataset.coords.known[positions])
     if dataset.statistics is not None:
         shape = (len(positions), *dataset.statistics.shape[1:])
-        _write_array(folder / STATISTICS, dataset.statistics, dataset, shape)
+        write_array(folder / STATISTICS, dataset.statistics.dtype, shape, _bag_by_bag(dataset.statistics, dataset))
     summary = {
         "format": FORMAT,
         "version": VERSION,
@@ -121,10 +119,21 @@ def _write_whole(path: Path, values: np.ndarray) -> None:
     write_array(path, values.dtype, values.shape, [values])
 
 
-def _write_array(path: Path, values: InstanceArray, dataset: BagDataset, shape: tuple[int, ...]) -> None:
-    """Write the rows of the dataset's bags, one bag at a time."""
-    spans = zip(dataset.starts, dataset.sizes, strict=True)
-    write_array(path, values.dtype, shape, (np.asarray(values[start : start + size]) for start, size in spans))
+def _bag_by_bag(values: InstanceArray, dataset: BagDataset) -> Iterator[np.ndarray]:
+    """Yield the rows of each of the dataset's bags."""
+    for start, size in zip(dataset.starts.tolist(), dataset.sizes.tolist(), strict=True):
+        yield np.asarray(values[start : start + size])
+
+
+def _usable_bags(dataset: BagDataset) -> Iterator[np.ndarray]:
+    """Yield the instances of each bag, after it was seen that they can be used.
+
+    Raises:
+        DataError: a bag that cannot.
+    """
+    for name, rows in zip(dataset.ids, _bag_by_bag(dataset.instances, dataset), strict=True):
+        check_bag(name, rows, dataset.instance_shape)
+        yield rows
 
 
 @checked()

@@ -292,3 +292,15 @@ def test_slides_are_exported_one_after_the_other(
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes() or kind == "arrays"
     assert back.instances is not None
     assert [slide.slide for slide in patches_by_slide(back)] == back.bags.bag_ids.tolist()
+
+
+def test_a_part_is_checked_once_whatever_is_chosen_of_its_bags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    instances = stored(ragged([3, 1, 5, 2]), tmp_path / "p")
+    checked: list[str] = []
+    monkeypatch.setattr(stored_instances, "check_part", lambda path, part, listed: checked.append(part.file))
+    for name in ("000", "002", "003"):
+        assert len(list(instances.of_bags([name]).by_bag())) == 1
+    assert len(list(instances.in_order(["003", "002", "001", "000"]).flagged_by(lambda table: table).parts())) == 1
+    assert checked == ["part-00000.parquet"]

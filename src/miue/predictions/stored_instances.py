@@ -57,6 +57,7 @@ class StoredInstances(PredictionTable):
         parts: as predictions.json lists them.
         spans: the rows of the bags to read, in their order; of all if None.
         flag: adds flags to the instances that are read; None to leave them as they are.
+        checked: files of parts that are known to be whole, to which those that are read are added.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class StoredInstances(PredictionTable):
         parts: Sequence[Part],
         spans: Sequence[Span] | None = None,
         flag: Callable[[PredictionTable], PredictionTable] | None = None,
+        checked: set[str] | None = None,
     ) -> None:
-        fields = {"_folder": folder, "_listed": tuple(parts), "_checked": set(), "_flag": flag}
+        fields = {"_folder": folder, "_listed": tuple(parts), "_flag": flag}
+        fields["_checked"] = set() if checked is None else checked
         fields["_spans"] = (
             tuple(span for part in parts for span in _spans(part)) if spans is None else tuple(spans)
         )
@@ -172,10 +175,10 @@ class StoredInstances(PredictionTable):
 
     def flagged_by(self, flag: Callable[[PredictionTable], PredictionTable]) -> StoredInstances:
         """Return the instances with flags, which are computed as parts are read."""
-        return StoredInstances(self._folder, self._listed, self._spans, flag)
+        return StoredInstances(self._folder, self._listed, self._spans, flag, self._checked)
 
     def _of_spans(self, spans: Sequence[Span]) -> StoredInstances:
-        return StoredInstances(self._folder, self._listed, spans, self._flag)
+        return StoredInstances(self._folder, self._listed, spans, self._flag, self._checked)
 
     def _columns(self, names: Collection[str]) -> Iterator[tuple[Path, dict[str, np.ndarray]]]:
         """Yield the numbers of some columns, a file at a time."""

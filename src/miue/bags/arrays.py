@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,6 +12,9 @@ import torch
 from torch import Tensor
 
 from miue.common.errors import DataError, first_repeated, lacking
+
+BYTES_AT_ONCE = 1 << 27
+"""Of the instances that are held where all are read."""
 
 
 @runtime_checkable
@@ -117,6 +121,17 @@ class ChainedInstances(PartedInstances):
     def read_positions(self, part: int, positions: np.ndarray) -> np.ndarray:
         """Return the instances of an array at some positions, and read no others."""
         return np.asarray(self.parts[part][positions])
+
+
+def row_spans(shape: tuple[int, ...], dtype: np.dtype) -> Iterator[slice]:
+    """Yield the rows of an array a slice at a time, of at most ``BYTES_AT_ONCE`` or of one row.
+
+    >>> [(span.start, span.stop) for span in row_spans((5, 1 << 26), np.dtype(np.uint8))]
+    [(0, 2), (2, 4), (4, 5)]
+    """
+    rows = max(1, BYTES_AT_ONCE // max(1, math.prod(shape[1:]) * dtype.itemsize))
+    for start in range(0, shape[0], rows):
+        yield slice(start, min(start + rows, shape[0]))
 
 
 def chain(parts: Sequence[InstanceArray]) -> InstanceArray:

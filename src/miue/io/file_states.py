@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.arrays import ChainedInstances, InstanceArray
+from miue.bags.arrays import ChainedInstances, InstanceArray, row_spans
 from miue.bags.dataset import BagDataset
 from miue.common.errors import not_stated
 from miue.io.folders.file_instances import FileInstances
 from miue.io.formats.bag_paths import STORE, ending_of, files_below
 from miue.io.formats.image_folder import image_files
-
-AT_ONCE = 65_536  # instances
+from miue.io.write_array import bytes_of
 
 
 def state_of_instances(bags: BagDataset) -> str:
@@ -41,14 +40,14 @@ def state_of_bags(bags: BagDataset) -> str:
     return _digest(_known(bags))
 
 
-def _digest(parts: Iterable[bytes]) -> str:
+def _digest(parts: Iterable[bytes | memoryview]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
     return digest.hexdigest()[:16]
 
 
-def _known(value: Any) -> Iterator[bytes]:
+def _known(value: Any) -> Iterator[bytes | memoryview]:
     if isinstance(value, InstanceArray):
         yield from _states(value)
     elif is_dataclass(value):
@@ -59,7 +58,7 @@ def _known(value: Any) -> Iterator[bytes]:
         yield repr(value).encode()
 
 
-def _states(instances: InstanceArray) -> Iterator[bytes]:
+def _states(instances: InstanceArray) -> Iterator[bytes | memoryview]:
     yield f"{instances.dtype} {tuple(instances.shape)}\n".encode()
     if isinstance(instances, ChainedInstances):
         for part in instances.parts:
@@ -70,8 +69,8 @@ def _states(instances: InstanceArray) -> Iterator[bytes]:
     elif isinstance(instances, np.memmap) and instances.filename is not None:
         yield _state(Path(str(instances.filename)))
     else:
-        for start in range(0, len(instances), AT_ONCE):
-            yield np.ascontiguousarray(instances[start : start + AT_ONCE]).tobytes()
+        for span in row_spans(tuple(instances.shape), instances.dtype):
+            yield bytes_of(np.asarray(instances[span]))
 
 
 def _files_of(path: Path) -> list[Path]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from miue.bags.arrays import InstanceArray
+from miue.bags.arrays import InstanceArray, row_spans
 from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
@@ -30,7 +30,6 @@ CLASSES = {
 }
 """What is known of bags and instances, by the field of a dataset."""
 STORED = ("instances", "statistics")  # fields that stay in their files
-COPIED_AT_ONCE = 65_536  # instances
 
 
 def read_handed_over(path: Path) -> Any:
@@ -102,10 +101,9 @@ def _describe_instances(instances: InstanceArray, copy: Path) -> dict[str, Any]:
         }
     file = _file_of(instances)
     if file is None:
-        starts = range(0, len(instances), COPIED_AT_ONCE)
-        spans = (np.asarray(instances[start : start + COPIED_AT_ONCE]) for start in starts)
+        shape, dtype = tuple(instances.shape), instances.dtype
         try:
-            write_array(copy, instances.dtype, tuple(instances.shape), spans)
+            write_array(copy, dtype, shape, (np.asarray(instances[span]) for span in row_spans(shape, dtype)))
         except OSError as error:
             raise cannot_write(copy, error) from error
     return {"paths": [str((file or copy).resolve())], "in_memory": type(instances) is np.ndarray}

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.arrays import check_bag
+from miue.bags.arrays import check_bag, row_spans
 from miue.common.errors import MiueError
 from miue.common.progress import tracked
 from miue.io.folders.discovery import bag_files
 from miue.io.formats import Contents, contents_of, read_rows
 from miue.io.formats.bag_paths import bag_file_name, bag_name
 from miue.io.formats.positions import check_pixel_width
-
-ROWS_AT_ONCE = 65_536
 
 
 def describe_bag_files(
@@ -113,8 +111,8 @@ def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: l
 def _read_all(contents: Contents) -> int:
     """Read and check all features; return how many rows hold nothing but zeros."""
     zeros = 0
-    for start in range(0, contents.size, ROWS_AT_ONCE):
-        rows = read_rows(contents.path, start, min(start + ROWS_AT_ONCE, contents.size))
+    for span in row_spans((contents.size, *contents.instance_shape), contents.dtype):
+        rows = read_rows(contents.path, span.start, span.stop)
         check_bag(contents.id, rows, contents.instance_shape)
         zeros += int((~rows.reshape(len(rows), -1).any(1)).sum())
     return zeros

@@ -87,6 +87,5 @@ for heading, commands in (
         app.command(command.__name__.replace("_", "-"), cls=Command, rich_help_panel=heading)(command)
 app.add_typer(check_app, name="check", rich_help_panel=COMPARING)
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
-app.add_typer(check_app, name="check", rich_help_panel=COMPARING)
 app.add_typer(export_app, name="export", rich_help_panel=SHARING)
 app.add_typer(hub_app, name="hub", rich_help_panel=SHARING)

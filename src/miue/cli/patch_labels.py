@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from miue.cli.options import OUTPUT, AsJson, OverwriteFile, Quiet
 from miue.cli.outputs import keeps_inputs
@@ -125,11 +124,10 @@ def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Pat
 
 def labelled(files: list[Path], how: Any, counts: Counter[str], quiet: bool) -> Iterator[tuple[str, Any]]:
     """Yield each slide with the labels of its patches, and count them."""
-    from rich.progress import track
-
+    from miue.common.progress import tracked
     from miue.pathology.patch_labels import patch_labels
 
-    for file in track(files, "Slides", console=Console(stderr=True), disable=quiet):
+    for file in tracked(files, "Slides", shown=not quiet, unit="slides"):
         labels = patch_labels(file, how)
         counts.update(patches=len(labels), tumour=int(labels.sum()))
         yield file.stem, labels

@@ -8,7 +8,7 @@ import os
 import platform
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -76,6 +76,21 @@ class StorageError(MiueError):
 
 class WriteError(StorageError):
     """A file or folder that cannot be written, which ends what goes on after other errors."""
+
+
+KINDS = {kind.__name__: kind for kind in (DataError, ConfigError, ModelError, StorageError, WriteError)}
+
+
+def error_to_json(error: MiueError) -> dict[str, str]:
+    """Return kind and parts of an error as JSON values, for another process."""
+    parts = {"item": error.item, "wanted": error.wanted, "got": error.got, "fix": error.fix}
+    return {"kind": type(error).__name__, **parts}
+
+
+def error_from_json(content: Mapping[str, str]) -> MiueError:
+    """Return the error that ``error_to_json`` describes."""
+    parts = {name: part for name, part in content.items() if name != "kind"}
+    return KINDS.get(content["kind"], MiueError)(**parts)
 
 
 def cannot_write(path: Path, error: Exception) -> WriteError:

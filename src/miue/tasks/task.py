@@ -13,8 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from miue.common import errors
-from miue.common.errors import ConfigError, MiueError
+from miue.common.errors import ConfigError, MiueError, error_from_json, error_to_json
 from miue.common.locks import locked
 from miue.common.registry import import_part
 
@@ -104,8 +103,7 @@ def answer(request: Mapping[str, Any], miue: str = "", import_from: Sequence[str
             )
         return {"value": Task.from_json(request).run()}
     except MiueError as error:
-        parts = {"item": error.item, "wanted": error.wanted, "got": error.got, "fix": error.fix}
-        return {"error": {"kind": type(error).__name__, **parts}}
+        return {"error": error_to_json(error)}
     except Exception:
         return {"traceback": traceback.format_exc()}
 
@@ -113,8 +111,7 @@ def answer(request: Mapping[str, Any], miue: str = "", import_from: Sequence[str
 def read_answer(task: Task, said: Mapping[str, Any]) -> Outcome:
     """Return the outcome that ``answer`` describes."""
     if "error" in said:
-        parts = dict(said["error"])
-        return Outcome(task, error=getattr(errors, parts.pop("kind"), MiueError)(**parts))
+        return Outcome(task, error=error_from_json(said["error"]))
     if "traceback" in said:
         return Outcome(task, error=WorkerError(f"{task.name} failed in a worker:\n{said['traceback']}"))
     return Outcome(task, said["value"])

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from miue.common.claims import bytes_in
-from miue.common.errors import ConfigError, DataError, StorageError, no_such_file
+from miue.common.errors import error_from_json, no_such_file
 from miue.io.formats.bag_paths import STORE, ending_of
 from miue.io.formats.base import Contents, bag_error
 from miue.io.formats.open import contents_here, rows_here
@@ -134,13 +134,9 @@ def _ask(path: Path, what: str, **how: Any) -> tuple[dict[str, Any], np.ndarray]
         )
         library = "Zarr" if ending_of(path) == STORE else "the HDF5 library"
         raise bag_error(path, f"a file that {library} can read", got) from ended
-    error = answer.get("error")
-    if error is None:
-        return answer, array
-    kinds = {"StorageError": StorageError, "ConfigError": ConfigError}
-    raise kinds.get(error["kind"], DataError)(
-        item=error["item"], wanted=error["wanted"], got=error["got"], fix=error["fix"]
-    )
+    if "error" in answer:
+        raise error_from_json(answer["error"])
+    return answer, array
 
 
 def _value(value: Any) -> Any:

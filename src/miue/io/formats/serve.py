@@ -19,7 +19,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from miue.common.errors import MiueError
+from miue.common.errors import MiueError, error_to_json
 from miue.io.formats.base import bag_error
 from miue.io.formats.hdf5 import read_parts, read_patch_size
 from miue.io.formats.open import contents_here, rows_here
@@ -45,10 +45,11 @@ def main() -> None:
                         os.chdir(request["folder"])
                     answer, array = ANSWERS[request["what"]](path, request)
             except MiueError as error:
-                answer, array = _refused(error), None
+                answer, array = {"error": error_to_json(error)}, None
             except Exception as error:  # a damaged file may make a library raise any
                 got = str(error).split("\n")[0]
-                answer, array = _refused(bag_error(path, "a whole file", got or type(error).__name__)), None
+                refused = bag_error(path, "a whole file", got or type(error).__name__)
+                answer, array = {"error": error_to_json(refused)}, None
             _send(answers, answer, array)
 
 
@@ -94,11 +95,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_plain(item) for item in value]
     return value if isinstance(value, str | int | float | bool) else str(value)
-
-
-def _refused(error: MiueError) -> dict[str, Any]:
-    parts = {"item": error.item, "wanted": error.wanted, "got": error.got, "fix": error.fix}
-    return {"error": {"kind": type(error).__name__, **parts}}
 
 
 def _send(answers: int, answer: dict[str, Any], array: np.ndarray | None) -> None:

@@ -214,6 +214,7 @@ def test_measures_of_another_tool_that_probabilities_do_not_hold_are_taken(tmp_p
         ("bag_id,p_0,p_1\na,0.5,0.6\n", "line 2 of the class probabilities"),
         ("bag_id,p_0,p_1\na,0.5,x\n", "column 'p_1': expected numbers"),
         ("bag_id,p_0,p_1\na,0.5,\n", "line 2, column 'p_1': expected a finite number"),
+        ("bag_id,p_0,p_1\na,0.5,0.5\n ,0.5,0.5\n", "line 3, column 'bag_id': expected the name of a bag"),
         ("bag_id,alpha_0,alpha_1\na,0,3\n", "line 2 of alpha"),
         ("bag_id,p_0,p_1,label\na,0.5,0.5,0\nb,0.5,0.5,2\n", "line 3, column 'label': expected a class index"),
         ("bag_id,instance,p_1\na,0,1\na,0.5,1\n", "line 3, column 'instance': expected a whole number .* got 0.5"),

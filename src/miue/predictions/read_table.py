@@ -14,7 +14,7 @@ from miue.bags.cells import is_number, known_text, row_name
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import read_classes, read_coords, read_flags, whole_numbers, with_named_sets
-from miue.common.errors import DataError, missing_column
+from miue.common.errors import DataError, lacking, missing_column
 from miue.common.plural import plural
 from miue.common.tables import fix_of_number, read_columns
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
@@ -46,6 +46,10 @@ def read_table(
     columns = {ours.get(column, column): values for column, values in read.items()}
     if "bag_id" not in columns:
         raise missing_column(f"table {str(path)!r}", "a column 'bag_id'", columns, "name the id column bag_id")
+    nameless = np.flatnonzero([not name.strip() for name in columns["bag_id"]])
+    if len(nameless):
+        item = f"table {str(path)!r}, {row_name(str(path), nameless[0])}, column 'bag_id'"
+        raise lacking(item, "the name of a bag", "fill the cell, or drop the row")
     return _table_from_columns(columns, str(path), classes)
 
 

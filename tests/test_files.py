@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import fail
 
 import miue
 from miue.bags.dataset import BagDataset
@@ -128,3 +129,18 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
         "network 'atention': expected one of attention, mean, got 'atention'; did you mean 'attention'?"
     )
     assert "did you mean" not in str(unknown_name("network", "zzz", ["mean"]))
+
+
+@pytest.mark.parametrize("ending", [".npy", ".csv", ""])
+def test_a_name_in_another_encoding_is_refused_before_anything_is_written(ending: str, tmp_path: Path) -> None:
+    """Such as files of old Windows shares have; Python hands their bytes on, and no table takes them."""
+    path = tmp_path / f"b\udce9{ending}"
+    try:
+        if not ending:
+            path.mkdir()
+        (path if ending else path / "a.png").write_text("f,g\n1,2\n")
+    except OSError:
+        pytest.skip("a file system that takes no such name")
+    for command in ((*("data", "pack"), tmp_path, "--out", tmp_path / "store"), ("inspect", tmp_path)):
+        assert f"b\\udce9{ending}': expected a name in UTF-8, got another encoding" in fail(*command)
+    assert not (tmp_path / "store").exists()

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -174,6 +175,20 @@ def refuse_unreadable(item: str, path: Path) -> None:
     except OSError as error:
         if is_denied(error):
             raise may_not_read(item) from error
+
+
+def refuse_undecodable_name(path: Path) -> None:
+    """Raise where the name of a file is not in the encoding of the system, so that no table can hold it.
+
+    Raises:
+        StorageError: it is not.
+    """
+    try:
+        path.name.encode()
+    except UnicodeEncodeError as error:
+        wanted, got = f"a name in {sys.getfilesystemencoding().upper()}", "another encoding, such as Latin-1"
+        fix = "rename it; 'convmv -f latin1 -t utf8 --notest FOLDER/*' renames many"
+        raise StorageError(item=f"file {str(path)!r}", wanted=wanted, got=got, fix=fix) from error
 
 
 def file_sha256(path: Path) -> str:

@@ -382,7 +382,7 @@ def _first_undecodable(path: Path) -> tuple[str, str] | None:
         got = f"the byte {error.object[error.start]:#04x}, which is not {encoding.upper()}"
         latin = " (the table may be in Latin-1 or Windows-1252)" if encoding == "utf-8" else ""
         return f"line {line}", got + latin
-    except (OSError, pa.ArrowException):
+    except (OSError, UnicodeEncodeError, pa.ArrowException):  # of a name that pyarrow cannot open
         return None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from miue.bags.names import TABLES
 from miue.common.errors import ConfigError, DataError, first_few, not_a_folder
+from miue.common.files import refuse_undecodable_name
 from miue.common.plural import plural
 from miue.io.formats.bag_paths import STORE, bag_name
 from miue.io.formats.beside import holds_positions
@@ -117,6 +118,7 @@ def _by_id(files: list[Path], feature_key: str = "") -> dict[str, tuple[Path, ..
     Raises:
         DataError: a store with several tables of features, of which none was asked for.
         ConfigError: a table is asked for, and there is no store.
+        StorageError: a name that is no text.
     """
     if feature_key and not any(map(is_spatial_data, files)):
         raise ConfigError(
@@ -127,6 +129,7 @@ def _by_id(files: list[Path], feature_key: str = "") -> dict[str, tuple[Path, ..
         )
     by_id: dict[str, tuple[Path, ...]] = {}
     for found in files:
+        refuse_undecodable_name(found)
         path = table_asked_for(found, feature_key) if is_spatial_data(found) else found
         name = bag_name(path)
         by_id[name] = (*by_id.get(name, ()), path)

@@ -11,6 +11,7 @@ from typing import Any
 from miue.bags.column_names import BAG, NAMES, numbers_rows
 from miue.bags.names import TABLES
 from miue.common.errors import DataError, MiueError, first_few, repeated
+from miue.common.files import refuse_undecodable_name
 from miue.common.tables import read_header, read_parts
 from miue.io.tables.columns import find_column, possible_features
 
@@ -69,7 +70,10 @@ class TableFiles:
         """
         if not path.is_dir():
             return cls(str(path), (path,), tuple(read_header(path)))
-        headers, unreadable = _headers(find_tables(path))
+        tables = find_tables(path)
+        for table in tables:
+            refuse_undecodable_name(table)
+        headers, unreadable = _headers(tables)
         features = {header: frozenset(possible_features(header, columns)) for header in set(headers.values())}
         first = _usual(headers, features)
         if first is None:

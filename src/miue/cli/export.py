@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from miue.cli.help import Command, Commands
+from miue.cli.option_groups import takes_options
 from miue.cli.options import OUTPUT, AsJson, Overwrite, Quiet, SkipBad
 from miue.cli.outputs import keeps_inputs
 from miue.common.errors import DataError
@@ -69,21 +71,29 @@ Bounds = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Shared:
+    """What the options of every export say."""
+
+    patch_size: PatchSize = None
+    skip_bad: SkipBad = False
+    overwrite: Overwrite = False
+    quiet: Quiet = False
+    as_json: AsJson = False
+
+
 @export_app.command("geojson", cls=Command)
 @keeps_inputs
+@takes_options
 def export_geojson(
     given: Given,
     out: Out,
-    patch_size: PatchSize = None,
+    how: Shared,
     class_name: Classes = None,
     threshold: Threshold = None,
     merge: Merge = False,
     slides: Bounded = None,
     bounds: Bounds = None,
-    skip_bad: SkipBad = False,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write a GeoJSON file per slide for QuPath.
 
@@ -93,36 +103,25 @@ def export_geojson(
 
     Example: miue export geojson predictions --out overlays --class tumor --threshold 0.5 --merge
     """
-    written = _export(
-        given,
-        out,
-        "geojson",
-        patch_size=patch_size,
-        skip_bad=skip_bad,
-        overwrite=overwrite,
-        progress=not quiet,
-        classes=class_name,
-        threshold=threshold,
-        merge=merge,
-        slides=slides,
-        bounds=parse_bounds(bounds),
-    )
-    objects = plural(written.objects, "region" if merge else "patch")
-    _say_written(written, f"{objects} of {plural(written.slides, 'slide')}", out, as_json)
+    drawn = {"classes": class_name, "threshold": threshold, "merge": merge}
+    where = {"slides": slides, "bounds": parse_bounds(bounds)}
+    what = "{regions} of {slides}" if merge else "{patches} of {slides}"
+    _export(given, out, "geojson", how, what, **drawn, **where)
 
 
 @export_app.command("heatmap", cls=Command)
 @keeps_inputs
+@takes_options
 def export_heatmap(
     given: Given,
     out: Out,
+    how: Shared,
     slides: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER", help="Folder of slides to draw under the values; needs OpenSlide (miue[slides])."
         ),
     ] = None,
-    patch_size: PatchSize = None,
     class_name: Annotated[
         str | None,
         typer.Option(
@@ -133,10 +132,6 @@ def export_heatmap(
             rich_help_panel=DRAWN,
         ),
     ] = None,
-    skip_bad: SkipBad = False,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Draw a heatmap of each slide.
 
@@ -146,30 +141,16 @@ def export_heatmap(
 
     Example: miue export heatmap predictions --slides slides --out heatmaps
     """
-    written = _export(
-        given,
-        out,
-        "heatmap",
-        patch_size=patch_size,
-        skip_bad=skip_bad,
-        overwrite=overwrite,
-        progress=not quiet,
-        class_name=class_name,
-        slides=slides,
-    )
-    _say_written(written, plural(written.slides, "heatmap"), out, as_json)
+    _export(given, out, "heatmap", how, "{heatmaps}", class_name=class_name, slides=slides)
 
 
 @export_app.command("arrays", cls=Command)
 @keeps_inputs
+@takes_options
 def export_arrays(
     given: Given,
     out: Out,
-    patch_size: PatchSize = None,
-    skip_bad: SkipBad = False,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    how: Shared,
 ) -> None:
     """Write an HDF5 file per slide with all values.
 
@@ -178,28 +159,16 @@ def export_arrays(
 
     Example: miue export arrays predictions --out arrays
     """
-    written = _export(
-        given,
-        out,
-        "arrays",
-        patch_size=patch_size,
-        skip_bad=skip_bad,
-        overwrite=overwrite,
-        progress=not quiet,
-    )
-    _say_written(written, f"{plural(written.objects, 'patch')} of {plural(written.slides, 'slide')}", out, as_json)
+    _export(given, out, "arrays", how, "{patches} of {slides}")
 
 
 @export_app.command("geoparquet", cls=Command)
 @keeps_inputs
+@takes_options
 def export_geo_parquet(
     given: Given,
     out: Out,
-    patch_size: PatchSize = None,
-    skip_bad: SkipBad = False,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
+    how: Shared,
 ) -> None:
     """Write a GeoParquet table per slide.
 
@@ -208,34 +177,22 @@ def export_geo_parquet(
 
     Example: miue export geoparquet predictions --out tables
     """
-    written = _export(
-        given,
-        out,
-        "geoparquet",
-        patch_size=patch_size,
-        skip_bad=skip_bad,
-        overwrite=overwrite,
-        progress=not quiet,
-    )
-    _say_written(written, f"{plural(written.objects, 'patch')} of {plural(written.slides, 'slide')}", out, as_json)
+    _export(given, out, "geoparquet", how, "{patches} of {slides}")
 
 
 @export_app.command("ome-tiff", cls=Command)
 @keeps_inputs
+@takes_options
 def export_ome_tiff(
     given: Given,
     out: Out,
+    how: Shared,
     slides: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER", help="Folder of slides, from which maps take their size and their pixel width in µm."
         ),
     ] = None,
-    patch_size: PatchSize = None,
-    skip_bad: SkipBad = False,
-    overwrite: Overwrite = False,
-    quiet: Quiet = False,
-    as_json: AsJson = False,
 ) -> None:
     """Write the maps of each slide as OME-TIFF.
 
@@ -245,35 +202,33 @@ def export_ome_tiff(
 
     Example: miue export ome-tiff predictions --slides slides --out maps
     """
-    written = _export(
-        given,
-        out,
-        "ome-tiff",
-        patch_size=patch_size,
-        skip_bad=skip_bad,
-        overwrite=overwrite,
-        progress=not quiet,
-        slides=slides,
-    )
-    _say_written(written, f"maps of {plural(written.slides, 'slide')}", out, as_json)
+    _export(given, out, "ome-tiff", how, "maps of {slides}", slides=slides)
 
 
-def _export(given: Path, out: Path, kind: str, *, overwrite: bool, **options: Any) -> Any:
-    """Export predictions that were saved, and return what was written."""
+def _export(given: Path, out: Path, kind: str, how: Shared, what: str, **options: Any) -> None:
+    """Export predictions that were saved, and say what was written and what was left out."""
     from miue.common.folder_kinds import EXPORT
     from miue.common.outputs import refuse_existing
     from miue.pathology.export.folders import export
     from miue.predictions.folder import read_predictions
 
-    refuse_existing(out, EXPORT, overwrite=overwrite)
-    return export(read_predictions(given), out, kind, overwrite=overwrite, **options)
-
-
-def _say_written(written: Any, what: str, out: Path, as_json: bool) -> None:
-    """Write what was exported and what was left out."""
+    refuse_existing(out, EXPORT, overwrite=how.overwrite)
+    written = export(
+        read_predictions(given),
+        out,
+        kind,
+        patch_size=how.patch_size,
+        skip_bad=how.skip_bad,
+        overwrite=how.overwrite,
+        progress=not how.quiet,
+        **options,
+    )
     say_left_out(written.left_out)
-    facts = {"slides": written.slides, "objects": written.objects, "left_out": list(written.left_out)}
-    show_result({**facts, "out": str(out)}, f"{what} written to {out}", as_json)
+    objects, slides = written.objects, written.slides
+    nouns = {"patches": plural(objects, "patch"), "regions": plural(objects, "region")}
+    nouns |= {"slides": plural(slides, "slide"), "heatmaps": plural(slides, "heatmap")}
+    facts = {"slides": slides, "objects": objects, "left_out": list(written.left_out), "out": str(out)}
+    show_result(facts, f"{what.format(**nouns)} written to {out}", how.as_json)
 
 
 def parse_bounds(text: str | None) -> tuple[int, int]:

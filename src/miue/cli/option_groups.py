@@ -1,4 +1,4 @@
-"""Options that belong together as one dataclass: ``Source`` for bags, ``RuleOptions`` for rules of decisions."""
+"""Options that belong together as one dataclass, such as ``Source`` for bags or ``RuleOptions`` for rules."""
 
 from __future__ import annotations
 

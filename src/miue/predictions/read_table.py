@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float64
 
-from miue.bags.cells import is_number, known_text, row_name
-from miue.bags.labels import Labels
-from miue.bags.ood_flags import OodFlags
-from miue.bags.table_columns import read_classes, read_coords, read_flags, whole_numbers, with_named_sets
+from miue.bags.cells import is_number, row_name
+from miue.bags.column_names import COORDS
+from miue.bags.table_columns import read_classes, read_flags, read_item_columns, whole_numbers
 from miue.common.errors import DataError, lacking, missing_column
 from miue.common.plural import plural
 from miue.common.tables import fix_of_number, read_columns
@@ -24,6 +23,7 @@ from miue.predictions.table import SCORE_PREFIX, PredictionTable
 
 OF_DECISIONS = ("decision", "reason", "prediction_set", "flagged")
 TEXT = {"bag_id", "patient", "label", "is_ood", "ood_set", "training_part", *OF_DECISIONS}
+FACTS = ("bag_id", "is_ood", "ood_set", "patient", "patch_size")
 TRAINING_PARTS = ("train", "validation")
 
 
@@ -56,40 +56,24 @@ def read_table(
 def _table_from_columns(
     columns: Mapping[str, np.ndarray], name: str, classes: Sequence[str] = ()
 ) -> PredictionTable:
-    count = len(columns["bag_id"])
     distribution = read_distribution(columns, name)
-    labels = Labels.unknown(count)
+    labels = None
     if "label" in columns:
         labels = read_classes(columns["label"], name, "label", classes, num_classes=distribution.num_classes)
-    flags = read_flags(columns["is_ood"], name) if "is_ood" in columns else OodFlags.unknown(count)
-    is_ood, ood_sets = with_named_sets(flags, columns.get("ood_set", np.array([""] * count, object)), name)
-    scores = read_scores(columns, name, distribution)
     instance = whole_numbers(columns["instance"], name, "instance") if "instance" in columns else None
-    coords = None
-    if instance is not None and {"x", "y"} <= set(columns):
-        x, y = (_numbers_or_nan(columns[axis], axis, name) for axis in "xy")
-        coords = read_coords(x, y, name)
+    facts = {what: columns[what] for what in FACTS if what in columns}
+    if instance is not None and {*COORDS} <= set(columns):
+        facts |= {axis: _numbers_or_nan(columns[axis], axis, name) for axis in COORDS}
     return PredictionTable(
         distribution=distribution,
         bag_ids=columns["bag_id"],
-        labels=labels,
-        is_ood=is_ood,
-        ood_sets=ood_sets,
         instance=instance,
-        scores=scores,
-        coords=coords,
+        scores=read_scores(columns, name, distribution),
         decisions=_decisions(columns, name, distribution.num_classes),
-        patients=_patients(columns["patient"]) if "patient" in columns else None,
         training_parts=_training_parts(columns["training_part"], name) if "training_part" in columns else None,
         flagged=read_flagged(columns["flagged"], name) if instance is not None and "flagged" in columns else None,
-        patch_sizes=whole_numbers(columns["patch_size"], name, "patch_size") if "patch_size" in columns else None,
+        **read_item_columns(facts, name, labels).columns(),
     )
-
-
-def _patients(cells: np.ndarray) -> np.ndarray:
-    """Return the patient of each row, "" where a word such as NA says that it is not known."""
-    names, place = np.unique(np.array(["" if cell is None else str(cell) for cell in cells]), return_inverse=True)
-    return np.array([known_text(name) for name in names], object)[place]
 
 
 def _training_parts(cells: np.ndarray, name: str) -> np.ndarray:

@@ -113,6 +113,20 @@ def read_columns(path: Path, text: Collection[str]) -> dict[str, np.ndarray]:
     return {name: _as_array(column) for name, column in _read(path, text).items()}
 
 
+def to_texts(column: Any) -> np.ndarray:
+    """Return the texts of a column of pyarrow, equal ones as one object, "" where a cell is empty.
+
+    >>> first, _, third = to_texts(pa.chunked_array([["slide_1", None], ["slide_1"]]))
+    >>> first is third
+    True
+    """
+    encoded = column.cast(pa.string()).fill_null("").dictionary_encode().unify_dictionaries()
+    if not len(encoded):
+        return np.zeros(0, object)
+    texts: np.ndarray = np.array(encoded.chunk(0).dictionary.to_pylist(), object)
+    return texts[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
+
+
 def write_table(path: Path, columns: Mapping[str, Any] | pa.Table) -> None:
     """Write columns as CSV in UTF-8, gzipped where the name ends so; whole or not at all.
 

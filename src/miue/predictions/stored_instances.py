@@ -18,7 +18,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords, whole_numbers, with_named_sets
 from miue.common.errors import missing_column
-from miue.common.tables import read_parquet_rows, reading_table
+from miue.common.tables import read_parquet_rows, reading_table, to_texts
 from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import MEASURES
 from miue.predictions.parts import FIX, Part, check_part
@@ -239,7 +239,7 @@ def _to_table(read: Any, name: str, bag_ids: np.ndarray) -> PredictionTable:
         cells = read.column("is_ood").cast(pa.bool_())
         flags = OodFlags(cells.fill_null(False).to_numpy(), cells.is_valid().to_numpy())
     if "ood_set" in read.column_names:
-        sets = _texts(read.column("ood_set"))
+        sets = to_texts(read.column("ood_set"))
     if "ood_set" in read.column_names or flags.out_of_distribution.any():
         flags, sets = with_named_sets(flags, sets, name)
     numbers = whole_numbers(columns["instance"], name, "instance") if "instance" in columns else None
@@ -260,10 +260,3 @@ def _array(column: Any) -> np.ndarray:
     """Return numbers, NaN where a cell is empty."""
     numbers: np.ndarray = column.cast(pa.float64(), safe=False).to_numpy()
     return numbers
-
-
-def _texts(column: Any) -> np.ndarray:
-    """Return texts, of which there are few different ones, "" where a cell is empty."""
-    encoded = column.cast(pa.string()).fill_null("").combine_chunks().dictionary_encode()
-    texts: np.ndarray = np.array(encoded.dictionary.to_pylist(), object)[encoded.indices.to_numpy()]
-    return texts

@@ -15,6 +15,7 @@ from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.names import match_names
+from miue.bags.rows import number_equal_rows
 from miue.bags.table_columns import read_classes, read_coords
 from miue.common.errors import DataError, repeated
 from miue.common.plural import plural
@@ -125,7 +126,7 @@ def _positions_by_coords(table: RawBags, bags: BagDataset, bag: Int64[np.ndarray
     instances = bags.positions[located]
     keys = np.column_stack([owner[located], bags.coords.values[instances]])
     asked = np.column_stack([bag, wanted.values])
-    group = _number_equal_rows(np.concatenate([keys, asked]))
+    group = number_equal_rows(np.concatenate([keys, asked]))
     count = np.bincount(group[: len(keys)], minlength=group.max() + 1)
     row_of = np.full(group.max() + 1, -1)
     row_of[group[: len(keys)]] = instances
@@ -157,16 +158,3 @@ def _positions_by_coords(table: RawBags, bags: BagDataset, bag: Int64[np.ndarray
         positioned = plural(int((bag >= 0).sum()), "position")
         logger.warning(message, source, f"{len(missing):,}", positioned, example)
     return positions
-
-
-def _number_equal_rows(rows: Int64[np.ndarray, "n columns"]) -> Int64[np.ndarray, "n"]:
-    """Return a number for each row, from 0, the same for equal rows.
-
-    >>> _number_equal_rows(np.array([[1, 2], [0, 3], [1, 2]]))
-    array([0, 1, 0])
-    """
-    order = np.lexsort(rows.T)
-    differs = (np.diff(rows[order], axis=0) != 0).any(1)
-    numbers = np.empty(len(rows), np.int64)
-    numbers[order] = np.concatenate([[0], np.cumsum(differs)])
-    return numbers

@@ -12,9 +12,10 @@ import numpy as np
 
 from miue.bags.cells import row_name
 from miue.bags.column_names import BAG, COORDS, NAMES, OF_BAGS, TEXT
+from miue.bags.rows import GroupedRows, number_equal_rows
 from miue.common.errors import DataError, MiueError, first_few, lacking
 from miue.common.plural import plural
-from miue.common.tables import read_parts
+from miue.common.tables import read_parts, to_texts
 from miue.io.raw_bags import RawBags
 from miue.io.tables.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number_rows, possible_features
 from miue.io.tables.table_files import TableFiles, name_of_bag
@@ -69,26 +70,22 @@ def read_long_table(
     place_of = _places(files, parts)
     columns_read = {meaning: table.column(name) for meaning, name in known.items()}
     cells = {
-        meaning: (column if meaning in COORDS else pc.utf8_trim_whitespace(column)).to_numpy()
+        meaning: column.to_numpy() if meaning in COORDS else to_texts(pc.utf8_trim_whitespace(column))
         for meaning, column in columns_read.items()
     }
-    ids, first, place = np.unique(cells[BAG].astype(object), return_index=True, return_inverse=True)
-    if "" in ids:
-        row = int(np.argmax(cells[BAG] == ""))
-        raise DataError(
-            item=f"table {source!r}, {place_of(row)}", wanted="a bag_id", got="nothing", fix="fill it in"
-        )
-    order = np.argsort(first)
-    bag = np.argsort(order)[place]
+    if len(nameless := np.flatnonzero(cells[BAG] == "")):
+        item = f"table {source!r}, {place_of(int(nameless[0]))}"
+        raise DataError(item=item, wanted="a bag_id", got="nothing", fix="fill it in")
+    grouped = GroupedRows.of(cells[BAG])
+    bag, starts = grouped.bag, np.unique(grouped.bag, return_index=True)[1]
     rows = np.argsort(bag, kind="stable")
     values = np.empty((len(bag), len(chosen)), np.float32)
     not_finite = _fill(values, rows, parts_of_features)
-    starts = first[order]
     bad = _without_rows(files, parts) | _by_bag(not_finite, chosen, cells[BAG], place_of)
     bad |= {name: str(error) for name, error in unusable.items()}
     return RawBags(
         source=source,
-        ids=tuple(ids[order].tolist()),
+        ids=grouped.names,
         sizes=np.bincount(bag).astype(np.int64),
         instances=values,
         of_bags={
@@ -238,7 +235,7 @@ def _repeats_note(bag: np.ndarray, values: np.ndarray, cells: Mapping[str, np.nd
     placed = len(places) == len(COORDS) and bool(np.isfinite(places).all())
     told_by = np.stack(places, 1) if placed else values
     row_hashes = np.array([hash(row.tobytes()) for row in told_by])
-    again = len(bag) - len(np.unique(np.stack([bag, row_hashes], 1), axis=0))
+    again = len(bag) - 1 - int(number_equal_rows(np.stack([bag, row_hashes], 1)).max())
     where = (
         "lie where another row of their bag does" if placed else "have all features of another row of their bag"
     )

@@ -113,10 +113,10 @@ def read_columns(path: Path, text: Collection[str]) -> dict[str, np.ndarray]:
     return {name: _as_array(column) for name, column in _read(path, text).items()}
 
 
-def to_texts(column: Any) -> np.ndarray:
+def texts_of_column(column: Any) -> np.ndarray:
     """Return the texts of a column of pyarrow, equal ones as one object, "" where a cell is empty.
 
-    >>> first, _, third = to_texts(pa.chunked_array([["slide_1", None], ["slide_1"]]))
+    >>> first, _, third = texts_of_column(pa.chunked_array([["slide_1", None], ["slide_1"]]))
     >>> first is third
     True
     """
@@ -266,6 +266,8 @@ def _has_value(column: Any) -> bool:
 def _as_array(column: Any) -> np.ndarray:
     if pa.types.is_null(column.type):  # a column without a single value
         return np.full(len(column), "", object)
+    if pa.types.is_string(column.type):
+        return texts_of_column(column)
     values: np.ndarray = column.to_numpy()
     return values
 

@@ -18,7 +18,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords, whole_numbers, with_named_sets
 from miue.common.errors import missing_column
-from miue.common.tables import read_parquet_rows, reading_table, to_texts
+from miue.common.tables import read_parquet_rows, reading_table, texts_of_column
 from miue.distributions import PredictiveDistribution
 from miue.distributions.measures import MEASURES
 from miue.predictions.parts import FIX, Part, check_part
@@ -239,7 +239,7 @@ def _to_table(read: Any, name: str, bag_ids: np.ndarray) -> PredictionTable:
         cells = read.column("is_ood").cast(pa.bool_())
         flags = OodFlags(cells.fill_null(False).to_numpy(), cells.is_valid().to_numpy())
     if "ood_set" in read.column_names:
-        sets = to_texts(read.column("ood_set"))
+        sets = texts_of_column(read.column("ood_set"))
     if "ood_set" in read.column_names or flags.out_of_distribution.any():
         flags, sets = with_named_sets(flags, sets, name)
     numbers = whole_numbers(columns["instance"], name, "instance") if "instance" in columns else None

@@ -15,7 +15,7 @@ from miue.bags.column_names import BAG, COORDS, NAMES, OF_BAGS, TEXT
 from miue.bags.rows import GroupedRows, number_equal_rows
 from miue.common.errors import DataError, MiueError, first_few, lacking
 from miue.common.plural import plural
-from miue.common.tables import read_parts, to_texts
+from miue.common.tables import read_parts, texts_of_column
 from miue.io.raw_bags import RawBags
 from miue.io.tables.columns import HOW_TO_CHOOSE, columns_by_meaning, may_number_rows, possible_features
 from miue.io.tables.table_files import TableFiles, name_of_bag
@@ -70,7 +70,7 @@ def read_long_table(
     place_of = _places(files, parts)
     columns_read = {meaning: table.column(name) for meaning, name in known.items()}
     cells = {
-        meaning: column.to_numpy() if meaning in COORDS else to_texts(pc.utf8_trim_whitespace(column))
+        meaning: column.to_numpy() if meaning in COORDS else texts_of_column(pc.utf8_trim_whitespace(column))
         for meaning, column in columns_read.items()
     }
     if len(nameless := np.flatnonzero(cells[BAG] == "")):

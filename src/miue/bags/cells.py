@@ -14,6 +14,7 @@ UNKNOWN_WORDS = ("", "na", "n/a", "nan", "none", "null", "unknown", "#n/a", "<na
 FAILED_FORMULAS = ("#NAME?", "#VALUE!", "#REF!", "#DIV/0!", "#NUM!", "#NULL!")
 """What a spreadsheet leaves in a cell of which it could not compute the formula."""
 POSSIBLE_CLASSES = ("none", "unknown")
+MOST_EXACT = 2**53  # up to which float64 holds every whole number
 
 
 def is_missing(value: Any) -> bool:
@@ -67,7 +68,7 @@ def whole_number(text: str) -> int | None:
     >>> whole_number("3.0"), whole_number("3.5"), whole_number("x")
     (3, None, None)
     """
-    if not is_number(text) or not float(text).is_integer() or abs(float(text)) > 2**53:
+    if not is_number(text) or not float(text).is_integer() or abs(float(text)) > MOST_EXACT:
         return None
     return int(float(text))
 

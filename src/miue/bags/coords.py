@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int64
 
-LARGEST_COORD = 1 << 53  # beyond it a float64 does not separate one pixel from the next
+from miue.bags.cells import MOST_EXACT
+
+LARGEST_COORD = MOST_EXACT  # beyond it a float64 does not separate one pixel from the next
 
 
 @dataclass(frozen=True)

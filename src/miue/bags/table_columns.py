@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from miue.bags.cells import UNKNOWN_WORDS, cell_name, known_text, row_name, whole_number
+from miue.bags.cells import MOST_EXACT, UNKNOWN_WORDS, cell_name, known_text, row_name, whole_number
 from miue.bags.classes import by_their_names, check_classes, known_labels
 from miue.bags.columns import ItemColumns
 from miue.bags.coords import LARGEST_COORD, Coords
@@ -19,7 +19,6 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.common.errors import DataError, unknown_name
 
-MOST_EXACT = 2**53  # up to which float64 holds every whole number
 TRUE, FALSE = ("true", "1", "1.0", "yes"), ("false", "0", "0.0", "no")
 SPLIT_WORDS = ("train", "val", "test", "calibration")
 SPLIT_NAMES = {

@@ -35,9 +35,9 @@ def find_slide(folder: Path, slide: str) -> Path:
     """
     try:
         is_there = folder.is_dir()
-        for file in sorted(folder.iterdir()) if is_there else ():
-            same = file.name == slide or file.stem == slide
-            if same and file.suffix.lower() in SUFFIXES and file.is_file():
+        named = (file for file in folder.iterdir() if slide in (file.name, file.stem)) if is_there else ()
+        for file in sorted(named):
+            if file.suffix.lower() in SUFFIXES and file.is_file():
                 return file
     except OSError as error:
         raise not_stated(error.filename or folder, error) from error

@@ -65,6 +65,21 @@ def test_nothing_is_written_of_no_bag(predictions: Predictions, bags: BagDataset
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_is_written_of_a_bag_that_is_there_twice(
+    predictions: Predictions, bags: BagDataset, tmp_path: Path
+) -> None:
+    """As draws with replacement have it: what was written could not be read."""
+    rows = np.array([0, 1, 0])
+    twice = replace(predictions, bags=predictions.bags.subset(rows), instances=None)
+    for write_it in (
+        lambda: twice.save(tmp_path / "out"),
+        lambda: miue.write_store(tmp_path / "out", bags.subset(rows)),
+    ):
+        with pytest.raises(DataError, match="expected a unique id, got the same id twice"):
+            write_it()
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("table_format", ["csv", "parquet"])
 @pytest.mark.parametrize("classes", [("1", "0"), ("1", "2"), ("2", "1"), ("0", "1"), ("0.0", "-1"), ("no", "0")])
 def test_classes_that_are_called_by_other_numbers_keep_their_labels(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -191,10 +191,7 @@ def check_bags(arrays: list[np.ndarray], ids: tuple[str, ...]) -> None:
     """
     if not arrays:
         raise lacking("the list of bags", "at least one bag", "pass some bags")
-    if (twice := first_repeated(ids)) is not None:
-        raise DataError(
-            item=f"bag {twice!r}", wanted="a unique id", got="the same id twice", fix="rename one of the two"
-        )
+    check_ids(ids)
     for name, array in zip(ids, arrays, strict=True):
         check_bag(name, array, arrays[0].shape[1:])
         if (array.dtype == np.uint8) != (arrays[0].dtype == np.uint8):
@@ -204,6 +201,17 @@ def check_bags(arrays: list[np.ndarray], ids: tuple[str, ...]) -> None:
                 got=str(array.dtype),
                 fix="give all images as bytes from 0 to 255, or all as numbers on one scale",
             )
+
+
+def check_ids(ids: Iterable[str]) -> None:
+    """Raise unless each bag has an id of its own, without which files of them could not be read back.
+
+    Raises:
+        DataError: two bags of one id.
+    """
+    if (twice := first_repeated(ids)) is not None:
+        fix = "rename one of the two, or leave it out"
+        raise DataError(item=f"bag {twice!r}", wanted="a unique id", got="the same id twice", fix=fix)
 
 
 def check_bag(name: str, array: np.ndarray, shape: tuple[int, ...]) -> None:

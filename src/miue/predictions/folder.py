@@ -23,6 +23,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field, TypeAdapter, ValidationError
 
+from miue.bags.arrays import check_ids
 from miue.bags.table_columns import are_their_numbers
 from miue.common.arguments import checked
 from miue.common.errors import (
@@ -98,12 +99,13 @@ class Predictions(PrintsAsTable):
             table_format: of the instances: "parquet", in parts that are read one at a time, or "csv", one table.
 
         Raises:
-            DataError: there is no bag.
+            DataError: there is no bag, or one twice.
             StorageError: ``path`` is taken, or the disk is full.
             ConfigError: no such format.
         """
         check_table_format(table_format)
         check_not_empty(self)
+        check_ids(self.bags.bag_ids.tolist())
         with atomic_folder(Path(path), PREDICTIONS, overwrite=overwrite) as folder:
             parts: list[Part] = []
             instances = self.instances or None  # a table without rows could not be read back

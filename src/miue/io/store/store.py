@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from miue.bags.arrays import InstanceArray, check_bag
+from miue.bags.arrays import InstanceArray, check_bag, check_ids
 from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.ood_flags import OodFlags
 from miue.bags.table_columns import split_name
@@ -70,7 +70,7 @@ def write_store(
         overwrite: replace what is at ``path``.
 
     Raises:
-        DataError: a feature is NaN or infinite, or there is no bag.
+        DataError: a feature is NaN or infinite, a bag is there twice, or there is none.
         ConfigError: no dataset, or a split of another name than splits have.
         StorageError: ``path`` is taken, or the disk is full.
     """
@@ -78,6 +78,7 @@ def write_store(
     check_dataset(dataset)
     if not len(dataset):
         raise lacking(f"store {str(path)!r}", "at least one bag", "choose bags to write")
+    check_ids(dataset.ids)
     with atomic_folder(path, STORE, overwrite=overwrite) as folder:
         shape = (len(dataset.positions), *dataset.instance_shape)
         write_array(folder / "instances.npy", dataset.instances.dtype, shape, _usable_bags(dataset))

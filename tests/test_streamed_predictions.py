@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from test_unwritable import full_disk
 import miue
 from miue.bags.dataset import BagDataset
 from miue.calibration import Goals, InstanceGoal
-from miue.common.errors import StorageError
+from miue.common.errors import DataError, StorageError
 from miue.io.splits.draw import make_folds
 from miue.model.calibrate import calibrate_model
 from miue.model.recipe import Recipe
@@ -81,6 +82,13 @@ def test_a_stream_that_breaks_off_leaves_nothing(tmp_path: Path, short_parts: No
 
     with pytest.raises(RuntimeError, match="broken"):
         streamed([3] * 20, fail).save(tmp_path / "p")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_stream_with_a_bag_twice_leaves_nothing(tmp_path: Path) -> None:
+    twice = replace(streamed([]), batches=chain(streamed([3, 1]).batches, streamed([3]).batches))
+    with pytest.raises(DataError, match="bag '000': expected a unique id"):
+        twice.save(tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from miue.bags.arrays import check_ids
 from miue.common.files import atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
 from miue.predictions.folder import Predictions, check_table_format
@@ -51,6 +52,7 @@ class PredictionStream:
             table_format: of the instances, "parquet" or "csv".
 
         Raises:
+            DataError: a bag is there twice.
             StorageError: ``path`` is taken, or the disk is full.
             ConfigError: no such format.
         """
@@ -62,7 +64,7 @@ class PredictionStream:
         bags: list[PredictionTable] = []
         with atomic_folder(Path(path), PREDICTIONS, overwrite=overwrite) as folder:
             with PartWriter(folder / FOLDER) as writer:
-                for of_bags, of_instances in self.batches:
+                for of_bags, of_instances in _each_bag_once(self.batches):
                     bags.append(of_bags)
                     writer.add(of_instances)
             predictions = self._of_bags(bags)
@@ -71,3 +73,19 @@ class PredictionStream:
 
     def _of_bags(self, tables: list[PredictionTable]) -> Predictions:
         return self.complete(Predictions(PredictionTable.concatenate(tables), None, self.provenance))
+
+
+def _each_bag_once(
+    batches: Iterator[tuple[PredictionTable, PredictionTable]],
+) -> Iterator[tuple[PredictionTable, PredictionTable]]:
+    """Yield the batches as they come.
+
+    Raises:
+        DataError: a bag of one is there twice, or was in another before.
+    """
+    seen: set[str] = set()
+    for of_bags, of_instances in batches:
+        ids = of_bags.bag_ids.tolist()
+        check_ids([*seen.intersection(ids), *ids])
+        seen.update(ids)
+        yield of_bags, of_instances

@@ -15,9 +15,9 @@ import pytest
 from pyarrow import parquet
 
 from miue.bags.dataset import BagDataset
+from miue.common.csv_text import HEADER_BYTES
 from miue.common.errors import MiueError, StorageError
 from miue.common.tables import (
-    HEADER_BYTES,
     read_columns,
     read_header,
     read_parts,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import codecs
 import csv as plain_csv
 import io
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +16,13 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from miue.common.claims import can_hold
+from miue.common.csv_text import first_undecodable, not_text, open_text, read_text_start
 from miue.common.errors import DataError, StorageError, first_repeated, lacking, no_such_file, not_readable
 from miue.common.files import atomic_file
 
-HEADER_BYTES = 1 << 20
-CELL_BYTES = 32  # of a number as it is written, with room
-SEPARATORS = ",;\t|"
-MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
-    (codecs.BOM_UTF32_BE, "utf-32"),
-    (codecs.BOM_UTF16_LE, "utf-16"),
-    (codecs.BOM_UTF16_BE, "utf-16"),
-)
 MISSING = ["", "NA", "nan", "NaN"]
-SAVE_AS = "save the table as UTF-8 (in Excel: Save As, CSV UTF-8)"
 TRUTH_VALUES = ("true", "false", "yes", "no", "t", "f", "y", "n")
 DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
-NAMED_SEPARATOR = re.compile(r"sep=(.)", re.IGNORECASE)
-"""The first line that Excel reads as the name of the separator."""
 
 
 def read_header(path: Path) -> list[str]:
@@ -52,7 +38,7 @@ def read_header(path: Path) -> list[str]:
     with reading_table(path):
         if _is_parquet(path):
             return list(parquet.read_schema(path).names)
-        return _read_text_start(path).header()
+        return read_text_start(path).header()
 
 
 def read_parts(path: Path, types: Mapping[str, Any], fix: str = "check the file") -> Iterator[Any]:
@@ -80,8 +66,8 @@ def read_parts(path: Path, types: Mapping[str, Any], fix: str = "check the file"
             column_types=dict(types), include_columns=names, strings_can_be_null=False, null_values=MISSING
         )
         with (
-            _open_text(path) as stream,
-            csv.open_csv(stream, **_read_text_start(path).options(), convert_options=convert) as reader,
+            open_text(path) as stream,
+            csv.open_csv(stream, **read_text_start(path).options(), convert_options=convert) as reader,
         ):
             for part in reader:
                 yield pa.Table.from_batches([part])
@@ -201,9 +187,9 @@ def reading_table(path: Path, fix: str = "check the file") -> Iterator[None]:
     except FileNotFoundError as error:
         raise no_such_file(item) from error
     except (OSError, UnicodeError, pa.ArrowException) as error:
-        line = _first_undecodable(path)
+        line = None if _is_parquet(path) else first_undecodable(path)
         if line is not None:
-            raise _not_text(f"{item}, {line[0]}", line[1]) from error
+            raise not_text(f"{item}, {line[0]}", line[1]) from error
         wanted = "a readable table with one header line"
         cell = re.search(r"CSV column #(\d+): .*invalid value '(.*?)'", str(error))
         if cell is None:
@@ -238,8 +224,8 @@ def _read(path: Path, text: Collection[str] | None) -> dict[str, Any]:
             table = _with_types(parquet.read_table(path), types)
         else:
             convert = csv.ConvertOptions(column_types=types, strings_can_be_null=False)
-            with _open_text(path) as stream:
-                table = csv.read_csv(stream, **_read_text_start(path).options(), convert_options=convert)
+            with open_text(path) as stream:
+                table = csv.read_csv(stream, **read_text_start(path).options(), convert_options=convert)
         if any(pa.types.is_binary(kind) for kind in table.schema.types):
             raise pa.ArrowInvalid("bytes that are no text")
     item = f"table {str(path)!r}"
@@ -297,112 +283,3 @@ def _refuse_claim(path: Path) -> None:
             got=f"{rows:,} rows of {columns:,} columns in {path.stat().st_size:,} bytes",
             fix="if it is no fraud, write it without compression and dictionaries",
         )
-
-
-def _open_text(path: Path) -> Any:
-    """Return the bytes of a table as a stream, unpacked where its name says that it is gzipped."""
-    return pa.input_stream(str(path), compression="gzip" if path.suffix.lower() == ".gz" else "detect")
-
-
-@dataclass(frozen=True)
-class _TextStart:
-    """The first bytes of a CSV file, and how the file is read.
-
-    Attributes:
-        text: the first bytes as text, from the header line on, with a mark where they are not in the encoding.
-        encoding: of the file.
-        separator: of its cells.
-        lines_before: how many lines to pass over.
-    """
-
-    text: str
-    encoding: str
-    separator: str
-    lines_before: int
-
-    def header(self) -> list[str]:
-        """Return the names of the columns; the rows, which take much longer, are not looked at.
-
-        Raises:
-            UnicodeError: names in another encoding.
-            pyarrow.ArrowInvalid: no line.
-        """
-        lines = plain_csv.reader(io.StringIO(self.text, newline=None), delimiter=self.separator)
-        names = next((line for line in lines if line), None)
-        if names is None:
-            raise pa.ArrowInvalid("Empty CSV file")
-        if any("\ufffd" in name for name in names):
-            raise UnicodeError(f"names that are not in {self.encoding.upper()}")
-        return names
-
-    def options(self) -> dict[str, Any]:
-        """Return how pyarrow reads the file."""
-        # pyarrow knows its own encoding by this name alone, and would transcode "utf-8"
-        encoding = "utf8" if self.encoding == "utf-8" else self.encoding
-        row = CELL_BYTES * len(self.header())
-        return {
-            "read_options": csv.ReadOptions(
-                encoding=encoding, skip_rows=self.lines_before, block_size=max(row, HEADER_BYTES)
-            ),
-            "parse_options": csv.ParseOptions(delimiter=self.separator, newlines_in_values=True),
-        }
-
-
-def _read_text_start(path: Path) -> _TextStart:
-    """Return the start of a CSV file, with the separator that its header line has most of.
-
-    A line before the header that names the separator, as "sep=;" for Excel, is passed over.
-
-    Raises:
-        StorageError: a header line in another encoding, or a file that is no text.
-    """
-    with _open_text(path) as stream:
-        first = part = stream.read(HEADER_BYTES)
-        while part and not re.search(rb"[\r\n]", first.lstrip(b"\r\n")):  # a longer header line
-            first += (part := stream.read(HEADER_BYTES))
-    encoding = _encoding(first)
-    if first.startswith(b"PK\x03\x04"):
-        raise _not_text(f"table {str(path)!r}", "a zip archive, as Excel's own workbooks are")
-    text = codecs.getincrementaldecoder(encoding)("replace").decode(first).lstrip("\ufeff")
-    header = re.split(r"[\r\n]", text.lstrip("\r\n"), maxsplit=1)[0]  # empty lines are passed over
-    if "\0" in header:
-        raise _not_text(f"table {str(path)!r}", "zero bytes, as of UTF-16 without a byte order mark")
-    named = NAMED_SEPARATOR.fullmatch(header) if text.startswith(header) else None
-    if named:
-        return _TextStart(text[len(header) :], encoding, named[1], 1)
-    unquoted = re.sub(r'"[^"]*"', "", header)
-    separator = max(SEPARATORS, key=unquoted.count) if any(map(unquoted.count, SEPARATORS)) else "\t"
-    return _TextStart(text, encoding, separator, 0)
-
-
-def _encoding(first: bytes) -> str:
-    return next((name for mark, name in MARKS if first.startswith(mark)), "utf-8")
-
-
-def _first_undecodable(path: Path) -> tuple[str, str] | None:
-    """Return the first line that is not in the table's encoding and what is wrong there, None if all lines are."""
-    if _is_parquet(path):
-        return None
-    try:
-        with _open_text(path) as stream:
-            part = stream.read(HEADER_BYTES)
-            encoding = _encoding(part)
-            decoder, lines = codecs.getincrementaldecoder(encoding)(), 1
-            while True:
-                lines += decoder.decode(part, final=not part).count("\n")
-                if not part:
-                    return None
-                part = stream.read(HEADER_BYTES)
-    except UnicodeDecodeError as error:
-        line = lines + error.object[: error.start].count(b"\n")
-        got = f"the byte {error.object[error.start]:#04x}, which is not {encoding.upper()}"
-        latin = " (the table may be in Latin-1 or Windows-1252)" if encoding == "utf-8" else ""
-        return f"line {line}", got + latin
-    except (OSError, UnicodeEncodeError, pa.ArrowException):  # of a name that pyarrow cannot open
-        return None
-
-
-def _not_text(item: str, got: str) -> StorageError:
-    return StorageError(
-        item=item, wanted="text in UTF-8, or in UTF-16 with a byte order mark", got=got, fix=SAVE_AS
-    )

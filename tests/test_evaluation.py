@@ -247,7 +247,7 @@ def test_an_evidential_table_has_conf_of_the_measure_that_is_deferred_by_too() -
     assert rows["Conf., AUROC"] == "100.00" and "Conf., AUROC by least_confidence" not in rows
 
 
-def test_an_undefined_metric_is_a_dash_with_its_reason_and_null_in_json() -> None:
+def test_an_undefined_metric_has_no_row_but_its_reason_and_is_null_in_json() -> None:
     predictions = Predictions(table(Dirichlet(torch.tensor([[9.0, 1.0], [5.0, 1.0]])), [0, 0]), None)
     evaluation = evaluate(predictions)
     assert evaluation.bags.confidence.auroc == Metric(None, "no misclassified item among 2")
@@ -257,8 +257,31 @@ def test_an_undefined_metric_is_a_dash_with_its_reason_and_null_in_json() -> Non
     }
     assert evaluation.bags.metrics["ue"].value is None
     rendered = evaluation_table(evaluation)
-    assert "— [1]" in [row[1] for row in rendered.rows]
+    assert [row[0] for row in rendered.rows] == ["Acc.", "ECE", "Brier", "NLL", "AURC"]
+    assert any(
+        note.startswith("No value of Conf., AUROC; Conf., AUPR; ")
+        and note.endswith(": no misclassified item among 2")
+        for note in rendered.notes
+    )
+
+
+def test_a_metric_that_one_level_lacks_is_a_dash_there_with_its_reason() -> None:
+    alpha = torch.tensor([[9.0, 1.0], [5.0, 1.0]])
+    tables = table(Dirichlet(alpha), [0, 1]), table(Dirichlet(alpha), [0, 0])
+    rendered = evaluation_table(evaluate(Predictions(*tables)))
+    assert ("Conf., AUROC", "100.00", "— [1]") in rendered.rows
     assert "[1] no misclassified item among 2" in rendered.notes
+
+
+def test_a_level_without_labels_has_no_column_but_the_reason() -> None:
+    alpha = torch.tensor([[9.0, 1.0], [5.0, 1.0]])
+    tables = table(Dirichlet(alpha), [0, 1]), table(Dirichlet(alpha), [None, None])
+    rendered = evaluation_table(evaluate(Predictions(*tables)))
+    assert rendered.heading == ("metric", "bags (2)")
+    assert f"No metric of instances (2): {NO_LABEL}" in rendered.notes
+    unknown = Predictions(table(Dirichlet(alpha), [None, None]), None)
+    assert evaluation_table(evaluate(unknown)).rows == ()
+    assert f"No metric of bags (2): {NO_LABEL}" in str(evaluate(unknown)).replace("\n", " ")
 
 
 def test_predictions_without_any_label_are_still_evaluated() -> None:

@@ -21,7 +21,6 @@ from miue.predictions.distance_names import HIGH, MEAN, distance_of
 from miue.predictions.provenance import UNKNOWN, Provenance
 
 NO_SUCH_SET = "no item of this out-of-distribution set at this level"
-Row = tuple[str, Metric, bool]  # name, value, whether it is shown in percent
 
 TITLES = {
     "accuracy": "Acc.",
@@ -160,30 +159,30 @@ class Evaluation(PrintsAsTable):
 
 
 def evaluation_table(evaluation: Evaluation) -> ResultTable:
-    """Return metrics as rows and levels as columns; shares in percent, "—" with its reason where undefined."""
+    """Return metrics as rows and levels as columns; shares in percent, "—" with its reason where undefined.
+
+    Rows and levels without any value are left out; notes name them, with the reason.
+    """
     named = {"bags": evaluation.bags, "instances": evaluation.instances, "patients": evaluation.patients}
     present = {name: level for name, level in named.items() if level is not None}
-    levels = list(present.values())
-    sets = list(dict.fromkeys(name for level in levels for name in level.ood))
-    reasons: list[str] = []
-    rows = [
-        (of_levels[0][0], *(_cell(metric, percent, reasons) for _, metric, percent in of_levels))
-        for of_levels in zip(*(_rows(level, sets) for level in levels), strict=True)
-    ]
-    for measure in reversed(PREFERRED_MEASURES):  # Conf. of a Dirichlet is by max alpha, as published
-        used = [level for level in levels if measure in level.by_measure]
-        if any(level.confidence_measure != measure for level in used):
-            confs = [level.by_measure[measure].confidence.auroc if level in used else None for level in levels]
-            cells = ("" if conf is None else _cell(conf, True, reasons) for conf in confs)
-            rows.append((f"Conf., AUROC by {measure}", *cells))
-    for score in _scores(levels):
-        for ood_set in sets:
-            found = [_by_score(level, score, ood_set) for level in levels]
-            rows.append((f"OOD {ood_set}, AUROC by {score}", *(_cell(one, True, reasons) for one in found)))
+    headings = [f"{name} ({level.count:,})" for name, level in present.items()]
+    rows = list(_rows(list(present.values())))
+    columns = [n for n in range(len(present)) if any(_has_value(row.metrics[n]) for row in rows)]
+    defined = [row for row in rows if any(_has_value(row.metrics[n]) for n in columns)]
     notes = ["In %; Brier from 0 to 2, NLL in nats.", *_labelled(present), *_of_unknown_distribution(present)]
+    notes += [
+        f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(present)) if n not in columns
+    ]
+    undefined: dict[str, list[str]] = {}
+    for row in rows:
+        if columns and row not in defined:
+            undefined.setdefault(row.reasons(columns), []).append(row.title)
+    notes += [f"No value of {'; '.join(titles)}: {reason}" for reason, titles in undefined.items()]
+    reasons: list[str] = []
+    cells = [(row.title, *(_cell(row.metrics[n], row.in_percent, reasons) for n in columns)) for row in defined]
     return ResultTable(
-        ("metric", *(f"{name} ({level.count:,})" for name, level in present.items())),
-        tuple(rows),
+        ("metric", *(headings[n] for n in columns)),
+        tuple(cells),
         (*notes, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1))),
     )
 
@@ -265,22 +264,59 @@ def instance_table(froc: Mapping[str, Metric] | None, flags: FlagEvaluation | No
     return ResultTable(("instances, positive against negative", ""), tuple(rows), ("In %.", *notes))
 
 
-def _rows(level: LevelEvaluation, sets: Sequence[str]) -> list[Row]:
+@dataclass(frozen=True)
+class Row:
+    """A metric of every level.
+
+    Attributes:
+        title: of the metric.
+        metrics: of each level; None where a level has no such metric.
+        in_percent: whether it is shown in percent.
+    """
+
+    title: str
+    metrics: tuple[Metric | None, ...]
+    in_percent: bool = True
+
+    def reasons(self, levels: Sequence[int]) -> str:
+        """Return why it is undefined at these levels, by their numbers."""
+        found = [metric.reason for number in levels if (metric := self.metrics[number]) is not None]
+        return "; ".join(dict.fromkeys(found))
+
+
+def _rows(levels: Sequence[LevelEvaluation]) -> Iterator[Row]:
+    sets = list(dict.fromkeys(name for level in levels for name in level.ood))
+    for of_levels in zip(*(_metrics(level, sets) for level in levels), strict=True):
+        titles, metrics, in_percent = zip(*of_levels, strict=True)
+        yield Row(titles[0], metrics, in_percent[0])
+    for measure in reversed(PREFERRED_MEASURES):  # Conf. of a Dirichlet is by max alpha, as published
+        used = [level for level in levels if measure in level.by_measure]
+        if any(level.confidence_measure != measure for level in used):
+            confs = (level.by_measure[measure].confidence.auroc if level in used else None for level in levels)
+            yield Row(f"Conf., AUROC by {measure}", tuple(confs))
+    for score in _scores(levels):
+        for ood_set in sets:
+            found = (_by_score(level, score, ood_set) for level in levels)
+            yield Row(f"OOD {ood_set}, AUROC by {score}", tuple(found))
+
+
+def _metrics(level: LevelEvaluation, sets: Sequence[str]) -> Iterator[tuple[str, Metric, bool]]:
+    """Yield title, value and whether it is in percent, of what every level has."""
     absent = Separation.undefined(NO_SUCH_SET)
     separations = {"Conf.": level.confidence, **{f"OOD {name}": level.ood.get(name, absent) for name in sets}}
-    rows: list[Row] = [(TITLES["accuracy"], level.metrics["accuracy"], True)]
-    rows += [(f"{name}, AUROC", one.auroc, True) for name, one in separations.items()]
+    yield TITLES["accuracy"], level.metrics["accuracy"], True
+    yield from ((f"{name}, AUROC", one.auroc, True) for name, one in separations.items())
     if not sets:
-        rows.append(("OOD, AUROC", level.metrics["ue"], True))
-    rows.append((TITLES["ue"], level.metrics["ue"], True))
+        yield "OOD, AUROC", level.metrics["ue"], True
+    yield TITLES["ue"], level.metrics["ue"], True
     for name, one in separations.items():
-        rows += [(f"{name}, AUPR", one.aupr, True), (f"{name}, FPR95", one.fpr95, True)]
+        yield f"{name}, AUPR", one.aupr, True
+        yield f"{name}, FPR95", one.fpr95, True
     for key in ("auroc", "ece", "brier", "nll", "aurc"):
-        rows.append((TITLES[key], level.metrics[key], key in IN_PERCENT))
-    return rows
+        yield TITLES[key], level.metrics[key], key in IN_PERCENT
 
 
-def _scores(levels: list[LevelEvaluation]) -> list[str]:
+def _scores(levels: Sequence[LevelEvaluation]) -> list[str]:
     """Return the extra scores of OOD; a bag's "knn_mean" has the row of the instances' "knn", "knn_high" has none.
 
     A score that is no distance has a row, whatever its name ends in.
@@ -300,7 +336,13 @@ def _by_score(level: LevelEvaluation, score: str, ood_set: str) -> Metric:
     return Metric.undefined(f"no score {score!r} at this level")
 
 
-def _cell(metric: Metric, percent: bool, reasons: list[str]) -> str:
+def _has_value(metric: Metric | None) -> bool:
+    return metric is not None and metric.value is not None
+
+
+def _cell(metric: Metric | None, percent: bool, reasons: list[str]) -> str:
+    if metric is None:
+        return ""
     if metric.value is None:
         if metric.reason not in reasons:
             reasons.append(metric.reason)

@@ -27,6 +27,7 @@ from miue.common.errors import ConfigError
 from miue.distributions import Draws
 from miue.distributions.gaussian_logits import contrast_basis, softmax_of_gaussian
 from miue.methods import SNGP, Laplace
+from miue.methods.embedding import EmbeddingMethod
 from miue.methods.laplace import best_prior_precision
 from miue.methods.sngp import RandomFeatureLayer
 from miue.networks import NETWORKS
@@ -277,3 +278,16 @@ def test_instances_are_predicted_by_attention_beside_embeddings(method: str) -> 
     assert instances is not None
     for own in np.split(instances.probabilities[:, 1], bags.starts[1:]):
         assert (own.min(), own.max()) == ((0.0, 1.0) if len(own) > 1 else (0.5, 0.5))
+
+
+@pytest.mark.parametrize("method", ["laplace", "sngp"])
+def test_the_energy_is_that_of_the_logits_of_instances_and_not_of_their_embeddings(method: str) -> None:
+    bags = separable_bags(20)
+    model = miue.train(bags, method=method, distances=("energy",), settings=SETTINGS, progress=False, device="cpu")
+    instances = model.predict(bags).instances
+    assert instances is not None
+    fitted = model.method.eval()
+    assert isinstance(fitted, EmbeddingMethod)
+    with torch.no_grad():  # with attention, the embedding of a bag of one is its features
+        logits = fitted.logits(fitted.encode(bags.batch(list(range(len(bags)))).instances))
+    np.testing.assert_allclose(instances.scores["energy"], -logits.logsumexp(1), rtol=1e-5)

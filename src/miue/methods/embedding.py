@@ -51,6 +51,10 @@ class EmbeddingMethod(Softmax):
         assert isinstance(layer, nn.Linear)
         return nn.functional.linear(embedding, layer.weight, layer.bias)
 
+    def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
+        """Return T of each instance, the mean logits of its embedding."""
+        return self.logits(super().instance_logits(features))
+
     def log_probabilities(self, logits: Float[Tensor, "n E"]) -> Float[Tensor, "n C"]:
         """Return the log-softmax of the mean logits; ``logits`` are embeddings."""
         return self.logits(logits).log_softmax(-1)

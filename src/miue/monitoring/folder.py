@@ -80,10 +80,14 @@ def batch_names(folder: Path) -> list[str]:
 
 
 def _with_new(batches: Sequence[Batch], new: Sequence[Batch]) -> list[Batch]:
-    """Return the batches, then the new ones that are not among them."""
+    """Return the batches, then the new ones with a bag that are not among them.
+
+    One of which all bags were left out has no row in the file: counted now and forgotten by the next call, it
+    would change the order within those after it.
+    """
     together, by_name = list(batches), {batch.name: batch for batch in batches}
     for batch in new:
-        if batch.name not in by_name:
+        if batch.name not in by_name and batch.ids:
             together.append(batch)
         before = by_name.setdefault(batch.name, batch)
         if before.ids != batch.ids:

@@ -27,6 +27,7 @@ ragged_sizes = st.one_of(
     st.lists(st.integers(1, 11), min_size=1, max_size=7),
     st.lists(st.just(1), min_size=1, max_size=7),
     st.tuples(st.just(1), st.integers(500, 700), st.just(2)).map(list),
+    st.tuples(st.just(1), st.integers(1100, 1200)).map(list),  # large
 )
 
 REDUCTIONS: dict[str, tuple[Callable[..., Tensor], Callable[[Tensor], Tensor]]] = {
@@ -66,8 +67,16 @@ def test_large_bags_take_the_matrix_product_and_give_the_same() -> None:
     sizes = [601, 700]
     values, weights = torch.randn(1301, 5, dtype=torch.float64), torch.rand(1301, 2, dtype=torch.float64)
     segments = Segments.of(*sizes)
-    scattered = segment_sum(weights.unsqueeze(2) * values.unsqueeze(1), segments)
-    torch.testing.assert_close(segment_weighted_sum(values, weights, segments), scattered)
+    summed = segment_sum(weights.unsqueeze(2) * values.unsqueeze(1), segments)
+    torch.testing.assert_close(segment_weighted_sum(values, weights, segments), summed)
+
+
+def test_sums_of_very_large_bags_lose_no_digits() -> None:
+    equal = torch.full((1_000_000, 1), 0.1)
+    assert segment_mean(equal, Segments.of(len(equal))).item() == pytest.approx(0.1, rel=1e-6)
+    attention = segment_softmax(torch.randn(200_001, 2), Segments.of(200_000, 1))
+    torch.testing.assert_close(attention[:-1].double().sum(0), torch.ones(2).double(), rtol=0, atol=1e-6)
+    assert torch.zeros(1, 1).index_add(0, torch.zeros(len(equal), dtype=torch.int64), equal) > 100_900  # naive
 
 
 @pytest.mark.parametrize("reduction", [segment_logsumexp, segment_softmax])

@@ -24,7 +24,7 @@ from miue.bags.coords import Coords
 from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.common.errors import StorageError
+from miue.common.errors import ConfigError, StorageError
 from miue.model.shards import merge_predictions
 
 COUNT = 3
@@ -208,6 +208,12 @@ def test_a_shard_that_is_missing_is_named(shards: list[Path], tmp_path: Path) ->
     with pytest.raises(StorageError, match="shard 2/3: expected all of the 3 shards, got 2; missing: 2; predict"):
         merge_predictions([shards[2], shards[0]], tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("folders", [[], "shard-1"])
+def test_no_shard_or_one_path_in_place_of_several_is_refused(folders: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="folders: expected the folders of all shards.*pass a list of them"):
+        merge_predictions(folders, tmp_path / "out")
 
 
 def test_a_shard_that_is_there_twice_is_named(shards: list[Path], tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from miue.bags.dataset import BagDataset
 from miue.bags.fingerprint import fingerprint, fingerprint_of_facts
 from miue.calibration import Calibration, decide
-from miue.common.errors import MiueError, StorageError, first_few, not_readable
+from miue.common.arguments import several
+from miue.common.errors import MiueError, StorageError, first_few, not_readable, wrong_type
 from miue.common.files import atomic_folder, file_sha256, read_json, write_json
 from miue.common.folder_kinds import EMPTY_SHARD, PREDICTIONS
 from miue.common.progress import bar
@@ -76,11 +77,15 @@ def merge_predictions(
         progress: show a bar with the time left.
 
     Raises:
+        ConfigError: no folder, or one path in place of several.
         StorageError: a folder that is no shard, a shard that is missing, there twice, or of another prediction;
             a calibration that is gone or was made again meanwhile.
         NoReadableBag: no shard has any.
     """
-    shards = _in_order([Path(folder) for folder in folders])
+    listed = several(folders)
+    if not listed:
+        raise wrong_type("folders", "the folders of all shards", folders, "pass a list of them")
+    shards = _in_order([Path(folder) for folder in listed])
     if not shards:
         raise NoReadableBag("the shards", "check the files")
     first = shards[0].provenance

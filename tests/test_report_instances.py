@@ -12,6 +12,7 @@ from made_files import slides
 from made_flags import flagged_slides
 from made_predictions import made_predictions, on_a_slide
 from made_reports import Page, reported, store_of, unpacked
+from matplotlib.patches import Rectangle
 from typer.testing import CliRunner
 
 from miue.bags.coords import Coords
@@ -20,6 +21,7 @@ from miue.common.errors import ConfigError, DataError
 from miue.io.load import load_bags
 from miue.predictions.folder import Predictions
 from miue.report.details import first_instances
+from miue.report.figures import bag_figure
 from miue.report.runs import compare, named_runs
 
 pytestmark = pytest.mark.usefixtures("small_plotly")
@@ -33,6 +35,19 @@ def test_an_instance_twice_is_refused(tmp_path: Path) -> None:
     wrong = replace(predictions, instances=replace(predictions.instances, instance=doubled))
     with pytest.raises(DataError, match="instance 0 of bag 'bag 0000' in predictions 'place_0'"):
         reported(tmp_path, wrong)
+
+
+@pytest.mark.parametrize(("classes", "shown"), [(2, 1), (3, 0)])
+def test_a_figure_of_a_bag_of_the_first_class_shows_that_of_three_and_the_other_of_two(
+    classes: int, shown: int
+) -> None:
+    predictions = made_predictions(classes=classes)
+    bag = int((predictions.bags.predicted == 0).argmax())
+    figure = bag_figure(predictions, bag, np.zeros((5, 2)), ["a", "b", "c"])
+    assert figure.axes[0].get_ylabel() == f"probability\nof {'ab'[shown]}"
+    assert predictions.instances is not None
+    heights = [bar.get_bbox().height for bar in figure.axes[0].patches if isinstance(bar, Rectangle)]
+    np.testing.assert_allclose(heights, predictions.instances.probabilities[5 * bag : 5 * bag + 5, shown])
 
 
 def test_a_report_shows_fewer_instances_until_it_fits_and_says_so(tmp_path: Path) -> None:

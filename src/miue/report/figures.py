@@ -108,7 +108,7 @@ def _confidence(table: PredictionTable) -> tuple[Float64[np.ndarray, "n"], str, 
 def bag_figure(
     predictions: Predictions, bag: int, instances: Shaped[np.ndarray, "n *shape"], class_names: Any
 ) -> ShownFigure:
-    """Return one bag's instances with the probability of the bag's class and their uncertainty.
+    """Return one bag's instances with the probability of its ``class_in_question`` and their uncertainty.
 
     Args:
         predictions: of all bags, instances included.
@@ -121,7 +121,7 @@ def bag_figure(
     members = np.flatnonzero(table.bag_ids == item.bag_ids[bag])
     shown = min(len(members), MAX_SHOWN)
     probabilities = item.probabilities[bag]
-    of_class = int(item.predicted[bag]) or 1
+    of_class = int(item.class_in_question[bag])
     probability = table.probabilities[members, of_class]
     uncertainty, label = _model_uncertainty(table)
     width = max(7.0, 0.72 * shown + 1.6)

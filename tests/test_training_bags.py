@@ -15,6 +15,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.calibration import DeferralGoal, FalseAlarmGoal, PredictionSetGoal
 from miue.common.errors import DataError
+from miue.model.training_bags import TrainingBags
 
 EASY = {
     "deferral": DeferralGoal(0.9, 0.5),
@@ -120,3 +121,12 @@ def test_validation_bags_that_are_trained_on_are_refused(named: bool) -> None:
         owned = replace(whole, patients=patients)
         with pytest.raises(DataError, match="got 2 bags of which that does not hold: slide_34, slide_35"):
             miue.train(owned.subset(np.arange(34)), validation=owned.subset(np.arange(34, 40)), **quick)
+
+
+def test_bags_with_names_beside_numbered_ones_are_known_by_their_names() -> None:
+    part_of = {"bag_0": "train", "slide_1": "validation", "slide_2": "calibration"}
+    bags = replace(separable_bags(3), ids=tuple(part_of))
+    run = TrainingBags.of(part_of, bags)
+    assert run.compare(bags).parts == ("train", "validation", "calibration")
+    others = replace(separable_bags(3, seed=7), ids=tuple(part_of))
+    assert run.compare(others).parts == ("", "validation", "calibration")

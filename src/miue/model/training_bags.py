@@ -72,28 +72,23 @@ class TrainingBags:
     def compare(self, bags: BagDataset) -> PartsOfRun:
         """Return what each of ``bags`` was to the training.
 
-        A bag that is not listed is the one that is listed under the same name but for endings of files.
+        A bag that is not listed is the one that is listed under the same name but for endings of files. Where the
+        run lists contents, bags that are numbered are known by what they hold, and patients by names of their own.
         """
-        known_content = {content for *_, content in self.rows} - {""}
-        if known_content and any(map(NUMBERED.fullmatch, bags.ids)):
-            return self._compare_contents(bags)
+        by_content = {content: part for *_, part, content in self.rows if content}
         listed = {row[0]: row[3] for row in self.rows}
         by_key: dict[str, str] = {}
         for wanted in ("validation", "train"):  # where two bags differ in the ending alone, the stronger counts
             by_key |= {strip_endings(name): wanted for name, part in listed.items() if part == wanted}
-        parts = [listed[name] if name in listed else by_key.get(strip_endings(name), "") for name in bags.ids]
+        parts = tuple(
+            by_content.get(_digest(bags, row), "")
+            if by_content and NUMBERED.fullmatch(name)
+            else listed.get(name, by_key.get(strip_endings(name), ""))
+            for row, name in enumerate(bags.ids)
+        )
         patients_in: dict[str, set[str]] = {}
         for _, patient, _, part, _ in self.rows:
-            patients_in.setdefault(patient, set()).add(part)
-        return PartsOfRun(bags.ids, tuple(parts), bags.patient_groups, patients_in)
-
-    def _compare_contents(self, bags: BagDataset) -> PartsOfRun:
-        """Return the same for bags that are numbered: by what they hold, and by patients that have a name."""
-        part_of = {content: part for *_, part, content in self.rows if content}
-        parts = tuple(part_of.get(_digest(bags, row), "") for row in range(len(bags)))
-        patients_in: dict[str, set[str]] = {}
-        for _, patient, _, part, _ in self.rows:
-            if not NUMBERED.fullmatch(patient):
+            if not (by_content and NUMBERED.fullmatch(patient)):
                 patients_in.setdefault(patient, set()).add(part)
         return PartsOfRun(bags.ids, parts, bags.patient_groups, patients_in)
 

@@ -9,9 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.scores.base import FeatureDistance
-from miue.scores.principal_components import principal_components
-
-COMPONENTS = 64
+from miue.scores.principal_components import leading_half, principal_components, residual_norms
 
 
 class Energy(FeatureDistance):
@@ -62,21 +60,12 @@ class VirtualLogit(FeatureDistance):
         cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
         encoded, largest = features[:, :-2], features[:, -1].double()
-        mean, components = principal_components(encoded, min(COMPONENTS, encoded.shape[1] // 2))
-        unfinished = cls(
-            mean=torch.cat([mean, mean.new_zeros(2)]), components=components, weight=mean.new_ones(())
-        )
-        residual = torch.cat([unfinished._residuals(rows.double()) for rows in encoded.split(4096)]).mean()
+        mean, components = principal_components(encoded, leading_half(encoded.shape[1]))
+        residuals = [residual_norms(rows.double() - mean, components) for rows in encoded.split(4096)]
+        residual = torch.cat(residuals).mean()
         rounding = torch.finfo(torch.float32).eps * torch.linalg.vector_norm(encoded.double(), dim=1).mean()
         weight = largest.mean() / residual if residual > rounding else mean.new_zeros(())
-        return {"mean": unfinished.mean, "components": components, "weight": weight}
-
-    def _residuals(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
-        centered = rows - self.mean[:-2]
-        residuals: Tensor = torch.linalg.vector_norm(
-            centered - (centered @ self.components) @ self.components.T, dim=1
-        )
-        return residuals
+        return {"mean": torch.cat([mean, mean.new_zeros(2)]), "components": components, "weight": weight}
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
-        return self.weight * self._residuals(rows[:, :-2]) + rows[:, -2]
+        return self.weight * residual_norms(rows[:, :-2] - self.mean[:-2], self.components) + rows[:, -2]

@@ -16,7 +16,6 @@ from miue.scores.principal_components import principal_components
 NEIGHBORS = 10
 SPARE = 4  # further candidates, so that rounding to float32 hardly ever hides one of the nearest
 TIED = 1e-6  # squared distances that differ by less, relatively, count as equal
-COMPONENTS = 64
 STORED = 4096  # of which the search costs less than the network; see docs/method.md
 GROUP = 8  # points, or groups of points, of which the nearest is searched first
 ROWS = 256  # instances whose closeness to all points, 4 MB, is held at a time; with fewer, calls cost more
@@ -51,7 +50,7 @@ class NearestNeighbors(FeatureDistance):
     def _fitted_state(
         cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        mean, components = principal_components(features, COMPONENTS)
+        mean, components = principal_components(features)
         order = torch.randperm(len(features), generator=generator, device=generator.device)
         drawn = features[order[:STORED].to(features.device)].double()
         return {"mean": mean, "components": components, "points": (drawn - mean) @ components}

@@ -9,9 +9,11 @@ from torch import Tensor
 from miue.common.eigen import symmetric_eigen
 from miue.scores.base import finite_chunks
 
+COMPONENTS = 64  # at most; of a residual half of all directions at most, since all of them leave none
+
 
 def principal_components(
-    features: Float[Tensor, "M D"], limit: int
+    features: Float[Tensor, "M D"], limit: int = COMPONENTS
 ) -> tuple[Float[Tensor, "D"], Float[Tensor, "D K"]]:
     """Return the features' mean and their at most ``limit`` leading orthonormal directions, in float64.
 
@@ -36,3 +38,18 @@ def principal_components(
     within_rounding = width * torch.finfo(torch.float64).eps * variances[-1]
     kept = min(limit, int((variances > within_rounding).sum()))
     return mean, directions[:, width - kept :]
+
+
+def leading_half(width: int) -> int:
+    """Return how many components of so many features leave a residual.
+
+    >>> leading_half(512), leading_half(7)
+    (64, 3)
+    """
+    return min(COMPONENTS, width // 2)
+
+
+def residual_norms(centered: Float[Tensor, "n D"], components: Float[Tensor, "D K"]) -> Float[Tensor, "n"]:
+    """Return ‖(I − V Vᵀ) x‖ of each row: what the components V do not reconstruct."""
+    norms: Tensor = torch.linalg.vector_norm(centered - (centered @ components) @ components.T, dim=1)
+    return norms

@@ -9,9 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from miue.scores.base import FeatureDistance
-from miue.scores.principal_components import principal_components
-
-COMPONENTS = 64
+from miue.scores.principal_components import leading_half, principal_components, residual_norms
 
 
 class Reconstruction(FeatureDistance):
@@ -38,12 +36,8 @@ class Reconstruction(FeatureDistance):
     def _fitted_state(
         cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        limit = min(COMPONENTS, features.shape[1] // 2)
-        mean, components = principal_components(features, limit)
+        mean, components = principal_components(features, leading_half(features.shape[1]))
         return {"mean": mean, "components": components}
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
-        centered = rows - self.mean
-        residual = centered - (centered @ self.components) @ self.components.T
-        distances: Tensor = torch.linalg.vector_norm(residual, dim=1)
-        return distances
+        return residual_norms(rows - self.mean, self.components)

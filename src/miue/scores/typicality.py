@@ -12,10 +12,9 @@ from miue.common.errors import DataError
 from miue.scores.base import finite_chunks
 from miue.scores.logs import ROUNDING, floors_of, logs, typical_rounding
 from miue.scores.nearest_neighbors import NearestNeighbors
-from miue.scores.principal_components import principal_components
+from miue.scores.principal_components import leading_half, principal_components
 from miue.scores.whitening import fit_whitening
 
-COMPONENTS = 64
 STORED = 1024  # fewer than of the nearest neighbors, since one coordinate of four needs no more
 LEAST = 4
 OF_PRODUCTS = 1e-12  # rounding of products, relative to the largest
@@ -61,7 +60,7 @@ class Typicality(NearestNeighbors):
             )
         order = torch.randperm(len(features), generator=generator, device=generator.device).to(features.device)
         stored = min(STORED, len(features) // 2)
-        mean, components = principal_components(features, COMPONENTS)
+        mean, components = principal_components(features)
         variances = components.new_zeros(components.shape[1])
         for _, rows in finite_chunks(features, "training features"):
             variances += ((rows - mean) @ components).square().sum(0) / len(features)
@@ -89,7 +88,7 @@ class Typicality(NearestNeighbors):
     ) -> Float[Tensor, "n 4"]:
         """Return the four numbers of each instance, before the log; the first, unless passed, by a search."""
         centered = rows - self.mean
-        kept = min(COMPONENTS, rows.shape[1] // 2, self.components.shape[1])
+        kept = min(leading_half(rows.shape[1]), self.components.shape[1])
         leading = self.components[:, self.components.shape[1] - kept :]
         inside = centered @ leading
         norm = torch.linalg.vector_norm

@@ -117,7 +117,7 @@ def test_held_instance_logits_equal_t_and_pass_gradient_to_the_features_alone(na
     network = build(name)
     features = torch.randn(5, WIDTH, dtype=torch.float64, requires_grad=True)
     segments = Segments.of(2, 3)
-    held = instance_logits_of_features(network, features, segments)
+    held = instance_logits_of_features(network, features)
     free = network.score(network.project(features), segments.singletons()).logits
     torch.testing.assert_close(held, free)
     torch.testing.assert_close(

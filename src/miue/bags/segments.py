@@ -47,6 +47,11 @@ class Segments:
         """Return segments of the given sizes."""
         return cls(torch.tensor(sizes, dtype=torch.int64))
 
+    @classmethod
+    def ones(cls, count: int, device: torch.device) -> Segments:
+        """Return that many bags of one instance each."""
+        return cls(torch.ones(count, dtype=torch.int64, device=device))
+
     @property
     def num_bags(self) -> int:
         """B."""
@@ -83,7 +88,7 @@ class Segments:
 
     def singletons(self) -> Segments:
         """Return every instance as a bag of its own: an instance is a bag of one."""
-        return Segments(torch.ones(self.num_instances, dtype=torch.int64, device=self.sizes.device))
+        return Segments.ones(self.num_instances, self.sizes.device)
 
     def to(self, device: torch.device | str) -> Segments:
         """Return the same segments on ``device``."""

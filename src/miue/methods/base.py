@@ -144,8 +144,8 @@ class Method(nn.Module, ABC):
 
     def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Return T of each instance."""
-        singletons = Segments(torch.tensor([len(features)], device=features.device)).singletons()
-        return self.network.score(self.network.project(features), singletons).logits
+        ones = Segments.ones(len(features), features.device)
+        return self.network.score(self.network.project(features), ones).logits
 
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log of each bag's expected class probabilities, for validation."""
@@ -172,8 +172,7 @@ class Method(nn.Module, ABC):
             projection = self.network.project(features)
             projections.append(projection)
             if estimator != ATTENTION:
-                singletons = Segments(torch.tensor([len(features)], device=features.device)).singletons()
-                logits = self._scores(projection, singletons).logits
+                logits = self._scores(projection, Segments.ones(len(features), features.device)).logits
                 distribution = self.instance_distribution(features, logits, estimator)
                 instances.append(check_distribution(self, distribution, len(features), classes))
         whole = projections[0] if len(projections) == 1 else tuple(map(torch.cat, zip(*projections, strict=True)))

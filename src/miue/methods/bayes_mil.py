@@ -120,8 +120,7 @@ class BayesMIL(Softmax):
 
     def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Return T of each instance, with means instead of draws."""
-        segments = Segments(torch.ones(len(features), dtype=torch.int64, device=features.device))
-        return self._forward(features, segments, sampling=False)[0]
+        return self._forward(features, Segments.ones(len(features), features.device), sampling=False)[0]
 
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log-softmax, with means instead of draws."""

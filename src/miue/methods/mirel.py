@@ -126,6 +126,6 @@ class MIREL(FisherEDL):
     ) -> Float[Tensor, "N C"]:
         """Return the log-evidence of T, with the gradients that the routing allows."""
         if self.routing == "through-estimator":
-            return self.log_evidence(instance_logits_of_features(self.network, features, segments))
+            return self.log_evidence(instance_logits_of_features(self.network, features))
         with torch.no_grad():
             return self.log_evidence(self.network.score(projection, segments.singletons()).logits)

@@ -186,16 +186,15 @@ class InstanceEstimator(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, features: Float[Tensor, "N D"], segments: Segments) -> Float[Tensor, "N C"]:
+    def forward(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Return T(x) of each instance."""
-        return self.network.score(self.network.project(features), segments.singletons()).logits
+        ones = Segments.ones(len(features), features.device)
+        return self.network.score(self.network.project(features), ones).logits
 
 
-def instance_logits_of_features(
-    network: MILNetwork, features: Float[Tensor, "N D"], segments: Segments
-) -> Float[Tensor, "N C"]:
+def instance_logits_of_features(network: MILNetwork, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
     """Return T with gradients to the features and none to the network's parameters."""
     estimator = InstanceEstimator(network)
     frozen = {name: parameter.detach() for name, parameter in estimator.named_parameters()}
-    logits: Tensor = torch.func.functional_call(estimator, frozen, (features, segments))
+    logits: Tensor = torch.func.functional_call(estimator, frozen, (features,))
     return logits

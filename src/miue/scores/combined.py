@@ -52,8 +52,8 @@ class Combined(FeatureDistance):
     def _fitted_state(
         cls, features: Float[Tensor, "M D"], bag_labels: Int64[Tensor, "M"] | None, generator: torch.Generator
     ) -> dict[str, Tensor]:
-        sizes = torch.ones(len(features), dtype=torch.int64, device=features.device)
-        return dict(cls.fit_bags(features.double(), Segments(sizes)).state_dict())
+        ones = Segments.ones(len(features), features.device)
+        return dict(cls.fit_bags(features.double(), ones).state_dict())
 
     def _distances(self, rows: Float[Tensor, "n D"]) -> Float[Tensor, "n"]:
         return self._at(0, rows)

@@ -31,11 +31,11 @@ from miue.bags.batches import shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.common.errors import MiueError, StorageError
 from miue.common.extras import import_extra
+from miue.common.option_types import Option
 from miue.methods import Method
 from miue.model import predict as prediction
 from miue.model.config import build_method
 from miue.model.contract import DataContract
-from miue.model.options import Option
 from miue.model.recipe import Recipe
 
 WIDTH, ATTENTION = 512, 256

@@ -20,9 +20,9 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments
 from miue.common.errors import ConfigError, ModelError
+from miue.common.option_types import Option
 from miue.model.config import build_method
 from miue.model.contract import DataContract
-from miue.model.options import Option
 from miue.model.recipe import Recipe
 from miue.networks import NETWORKS
 from miue.networks.adapter import BagModuleNetwork

@@ -19,12 +19,12 @@ from miue.bags.dataset import BagDataset
 from miue.checks.mil import SETTINGS as CHECK_SETTINGS
 from miue.checks.mil_bags import MIL_TESTS
 from miue.common.errors import unknown_name
+from miue.common.option_types import Option
 from miue.common.terminal import TextTable
 from miue.datasets.digits import digits_bags
 from miue.datasets.gaussian import gaussian_bags
 from miue.datasets.mnist import mnist_bags
 from miue.datasets.musk import musk_bags
-from miue.model.options import Option
 from miue.pathology.color_texture import colour_texture
 from papers.mirel.measured import Row, read_measured, write_measured
 from papers.mirel.mitoses.bags import scanned_slides

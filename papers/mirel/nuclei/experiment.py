@@ -17,12 +17,12 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.bags.drawing import draw_folds, hold_out
 from miue.common.errors import unknown_name
+from miue.common.option_types import Option
 from miue.common.seeds import derive_seed
 from miue.datasets.image_shifts import shifted_copies
 from miue.evaluation import evaluate
 from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.model.model import Model
-from miue.model.options import Option
 from miue.pathology.stain_shifts import ALL_SHIFTS
 from papers.mirel.results import Result, read_results, results_of, write_results
 

@@ -11,12 +11,12 @@ import numpy as np
 from miue.checks.mil_bags import MIL_TESTS, MILTest
 from miue.common.arguments import checked
 from miue.common.errors import out_of_range, unknown_name
+from miue.common.option_types import Option
 from miue.common.progress import bar
 from miue.common.result_table import PrintsAsTable, ResultTable
 from miue.common.seeds import derive_seed
 from miue.evaluation.auc import LEVEL, Auc
 from miue.model.model import Model
-from miue.model.options import Option
 from miue.model.part import PartLike, find_part
 from miue.model.recipe import DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
 from miue.training.fit import Run

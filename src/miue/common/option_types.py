@@ -1,4 +1,4 @@
-"""Types of the options that several networks, encoders and methods have, with the values they can take."""
+"""Types of options: of any, and of those that several networks, encoders and methods have, with their range."""
 
 from __future__ import annotations
 
@@ -11,3 +11,6 @@ Width = Annotated[int, Field(ge=1, lt=1 << 31)]
 
 Rate = Annotated[float, Field(ge=0, le=1)]
 """Probability that a unit drops out."""
+
+Option = bool | int | float | str | None
+"""A value that an option can have: what a file of settings and a command line can say."""

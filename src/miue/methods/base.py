@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError, unknown_name
+from miue.common.option_types import Option
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
 from miue.methods.returned import check_attention, check_distribution, check_scores
 from miue.networks.base import MILNetwork, Projection, Scores
-
-Option = bool | int | float | str | None
 
 ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
 

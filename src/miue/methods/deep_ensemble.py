@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch
 from miue.common.errors import ConfigError, unknown_name
+from miue.common.option_types import Option
 from miue.common.parts import METHODS
 from miue.common.registry import part_at
 from miue.common.seeds import derive_seed
 from miue.distributions import PredictiveDistribution, to_dirichlet
-from miue.methods.base import Method, Option
+from miue.methods.base import Method
 from miue.methods.mc_dropout import positive_count
 from miue.networks.base import MILNetwork
 

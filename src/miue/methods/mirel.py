@@ -11,11 +11,11 @@ from torch import Tensor
 
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import out_of_range, unknown_name
-from miue.common.option_types import Width
+from miue.common.option_types import Option, Width
 from miue.distributions import Dirichlet, PredictiveDistribution
 from miue.evidence import ResidualNetwork, residual_log_evidence, to_alpha
 from miue.evidence.weak_supervision import STRATEGIES, instance_weights, supervise
-from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL, Option
+from miue.methods.base import ATTENTION, BAG_OF_ONE, RESIDUAL
 from miue.methods.edl import FisherEDL
 from miue.methods.routing import AUTO, Routing
 from miue.networks.base import MILNetwork, Projection, in_cache, instance_logits_of_features, join

@@ -12,8 +12,9 @@ from typing import Any
 from torch import nn
 
 from miue.common.errors import ConfigError
+from miue.common.option_types import Option
 from miue.methods import Method
-from miue.model.options import Option, check_options
+from miue.model.options import check_options
 from miue.model.part import Part
 from miue.networks import MILNetwork
 from miue.networks.adapter import BagModuleNetwork, ModuleEncoder

@@ -9,13 +9,14 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, model_serializer
 
 from miue.common.errors import ConfigError, ModelError
+from miue.common.option_types import Option
 from miue.common.parts import METHODS, NETWORKS
 from miue.common.seeds import derive_seed
 from miue.common.torch_state import own_torch_state
 from miue.methods import DeepEnsemble, Method
 from miue.model.build import assemble, redraw, weights_to_keep
 from miue.model.contract import DataContract
-from miue.model.options import Option, options_of_module
+from miue.model.options import options_of_module
 from miue.model.part import Part, find_part, saved_part
 from miue.networks import initialize
 from miue.networks.initialization import seeded

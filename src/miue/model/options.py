@@ -14,9 +14,8 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnno
 from torch import nn
 
 from miue.common.errors import ConfigError, unknown_name
+from miue.common.option_types import Option
 from miue.model.part import Part
-
-Option = bool | int | float | str | None
 
 FILLED_IN = {
     "encoder": ("instance_shape", "in_features"),

@@ -14,12 +14,12 @@ from torch import nn
 from miue.bags.dataset import BagDataset
 from miue.common.arguments import several
 from miue.common.errors import ConfigError, lacking, unknown_name, wrong_type
+from miue.common.option_types import Option
 from miue.methods import Method
 from miue.model.config import Component, ModelConfig, TrainingConfig, part_of_members
 from miue.model.defaults import settings_by_size
 from miue.model.feature_scores import DistanceLike, part_of_distance
 from miue.model.options import (
-    Option,
     check_options,
     option_parameters,
     options_of_module,

@@ -18,11 +18,11 @@ from miue.bags.construct import as_objects
 from miue.bags.dataset import BagDataset
 from miue.bags.rows import GroupedRows, row_count
 from miue.common.errors import ConfigError, DataError
+from miue.common.option_types import Option
 from miue.common.plural import plural
 from miue.model.config import TrainingConfig
 from miue.model.feature_scores import DistanceLike
 from miue.model.model import Model
-from miue.model.options import Option
 from miue.model.part import PartLike
 from miue.model.recipe import DEFAULT_DISTANCES, Recipe
 from miue.predictions.folder import Predictions

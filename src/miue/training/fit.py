@@ -25,6 +25,7 @@ from miue.bags.dataset import BagDataset
 from miue.common.devices import lightning_device
 from miue.common.errors import ConfigError, one_of_two, out_of_range, unknown_name
 from miue.common.nested import read_nested
+from miue.common.option_types import Option
 from miue.common.processes import is_training_of_slurm, training_rank
 from miue.methods import Method
 from miue.model.config import TrainingConfig
@@ -37,7 +38,6 @@ from miue.training.module import AveragingStrategy, TrainingData, TrainingModule
 from miue.training.plan import check_labels
 from miue.training.trackers import Tracking, opened_loggers
 
-TrainerOption = bool | int | float | str | None
 TRAINER_OPTIONS = (
     "accumulate_grad_batches",
     "benchmark",
@@ -98,7 +98,7 @@ class Run:
     tracking: Tracking = field(default_factory=Tracking)
     callbacks: tuple[Callback, ...] = ()
     loggers: tuple[Logger, ...] = ()
-    trainer_options: Mapping[str, TrainerOption] = field(default_factory=dict)
+    trainer_options: Mapping[str, Option] = field(default_factory=dict)
     executor: Executor = LOCAL
 
     def __post_init__(self) -> None:

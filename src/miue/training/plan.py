@@ -17,6 +17,7 @@ from miue.bags.feature_names import check_feature_order
 from miue.bags.fingerprint import fingerprint
 from miue.bags.pixels import largest_pixel
 from miue.common.errors import DataError, first_few
+from miue.common.option_types import Option
 from miue.common.plural import plural
 from miue.common.terminal import say
 from miue.common.user_warnings import warn_user
@@ -24,7 +25,6 @@ from miue.io.splits.splits import Splits, check_patients
 from miue.model.config import ModelConfig, TrainingConfig, check_saveable
 from miue.model.contract import DataContract
 from miue.model.feature_scores import check_saveable_distances, check_statistics, find_distances, part_of_distance
-from miue.model.options import Option
 from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 

@@ -21,6 +21,7 @@ from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError, first_repeated, repeated, unknown_name
 from miue.common.files import read_json, write_json
 from miue.common.locks import locked
+from miue.common.option_types import Option
 from miue.common.progress import tracked
 from miue.common.terminal import say
 from miue.common.torch_state import own_torch_state
@@ -29,7 +30,6 @@ from miue.methods import Method
 from miue.model.config import build_method, member_seeds
 from miue.model.feature_scores import DistanceLike, fit_distances
 from miue.model.model import Model
-from miue.model.options import Option
 from miue.model.part import PartLike
 from miue.model.predict import BATCH_INSTANCES
 from miue.model.recipe import DEFAULT_DISTANCES, DEFAULT_ENCODER, DEFAULT_METHOD, DEFAULT_NETWORK, Recipe
@@ -39,7 +39,7 @@ from miue.predictions.provenance import TrainingRecord
 from miue.scores import FeatureDistance
 from miue.tasks import LOCAL, Executor, Task, run_tasks
 from miue.training.after_training import act_after_training
-from miue.training.fit import Run, TrainerOption, TrainingSummary, fit, read_fitted
+from miue.training.fit import Run, TrainingSummary, fit, read_fitted
 from miue.training.job import Job, handed_over, read_job
 from miue.training.plan import (
     Plan,
@@ -75,7 +75,7 @@ def train(
     trackers: Sequence[str] = (),
     callbacks: Sequence[Callback] = (),
     logger: Logger | Sequence[Logger] | None = None,
-    trainer_options: Mapping[str, TrainerOption] | None = None,
+    trainer_options: Mapping[str, Option] | None = None,
     executor: Executor = LOCAL,
 ) -> Model:
     """Train a model on labeled bags.

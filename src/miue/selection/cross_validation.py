@@ -80,7 +80,7 @@ class Summary:
         metric: its name.
         runs: in which it is defined.
         mean: over folds, each the mean over its seeds.
-        std: standard deviation over these, None for one run.
+        std: standard deviation over all runs, None for one.
         low: lower end of the 95 % interval of the mean, None where it is undefined.
         high: upper end.
     """

@@ -58,6 +58,22 @@ def check_features(encoder: nn.Module, features: object, count: int, width: int 
     )
 
 
+def check_vectors(encoder: Encoder, instance_shape: tuple[int, ...]) -> int:
+    """Return the number of input features of an encoder of feature vectors.
+
+    Raises:
+        ModelError: instances of another shape.
+    """
+    if len(instance_shape) == 1:
+        return instance_shape[0]
+    raise ModelError(
+        item=f"encoder {type(encoder).__name__}",
+        wanted="instances that are feature vectors",
+        got=f"instances of shape {tuple(instance_shape)}",
+        fix="choose an image encoder such as 'lenet' or 'compact'",
+    )
+
+
 class ImageEncoder(Encoder):
     """A convolutional stack and one linear layer; images are channels last, (N, H, W, channels).
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from jaxtyping import Float
 from torch import Tensor
 
-from miue.common.errors import ModelError
-from miue.networks.encoders.base import Encoder
+from miue.networks.encoders.base import Encoder, check_vectors
 
 
 class Identity(Encoder):
@@ -21,14 +20,7 @@ class Identity(Encoder):
 
     def __init__(self, instance_shape: tuple[int, ...]) -> None:
         super().__init__()
-        if len(instance_shape) != 1:
-            raise ModelError(
-                item="encoder Identity",
-                wanted="instances that are feature vectors",
-                got=f"instances of shape {tuple(instance_shape)}",
-                fix="choose an image encoder such as 'lenet' or 'compact'",
-            )
-        self.out_features = instance_shape[0]
+        self.out_features = check_vectors(self, instance_shape)
 
     def forward(self, instances: Float[Tensor, "N D"]) -> Float[Tensor, "N D"]:
         """Return the instances."""

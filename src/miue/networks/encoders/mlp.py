@@ -9,9 +9,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.common.errors import ModelError, unknown_name
+from miue.common.errors import unknown_name
 from miue.common.option_types import Rate, Width
-from miue.networks.encoders.base import Encoder
+from miue.networks.encoders.base import Encoder, check_vectors
 
 Scaling = Literal["as-is", "common", "each"]
 
@@ -43,17 +43,11 @@ class MLP(Encoder):
         scaling: str = "common",
     ) -> None:
         super().__init__()
-        if len(instance_shape) != 1:
-            raise ModelError(
-                item="encoder MLP",
-                wanted="instances that are feature vectors",
-                got=f"instances of shape {tuple(instance_shape)}",
-                fix="choose an image encoder such as 'lenet' or 'compact'",
-            )
+        inputs = check_vectors(self, instance_shape)
         if scaling not in get_args(Scaling):
             raise unknown_name("scaling", scaling, get_args(Scaling))
         self.layers = nn.Sequential(
-            nn.Linear(instance_shape[0], width),
+            nn.Linear(inputs, width),
             nn.Dropout(dropout),
             nn.ReLU(inplace=True),
             nn.Linear(width, width),
@@ -63,8 +57,8 @@ class MLP(Encoder):
         self.out_features = width
         self.scaling = scaling
         if scaling != "as-is":
-            self.register_buffer("mean", torch.zeros(instance_shape[0]))
-            self.register_buffer("deviation", torch.ones(instance_shape[0]))
+            self.register_buffer("mean", torch.zeros(inputs))
+            self.register_buffer("deviation", torch.ones(inputs))
 
     def learn_inputs(self, batches: Iterable[Tensor]) -> None:
         """Learn mean and standard deviation of each feature, unless features are taken as they are.

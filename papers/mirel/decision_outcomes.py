@@ -13,6 +13,7 @@ from miue.evaluation.decisions import evaluate_decisions
 from miue.model.recipe import Recipe
 from miue.predictions.folder import Predictions
 from papers.mirel.paths import Paths
+from papers.mirel.results import mean_and_std
 from papers.mirel.trained import load_trained
 
 COLUMNS = ("preset", "seed", "calibrated_on", "draw", "metric", "value")
@@ -82,5 +83,5 @@ def summaries(rows: Sequence[Row]) -> Iterator[Row]:
                 values.setdefault(row[1], []).append(float(row[5]))
         means, highest = [np.mean(of) for of in values.values()], max(map(max, values.values()))
         factor = 1 if metric in ("nll", "set_size") else 100
-        spread = f" ± {factor * np.std(means, ddof=1):.2f}" if len(means) > 1 else ""
-        yield name, calibrated_on, metric, f"{factor * np.mean(means):.2f}{spread}", f"{factor * highest:.2f}"
+        shown = mean_and_std([factor * float(mean) for mean in means], digits=2)
+        yield name, calibrated_on, metric, shown, f"{factor * highest:.2f}"

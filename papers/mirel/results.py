@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import numpy as np
 
 from miue.common.errors import not_readable
 from miue.common.tables import read_rows, write_rows
@@ -97,6 +99,18 @@ def metric_of(results: list[Result], estimator: str, level: str, task: str, meas
                 return Metric.undefined("undefined for this seed")
             return Metric(result.value)
     return Metric.undefined("not run")
+
+
+def mean_and_std(values: Sequence[float], digits: int = 3) -> str:
+    """Return mean ± standard deviation, of one value itself, of none "—".
+
+    >>> mean_and_std([0.25, 0.75]), mean_and_std([0.25]), mean_and_std([])
+    ('0.500 ± 0.354', '0.250', '—')
+    """
+    if not values:
+        return "—"
+    spread = f" ± {np.std(values, ddof=1):.{digits}f}" if len(values) > 1 else ""
+    return f"{np.mean(values):.{digits}f}{spread}"
 
 
 def _text(value: float | None) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from miue.methods.base import BAG_OF_ONE, RESIDUAL
-from papers.mirel.results import DEFAULT, Result, metric_of, read_results
+from papers.mirel.results import DEFAULT, Result, mean_and_std, metric_of, read_results
 
 ERRORS = ("error_probability", DEFAULT)
 """By which measure errors are detected, the first that there is; see error_measure_choice.
@@ -101,7 +101,5 @@ def _detections(of_seeds: Sequence[list[Result]], estimator: str, level: str) ->
 
 def _cell(of_seeds: Sequence[Detection], field: str, target: float = float("inf")) -> str:
     values = [getattr(one, field) for one in of_seeds]
-    if not values:
-        return "—"
-    text = f"{np.mean(values):.1f}" + (f" ± {np.std(values, ddof=1):.1f}" if len(values) > 1 else "")
-    return f"**{text}**" if np.mean(values) >= target else text
+    text = mean_and_std(values, digits=1)
+    return f"**{text}**" if values and np.mean(values) >= target else text

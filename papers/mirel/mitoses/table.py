@@ -10,7 +10,7 @@ import numpy as np
 
 from papers.mirel.mitoses.experiment import COMPARED, FOLDS, FORMS, SCANNERS, Fold
 from papers.mirel.nuclei.experiment import METHOD_SETUPS
-from papers.mirel.results import DEFAULT, Result, metric_of, read_results
+from papers.mirel.results import DEFAULT, Result, mean_and_std, metric_of, read_results
 
 COMMAND = "python -m papers.mirel mitoses"
 LEVELS = ("bag", "instance")
@@ -114,8 +114,4 @@ def _cell(folds: Folds, level: str, tasks: Callable[[Fold], Iterable[str]], meas
             value = metric_of(results, estimator, level, task, measure).value
             if value is not None:
                 of_scanners.setdefault(fold.scanner, []).append(value)
-    if not of_scanners:
-        return "—"
-    means = [float(np.mean(values)) for values in of_scanners.values()]
-    spread = f" ± {np.std(means, ddof=1):.3f}" if len(means) > 1 else ""
-    return f"{np.mean(means):.3f}{spread}"
+    return mean_and_std([float(np.mean(values)) for values in of_scanners.values()])

@@ -18,7 +18,7 @@ from papers.mirel.nuclei.shift_detection import (
     read_detections,
 )
 from papers.mirel.nuclei.shifts import NUCLEI_SHIFTS
-from papers.mirel.results import DEFAULT, Result, metric_of, read_results
+from papers.mirel.results import DEFAULT, Result, mean_and_std, metric_of, read_results
 
 COMMAND = "python -m papers.mirel nuclei"
 PUBLISHED = (
@@ -171,8 +171,4 @@ def _cell(
     repetitions: dict[int, list[list[Result]]], estimator: str, level: str, task: str, measure: str = DEFAULT
 ) -> str:
     """Return mean ± standard deviation over repetitions."""
-    means = _means(repetitions, estimator, level, task, measure)
-    if not means:
-        return "—"
-    spread = f" ± {np.std(means, ddof=1):.3f}" if len(means) > 1 else ""
-    return f"{np.mean(means):.3f}{spread}"
+    return mean_and_std(_means(repetitions, estimator, level, task, measure))

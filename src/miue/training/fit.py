@@ -51,6 +51,9 @@ TRAINER_OPTIONS = (
 """Arguments of Lightning's Trainer that may be given; all others decide what miue decides itself: epochs, devices,
 validation, checkpoints, and the precision of float32 that evidence needs."""
 
+WITHOUT_UPDATES = ("accumulate_grad_batches", "limit_train_batches")
+"""Those with which there is no update where they are 0; Lightning then ends without a word, or in an error."""
+
 
 @dataclass(frozen=True)
 class TrainingSummary:
@@ -111,6 +114,8 @@ class Run:
         for name in self.trainer_options:
             if name not in TRAINER_OPTIONS:
                 raise unknown_name("trainer option", name, TRAINER_OPTIONS)
+            if name in WITHOUT_UPDATES and self.trainer_options[name] == 0:
+                raise out_of_range(f"trainer option {name!r}", "a number above 0", self.trainer_options[name])
         wanted: tuple[tuple[str, type, tuple[object, ...]], ...] = (
             ("callbacks", Callback, self.callbacks),
             ("logger", Logger, self.loggers),
@@ -129,6 +134,11 @@ class Run:
     def processes(self) -> int:
         """Processes that train together."""
         return self.devices * self.nodes
+
+    @property
+    def is_extended(self) -> bool:
+        """Whether Lightning gets callbacks, loggers or options of the user's."""
+        return bool(self.trainer_options or self.callbacks or self.loggers)
 
     @property
     def is_first(self) -> bool:
@@ -173,6 +183,10 @@ def fit(
             trainer.fit(module, data, ckpt_path=checkpoint)
         except SystemExit as ended:  # Lightning's answer to an interrupt
             raise KeyboardInterrupt from ended
+        except MisconfigurationException as error:
+            if not run.is_extended:
+                raise
+            raise _refused(error) from error
         except (RuntimeError, ConnectionError) as error:
             if stop.is_requested:  # another process of the training has stopped first
                 raise KeyboardInterrupt from error
@@ -246,14 +260,19 @@ def _trainer(
             reload_dataloaders_every_n_epochs=1,
         )
     except (TypeError, ValueError, RuntimeError, MisconfigurationException) as error:
-        if not (run.trainer_options or run.callbacks or run.loggers):
+        if not run.is_extended:
             raise
-        raise ConfigError(
-            item="callbacks, logger or trainer_options",
-            wanted="what Lightning's Trainer takes beside the callbacks of miue",
-            got=str(error).split("\n")[0],
-            fix="change or leave out what this names",
-        ) from error
+        raise _refused(error) from error
+
+
+def _refused(error: Exception) -> ConfigError:
+    """Return the error for what Lightning does not take of a user."""
+    return ConfigError(
+        item="callbacks, logger or trainer_options",
+        wanted="what Lightning's Trainer takes beside the callbacks of miue",
+        got=str(error).split("\n")[0],
+        fix="change or leave out what this names",
+    )
 
 
 def _environment(processes: int) -> ClusterEnvironment:

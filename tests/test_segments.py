@@ -17,6 +17,7 @@ from miue.bags.segments import (
     segment_logsumexp,
     segment_max,
     segment_mean,
+    segment_products,
     segment_softmax,
     segment_sum,
     segment_weighted_sum,
@@ -71,6 +72,20 @@ def test_large_bags_take_the_matrix_product_and_give_the_same() -> None:
     torch.testing.assert_close(segment_weighted_sum(values, weights, segments), summed)
 
 
+@pytest.mark.parametrize("sizes", [[3, 1, 2], [601, 700]])
+def test_products_with_the_keys_of_the_bag_equal_a_loop_over_bags_in_value_and_gradient(sizes: list[int]) -> None:
+    values = torch.randn(sum(sizes), 5, dtype=torch.float64, requires_grad=True)
+    keys = torch.randn(len(sizes), 2, 5, dtype=torch.float64, requires_grad=True)
+    result = segment_products(values, keys, Segments.of(*sizes))
+    expected = torch.cat([part @ keys[row].T for row, part in enumerate(values.split(sizes))])
+    torch.testing.assert_close(result, expected)
+    weights = torch.randn_like(result)
+    torch.testing.assert_close(
+        torch.autograd.grad(result, (values, keys), weights),
+        torch.autograd.grad(expected, (values, keys), weights),
+    )
+
+
 def test_sums_of_very_large_bags_lose_no_digits() -> None:
     equal = torch.full((1_000_000, 1), 0.1)
     assert segment_mean(equal, Segments.of(len(equal))).item() == pytest.approx(0.1, rel=1e-6)
@@ -93,6 +108,9 @@ def test_scores_of_a_thousand_do_not_overflow(reduction: Callable[..., Tensor]) 
 def test_the_argmax_is_the_first_of_equals_and_counts_in_the_flat_tensor() -> None:
     values = torch.tensor([[1.0], [5.0], [5.0], [-3.0], [-2.0]])
     assert segment_argmax(values, Segments.of(3, 2)).tolist() == [[1], [4]]
+    large = torch.zeros(1301, 2)
+    large[[7, 9, 700, 1300], [0, 0, 1, 1]] = 1.0
+    assert segment_argmax(large, Segments.of(601, 700)).tolist() == [[7, 0], [601, 700]]
 
 
 def test_offsets_index_and_repetition_agree() -> None:

@@ -134,6 +134,9 @@ def segment_max(values: Float[Tensor, "N *D"], segments: Segments) -> Float[Tens
 def segment_argmax(values: Float[Tensor, "N *D"], segments: Segments) -> Int64[Tensor, "B *D"]:
     """Return the flat position of each bag's (first) maximum, per column."""
     values = values.detach()
+    if segments.are_large:  # without a position for each value
+        pairs = zip(values.split(segments.sizes.tolist()), segments.offsets[:-1], strict=True)
+        return torch.stack([part.argmax(0) + start for part, start in pairs])
     index = segments.index.reshape(-1, *[1] * (values.dim() - 1)).expand_as(values)
     shape = (segments.num_bags, *values.shape[1:])
     highest = values.new_full(shape, -torch.inf).scatter_reduce(0, index, values, "amax")
@@ -173,6 +176,16 @@ def segment_weighted_sum(
         pairs = zip(weights.split(sizes), values.split(sizes), strict=True)
         return torch.stack([weight.T @ value for weight, value in pairs])
     return segment_sum(weights.unsqueeze(2) * values.unsqueeze(1), segments)
+
+
+def segment_products(
+    values: Float[Tensor, "N D"], keys: Float[Tensor, "B K D"], segments: Segments
+) -> Float[Tensor, "N K"]:
+    """Products of each instance with the K keys of its bag."""
+    if segments.are_large:  # without a copy of the keys for each instance
+        pairs = zip(values.split(segments.sizes.tolist()), keys, strict=True)
+        return torch.cat([value @ key.T for value, key in pairs])
+    return torch.einsum("nd,nkd->nk", values, per_instance(keys, segments))
 
 
 @dataclass(frozen=True)

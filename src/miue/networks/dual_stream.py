@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from miue.bags.segments import Segments, per_instance, segment_argmax, segment_softmax, segment_weighted_sum
+from miue.bags.segments import Segments, segment_argmax, segment_products, segment_softmax, segment_weighted_sum
 from miue.common.errors import unknown_name
 from miue.common.option_types import Width
 from miue.networks.base import MILNetwork, Projection, Scores
@@ -100,8 +100,7 @@ class DualStreamNetwork(MILNetwork):
             return Scores((instance_logits + attended) / 2, torch.ones_like(instance_logits))
         critical = segment_argmax(instance_logits, segments)  # (B, C), position of the critical instance
         highest = instance_logits.gather(0, critical)
-        keys = per_instance(queries[critical], segments)  # (B, C, hidden) → (N, C, hidden)
-        similarity = torch.einsum("nh,nch->nc", queries, keys) / sqrt(self.hidden)
+        similarity = segment_products(queries, queries[critical], segments) / sqrt(self.hidden)
         attention = segment_softmax(similarity, segments)
         attended = self.bag_head(segment_weighted_sum(values, attention, segments)).squeeze(-1)
         return Scores((highest + attended) / 2, attention)

@@ -14,6 +14,7 @@ import torch
 
 import miue
 from miue.common.errors import ConfigError, DataError
+from miue.io.file_states import state_of_instances
 from miue.io.formats import READERS, OpenFile, contents_of, read_rows
 
 
@@ -69,6 +70,28 @@ def test_a_reader_returns_a_file_or_is_a_context_manager(
         contents_of(lines)
     with pytest.raises(DataError, match="at least one bag|no bag|none"):
         miue.load_bags(lines.parent, skip_bad=True)
+
+
+def of_a_folder(path: Path) -> OpenFile:
+    return OpenFile(format="folders", features=np.load(path / "inner" / "rows.npy"))
+
+
+def test_a_folder_with_the_ending_of_a_reader_is_one_bag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(READERS, "_registered", {".bagl": of_a_folder})
+    rows = np.arange(6, dtype=np.float32).reshape(3, 2)
+    for name in ("slide.1.bagl", "slide_2.bagl"):
+        (tmp_path / name / "inner").mkdir(parents=True)
+        np.save(tmp_path / name / "inner" / "rows.npy", rows)
+    bags = miue.load_bags(tmp_path).bags
+    assert bags.ids == ("slide.1", "slide_2")
+    assert np.array_equal(bags.instances[3:6], rows)
+    assert miue.load_bags(tmp_path / "slide_2.bagl").bags.ids == ("slide_2",)
+    before = state_of_instances(bags)
+    np.save(tmp_path / "slide_2.bagl" / "inner" / "rows.npy", np.ones((3, 2), np.float32))
+    assert state_of_instances(bags) != before
+    (tmp_path / "slide_2.bagl" / "inner" / "rows.npy").unlink()
+    with pytest.raises(DataError, match="slide_2.bagl'.*rows.npy"):
+        miue.load_bags(tmp_path)
 
 
 def truncated(path: Path) -> OpenFile:

@@ -14,7 +14,7 @@ from miue.bags.arrays import ChainedInstances, InstanceArray, row_spans
 from miue.bags.dataset import BagDataset
 from miue.common.errors import not_stated
 from miue.io.folders.file_instances import FileInstances
-from miue.io.formats.bag_paths import STORE, ending_of, files_below
+from miue.io.formats.bag_paths import ending_of, files_below, takes_folders
 from miue.io.formats.image_folder import image_files
 from miue.io.write_array import bytes_of
 
@@ -77,7 +77,7 @@ def _files_of(path: Path) -> list[Path]:
     """Return the files in the folder of a bag, none where it is a file."""
     if not path.is_dir():
         return []
-    return list(files_below(path)) if ending_of(path) == STORE else image_files(path)
+    return list(files_below(path)) if takes_folders(ending_of(path)) else image_files(path)
 
 
 def _state(path: Path) -> bytes:

@@ -11,7 +11,7 @@ from miue.bags.names import TABLES
 from miue.common.errors import ConfigError, DataError, first_few, not_a_folder
 from miue.common.files import refuse_undecodable_name
 from miue.common.plural import plural
-from miue.io.formats.bag_paths import STORE, bag_name
+from miue.io.formats.bag_paths import STORE, bag_name, ending_of, takes_folders
 from miue.io.formats.beside import holds_positions
 from miue.io.formats.image_folder import has_images
 from miue.io.formats.registry import READERS
@@ -54,7 +54,7 @@ class BagFiles:
 
 
 def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
-    """Return the bag files of ``folder``, or the one bag of a SpatialData store.
+    """Return the bag files of ``folder``, or the one bag of a SpatialData store or of another reader's folder.
 
     They are in the folder itself, or in the only folder below it that has any. Of CLAM's ``h5_files`` and
     ``pt_files``, which hold the same features, the first is taken, since it has the coords. Where there is no such
@@ -71,7 +71,7 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
     """
     if not folder.is_dir():
         raise not_a_folder(folder, "a folder of bag files")
-    files = [folder] if is_spatial_data(folder) else _files_in(folder)
+    files = [folder] if _is_bag_folder(folder) else _files_in(folder)
     if (folder / "config.json").exists() and (folder / "model.safetensors").exists():
         raise not_a_folder(
             folder, "bags: a bag store or a folder of feature files", "name the bags, then --out RUN"
@@ -107,7 +107,7 @@ def bag_files(folder: Path, feature_key: str = "") -> BagFiles:
 
 def has_bag_files(folder: Path) -> bool:
     """Return whether a folder, or one below it, has bag files or images, as ``bag_files`` looks for them."""
-    if is_spatial_data(folder) or _files_in(folder):
+    if _is_bag_folder(folder) or _files_in(folder):
         return True
     return any(_files_in(below) or has_images(below) for below in _folders_below(folder))
 
@@ -153,9 +153,15 @@ def _files_in(folder: Path) -> list[Path]:
         path
         for path in folder.iterdir()
         if path.suffix.lower() in READERS and not path.name.startswith(".")
-        if not path.is_dir() or is_spatial_data(path)
+        if not path.is_dir() or _is_bag_folder(path)
         if not holds_positions(path)
     )
+
+
+def _is_bag_folder(folder: Path) -> bool:
+    """Whether a folder is a bag by its ending, of which a Zarr folder has tables or shapes."""
+    ending = ending_of(folder)
+    return is_spatial_data(folder) if ending == STORE else folder.is_dir() and takes_folders(ending)
 
 
 def _others(folder: Path) -> str:
@@ -203,7 +209,9 @@ def _folders_below(folder: Path) -> list[Path]:
 
 def _is_beside(below: Path) -> bool:
     parts = below.parts
-    return bool(set(parts) & set(NO_BAGS)) or any(one.startswith(".") or one.endswith(STORE) for one in parts)
+    return bool(set(parts) & set(NO_BAGS)) or any(
+        one.startswith(".") or takes_folders(Path(one).suffix.lower()) for one in parts
+    )
 
 
 def _without_twins(folders: list[Path]) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What the path of a bag is: a file, a folder of images, or a table of features in a SpatialData store."""
+"""What the path of a bag is: a file, a folder of images or of a reader, or a table of a SpatialData store."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from miue.common.parts import READERS
+
 STORE, TABLES = ".zarr", "tables"
 
 
 def bag_name(path: Path) -> str:
-    """Return the id of the bag in a file, in a folder of images or in a table of a store.
+    """Return the id of the bag in a file or folder: its name without the ending that says which reader opens it.
 
     >>> bag_name(Path("job/slide-1.h5")), bag_name(Path("job/slide-1.zarr/tables/uni_tiles"))
     ('slide-1', 'slide-1')
     """
-    if ending_of(path) == STORE:
-        return _store(path).stem
-    return path.name if path.is_dir() else path.stem
+    file = _store(path)
+    return file.name if file.is_dir() and not takes_folders(ending_of(path)) else file.stem
 
 
 def bag_file_name(path: Path) -> str:
@@ -36,6 +37,15 @@ def ending_of(path: Path) -> str:
     ('.h5', '.zarr')
     """
     return _store(path).suffix.lower()
+
+
+def takes_folders(ending: str) -> bool:
+    """Whether the reader of an ending takes folders: that of SpatialData stores, and any of another package.
+
+    >>> takes_folders(".zarr"), takes_folders(".h5"), takes_folders("")
+    (True, False, False)
+    """
+    return ending == STORE or (ending in READERS and READERS.path_of_own(ending) is None)
 
 
 def is_table(path: Path) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Shaped
 
 from miue.common.errors import ConfigError
-from miue.io.formats.bag_paths import STORE, ending_of
+from miue.io.formats.bag_paths import ending_of, takes_folders
 from miue.io.formats.base import Contents, OpenBag, OpenFile, bag_error, refuse_claim, refusing
 from miue.io.formats.beside import with_positions_beside
 from miue.io.formats.image_folder import open_images
@@ -86,14 +86,14 @@ def open_bag_file(path: Path) -> Iterator[OpenFile]:
         ConfigError: a reader of another package that gives no such file.
     """
     ending = ending_of(path)
-    if path.is_dir() and ending != STORE:
+    if path.is_dir() and not takes_folders(ending):
         with open_images(path) as images:
             yield images
         return
     reader = READERS.get(ending)
     if reader is None:
         raise bag_error(path, f"a file ending in {', '.join(READERS)}", path.suffix or "no ending")
-    if not path.is_file() and not (path.is_dir() and ending == STORE):
+    if not path.is_file() and not path.is_dir():
         got = (
             "a pipe or a device" if path.exists() else "a link to nothing" if path.is_symlink() else "no such file"
         )

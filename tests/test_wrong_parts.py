@@ -15,7 +15,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.segments import Segments, segment_mean, segment_softmax
 from miue.common.errors import ConfigError, ModelError
 from miue.distributions import Categorical
-from miue.methods import Softmax
+from miue.methods import MCDropout, Softmax
 from miue.methods.returned import check_distribution
 from miue.networks import MILNetwork, Scores
 from miue.networks.encoders import Encoder, Identity
@@ -243,6 +243,30 @@ def test_what_a_network_or_method_of_others_returns_is_checked(
     chosen = {"network": part} if issubclass(part, MILNetwork) else {"network": "mean", "method": part}
     with pytest.raises(ModelError, match=f"'{part.__name__}'.*: expected .*{wanted}.*, got {got}"):
         train_one_epoch(bags, settings={"max_epochs": 1, "bags_per_update": 8}, **chosen)
+
+
+class Sharpened(Categorical):
+    """A distribution of another package, which tables of predictions do not hold."""
+
+
+def test_a_distribution_of_others_is_refused_with_what_to_return_instead() -> None:
+    method = NotLog(build_network("mean", Identity((5,)), 2))
+    with pytest.raises(
+        ModelError, match=r"got a value of type Sharpened; return Draws\(probabilities, expected_ent"
+    ):
+        check_distribution(method, Sharpened(torch.full((3, 2), 0.5)), 3, 2)
+
+
+class Resharpened(MCDropout):
+    def combine(self, draws: Any) -> Any:
+        return Sharpened(super().combine(draws).probabilities)
+
+
+def test_what_a_method_of_others_combines_is_checked(bags: BagDataset) -> None:
+    with pytest.raises(
+        ModelError, match=r"'Resharpened': expected a Cat.* or combine\(\), got a value of type Sharp"
+    ):
+        train_one_epoch(bags, method=Resharpened, settings={"max_epochs": 1}).predict(bags)
 
 
 def test_a_tensor_in_place_of_a_distribution_is_named() -> None:

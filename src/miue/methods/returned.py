@@ -9,10 +9,11 @@ from miue.bags.segments import Segments, segment_sum
 from miue.common.double_precision import in_double
 from miue.common.errors import ModelError
 from miue.common.returned import describe_returned
-from miue.distributions.base import PredictiveDistribution
+from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.networks.base import MILNetwork, Scores
 
 TOLERANCE = 1e-3  # of the sum of probabilities, as of a ``Categorical``
+KINDS = (Categorical, Draws, Dirichlet)  # no classes derived from them: what is read back is one of these
 FIX = "correct what it returns; docs/howto/own_network.md and own_method.md have examples"
 
 
@@ -69,20 +70,29 @@ def check_attention(network: object, attention: Float[Tensor, "N K"], segments: 
 
 
 def check_distribution(method: object, distribution: object, count: int, classes: int) -> PredictiveDistribution:
-    """Return what the function ``distribution`` of a method returned.
+    """Return what the function ``distribution`` or ``combine`` of a method returned.
 
     Raises:
-        ModelError: no distribution over the classes for each of ``count`` items.
+        ModelError: no distribution over the classes for each of ``count`` items, or one of another kind than those
+            that tables of predictions hold.
     """
-    shape = tuple(distribution.probabilities.shape) if isinstance(distribution, PredictiveDistribution) else None
-    if shape == (count, classes):
+    got, fix = describe_returned(distribution), FIX
+    if type(distribution) in KINDS:
         assert isinstance(distribution, PredictiveDistribution)
-        return distribution
+        shape = tuple(distribution.probabilities.shape)
+        if shape == (count, classes):
+            return distribution
+        got = f"one of shape {shape}"
+    elif isinstance(distribution, PredictiveDistribution):
+        fix = (
+            "return Draws(probabilities, expected_entropy) of it, which is all that is kept of other distributions"
+        )
     raise ModelError(
         item=f"method {type(method).__name__!r}",
-        wanted=f"a Categorical, Draws or Dirichlet of {count} items and {classes} classes from distribution()",
-        got=describe_returned(distribution) if shape is None else f"one of shape {shape}",
-        fix=FIX,
+        wanted=f"a Categorical, Draws or Dirichlet of {count} items and {classes} classes from "
+        "distribution() or combine()",
+        got=got,
+        fix=fix,
     )
 
 

@@ -145,3 +145,14 @@ class Grows(CountsBags):
 
 class Farness(Mahalanobis):
     name: ClassVar[str] = "farness"
+
+
+class FailsInUse(PlainMean):
+    """A plain module that can be built, and raises an error when it is called."""
+
+    def forward(self, bag: Tensor) -> Tensor:
+        raise KeyError("stain")
+
+
+def fail() -> None:
+    raise KeyError("stain")

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 
 from miue.common.errors import DataError
+from miue.common.plural import plural
 
 LARGE = 512  # mean bag size from which one sum or matrix product per bag beats scattered addition on a CPU
 
@@ -89,6 +90,15 @@ class Segments:
     def singletons(self) -> Segments:
         """Return every instance as a bag of its own: an instance is a bag of one."""
         return Segments.ones(self.num_instances, self.sizes.device)
+
+    def in_words(self) -> str:
+        """Return how many bags of which sizes these are, for messages.
+
+        >>> Segments.of(2, 1, 7).in_words()
+        '3 bags of 1 to 7 instances'
+        """
+        bags, fewest, most = plural(self.num_bags, "bag"), int(self.sizes.min()), int(self.sizes.max())
+        return f"{bags} of {plural(most, 'instance') if fewest == most else f'{fewest:,} to {most:,} instances'}"
 
     def to(self, device: torch.device | str) -> Segments:
         """Return the same segments on ``device``."""

@@ -13,8 +13,10 @@ from typer import Typer
 
 from miue.cli.app import app
 from miue.cli.interrupt import NOTHING, Interrupted
+from miue.common.code_of_others import error_of_others, told_by_others
 from miue.common.errors import NO_ROOM, MiueError, not_stated
 from miue.common.interrupts import all_interrupts_heard
+from miue.tasks.task import WorkerError
 
 _formatwarning = warnings.formatwarning
 
@@ -27,7 +29,8 @@ def main() -> None:
 def run_commands(commands: Typer, program: str) -> None:
     """Run the command that ``sys.argv`` gives, and end the process.
 
-    An error that a user can mend is one sentence and exit status 2, an interrupt 130.
+    An error that a user can mend is one sentence and exit status 2, an interrupt 130. One within the code of
+    others is the traceback of that code and a sentence, and exit status 1.
 
     Args:
         commands: a Typer app whose class is ``miue.cli.help.Commands``.
@@ -44,15 +47,22 @@ def run_commands(commands: Typer, program: str) -> None:
     except MiueError as error:
         print(f"{program}: error: {error}", file=sys.stderr)
         sys.exit(2)
-    except OSError as error:  # of a path that cannot be looked at, wherever that was tried
-        if error.filename is None and error.errno not in NO_ROOM:
-            raise
-        shown = "the standard output" if error.filename is None else Path(os.fsdecode(error.filename))
-        print(f"{program}: error: {not_stated(shown, error)}", file=sys.stderr)
-        sys.exit(2)
     except (Interrupted, KeyboardInterrupt) as error:
         print(f"{program}: interrupted: {str(error) or NOTHING}", file=sys.stderr)
         sys.exit(130)
+    except Exception as error:
+        if told := told_by_others(error):
+            print(f"{told}{program}: error: {error_of_others(error)}", file=sys.stderr)
+            sys.exit(1)
+        if isinstance(error, WorkerError):  # the traceback of this process says nothing more
+            print(f"{program}: error: {error}", file=sys.stderr)
+            sys.exit(1)
+        if not isinstance(error, OSError) or (error.filename is None and error.errno not in NO_ROOM):
+            raise
+        # of a path that cannot be looked at, wherever that was tried
+        shown = "the standard output" if error.filename is None else Path(os.fsdecode(error.filename))
+        print(f"{program}: error: {not_stated(shown, error)}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _open_closed_streams() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from miue.common.code_of_others import count_as_others
 from miue.common.errors import ConfigError, ModelError
 from miue.common.parts import DISTANCES, ENCODERS, METHODS, NETWORKS
 from miue.common.registry import Registry, import_part, part_at
@@ -137,6 +138,7 @@ def _named(kind: str, name: str, make: Any) -> Part:
     for own in registry.own_names():
         if registry.path_of_own(own) == path:
             return Part(kind, own, make)
+    count_as_others(module)
     unsaveable = ""
     if not qualified or "<" in qualified:
         unsaveable = f"{getattr(maker, '__qualname__', repr(maker))} is not a name of a module"

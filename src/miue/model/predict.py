@@ -17,6 +17,7 @@ from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_a
 from miue.bags.dataset import BagDataset
 from miue.bags.names import NUMBERED
 from miue.bags.segments import BagBatch, Segments
+from miue.common.code_of_others import saying_when
 from miue.common.devices import torch_device
 from miue.common.errors import DataError, MiueError, lacking
 from miue.common.progress import bar
@@ -168,7 +169,14 @@ def _run(
             shown.advance(task, len(group))
             if batch is not None:
                 names = [bags.ids[position] for position in kept]
-                yield _Part(kept, *_predict_batch(method, names, batch.to(device), estimator, seed, scores))
+                with saying_when(partial(_which_bags, names, batch)):
+                    part = _Part(kept, *_predict_batch(method, names, batch.to(device), estimator, seed, scores))
+                yield part
+
+
+def _which_bags(names: Sequence[str], batch: BagBatch) -> str:
+    others = f" to {names[-1]!r}" if len(names) > 1 else ""
+    return f"in prediction, for {batch.segments.in_words()}, {names[0]!r}{others}"
 
 
 def _predict_batch(

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from miue.common.code_of_others import error_of_others, told_by_others
 from miue.common.errors import ConfigError, MiueError, error_from_json, error_to_json
 from miue.common.locks import locked
 from miue.common.registry import import_part
@@ -104,8 +105,9 @@ def answer(request: Mapping[str, Any], miue: str = "", import_from: Sequence[str
         return {"value": Task.from_json(request).run()}
     except MiueError as error:
         return {"error": error_to_json(error)}
-    except Exception:
-        return {"traceback": traceback.format_exc()}
+    except Exception as error:
+        told = told_by_others(error)
+        return {"traceback": f"{told}{error_of_others(error)}" if told else traceback.format_exc()}
 
 
 def read_answer(task: Task, said: Mapping[str, Any]) -> Outcome:

@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from miue.bags.batches import PackedBatches, ordered_batches, shuffled_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch
+from miue.common.code_of_others import saying_when
 from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError, DataError
 from miue.common.processes import average_gradients, sum_over_processes, take_from_first
@@ -144,7 +145,9 @@ class TrainingModule(pl.LightningModule):
         Of several processes each has some bags of the update, and gradients are averaged over processes. A loss is
         the mean over bags, so that this process's counts as its share of the bags, times the number of processes.
         """
-        loss = check_loss(self.method, self.method.loss(batch, self.current_epoch + 1))
+        epoch = self.current_epoch + 1
+        with saying_when(lambda: f"in training epoch {epoch}, for {batch.segments.in_words()}"):
+            loss = check_loss(self.method, self.method.loss(batch, epoch))
         processes = self.trainer.world_size
         share = batch.segments.num_bags / self.bags_of_update if processes > 1 else 1.0
         self._sums.add_update(float(loss.detach()), share)
@@ -161,7 +164,8 @@ class TrainingModule(pl.LightningModule):
     def validation_step(self, batch: BagBatch, batch_idx: int) -> None:
         """Add up NLL and errors of labeled bags."""
         method, bags = self.method, batch.segments.num_bags
-        found = check_log_probabilities(method, method.network, method.bag_log_probabilities(batch), bags)
+        with saying_when(lambda: f"in validation, for {batch.segments.in_words()}"):
+            found = check_log_probabilities(method, method.network, method.bag_log_probabilities(batch), bags)
         self._sums.add_validation(found, batch.labels)
 
     def on_validation_epoch_end(self) -> None:

@@ -16,7 +16,7 @@ from miue.bags.segments import Segments, segment_mean, segment_softmax
 from miue.common.errors import ConfigError, ModelError
 from miue.distributions import Categorical
 from miue.methods import MCDropout, Softmax
-from miue.methods.returned import check_distribution
+from miue.methods.returned import check_distribution, check_projection
 from miue.networks import MILNetwork, Scores
 from miue.networks.encoders import Encoder, Identity
 from miue.scores import FeatureDistance
@@ -76,6 +76,16 @@ class Tensors(Odd):
 class Rows(Odd):
     def score(self, projection: Any, segments: Segments) -> Any:
         return Scores(projection[0][:, :2], None)
+
+
+class Integers(Odd):
+    def score(self, projection: Any, segments: Segments) -> Any:
+        return Scores(super().score(projection, segments).logits[:, :2].long(), None)
+
+
+class Pooled(Odd):
+    def project(self, features: torch.Tensor) -> Any:
+        return (self.head(features).mean(0),)
 
 
 class SaysAttention(Odd):
@@ -230,6 +240,12 @@ class OneClassMore(Softmax):
         (Odd, r"of shape \(\d+, 2\), from log_prob", r"a tensor of shape \(\d+, 3\)"),
         (Tensors, r"Scores with logits of shape \(8, C\)", r"a tensor of shape \(8, 3\)"),
         (Rows, "Scores with logits", r"logits: a tensor of shape \(\d\d, 2\)"),
+        (Integers, "Scores with logits", r"logits: a tensor of int64 of shape \(8, 2\)"),
+        (
+            Pooled,
+            r"a tuple of tensors, each with a row for each of \d\d instances, from project\(\)",
+            r"a tensor of shape \(3,\) in it",
+        ),
         (SaysAttention, "and attention of shape", "attention: None"),
         (WithoutGradient, "a tensor of one number", "a tensor without a gradient"),
         (OfEachBag, "a tensor of one number", r"a tensor of shape \(8,\)"),
@@ -262,11 +278,26 @@ class Resharpened(MCDropout):
         return Sharpened(super().combine(draws).probabilities)
 
 
+class WithoutPasses(Softmax):
+    def passes(self, seed: int) -> Any:
+        yield from ()
+
+
+def test_a_method_of_others_without_a_pass_is_named(bags: BagDataset) -> None:
+    with pytest.raises(ModelError, match=r"'WithoutPasses': expected at least one .* passes\(\), got none"):
+        train_one_epoch(bags, method=WithoutPasses, settings={"max_epochs": 1}).predict(bags)
+
+
 def test_what_a_method_of_others_combines_is_checked(bags: BagDataset) -> None:
     with pytest.raises(
         ModelError, match=r"'Resharpened': expected a Cat.* or combine\(\), got a value of type Sharp"
     ):
         train_one_epoch(bags, method=Resharpened, settings={"max_epochs": 1}).predict(bags)
+
+
+def test_a_tensor_in_place_of_a_projection_is_named() -> None:
+    with pytest.raises(ModelError, match=r"network 'Odd': expected a tuple.*, got a tensor of shape \(3, 2\);"):
+        check_projection(Odd(Identity((5,)), 2), torch.ones(3, 2), 3)
 
 
 def test_a_tensor_in_place_of_a_distribution_is_named() -> None:

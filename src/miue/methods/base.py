@@ -15,7 +15,7 @@ from miue.common.errors import ConfigError, unknown_name
 from miue.common.option_types import Option
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
-from miue.methods.returned import check_attention, check_distribution, check_scores
+from miue.methods.returned import check_attention, check_distribution, check_projection, check_scores
 from miue.networks.base import MILNetwork, Projection, Scores
 
 ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
@@ -137,8 +137,8 @@ class Method(nn.Module, ABC):
 
     def _scores(self, projection: Projection, segments: Segments) -> Scores:
         """Return what the network scores, where it is what a network should return."""
-        scores = self.network.score(projection, segments)
         bags, instances = segments.num_bags, segments.num_instances
+        scores = self.network.score(check_projection(self.network, projection, instances), segments)
         return check_scores(self.network, scores, bags, instances, has_attention=self.network.has_attention)
 
     def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:

@@ -10,11 +10,31 @@ from miue.common.double_precision import in_double
 from miue.common.errors import ModelError
 from miue.common.returned import describe_returned
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
-from miue.networks.base import MILNetwork, Scores
+from miue.networks.base import MILNetwork, Projection, Scores
 
 TOLERANCE = 1e-3  # of the sum of probabilities, as of a ``Categorical``
 KINDS = (Categorical, Draws, Dirichlet)  # no classes derived from them: what is read back is one of these
 FIX = "correct what it returns; docs/howto/own_network.md and own_method.md have examples"
+
+
+def check_projection(network: object, projection: object, instances: int) -> Projection:
+    """Return what the function ``project`` of a network returned.
+
+    Raises:
+        ModelError: no tensors in a tuple, or one without a row for each of so many instances.
+    """
+    got = "" if isinstance(projection, tuple | list) else describe_returned(projection)
+    for part in () if got else projection:  # type: ignore[attr-defined]  # a tuple or a list
+        if not isinstance(part, Tensor) or part.shape[:1] != (instances,):
+            got = f"{describe_returned(part)} in it"
+    if got:
+        raise ModelError(
+            item=f"network {type(network).__name__!r}",
+            wanted=f"a tuple of tensors, each with a row for each of {instances} instances, from project()",
+            got=got,
+            fix=FIX,
+        )
+    return tuple(projection)  # type: ignore[arg-type]
 
 
 def check_scores(network: object, scores: object, bags: int, instances: int, *, has_attention: bool) -> Scores:
@@ -33,13 +53,9 @@ def check_scores(network: object, scores: object, bags: int, instances: int, *, 
     got = ""
     if not isinstance(scores, Scores):
         got = describe_returned(scores)
-    elif not isinstance(scores.logits, Tensor) or scores.logits.dim() != 2 or len(scores.logits) != bags:
+    elif not _are_scores(scores.logits, bags):
         got = f"logits: {describe_returned(scores.logits)}"
-    elif has_attention and (
-        not isinstance(scores.attention, Tensor)
-        or scores.attention.dim() != 2
-        or len(scores.attention) != instances
-    ):
+    elif has_attention and not _are_scores(scores.attention, instances):
         got = f"attention: {describe_returned(scores.attention)}"
     if got:
         attention = f" and attention of shape ({instances}, K)" if has_attention else ""
@@ -47,6 +63,11 @@ def check_scores(network: object, scores: object, bags: int, instances: int, *, 
         raise ModelError(item=f"network {type(network).__name__!r}", wanted=wanted, got=got, fix=FIX)
     assert isinstance(scores, Scores)
     return scores
+
+
+def _are_scores(values: object, rows: int) -> bool:
+    """Whether these are so many rows of numbers that may have a gradient."""
+    return isinstance(values, Tensor) and values.is_floating_point() and values.dim() == 2 and len(values) == rows
 
 
 def check_attention(network: object, attention: Float[Tensor, "N K"], segments: Segments) -> Float[Tensor, "N K"]:
@@ -94,6 +115,12 @@ def check_distribution(method: object, distribution: object, count: int, classes
         got=got,
         fix=fix,
     )
+
+
+def no_pass(method: object) -> ModelError:
+    """Return the error for a method whose function ``passes`` yielded nothing to predict with."""
+    wanted = "at least one method to run from passes()"
+    return ModelError(item=f"method {type(method).__name__!r}", wanted=wanted, got="none", fix=FIX)
 
 
 def check_loss(method: object, loss: object) -> Shaped[Tensor, "*one"]:

@@ -25,7 +25,7 @@ from miue.common.seeds import derive_seed
 from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method
-from miue.methods.returned import check_distribution
+from miue.methods.returned import check_distribution, no_pass
 from miue.networks.precision import encoder_precision, say_if_slow
 from miue.predictions.table import PredictionTable
 from miue.scores import InstanceViews, image_statistics
@@ -329,6 +329,8 @@ def _read(
 
 
 def _combine(method: Method, draws: list[BatchPrediction]) -> BatchPrediction:
+    if not draws:
+        raise no_pass(method)
     bags, instances = (
         check_distribution(method, method.combine(of_passes), len(of_passes[0]), of_passes[0].num_classes)
         for of_passes in zip(*draws, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 from made_bags import separable_bags, train_one_epoch
+from torch import nn
 
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import ConfigError
 from miue.io.splits.draw import make_folds
-from miue.networks.encoders import MLP
+from miue.networks.encoders import MLP, Encoder
 
 
 def of_four_kinds() -> torch.Tensor:
@@ -24,6 +26,35 @@ def of_four_kinds() -> torch.Tensor:
     instances = torch.from_numpy(values.astype(np.float32))
     instances[::2, 3] = torch.nextafter(instances[::2, 3], torch.tensor(1.0))
     return instances
+
+
+class Lightest(Encoder):
+    """An encoder of images that remembers the lightest value that it learned from, and that it was given later."""
+
+    learned: torch.Tensor
+
+    def __init__(self, instance_shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.out_features = 3
+        self.layer = nn.Linear(instance_shape[-1], 3)
+        self.register_buffer("learned", torch.zeros(()))
+        self.given = 0.0
+
+    def learn_inputs(self, batches: Iterable[torch.Tensor]) -> None:
+        self.learned.copy_(torch.stack([batch.amax() for batch in batches]).amax())
+
+    def forward(self, instances: torch.Tensor) -> torch.Tensor:
+        self.given = max(self.given, float(instances.amax()))
+        return self.layer(instances.mean((1, 2)))
+
+
+def test_an_encoder_learns_from_images_as_it_is_given_them() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 4, 4, 3)).astype(np.uint8)
+    bags, labels = np.split(pixels, 12), [0, 1] * 6
+    model = train_one_epoch(BagDataset.of(list(bags), labels), encoder=Lightest, network="mean", distances=[])
+    encoder = model.method.members()[0].network.encoder
+    assert isinstance(encoder, Lightest)
+    assert float(encoder.learned) == encoder.given == 1
 
 
 def in_units(bags: BagDataset, factor: float | np.ndarray, offset: float | np.ndarray) -> BagDataset:

@@ -17,7 +17,7 @@ SMALLEST_SIDE = 4
 
 
 class Encoder(nn.Module, ABC):
-    """Map each instance to features: (N, *shape) → (N, D).
+    """Map each instance to features: (N, *shape) → (N, D); images are (N, H, W, channels), bytes scaled to [0, 1].
 
     Attributes:
         out_features: D.
@@ -26,7 +26,13 @@ class Encoder(nn.Module, ABC):
     out_features: int
 
     def learn_inputs(self, batches: Iterable[Tensor]) -> None:
-        """Learn statistics of the inputs from all training instances, once before training; no-op by default."""
+        """Learn statistics of the inputs from all training instances, once before training; no-op by default.
+
+        Results belong in buffers, which all members of an ensemble get.
+
+        Args:
+            batches: instances as ``forward`` takes them, to be iterated over once.
+        """
 
     @abstractmethod
     def forward(self, instances: Float[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:

@@ -28,6 +28,14 @@ class PlainMean(nn.Module):
         return self.layers(bag).mean(0)
 
 
+class Named(PlainMean):
+    """A plain module with an option that is a text."""
+
+    def __init__(self, in_features: int, num_classes: int, stain: str = "he") -> None:
+        super().__init__(in_features, num_classes)
+        self.stain = stain
+
+
 class LazyMean(nn.Module):
     """A plain module that takes its width from the first bag it is given."""
 

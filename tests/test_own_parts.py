@@ -240,6 +240,10 @@ def test_a_class_of_a_script_is_refused_with_out(
         ({"network": lambda features, classes: None}, "a value for its parameter 'features'"),
         ({"network": others.PlainMean, "options": {"network.hiden": 3}}, "did you mean 'network.hidden'"),
         ({"network": others.PlainMean, "options": {"network.hidden": 3.5}}, "'network.hidden': .* valid integer"),
+        (
+            {"network": others.Named, "options": {"network.stain": 5}},
+            "valid string.*line quote what.* 'key=\"5\"'",
+        ),
         ({"network": others.PlainMean(WIDTH, 2), "options": {"network.hidden": 3}}, "which is built already"),
         ({"network": others.ScaledMean(Identity((WIDTH,)), 3)}, "expected 2 classes"),
         ({"network": others.ScaledMean(Identity((WIDTH,)), 2), "encoder": "mlp"}, "none beside the network"),

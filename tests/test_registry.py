@@ -51,6 +51,11 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
     assert "atention" not in miue.NETWORKS and miue.NETWORKS.get("atention") is None
 
 
+def test_a_name_like_none_may_be_that_of_a_package_that_is_not_installed() -> None:
+    with pytest.raises(ConfigError, match="got 'zzz'; choose one of these, or install the package that brings it"):
+        miue.NETWORKS["zzz"]
+
+
 def test_a_part_can_be_registered_and_replaced_but_not_take_a_name_of_miue() -> None:
     registry = numbers()
     assert registry.register("Two", 2.0) == 2.0

@@ -256,13 +256,23 @@ def first_few(names: Iterable[str], count: int = 3) -> str:
     return ", ".join([*every[:count], *(["…"] if every[count:] else [])])
 
 
-def unknown_name(kind: str, name: object, known: Iterable[str], meant: str | None = None) -> ConfigError:
-    """Return the error for a name that is not one of ``known``, naming ``meant`` or the nearest that is."""
+def unknown_name(
+    kind: str, name: object, known: Iterable[str], meant: str | None = None, fix: str = "choose one of these"
+) -> ConfigError:
+    """Return the error for a name that is not one of ``known``, naming ``meant`` or the nearest that is.
+
+    Args:
+        kind: of what is named.
+        name: the name that does not exist.
+        known: those that do.
+        meant: the one that was meant, where that is known.
+        fix: what to do where none of ``known`` is near.
+    """
     options = sorted(known)
     word = str(name)
     part = word[: word.find(".") + 1]  # "network." says nothing about which of its options is meant
     by_word = {option.removeprefix(part): option for option in options}
     close = difflib.get_close_matches(word.removeprefix(part), by_word, n=1, cutoff=0.5)
     meant = meant or (by_word[close[0]] if close else None)
-    fix = f"did you mean {meant!r}?" if meant else "choose one of these"
+    fix = f"did you mean {meant!r}?" if meant else fix
     return ConfigError(item=f"{kind} {name!r}", wanted=f"one of {', '.join(options)}", got=repr(name), fix=fix)

@@ -129,7 +129,8 @@ class Registry(Mapping[str, P], Generic[P]):
             self._loaded[key] = import_part(self._own[key])
             return self._loaded[key]
         if key not in self._entry_points:
-            raise unknown_name(self.kind, name, self)
+            fix = "choose one of these, or install the package that brings it"
+            raise unknown_name(self.kind, name, self, fix=fix)
         if key in self._rivals:
             raise self._brought_twice(name, self._rivals[key])
         self._loaded[key] = self._load(self._entry_points[key])

@@ -23,6 +23,7 @@ FILLED_IN = {
     "method": ("network",),
 }
 """Parameters that get their values from the other parts and from the data; all others are options."""
+QUOTED = "; on the command line quote what is meant as a text: --set 'key=\"5\"'"
 
 
 def option_parameters(part: Part) -> dict[str, inspect.Parameter]:
@@ -133,7 +134,7 @@ def _checked(part: Part, parameter: inspect.Parameter, value: Any) -> Any:
             item=f"option '{part.kind}.{parameter.name}'",
             wanted=error.errors()[0]["msg"].removeprefix("Input should be ") + example,
             got=repr(value),
-            fix="change the value",
+            fix="change the value" + (QUOTED if error.errors()[0]["type"] == "string_type" else ""),
         ) from error
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError, StorageError
-from miue.pathology.annotations import Groups, find_annotation, is_tumour, read_tumour, tumour_share
+from miue.pathology.annotations import AnnotationFiles, Groups, is_tumour, read_tumour, tumour_share
 from miue.pathology.tile_files import read_tiles
 
 HEAD = '<?xml version="1.0"?>'
@@ -297,4 +297,4 @@ def test_what_cannot_be_labelled_is_named(tiled: Path) -> None:
         file["coords"].attrs["downsample"] = (2.0, 2.0)
     assert label(tiled, "--unannotated", "skip").exit_code == 0
     with pytest.raises(StorageError, match="--annotations"):
-        find_annotation(tiled / "none", "010")
+        AnnotationFiles.at(tiled / "none")

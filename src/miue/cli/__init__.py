@@ -16,7 +16,6 @@ from miue.cli.interrupt import NOTHING, Interrupted
 from miue.common.code_of_others import error_of_others, told_by_others
 from miue.common.errors import NO_ROOM, MiueError, not_stated
 from miue.common.interrupts import all_interrupts_heard
-from miue.tasks.task import WorkerError
 
 _formatwarning = warnings.formatwarning
 
@@ -51,6 +50,8 @@ def run_commands(commands: Typer, program: str) -> None:
         print(f"{program}: interrupted: {str(error) or NOTHING}", file=sys.stderr)
         sys.exit(130)
     except Exception as error:
+        from miue.tasks.task import WorkerError
+
         if told := told_by_others(error):
             print(f"{told}{program}: error: {error_of_others(error)}", file=sys.stderr)
             sys.exit(1)

@@ -67,7 +67,7 @@ def data_patch_labels(
     """
     from miue.common.errors import ConfigError, first_few, unknown_name
     from miue.common.outputs import refuse_existing
-    from miue.pathology.annotations import Groups
+    from miue.pathology.annotations import AnnotationFiles, Groups
     from miue.pathology.patch_labels import Labelling, write_patch_labels
 
     refuse_existing(out, overwrite=overwrite)
@@ -79,8 +79,8 @@ def data_patch_labels(
     groups = Groups(
         tuple(positive or usual.positive), tuple(exclude or usual.excluded), tuple(ignore or usual.ignored)
     )
-    how = Labelling(annotations, least, groups, unannotated == "negative")
-    files, without, others = files_of(features, annotations, skip=unannotated == "skip")
+    how = Labelling(AnnotationFiles.at(annotations), least, groups, unannotated == "negative")
+    files, without, others = files_of(features, how.annotations, skip=unannotated == "skip")
     if others:
         of_none = f"{plural(len(others), 'annotation')} not read, named as none of the slides: {first_few(others)}"
         say(of_none, err=True)
@@ -92,21 +92,20 @@ def data_patch_labels(
     show_result(facts, f"{tumour} of {plural(len(files), 'slide')} are tumor{left_out}: {out}", as_json)
 
 
-def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Path], int, list[str]]:
+def files_of(features: Path, annotations: Any, *, skip: bool) -> tuple[list[Path], int, list[str]]:
     """Return the files to label, how many slides have no annotation, and which annotations are of no slide.
 
     Args:
         features: folder of files of patches.
-        annotations: folder of outlines.
+        annotations: an ``AnnotationFiles``.
         skip: leave slides without annotation out.
 
     Raises:
-        StorageError: no files, or no folder of annotations.
+        StorageError: no files.
         DataError: ``skip`` leaves none.
     """
     from miue.common.errors import StorageError, lacking
     from miue.io.formats.isolated import ENDINGS
-    from miue.pathology.annotations import annotations_of_others, find_annotation
 
     there = features.iterdir() if features.is_dir() else ()
     files = sorted(file for file in there if file.suffix.lower() in ENDINGS)
@@ -114,11 +113,11 @@ def files_of(features: Path, annotations: Path, *, skip: bool) -> tuple[list[Pat
         raise StorageError(
             item=f"{str(features)!r}", wanted="a folder of .h5 files", got="none in it", fix="check the folder"
         )
-    annotated = [file for file in files if find_annotation(annotations, file.stem) is not None]
+    annotated = [file for file in files if annotations.of_slide(file.stem) is not None]
     if skip and not annotated:
         fix = f"name each annotation as its slide: {files[0].stem}.xml, say"
-        raise lacking(f"{str(annotations)!r}", f"an annotation of a slide in {str(features)!r}", fix)
-    others = annotations_of_others(annotations, (file.stem for file in files))
+        raise lacking(f"{str(annotations.folder)!r}", f"an annotation of a slide in {str(features)!r}", fix)
+    others = annotations.of_others([file.stem for file in files])
     return annotated if skip else files, len(files) - len(annotated), others
 
 

@@ -7,7 +7,7 @@ untrusted: XML that declares entities or a document type is refused (defusedxml)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,32 +143,53 @@ def is_tumour(share: np.ndarray, least: float = LEAST_TUMOUR) -> Bool[np.ndarray
     return np.asarray(share >= least - 1e-9)
 
 
-def find_annotation(folder: Path, slide: str) -> Path | None:
-    """Return the annotation of a slide, ``<slide>.xml``, ``.geojson`` or ``.json`` in any case, or None.
+@dataclass(frozen=True)
+class AnnotationFiles:
+    """The annotations in a folder: ``<slide>.xml``, ``<slide>.geojson`` or ``<slide>.json`` in any case.
 
-    Raises:
-        StorageError: no such folder.
-        DataError: two of them.
+    Attributes:
+        folder: that they are in.
+        by_slide: those of each slide.
     """
-    if not folder.is_dir():
-        raise not_a_folder(folder, "a folder of annotations", "check --annotations")
-    named = (file for file in folder.iterdir() if file.stem == slide and file.suffix.lower() in SUFFIXES)
-    files = sorted(filter(Path.is_file, named), key=lambda file: SUFFIXES.index(file.suffix.lower()))
-    if len(files) > 1:
-        raise DataError(
-            item=f"slide {slide!r}",
-            wanted="one annotation",
-            got=", ".join(file.name for file in files),
-            fix="remove all but one",
-        )
-    return files[0] if files else None
 
+    folder: Path
+    by_slide: Mapping[str, Sequence[Path]]
 
-def annotations_of_others(folder: Path, slides: Iterable[str]) -> list[str]:
-    """Return the names of the annotations in ``folder`` that are of none of the slides, sorted."""
-    known = set(slides)
-    files = (file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
-    return sorted(file.name for file in files if file.stem not in known and not file.name.startswith("."))
+    @classmethod
+    def at(cls, folder: Path) -> AnnotationFiles:
+        """Return the annotations of a folder, which is looked through once for all slides.
+
+        Raises:
+            StorageError: no such folder.
+        """
+        if not folder.is_dir():
+            raise not_a_folder(folder, "a folder of annotations", "check --annotations")
+        named = [file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file()]
+        by_slide: dict[str, list[Path]] = {}
+        for file in sorted(named, key=lambda file: SUFFIXES.index(file.suffix.lower())):
+            by_slide.setdefault(file.stem, []).append(file)
+        return cls(folder, by_slide)
+
+    def of_slide(self, slide: str) -> Path | None:
+        """Return the annotation of a slide, None if there is none.
+
+        Raises:
+            DataError: two of them.
+        """
+        files = self.by_slide.get(slide, ())
+        if len(files) > 1:
+            raise DataError(
+                item=f"slide {slide!r}",
+                wanted="one annotation",
+                got=", ".join(file.name for file in files),
+                fix="remove all but one",
+            )
+        return files[0] if files else None
+
+    def of_others(self, slides: Collection[str]) -> list[str]:
+        """Return the names of the annotations that are of none of the slides, sorted."""
+        files = (file for slide in self.by_slide.keys() - set(slides) for file in self.by_slide[slide])
+        return sorted(file.name for file in files if not file.name.startswith("."))
 
 
 def _asap(path: Path) -> Iterator[tuple[str, BaseGeometry]]:

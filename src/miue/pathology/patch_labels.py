@@ -11,7 +11,14 @@ from jaxtyping import Int64
 
 from miue.common.errors import lacking
 from miue.common.tables import write_table
-from miue.pathology.annotations import LEAST_TUMOUR, Groups, find_annotation, is_tumour, read_tumour, tumour_share
+from miue.pathology.annotations import (
+    LEAST_TUMOUR,
+    AnnotationFiles,
+    Groups,
+    is_tumour,
+    read_tumour,
+    tumour_share,
+)
 from miue.pathology.tile_files import read_grid
 
 
@@ -20,13 +27,13 @@ class Labelling:
     """How patches are labeled.
 
     Attributes:
-        annotations: folder of ``<slide>.xml`` or ``<slide>.geojson``.
+        annotations: of the slides.
         least: share of a patch's area that makes it positive.
         groups: which outlines are tumor, and which are cut out of it.
         unannotated_negative: patches of a slide without annotation are negative; else that is an error.
     """
 
-    annotations: Path
+    annotations: AnnotationFiles
     least: float = LEAST_TUMOUR
     groups: Groups = field(default_factory=Groups)
     unannotated_negative: bool = False
@@ -44,12 +51,12 @@ def patch_labels(features: Path, how: Labelling) -> Int64[np.ndarray, "n"]:
         DataError: no annotation, or one that cannot be used.
     """
     coords, side = read_grid(features)
-    outline = find_annotation(how.annotations, features.stem)
+    outline = how.annotations.of_slide(features.stem)
     if outline is None:
         if not how.unannotated_negative:
             raise lacking(
                 f"slide {features.stem!r}",
-                f"an annotation {features.stem}.xml or .geojson in {str(how.annotations)!r}",
+                f"an annotation {features.stem}.xml or .geojson in {str(how.annotations.folder)!r}",
                 "pass --unannotated negative if slides without one have no tumor, or --unannotated skip",
             )
         return np.zeros(len(coords), np.int64)

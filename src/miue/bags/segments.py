@@ -100,6 +100,11 @@ class Segments:
         bags, fewest, most = plural(self.num_bags, "bag"), int(self.sizes.min()), int(self.sizes.max())
         return f"{bags} of {plural(most, 'instance') if fewest == most else f'{fewest:,} to {most:,} instances'}"
 
+    def split(self, values: Shaped[Tensor, "N *shape"]) -> tuple[Tensor, ...]:
+        """Return the values of each bag, (n, *shape), as views."""
+        parts: tuple[Tensor, ...] = values.split(self.sizes.tolist())
+        return parts
+
     def to(self, device: torch.device | str) -> Segments:
         """Return the same segments on ``device``."""
         sizes = self.sizes.to(device)
@@ -123,7 +128,7 @@ def segment_sum(values: Float[Tensor, "N *D"], segments: Segments) -> Float[Tens
     if segments.are_singletons:
         return values
     if segments.are_large:
-        return torch.stack([part.sum(0) for part in values.split(segments.sizes.tolist())])
+        return torch.stack([part.sum(0) for part in segments.split(values)])
     zeros = values.new_zeros((segments.num_bags, *values.shape[1:]))
     return zeros.index_add(0, segments.index, values)
 
@@ -145,7 +150,7 @@ def segment_argmax(values: Float[Tensor, "N *D"], segments: Segments) -> Int64[T
     """Return the flat position of each bag's (first) maximum, per column."""
     values = values.detach()
     if segments.are_large:  # without a position for each value
-        pairs = zip(values.split(segments.sizes.tolist()), segments.offsets[:-1], strict=True)
+        pairs = zip(segments.split(values), segments.offsets[:-1], strict=True)
         return torch.stack([part.argmax(0) + start for part, start in pairs])
     index = segments.index.reshape(-1, *[1] * (values.dim() - 1)).expand_as(values)
     shape = (segments.num_bags, *values.shape[1:])
@@ -182,8 +187,7 @@ def segment_weighted_sum(
 ) -> Float[Tensor, "B K D"]:
     """Σ over each bag of weight × value, for each of K columns of weights."""
     if segments.are_large:
-        sizes = segments.sizes.tolist()
-        pairs = zip(weights.split(sizes), values.split(sizes), strict=True)
+        pairs = zip(segments.split(weights), segments.split(values), strict=True)
         return torch.stack([weight.T @ value for weight, value in pairs])
     return segment_sum(weights.unsqueeze(2) * values.unsqueeze(1), segments)
 
@@ -193,7 +197,7 @@ def segment_products(
 ) -> Float[Tensor, "N K"]:
     """Products of each instance with the K keys of its bag."""
     if segments.are_large:  # without a copy of the keys for each instance
-        pairs = zip(values.split(segments.sizes.tolist()), keys, strict=True)
+        pairs = zip(segments.split(values), keys, strict=True)
         return torch.cat([value @ key.T for value, key in pairs])
     return torch.einsum("nd,nkd->nk", values, per_instance(keys, segments))
 

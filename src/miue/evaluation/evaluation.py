@@ -168,18 +168,18 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
     headings = [f"{name} ({level.count:,})" for name, level in present.items()]
     rows = list(_rows(list(present.values())))
     columns = [n for n in range(len(present)) if any(_has_value(row.metrics[n]) for row in rows)]
-    defined = [row for row in rows if any(_has_value(row.metrics[n]) for n in columns)]
     notes = ["In %; Brier from 0 to 2, NLL in nats.", *_labelled(present), *_of_unknown_distribution(present)]
     notes += [
         f"No metric of {headings[n]}: {rows[0].reasons([n])}" for n in range(len(present)) if n not in columns
     ]
-    undefined: dict[str, list[str]] = {}
-    for row in rows:
-        if columns and row not in defined:
+    cells, reasons, undefined = list[tuple[str, ...]](), list[str](), dict[str, list[str]]()
+    for row in rows if columns else ():
+        shown = [row.metrics[n] for n in columns]
+        if any(map(_has_value, shown)):
+            cells.append((row.title, *(_cell(metric, row.in_percent, reasons) for metric in shown)))
+        else:
             undefined.setdefault(row.reasons(columns), []).append(row.title)
     notes += [f"No value of {'; '.join(titles)}: {reason}" for reason, titles in undefined.items()]
-    reasons: list[str] = []
-    cells = [(row.title, *(_cell(row.metrics[n], row.in_percent, reasons) for n in columns)) for row in defined]
     return ResultTable(
         ("metric", *(headings[n] for n in columns)),
         tuple(cells),

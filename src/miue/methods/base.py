@@ -16,7 +16,7 @@ from miue.common.option_types import Option
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
 from miue.methods.returned import check_attention, check_distribution, check_projection, check_scores
-from miue.networks.base import MILNetwork, Projection, Scores
+from miue.networks.base import InstanceEstimator, MILNetwork, Projection, Scores
 
 ATTENTION, BAG_OF_ONE, RESIDUAL = "attention", "bag-of-one", "residual"
 
@@ -143,8 +143,8 @@ class Method(nn.Module, ABC):
 
     def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Return T of each instance."""
-        ones = Segments.ones(len(features), features.device)
-        return self.network.score(self.network.project(features), ones).logits
+        logits: Tensor = InstanceEstimator(self.network)(features)
+        return logits
 
     def bag_log_probabilities(self, batch: BagBatch) -> Float[Tensor, "B C"]:
         """Return the log of each bag's expected class probabilities, for validation."""

@@ -28,12 +28,8 @@ def check_projection(network: object, projection: object, instances: int) -> Pro
         if not isinstance(part, Tensor) or part.shape[:1] != (instances,):
             got = f"{describe_returned(part)} in it"
     if got:
-        raise ModelError(
-            item=f"network {type(network).__name__!r}",
-            wanted=f"a tuple of tensors, each with a row for each of {instances} instances, from project()",
-            got=got,
-            fix=FIX,
-        )
+        wanted = f"a tuple of tensors, each with a row for each of {instances} instances, from project()"
+        raise _wrong("network", network, wanted, got)
     return tuple(projection)  # type: ignore[arg-type]
 
 
@@ -60,7 +56,7 @@ def check_scores(network: object, scores: object, bags: int, instances: int, *, 
     if got:
         attention = f" and attention of shape ({instances}, K)" if has_attention else ""
         wanted = f"Scores with logits of shape ({bags}, C){attention} for {bags} bags of {instances} instances"
-        raise ModelError(item=f"network {type(network).__name__!r}", wanted=wanted, got=got, fix=FIX)
+        raise _wrong("network", network, wanted, got)
     assert isinstance(scores, Scores)
     return scores
 
@@ -82,12 +78,8 @@ def check_attention(network: object, attention: Float[Tensor, "N K"], segments: 
     if bool((off <= TOLERANCE).all()) and bool((attention >= 0).all()):
         return attention
     worst = int(off.argmax())
-    raise ModelError(
-        item=f"network {type(network).__name__!r}",
-        wanted="attention of at least 0 that sums to 1 over each bag",
-        got=f"a sum of {sums[worst][(sums[worst] - 1).abs().argmax()]:.4g}, least weight {attention.min():.4g}",
-        fix=FIX,
-    )
+    got = f"a sum of {sums[worst][(sums[worst] - 1).abs().argmax()]:.4g}, least weight {attention.min():.4g}"
+    raise _wrong("network", network, "attention of at least 0 that sums to 1 over each bag", got)
 
 
 def check_distribution(method: object, distribution: object, count: int, classes: int) -> PredictiveDistribution:
@@ -108,19 +100,13 @@ def check_distribution(method: object, distribution: object, count: int, classes
         fix = (
             "return Draws(probabilities, expected_entropy) of it, which is all that is kept of other distributions"
         )
-    raise ModelError(
-        item=f"method {type(method).__name__!r}",
-        wanted=f"a Categorical, Draws or Dirichlet of {count} items and {classes} classes from "
-        "distribution() or combine()",
-        got=got,
-        fix=fix,
-    )
+    kinds = f"a Categorical, Draws or Dirichlet of {count} items and {classes} classes"
+    raise _wrong("method", method, f"{kinds} from distribution() or combine()", got, fix)
 
 
 def no_pass(method: object) -> ModelError:
     """Return the error for a method whose function ``passes`` yielded nothing to predict with."""
-    wanted = "at least one method to run from passes()"
-    return ModelError(item=f"method {type(method).__name__!r}", wanted=wanted, got="none", fix=FIX)
+    return _wrong("method", method, "at least one method to run from passes()", "none")
 
 
 def check_loss(method: object, loss: object) -> Shaped[Tensor, "*one"]:
@@ -132,12 +118,8 @@ def check_loss(method: object, loss: object) -> Shaped[Tensor, "*one"]:
     if isinstance(loss, Tensor) and loss.numel() == 1 and loss.requires_grad:
         return loss
     is_one = isinstance(loss, Tensor) and loss.numel() == 1
-    raise ModelError(
-        item=f"method {type(method).__name__!r}",
-        wanted="a tensor of one number, with a gradient, from loss()",
-        got="a tensor without a gradient" if is_one else describe_returned(loss),
-        fix=FIX,
-    )
+    got = "a tensor without a gradient" if is_one else describe_returned(loss)
+    raise _wrong("method", method, "a tensor of one number, with a gradient, from loss()", got)
 
 
 def check_log_probabilities(
@@ -168,3 +150,8 @@ def check_log_probabilities(
         )
     assert isinstance(log_probabilities, Tensor)
     return log_probabilities
+
+
+def _wrong(kind: str, part: object, wanted: str, got: str, fix: str = FIX) -> ModelError:
+    """Return the error for a network or method that returned something else than wanted."""
+    return ModelError(item=f"{kind} {type(part).__name__!r}", wanted=wanted, got=got, fix=fix)

@@ -210,7 +210,7 @@ def _draws_of_each(
     """Return each draw of all bags; those of a bag are as if it were alone, wherever it lies."""
     alone = [
         _draws_of_one(method, instances, estimator, _seed_of(name, instances, seed))
-        for name, instances in zip(names, batch.instances.split(batch.segments.sizes.tolist()), strict=True)
+        for name, instances in zip(names, batch.segments.split(batch.instances), strict=True)
     ]
     draws = []
     for draw in zip(*alone, strict=True):

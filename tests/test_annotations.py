@@ -94,6 +94,19 @@ def test_dots_detections_and_ignored_groups_are_passed_over_and_unknown_groups_a
         read_tumour(asap(tmp_path / "e.xml", ("_2", square(0, 0, 3))))
 
 
+def test_areas_of_a_collection_count_and_its_points_and_lines_do_not(tmp_path: Path) -> None:
+    parts = [feature(None, square(x, 0, 10))["geometry"] for x in (0, 20)]
+    two_triangles = [[40, 0], [50, 10], [50, 0], [40, 10], [40, 0]]
+    crossing = {"type": "Polygon", "coordinates": [two_triangles]}
+    line = {"type": "LineString", "coordinates": [[0, 0], [90, 90]]}
+    drawn = feature("Tumor", square(0, 0, 1))
+    drawn["geometry"] = {"type": "GeometryCollection", "geometries": [*parts, crossing, line]}
+    assert read_tumour(qupath(tmp_path / "a.geojson", drawn)).area == pytest.approx(250)
+    drawn["geometry"]["geometries"] = [line]
+    with pytest.raises(DataError, match="a polygon of tumor, got none"):
+        read_tumour(qupath(tmp_path / "a.geojson", drawn))
+
+
 @pytest.mark.parametrize(
     "attack",
     [

@@ -15,7 +15,7 @@ import miue
 from miue.bags.coords import Coords, grid_step
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.pathology.export.patches import class_names, file_names
-from miue.pathology.slides import find_slide, open_slide
+from miue.pathology.slides import SlideFiles, open_slide
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.provenance import UNKNOWN
 
@@ -163,12 +163,13 @@ def test_a_missing_or_broken_slide_is_named_and_can_be_left_out(saved_slides: Pa
 def test_a_slide_is_found_by_id_with_or_without_its_suffix(tmp_path: Path) -> None:
     for name in ("a.svs", "a.csv", "b.1.ndpi"):
         (tmp_path / name).touch()
-    assert find_slide(tmp_path, "a").name == find_slide(tmp_path, "a.svs").name == "a.svs"
-    assert find_slide(tmp_path, "b.1").name == "b.1.ndpi"
+    slides = SlideFiles.at(tmp_path)
+    assert slides.of_slide("a").name == slides.of_slide("a.svs").name == "a.svs"
+    assert slides.of_slide("b.1").name == "b.1.ndpi"
     with pytest.raises(StorageError, match="no such file"):
-        find_slide(tmp_path, "b")
+        slides.of_slide("b")
     with pytest.raises(StorageError, match="no such folder"):
-        find_slide(tmp_path / "none", "b")
+        SlideFiles.at(tmp_path / "none")
 
 
 def test_ids_never_lead_out_of_the_folder_and_never_share_a_file() -> None:

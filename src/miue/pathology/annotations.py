@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 from shapely import area, box, get_coordinates, intersection, make_valid, prepare, union_all
 from shapely.errors import ShapelyError
-from shapely.geometry import MultiPolygon, Polygon, shape
+from shapely.geometry import GeometryCollection, MultiPolygon, Polygon, shape
 from shapely.geometry.base import BaseGeometry
 from shapely.strtree import STRtree
 
@@ -218,13 +218,12 @@ def _geojson(path: Path) -> Iterator[tuple[str, BaseGeometry]]:
         features = content if isinstance(content, list) else content.get("features", [content])
         for feature in features:
             properties: dict[str, Any] = feature.get("properties") or {}
-            outlined = shape(feature["geometry"])
-            is_area = isinstance(outlined, (Polygon, MultiPolygon))
-            if properties.get("objectType", "annotation") != "annotation" or not is_area:
-                continue  # detections, cells, points and lines
-            _finite(get_coordinates(outlined))
+            if properties.get("objectType", "annotation") != "annotation":
+                continue  # detections and cells
             named = properties.get("classification") or {}
-            yield str(named.get("name", "")), outlined
+            for outlined in _areas(shape(feature["geometry"])):  # of points and lines none
+                _finite(get_coordinates(outlined))
+                yield str(named.get("name", "")), outlined
     except UNREADABLE as error:
         raise _unreadable(path, "GeoJSON as QuPath writes it", error) from error
 
@@ -239,9 +238,16 @@ def _mended(outlined: BaseGeometry) -> BaseGeometry:
     """Return the area; outlines drawn by hand may cross themselves."""
     if outlined.is_valid:
         return outlined
-    mended = make_valid(outlined)
-    parts = getattr(mended, "geoms", [mended])
-    return union_all([part for part in parts if isinstance(part, (Polygon, MultiPolygon))])
+    return union_all(list(_areas(make_valid(outlined))))
+
+
+def _areas(drawn: BaseGeometry) -> Iterator[BaseGeometry]:
+    """Yield a shape that has an area, or those of a collection, which may hold points and lines as well."""
+    if isinstance(drawn, (Polygon, MultiPolygon)):
+        yield drawn
+    elif isinstance(drawn, GeometryCollection):
+        for part in drawn.geoms:
+            yield from _areas(part)
 
 
 def _unreadable(path: Path, wanted: str, error: Exception) -> StorageError:

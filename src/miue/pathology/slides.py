@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.common.errors import StorageError, no_such_file, not_readable, not_stated
+from miue.common.errors import StorageError, no_such_file, not_a_folder, not_readable, not_stated
 from miue.common.escapes import shortened
 from miue.common.extras import import_extra
 from miue.common.files import refuse_unreadable
@@ -27,26 +28,51 @@ OME_LENGTHS = {"nm": 1e-3, "µm": 1.0, "mm": 1e3, "cm": 1e4}
 """Units of OME-XML, in µm."""
 
 
-def find_slide(folder: Path, slide: str) -> Path:
-    """Return the file of ``slide`` in ``folder``: the id, with or without a suffix that OpenSlide reads.
+@dataclass(frozen=True)
+class SlideFiles:
+    """The slides in a folder.
 
-    Raises:
-        StorageError: no folder, one that may not be read, or no such file in it.
+    Attributes:
+        folder: that they are in.
+        by_id: the file of each id, which is its name, with or without a suffix that OpenSlide reads.
     """
-    try:
-        is_there = folder.is_dir()
-        named = (file for file in folder.iterdir() if slide in (file.name, file.stem)) if is_there else ()
-        for file in sorted(named):
-            if file.suffix.lower() in SUFFIXES and file.is_file():
-                return file
-    except OSError as error:
-        raise not_stated(error.filename or folder, error) from error
-    raise StorageError(
-        item=f"slide {slide!r}",
-        wanted=f"a file {slide}.svs, .tif, .ndpi, .mrxs, … in {str(folder)!r}",
-        got="no such file" if is_there else "no such folder",
-        fix="check --slides; the file's name is the bag's id",
-    )
+
+    folder: Path
+    by_id: Mapping[str, Path]
+
+    @classmethod
+    def at(cls, folder: Path) -> SlideFiles:
+        """Return the slides of a folder, which is looked through once for all of them.
+
+        Raises:
+            StorageError: no such folder, or one that may not be read.
+        """
+        try:
+            if not folder.is_dir():
+                raise not_a_folder(folder, "a folder of slides", "check --slides")
+            files = [file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file()]
+        except OSError as error:
+            raise not_stated(error.filename or folder, error) from error
+        by_id: dict[str, Path] = {}
+        for file in sorted(files):
+            by_id.setdefault(file.name, file)
+            by_id.setdefault(file.stem, file)
+        return cls(folder, by_id)
+
+    def of_slide(self, slide: str) -> Path:
+        """Return the file of ``slide``.
+
+        Raises:
+            StorageError: there is none.
+        """
+        if slide not in self.by_id:
+            raise StorageError(
+                item=f"slide {slide!r}",
+                wanted=f"a file {slide}.svs, .tif, .ndpi, .mrxs, … in {str(self.folder)!r}",
+                got="no such file",
+                fix="check --slides; the file's name is the bag's id",
+            )
+        return self.by_id[slide]
 
 
 @contextmanager

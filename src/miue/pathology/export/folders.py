@@ -18,7 +18,7 @@ from miue.pathology.export.geo_parquet import write_geo_parquet
 from miue.pathology.export.geojson import Selection, regions, squares, write_geojson
 from miue.pathology.export.patches import Patches, class_names, class_number, file_names, patches_by_slide
 from miue.pathology.export.slide_arrays import write_slide_arrays
-from miue.pathology.slides import bounds_origin, find_slide, microns_per_pixel, open_slide, thumbnail
+from miue.pathology.slides import SlideFiles, bounds_origin, microns_per_pixel, open_slide, thumbnail
 from miue.predictions.folder import Predictions, check_predictions
 
 FORMAT = "miue-export"
@@ -104,10 +104,11 @@ def write_overlays(
         raise one_of_two("--bounds with --slides")
     names = class_names(predictions)
     chosen = sorted({class_number(names, name) for name in classes or names})
+    files = None if slides is None else SlideFiles.at(slides)
     selection, flags = Selection(names, chosen, threshold), describe_flags(predictions.provenance)
 
     def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        origin = bounds if slides is None else _of_slide(slides, patches.slide, skipped, bounds_origin)
+        origin = bounds if files is None else _of_slide(files, patches.slide, skipped, bounds_origin)
         if origin is None:
             return None
         metadata = {
@@ -156,13 +157,14 @@ def write_maps(predictions: Predictions, out: Path, how: Export, *, slides: Path
     from miue.pathology.export.ome_tiff import SlideSize, write_ome_tiff
 
     names, flags = class_names(predictions), describe_flags(predictions.provenance)
+    files = None if slides is None else SlideFiles.at(slides)
 
     def size(slide: Any) -> SlideSize:
         return SlideSize(tuple(slide.dimensions), microns_per_pixel(slide))
 
     def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        of_slide = None if slides is None else _of_slide(slides, patches.slide, skipped, size)
-        if slides is not None and of_slide is None:
+        of_slide = None if files is None else _of_slide(files, patches.slide, skipped, size)
+        if files is not None and of_slide is None:
             return None
         write_ome_tiff(path, patches, names, of_slide, flags)
         return len(patches)
@@ -202,13 +204,14 @@ def write_heatmaps(
     if class_name is not None:
         classes = dict.fromkeys(classes, class_number(names, class_name))
     flags = describe_flags(predictions.provenance)
+    files = None if slides is None else SlideFiles.at(slides)
 
     def picture(slide: Any) -> Slide:
         return Slide(thumbnail(slide, LONGEST), tuple(slide.dimensions), microns_per_pixel(slide))
 
     def write(patches: Patches, path: Path, skipped: list[str] | None) -> int | None:
-        drawn = None if slides is None else _of_slide(slides, patches.slide, skipped, picture)
-        if slides is not None and drawn is None:
+        drawn = None if files is None else _of_slide(files, patches.slide, skipped, picture)
+        if files is not None and drawn is None:
             return None
         number = classes[patches.slide]
         panels = [probability_layer(names[number]), *layers]
@@ -325,10 +328,10 @@ def _write_each(
     return Written(len(counts), sum(counts), left_out)
 
 
-def _of_slide(folder: Path, name: str, skipped: list[str] | None, read: Callable[[Any], Any]) -> Any:
+def _of_slide(files: SlideFiles, name: str, skipped: list[str] | None, read: Callable[[Any], Any]) -> Any:
     """Return what ``read`` takes from the slide; None, and why in ``skipped``, where it cannot be read."""
     try:
-        with open_slide(find_slide(folder, name)) as slide:
+        with open_slide(files.of_slide(name)) as slide:
             return read(slide)
     except StorageError as error:
         if skipped is None:

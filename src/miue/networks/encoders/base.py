@@ -126,4 +126,6 @@ def _fitting(instance_shape: tuple[int, ...]) -> str:
         return "choose 'mlp', the encoder of features"
     if len(instance_shape) == 3 and min(instance_shape[:2]) >= SMALLEST_SIDE:
         return "choose 'compact', the encoder of small images"
+    if len(instance_shape) == 3 and instance_shape[0] in (1, 3) and min(instance_shape[1:]) >= SMALLEST_SIDE:
+        return "if the channels come first, move them to the end: numpy.moveaxis(bag, 1, -1)"
     return f"make them images of at least {SMALLEST_SIDE} pixels a side, or flatten each to a vector"

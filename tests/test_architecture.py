@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parents[1] / "src" / "miue"
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src" / "miue"
 
 MAY_IMPORT: dict[str, set[str]] = {
     "common": set(),
@@ -105,6 +107,22 @@ def test_every_permission_is_used() -> None:
         (package, to) for package, allowed in MAY_IMPORT.items() for to in allowed if (package, to) not in used
     ]
     assert unused == []
+
+
+def test_every_dependency_is_on_the_page_and_its_bound_where_one_is_stated() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    groups = [*project["project"]["optional-dependencies"].values(), *project["dependency-groups"].values()]
+    listed = [*project["project"]["dependencies"], *(one for group in groups for one in group)]
+    matches = [re.match(r"([\w-]+)>=([\w.]+)", one) for one in listed if isinstance(one, str)]
+    bounds = {match[1].lower(): match[2] for match in matches if match}
+    assert len(bounds) > 40
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8").lower()
+    reasons, reviewed = page.split("## dependencies, and why")[1].split("## lower bounds, and why")
+    assert [name for name in bounds if not re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", reasons)] == []
+    stated = re.findall(r"^\| ([\w-]+) ≥ ([\d.]+)", reasons, re.M)
+    stated += re.findall(r"^\| ([\w-]+) \| ([\d.]+) \|", reviewed, re.M)
+    assert len(stated) > 15
+    assert [(name, bound) for name, bound in stated if bounds[name] != bound] == []
 
 
 def test_packages_form_no_circle() -> None:

@@ -154,7 +154,7 @@ def test_a_fold_is_trained_evaluated_on_each_scanner_and_shown(
     assert metric_of(results, "bag-of-one", "bag", "ood aperio-cs2", "knn_mean").value is not None
     assert missing([fold, Fold("slides", "deterministic", SCANNERS[2], 42, 2)], tmp_path)[0].number == 2
     page = mitoses_page(tmp_path, [42])
-    assert "softmax 1 of 15" in page
+    assert "softmax 1 of 15" in page and "mitoses table --seeds 42 --out " in page
     assert "\n| softmax (1 of 15 folds) | knn_mean |" in page
 
 

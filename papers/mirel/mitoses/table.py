@@ -26,7 +26,7 @@ def mitoses_page(results: Path, seeds: Sequence[int]) -> str:
         "slides of the two other scanners. A number is the mean over folds and seeds, then over scanners (±",
         "standard deviation over the three). What the data are and how they are used: docs/mitoses.md.",
         "",
-        f"`{COMMAND} run`, `{COMMAND} table --out results/mitoses/README.md`",
+        f"`{COMMAND} run`, `{COMMAND} table --seeds {','.join(map(str, seeds))} --out results/mitoses/README.md`",
         "",
     ]
     total = len(seeds) * len(SCANNERS) * FOLDS

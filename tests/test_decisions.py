@@ -224,14 +224,14 @@ def test_decisions_come_out_as_counted_by_hand(table: Path) -> None:
 
 
 def test_an_empty_prediction_set_is_explained_where_there_is_one(table: Path) -> None:
-    text = "unlike the calibration bags of every class"
+    text = "with lac none is probable enough"
     decided = decide(read_tables(table), by_hand())
-    assert text not in str(evaluate(decided))
+    assert text not in " ".join(str(evaluate(decided)).split())
     decisions = decided.bags.decisions
     assert decisions is not None and decisions.prediction_sets is not None
     none = replace(decisions, prediction_sets=np.zeros_like(decisions.prediction_sets))
     emptied = replace(decided, bags=replace(decided.bags, decisions=none))
-    assert text in str(evaluate(emptied))
+    assert text in " ".join(str(evaluate(emptied)).split())
 
 
 def test_parts_that_were_left_out_make_no_column_and_undefined_metrics(table: Path, tmp_path: Path) -> None:

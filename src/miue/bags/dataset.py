@@ -60,7 +60,7 @@ class BagDataset(PrintsAsTable):
         ids: name of each bag, unique.
         labels: class of each bag.
         is_ood: whether a bag holds out-of-distribution instances, as far as that is known.
-        splits: "train", "validation", "test" or "" for each bag.
+        splits: "train", "validation", "test", "calibration" or "" for each bag.
         ood_sets: where a bag's out-of-distribution instances come from, "" for none.
         instance_labels: class of each of the M instances.
         instance_is_ood: whether each of the M instances is out of distribution, as far as that is known.

@@ -50,13 +50,13 @@ MEASURES: dict[str, Measure] = {
         Measure(
             "expected_entropy",
             "data",
-            "aleatoric uncertainty, which more training data would not reduce, in nats",
+            "aleatoric uncertainty, by definition what more training data would not reduce, in nats",
             (Draws, Dirichlet),
         ),
         Measure(
             "mutual_information",
             "model",
-            "epistemic uncertainty, which more training data would reduce, in nats",
+            "epistemic uncertainty, by definition what more training data would reduce, in nats",
             (Draws, Dirichlet),
         ),
         Measure(

@@ -245,7 +245,8 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str] = ()) 
     notes = [units, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1))]
     if metrics["empty_sets"].value:
         notes.append(
-            "An empty set: the bag is unlike the calibration bags of every class; a person should look at it."
+            "An empty set: no class is within the threshold (with lac none is probable enough); a person should "
+            "look at it."
         )
     return ResultTable(("decisions of bags", ""), tuple(rows), tuple(notes))
 

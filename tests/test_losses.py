@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import mpmath
 import pytest
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from miue.bags.segments import Segments
+from miue.common.errors import ConfigError
 from miue.distributions.special import trigamma
 from miue.evidence import ACTIVATIONS, residual_log_evidence, to_alpha
 from miue.evidence.losses import (
@@ -251,6 +253,21 @@ def test_background_bags_teach_each_instance_whatever_the_strategy(strategy: Cal
     loss = partial(EvidentialLoss(), epoch=1)
     expected = bag_losses(strategy(log_evidence, weights, target, segments), loss, segments)
     torch.testing.assert_close(bag_losses(everything, loss, segments), expected)
+
+
+def test_the_background_class_is_the_one_that_is_named() -> None:
+    segments, target = Segments.of(2, 3), torch.tensor([0, 1])
+    log_evidence = torch.randn(5, 2, dtype=torch.float64)
+    weights = instance_weights(log_evidence, target, segments)
+    items = supervise(log_evidence, weights, target, segments, weighted_evidence, background=1)
+    assert items.bag.bincount().tolist() == [1, 3]  # the sum of one bag, each instance of the other
+    torch.testing.assert_close(items.log_evidence[items.bag == 1], log_evidence[2:])
+
+
+@pytest.mark.parametrize("options", [{"annealing_epochs": 0}, {"fisher_coefficient": -0.1}])
+def test_settings_that_no_loss_has_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        EvidentialLoss(**options)
 
 
 def test_targets_are_one_hot_per_class() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from made_bags import build_network, separable_bags
+from made_bags import build_method, build_network, labelled_batch, separable_bags
 from scipy import integrate
 
 import miue
@@ -25,6 +25,7 @@ from miue.methods.mc_dropout import MCDropout
 from miue.model.config import member_seeds
 from miue.model.options import options_of_module
 from miue.model.part import Part, PartLike
+from miue.networks import initialize
 from miue.networks.encoders.mlp import MLP
 from miue.predictions.folder import read_predictions
 from miue.training.run_folder import IfExists
@@ -204,6 +205,29 @@ def test_an_ensemble_predicts_the_mean_of_its_members(bags: BagDataset) -> None:
     np.testing.assert_allclose(model.predict(bags).bags.probabilities, torch.stack(each).mean(0), rtol=1e-5)
 
 
+def test_the_log_probabilities_of_an_ensemble_are_those_of_its_mean() -> None:
+    ensemble, batch = build_method("deep-ensemble", size=3), labelled_batch([3, 1, 4])
+    initialize(ensemble.members()[1], torch.Generator().manual_seed(4))
+    each = torch.stack([member.bag_log_probabilities(batch).exp() for member in ensemble.members()])
+    torch.testing.assert_close(ensemble.bag_log_probabilities(batch).exp(), each.mean(0))
+
+
+def test_members_that_draw_draw_different_numbers() -> None:
+    ensemble = build_method("deep-ensemble", classes=2, size=3, member="bayes-mil", draws=1)
+    assert len({torch.rand(()).item() for _ in ensemble.passes(seed=0)}) == 3
+
+
+def test_an_ensemble_has_the_negative_class_of_its_members() -> None:
+    for background in (None, 1):
+        ensemble = build_method("deep-ensemble", size=2, member="mirel", background=background)
+        assert ensemble.negative_class == background
+
+
+def test_an_option_of_members_that_is_a_number_is_no_truth_value() -> None:
+    with pytest.raises(ConfigError, match=r"option 'method.draws'.*an? int, such as 10"):
+        build_method("deep-ensemble", member="mc-dropout", draws=True)
+
+
 def test_an_interrupted_ensemble_resumes_to_the_same_weights(tmp_path: Path, bags: BagDataset) -> None:
     def run(folder: Path, if_exists: IfExists) -> miue.Model:
         return miue.train(
@@ -257,6 +281,38 @@ def test_a_bag_whose_every_attention_underflows_is_still_pooled(bags: BagDataset
     assert torch.tensor(-1e4).sigmoid() == 0  # so Σ a_k h_k / Σ a_k, as it is written, is 0 / 0
     log_probabilities = method.bag_log_probabilities(bags.batch(np.arange(len(bags))))
     assert log_probabilities.isfinite().all()
+
+
+def test_bayes_mil_pools_by_the_attention_over_its_sum() -> None:
+    method, batch = build_method("bayes-mil", classes=2), labelled_batch([3, 1, 4], classes=2)
+    features = method.encode(batch.instances)
+    score = method.score(method.content(features).tanh() * method.gate(features).sigmoid())[:, :1]
+    expected = [
+        (a * h).sum(0) / a.sum()
+        for a, h in zip(score.sigmoid().split([3, 1, 4]), features.split([3, 1, 4]), strict=True)
+    ]
+    log_p = method.head(torch.stack(expected)).log_softmax(-1)
+    torch.testing.assert_close(method.bag_log_probabilities(batch), log_p)
+
+
+def test_the_loss_of_bayes_mil_adds_the_divergences_of_all_scores_of_a_bag() -> None:
+    batch = labelled_batch([3, 1, 4], classes=2)
+    losses = []
+    for coefficient in (0.0, 0.5):
+        method = build_method("bayes-mil", classes=2, weight_divergence=0.0, attention_divergence=coefficient)
+        torch.manual_seed(0)
+        losses.append(method.loss(batch, 1).item())
+    torch.manual_seed(0)
+    _, _, mean, log_variance = method._forward(method.encode(batch.instances), batch.segments, sampling=True)
+    labels = batch.labels.repeat_interleave(batch.segments.sizes)
+    of_scores = method._score_divergence(mean, log_variance, labels)
+    assert losses[1] - losses[0] == pytest.approx(0.5 * of_scores.sum().item() / 3)
+
+
+def test_a_variational_layer_learns_from_inputs_that_are_zero() -> None:
+    layer = VariationalLinear(3, 2, log_alpha=-1.0)
+    layer.sample(torch.zeros(1, 3)).sum().backward()  # whose outputs have no variance, and √0 no derivative
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in layer.parameters())
 
 
 def test_a_variational_layer_draws_outputs_with_the_mean_and_variance_of_its_weights() -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 from made_bags import separable_bags
 from safetensors.torch import load_file
 
@@ -29,7 +30,7 @@ from miue.common.nested import read_nested, write_nested
 from miue.model.config import TrainingConfig
 from miue.model.defaults import settings_by_size
 from miue.model.training_bags import parts_of_run
-from miue.training.module import TrainingModule
+from miue.training.module import EpochSums, TrainingModule
 
 QUICK = {"seed": 7, "max_epochs": 4, "learning_rate": 1e-3}
 
@@ -116,6 +117,28 @@ def test_every_epoch_sees_every_bag_once_in_another_order(bags: BagDataset) -> N
     assert not np.array_equal(orders[0], orders[1])
     assert len(shuffled_batches(bags, 7, seed=1, epoch=0)) == 5  # the last, incomplete one is dropped
     assert len(shuffled_batches(bags, 64, seed=1, epoch=0)) == 1  # unless it is the only one
+
+
+def test_an_epoch_is_judged_by_likelihood_and_error_of_all_validation_bags() -> None:
+    sums, p = EpochSums(), torch.tensor([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], dtype=torch.float64)
+    sums.add_update(0.5)
+    sums.add_update(1.5)
+    sums.add_validation(p[:2].log(), torch.tensor([0, 1]))
+    sums.add_validation(p[2:].log(), torch.tensor([1]))
+    nll, error = -np.log([0.9, 0.8, 0.4]).mean(), 1 / 3
+    expected = {"train_loss": 1.0, "validation_nll": nll, "validation_error": error, "criterion": nll + error}
+    assert sums.values(1) == pytest.approx(expected)
+
+
+def test_each_epoch_draws_other_numbers(bags: BagDataset) -> None:
+    seeds: list[int] = []
+
+    class Seeds(Callback):
+        def on_train_batch_start(self, *_: Any) -> None:
+            seeds.append(torch.initial_seed())
+
+    quick_train(bags, settings={"max_epochs": 2, "bags_per_update": len(bags)}, callbacks=[Seeds()])
+    assert len(set(seeds)) == len(seeds) == 2
 
 
 def test_ordered_batches_hold_whole_bags_within_the_limit(bags: BagDataset) -> None:

@@ -101,7 +101,7 @@ def test_each_bag_is_decided_in_order_of_distribution_then_certainty(table: Path
 
 def test_a_bag_at_a_threshold_is_on_the_side_that_the_calibration_counted_it(table: Path) -> None:
     given = read_tables(table)
-    exactly = float(given.bags.uncertainties()["least_confidence"][2])
+    exactly = float(np.float32(given.bags.uncertainties()["least_confidence"][2]))
     rule = by_hand().deferral.model_copy(update={"threshold": exactly})  # type: ignore[union-attr]
     far = by_hand().false_alarms.model_copy(update={"threshold": 2.5})  # type: ignore[union-attr]
     decisions = decide(given, by_hand(deferral=rule, false_alarms=far)).bags.decisions
@@ -221,6 +221,18 @@ def test_decisions_come_out_as_counted_by_hand(table: Path) -> None:
     assert found["found"] == {"fax": 1.0}
     assert found["not_accepted"] == {"fax": 1.0}
     assert evaluate(read_tables(table)).to_json()["decisions"] is None
+
+
+def test_calibrated_probabilities_are_judged_beside_the_labels(table: Path) -> None:
+    metrics = evaluate(decide(read_tables(table), by_hand())).to_json()["decisions"]["metrics"]
+    odds = np.sqrt([9, 1 / 9, 55 / 45, 19])  # of the label, at temperature 2
+    p = odds / (1 + odds)
+    assert metrics["nll"] == pytest.approx(-np.log(p).mean())
+    assert metrics["brier"] == pytest.approx((2 * (1 - p) ** 2).mean())
+    confidence = np.maximum(p, 1 - p)
+    assert metrics["ece"] == pytest.approx(
+        (abs(2 * confidence[0] - 1) + 1 - confidence[2] + 1 - confidence[3]) / 4
+    )
 
 
 def test_an_empty_prediction_set_is_explained_where_there_is_one(table: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -25,6 +26,7 @@ from miue.evaluation.metrics import (
     Metric,
     Owners,
     brier_score,
+    confidence_bins,
     expected_calibration_error,
     negative_log_likelihood,
 )
@@ -67,6 +69,12 @@ def test_separation_equals_scikit_learn_with_ties(rows: list[tuple[int, bool]]) 
     thresholds = sorted(set(uncertainty))
     accepted = next(t for t in thresholds if (uncertainty[wanted] <= t).mean() >= 0.95)
     assert result.fpr95.value == pytest.approx((uncertainty[~wanted] <= accepted).mean())
+
+
+def test_the_threshold_of_the_fpr_accepts_95_percent_of_the_wanted_items_and_no_more() -> None:
+    uncertainty = np.array([*range(20), 17.5, 18.5])
+    result = separation(uncertainty, np.arange(22) < 20, names=("wanted", "unwanted"))
+    assert result.fpr95.value == 0.5
 
 
 @pytest.mark.parametrize("values", [5, 1000])
@@ -126,6 +134,10 @@ def test_calibration_error_weighs_bins_by_their_items() -> None:
     labels = np.array([1, 1, 0, 1])
     expected = (3 * abs(2 / 3 - 0.95) + 1 * abs(1 - 0.65)) / 4
     assert expected_calibration_error(Judged.of(probabilities, labels)).plain.value == pytest.approx(expected)
+
+
+def test_a_bin_of_the_calibration_error_holds_its_upper_end() -> None:
+    assert confidence_bins(np.array([0.0, 0.2, 0.2001, 0.4, 1.0]), 5).tolist() == [0, 0, 1, 1, 4]
 
 
 def test_calibration_error_equals_the_bins_of_scikit_learn() -> None:
@@ -195,6 +207,19 @@ def test_each_foreign_set_is_compared_with_the_in_distribution_items_alone() -> 
     level = evaluate_level(table(Dirichlet(alpha), [0, 0, None, None], ["", "", "near", "far"]))
     assert level.ood["near"].auroc.value == 1
     assert level.ood["far"].auroc.value == 0
+
+
+def test_an_item_of_which_it_is_unknown_is_compared_with_no_set_whatever_its_name() -> None:
+    alpha = torch.tensor([[9.0, 1.0], [8.0, 1.0], [5.0, 1.0], [20.0, 1.0]])
+    given = table(Dirichlet(alpha), [0, 0, None, None], ["", "", "near", "near"])
+    known = OodFlags(given.is_ood.values, np.array([True, True, True, False]))
+    assert evaluate_level(replace(given, is_ood=known)).ood["near"].auroc.value == 1
+    assert evaluate_level(given).ood["near"].auroc.value == 0.5
+
+
+def test_out_of_distribution_sets_are_in_the_order_of_their_names() -> None:
+    given = table(Dirichlet(torch.full((4, 2), 2.0)), [0, None, None, None], ["", "far", "a", "near"])
+    assert list(evaluate_level(given).ood) == ["a", "far", "near"]
 
 
 def test_extra_scores_are_treated_like_measures() -> None:

@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +14,12 @@ from commands import run
 from made_flags import FlagWorld, mean_loss, scored_bags
 from made_predictions import made_provenance, unlabelled
 
+from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.calibration import InstanceGoal, calibrate, decide
+from miue.calibration import InstanceFlags, InstanceGoal, calibrate, decide
 from miue.calibration.instance_flags import instance_scores
 from miue.evaluation import evaluate
+from miue.evaluation.flags import flag_metrics
 from miue.evaluation.froc import RATES, TITLES, froc
 from miue.predictions import table as tables
 from miue.predictions.folder import Predictions, read_predictions
@@ -138,6 +141,93 @@ def test_flags_are_measured_as_they_are_promised(guarantee: str, world: FlagWorl
     labels = decided.instances.labels.values
     assert flags.metrics["sensitivity"].value == pytest.approx(decided.instances.flagged[labels == 1].mean())
     assert flags.metrics["precision"].value == pytest.approx((labels == 1)[decided.instances.flagged].mean())
+
+
+def flagged_by_hand() -> Predictions:
+    """Six negative and three positive bags, some of whose instances are flagged, not labeled or not judged.
+
+    Negative: three, two and no flags; one flag of a bag that is out of distribution; a bag without instances; one
+    flag of a patient with the first two. Positive: one of two found; one found beside a flag without a label; one
+    whose positive instance is out of distribution.
+    """
+    flags = [[1, 1, 1], [1, 1], [0], [1], [1], [1], [1, 0, 0], [1, 1], [1]]
+    given = scored_bags(
+        [[float(one) for one in bag] for bag in flags],
+        [0] * 6 + [1] * 3,
+        positives=[*([0] * len(bag) for bag in flags[:6]), [1, 1, 0], [1, 0], [1]],
+        patients=["A", "A", "B", "C", "D", "A", "E", "F", "G"],
+    )
+    table = given.instances
+    assert table is not None
+    of_bag = lambda row: table.bag_ids == f"bag {row}"  # noqa: E731
+    unlabelled = of_bag(7) & (table.instance == 1)
+    table = replace(
+        table,
+        labels=Labels(table.labels.values, ~unlabelled),
+        is_ood=OodFlags(of_bag(8), of_bag(8)),
+        flagged=table.distribution.probabilities[:, 1].numpy() == 1,
+    )
+    outside = np.arange(9) == 3
+    bags = replace(given.bags, is_ood=OodFlags(outside, outside))
+    return Predictions(bags, table.subset(np.flatnonzero(~of_bag(4))))
+
+
+@pytest.mark.parametrize(
+    ("goal", "loss"),
+    [
+        ({"guarantee": "no-false-flag", "allowed": 0}, 3 / 4),
+        ({"guarantee": "no-false-flag", "allowed": 1}, 2 / 4),
+        ({"guarantee": "no-false-flag", "allowed": 0, "patients": 9}, (1 + 0) / 2),
+        ({"guarantee": "no-false-flag", "allowed": 1, "patients": 9}, (2 / 3 + 0) / 2),
+        ({"guarantee": "false-positives", "cap": 2}, (2 + 2 + 0 + 1) / 4),
+        ({"guarantee": "detection"}, 0.0),
+        ({"guarantee": "recall"}, 1 / 2),  # of the only bag whose instances are all judged
+    ],
+    ids=str,
+)
+def test_flags_come_out_as_counted_by_hand(goal: dict[str, Any], loss: float) -> None:
+    rule = InstanceFlags(
+        **{"level": 0.5, "score": "probability", "negative_class": 0, "threshold": 1.0, "allowed": 0, "cap": 10,
+           "bags": 9, "patients": None, "left_out": 0, "measured": 0.0, "estimator": None, **goal}
+    )  # fmt: skip
+    found = {name: one.value for name, one in flag_metrics(flagged_by_hand(), rule).items()}
+    assert found == {
+        "loss": pytest.approx(loss),
+        "negative_bags_with_a_flag": 3 / 4,
+        "false_positives": 6 / 4,
+        "positive_bags_with_a_flag": 1.0,
+        "sensitivity": pytest.approx(2 / 3),
+        "precision": pytest.approx(2 / 8),
+    }
+
+
+def test_what_is_out_of_distribution_has_no_share_in_froc() -> None:
+    labels: list[list[int] | None] = [[0, 0], [0], [1]]
+    given = scored_bags([[0.25, 0.875], [0.875], [0.5]], [0, 0, 1], positives=labels)
+    assert given.instances is not None
+    plain = [one.value for one in froc(given).values()]
+    assert plain[1:4] == [0.0, 0.0, 1.0]
+    bags = replace(given.bags, is_ood=OodFlags.of([False, True, False]))
+    instances = replace(given.instances, is_ood=OodFlags.of([False, True, False, False]))
+    assert [one.value for one in froc(Predictions(bags, instances)).values()] == [1.0] * 7
+    outside = np.array([False, False, False, True])
+    none = replace(given, instances=replace(given.instances, is_ood=OodFlags(outside, outside)))
+    assert "no labeled positive instance" in froc(none)["froc"].reason
+
+
+def test_the_last_rate_of_froc_is_not_reached_below_more_false_positives() -> None:
+    given = scored_bags([[0.875] * 9, [0.5]], [0, 1], positives=[[0] * 9, [1]])
+    assert froc(given)["sensitivity_at_8"].value == 0
+
+
+def test_froc_is_of_the_score_that_flags_are_made_by() -> None:
+    given = both(FlagWorld(), 40, 9)
+    assert given.instances is not None
+    given = replace(given, instances=given.instances.with_score("other", -given.instances.probabilities[:, 1]))
+    goal = InstanceGoal("no-false-flag", 0.5, score="other")
+    made = calibrate(replace(unlabelled(given), bags=given.bags), instances=goal, **ALONE)  # type: ignore[arg-type]
+    measured = evaluate(decide(given, made)).froc
+    assert measured == froc(given, score="other") != froc(given)
 
 
 def test_evaluate_shows_froc_and_flags(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm, t
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
@@ -14,6 +15,7 @@ from miue.distributions import Categorical, Dirichlet, PredictiveDistribution
 from miue.evaluation import bootstrap, ranking
 from miue.evaluation.bootstrap import (
     bootstrap_intervals,
+    owners_of_items,
     paired_differences,
     patients_by_bag,
     resampled_metrics,
@@ -193,6 +195,31 @@ def test_the_bags_of_a_patient_are_drawn_together() -> None:
     assert set(patients_by_bag(unknown).values()) == {"p0"}
 
 
+def test_a_bag_that_is_called_as_a_patient_is_drawn_by_itself() -> None:
+    table = made_table(bags=3, per_bag=2)
+    owners = owners_of_items(table, {"bag 0": "bag 2", "bag 1": "bag 2"})
+    assert owners.count == 2
+    assert owners.index[0] == owners.index[2] != owners.index[4]
+
+
+def test_percentiles_are_as_far_out_as_so_few_owners_need() -> None:
+    uniform = np.linspace(0, 1, 100_001)
+    for owners in (3, 5, 1000):
+        found = percentile_intervals({"m": uniform}, owners=owners)["m"]
+        expected = norm.cdf(-np.sqrt(owners / (owners - 1)) * t.ppf(0.975, owners - 1))
+        assert found.low == pytest.approx(expected, abs=1e-5)
+        assert found.high == pytest.approx(1 - expected, abs=1e-5)
+
+
+def test_a_metric_needs_half_of_the_resamples() -> None:
+    values = np.arange(100.0)
+    values[:50] = np.nan
+    assert percentile_intervals({"m": values}, owners=30)["m"].low is not None
+    values[50] = np.nan
+    few = percentile_intervals({"m": values}, owners=30)["m"]
+    assert (few.low, few.defined, few.reason) == (None, 49, "defined in only 49 of 100 resamples")
+
+
 def test_one_patient_alone_tells_no_interval() -> None:
     table = made_table(bags=3)
     one = dict.fromkeys((str(name) for name in table.bag_ids), "p")
@@ -279,6 +306,36 @@ def test_the_interval_of_an_auroc_ends_where_the_value_is_as_far_as_chance_takes
         low, high = auroc_interval(1.0, 0.0, [(copies * pair[0], copies * pair[1])], owners=30)
         assert high == 1
         assert 1 - low == pytest.approx(2.0452 * deviation(low, 30, 10), rel=1e-4)
+
+
+def right_with(confidence: np.ndarray) -> PredictionTable:
+    """Bags that are predicted right, with these probabilities."""
+    count = len(confidence)
+    return PredictionTable(
+        Categorical(torch.from_numpy(np.stack([confidence, 1 - confidence], 1))),
+        np.array([str(i) for i in range(count)], object),
+        Labels(np.zeros(count, np.int64), np.ones(count, bool)),
+        OodFlags.unknown(count),
+        np.full(count, "", object),
+    )
+
+
+def test_the_calibration_error_is_at_least_the_underconfidence() -> None:
+    found = bootstrap_intervals(right_with(np.linspace(0.55, 0.65, 40)), {}, resamples=50)
+    gap, ece = found["overconfidence"], found["ece"]
+    assert gap.high is not None and gap.high < -0.25
+    assert ece.low == -gap.high
+    assert ece.high is not None and ece.high > 0.38
+
+
+def test_the_overconfidence_is_as_wide_as_its_percentiles_where_these_are_wider() -> None:
+    table = right_with(np.repeat([0.501, 1.0], 8))
+    found = bootstrap_intervals(table, {}, resamples=200)["overconfidence"]
+    draws = resampled_metrics(table, {}, resamples=200, seed=0)["overconfidence"]
+    by_percentiles = percentile_intervals({"o": draws}, owners=16)["o"]
+    assert found.low is not None and found.high is not None and by_percentiles.low is not None
+    assert found.low <= by_percentiles.low
+    assert found.high - found.low > 0.25
 
 
 def test_a_metric_that_no_resample_changes_has_no_interval_but_exact_counts_give_one() -> None:

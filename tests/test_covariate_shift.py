@@ -375,6 +375,10 @@ def test_an_uncertainty_that_is_infinite_somewhere_is_unused_and_named() -> None
     assert shift is not None
     assert shift.unused == ("hardness",)
     assert "hardness" not in shift.scores
+    held = replace(held, bags=replace(held.bags, scores={"hardness": np.r_[np.zeros(99), -np.inf]}))
+    shift = calibrate(held, like=new).covariate_shift
+    assert shift is not None
+    assert shift.unused == ("hardness",)
 
 
 def test_later_bags_are_compared_with_the_new_ones_and_the_file_keeps_it_all(tmp_path: Path) -> None:

@@ -312,6 +312,13 @@ def test_predictions_that_do_not_fit_a_calibration_are_refused(table: Path) -> N
         decide(given, by_hand(false_alarms=far))
 
 
+def test_a_bag_that_is_deferred_anyway_keeps_its_reason_at_the_distribution_threshold(table: Path) -> None:
+    at = by_hand().false_alarms.model_copy(update={"threshold": 1.0})  # type: ignore[union-attr]
+    decisions = decide(read_tables(table), by_hand(false_alarms=at)).bags.decisions
+    assert decisions is not None
+    assert decisions.reason[2].startswith("least_confidence 0.45 is above 0.2")
+
+
 def test_classes_without_names_are_those_of_the_same_number(table: Path) -> None:
     given, numbered = read_tables(table), by_hand(class_names=("0", "1"))
     named = Predictions(given.bags, None, Provenance(classes=("benign", "tumour")))

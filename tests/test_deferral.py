@@ -237,6 +237,34 @@ def test_a_calibration_tells_how_patients_were_counted() -> None:
         calibrate(few, false_alarms=None)
 
 
+def test_bags_that_equal_the_threshold_are_accepted_in_the_tests_too() -> None:
+    uncertainty = np.repeat([0.25, 0.75], [300, 100])  # all are wrong from 0.75 on
+    rule = fit_deferral(uncertainty, uncertainty < 0.5, MEASURE, DeferralGoal(0.05, 0.9))
+    assert rule.threshold is not None and 0.25 <= rule.threshold < 0.75
+    assert (rule.errors, rule.bags) == (0, 360)  # one bag in ten tests nothing
+
+
+def test_a_p_value_that_equals_its_level_passes() -> None:
+    assert fallback_tests(np.array([0.25, 0.25]), 1, 0.25).all()
+    assert fallback_tests(np.array([0.3, 0.1 + 0.2]), 1, 0.3).all()
+
+
+def test_the_seed_says_which_bags_are_ordered_by() -> None:
+    uncertainty, correct = deferral_problem(np.random.default_rng(3), 400)
+    rules = [fit_deferral(uncertainty, correct, MEASURE, DeferralGoal(0.05, 0.9), seed=s) for s in (0, 0, 1, 2)]
+    assert rules[0] == rules[1]
+    assert len({rule.threshold for rule in rules}) > 1
+
+
+def test_the_deferral_is_tested_strictly_below_the_distribution_threshold() -> None:
+    p = np.tile([0.9, 0.1], (100, 1))
+    given = predictions_of(Categorical(torch.from_numpy(p)), np.zeros(100), scores={"far": np.arange(100.0)})
+    made = calibrate(given, false_alarms=FalseAlarmGoal(0.05, "far"))
+    assert made.false_alarms is not None and made.deferral is not None
+    assert made.false_alarms.threshold == 95
+    assert made.deferral.bags == 95 - 95 // 10
+
+
 def test_one_error_is_counted_as_one() -> None:
     correct = np.arange(60) > 0  # the error is the most certain bag
     rule = fit_deferral(np.arange(60.0), correct, MEASURE, DeferralGoal(0.05, 0.9), seed=1)

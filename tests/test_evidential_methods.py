@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import miue
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError
 from miue.distributions import Categorical, Dirichlet, Draws, to_dirichlet
-from miue.evidence.losses import kl_penalty, squared_error
+from miue.evidence.losses import EvidentialLoss, kl_penalty, squared_error
 from miue.methods import DeepEnsemble, DensityAwareEDL, RelaxedEDL
 from miue.methods.density_aware_edl import Moments
 from miue.model.config import member_seeds
@@ -116,6 +117,36 @@ def test_what_is_unlike_all_training_instances_has_no_evidence() -> None:
     assert far.instances.vacuity().tolist() == [1.0] * 4  # type: ignore[attr-defined]
 
 
+def test_training_instances_that_are_all_equal_have_evidence() -> None:
+    model, batch = build_method("daedl"), labelled_batch([2, 3])
+    batch = replace(batch, instances=torch.ones_like(batch.instances))
+    model.fit_after_training([batch])
+    far = [model.encode(batch.instances), model.encode(batch.instances) + 1]
+    predicted = model.predict(far, Segments.of(5, 5), "bag-of-one").bags
+    assert predicted.alpha.isfinite().all()
+    assert predicted.vacuity().tolist()[1] == 1.0
+
+
+def test_the_relaxed_divergence_keeps_its_digits_in_single_precision() -> None:
+    model = build_method("r-edl", prior=0.3)
+    alpha = torch.tensor([[4e4, 0.3, 3e4]])
+    naive = torch.distributions.kl_divergence(
+        torch.distributions.Dirichlet(alpha), torch.distributions.Dirichlet(torch.full_like(alpha, 0.3))
+    )
+    expected = model._divergence(alpha.double())
+    torch.testing.assert_close(model._divergence(alpha).double(), expected, rtol=1e-6, atol=0)
+    assert abs(naive.item() - expected.item()) > 1e-4 * expected.item()
+
+
+def test_edl_has_no_fisher_weights_and_i_edl_has() -> None:
+    batch = labelled_batch(RAGGED_SIZES)
+    for name, is_weighted in (("edl", False), ("i-edl", True)):
+        model = build_method(name, annealing_epochs=5)
+        logits = model.network(batch.instances, batch.segments).bag_logits
+        expected = EvidentialLoss(fisher_weighted=is_weighted, annealing_epochs=5)(logits, batch.labels, 2).mean()
+        torch.testing.assert_close(model.loss(batch, 2), expected)
+
+
 def test_a_class_without_training_bags_has_no_density() -> None:
     model, batch = build_method("daedl"), labelled_batch(RAGGED_SIZES, classes=2)
     model.fit_after_training([batch])
@@ -141,6 +172,7 @@ def test_a_model_predicts_the_same_after_it_is_loaded(method: str, tmp_path: Pat
         ("r-edl", {"prior": 0.0}, "option 'method.prior'"),
         ("r-edl", {"annealing_epochs": -1}, "option 'method.annealing_epochs'"),
         ("r-edl", {"activation": "exq"}, "did you mean"),
+        ("mirel", {"background": 3}, "background: expected a class from 0 to 2"),
         ("daedl", {"divergence_coefficient": -1.0}, "option 'method.divergence_coefficient'"),
         ("deep-ensemble", {"member": "mirl"}, "did you mean 'mirel'"),
         ("deep-ensemble", {"member": "deep-ensemble"}, "a method that is no ensemble"),

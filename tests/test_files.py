@@ -39,6 +39,20 @@ def test_a_file_is_on_the_disk_before_it_takes_its_name(tmp_path: Path, monkeypa
     assert [(os.path.samestat(one, written), exists) for one, exists in synced] == [(True, False)]
 
 
+def test_every_file_of_a_folder_is_on_the_disk_before_it_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.fstat(file).st_ino))
+    with atomic_folder(tmp_path / "folder", KIND) as temporary:
+        (temporary / "inner").mkdir()
+        files = [temporary / "mark", temporary / "inner" / "part"]
+        for file in files:
+            file.write_text("whole")
+        written = [file.stat().st_ino for file in files]
+    assert set(written) <= set(synced)
+
+
 def test_a_failed_folder_leaves_the_old_folder_and_nothing_else(tmp_path: Path) -> None:
     path = tmp_path / "folder"
     path.mkdir()

@@ -75,6 +75,13 @@ def test_more_normal_logits_are_integrated_as_by_many_draws(generator: torch.Gen
     assert draws.expected_entropy().item() == pytest.approx(entropy.item(), abs=5e-3)
 
 
+def test_a_covariance_of_fewer_directions_than_logits_is_integrated(generator: torch.Generator) -> None:
+    direction = torch.randn(500, 3, dtype=torch.float64, generator=generator)
+    covariance = direction.unsqueeze(2) * direction.unsqueeze(1)  # of rank one, whose other roots are rounding
+    assert (torch.linalg.eigvalsh(covariance) < 0).any()
+    assert softmax_of_gaussian(torch.zeros(500, 4), covariance).probabilities.isfinite().all()
+
+
 def test_probabilities_of_one_logit_are_near_the_closed_approximation() -> None:
     logit, variance = torch.linspace(-5, 5, 21).double(), 2.3
     draws = softmax_of_gaussian(torch.stack([torch.zeros(21), logit], 1), torch.full((21, 1, 1), variance / 2))
@@ -184,6 +191,11 @@ def test_the_variance_of_sngp_is_by_the_inverse_of_its_precision(classes: int) -
             precision = precision + weight * torch.outer(row, row)
         expected = [float(row @ torch.linalg.solve(precision, row)) for row in phi]
         np.testing.assert_allclose(model.variances(z)[:, c], expected)
+
+
+def test_the_length_scale_of_sngp_is_in_units_of_the_embedding() -> None:
+    model = build_method("sngp", features=16, length_scale=0.5)
+    assert model.process.length_scale == pytest.approx(0.5 * 7**0.5)
 
 
 def test_updates_bound_the_spectral_norms_of_the_encoder() -> None:

@@ -389,6 +389,8 @@ def test_an_estimator_that_is_not_there_is_answered(bags: BagDataset) -> None:
     model = miue.train(bags, network="max", settings=SETTINGS, progress=False)
     with pytest.raises(ConfigError, match="a network with attention and two classes, got MaxNetwork"):
         model.predict(bags, estimator="attention")
+    with pytest.raises(ConfigError, match="got AttentionNetwork with 3 classes"):
+        build_method("softmax", classes=3).check_estimator("attention")
 
 
 @pytest.mark.parametrize("method", ["mc-dropout", "bayes-mil", "deterministic"])

@@ -477,6 +477,13 @@ def test_splits_that_cannot_be_used_are_refused_before_training(splits: tuple[st
         check_splits(six(splits), "x")
 
 
+def test_a_bag_out_of_distribution_is_no_bag_of_its_class_in_a_split() -> None:
+    data = six(("train", "train", "test", "test", "", ""))
+    check_splits(data, "x")
+    with pytest.raises(DataError, match="test bags of 'x'.*got none of class '1'"):
+        check_splits(replace(data, is_ood=OodFlags.of([False, False, False, True, False, False])), "x")
+
+
 def test_names_without_a_bag_and_bags_twice_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="bag 'z' of 'x': expected a bag of the data, got no such one"):
         Splits("x", ({"a": "train", "z": "test"},)).assign(six())

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from miue.common.nested import read_nested, write_nested
 from miue.model.config import TrainingConfig
 from miue.model.defaults import settings_by_size
 from miue.model.training_bags import parts_of_run
-from miue.training.module import EpochSums, TrainingModule
+from miue.training.module import EpochSums, TrainingData, TrainingModule
 
 QUICK = {"seed": 7, "max_epochs": 4, "learning_rate": 1e-3}
 
@@ -139,6 +140,17 @@ def test_each_epoch_draws_other_numbers(bags: BagDataset) -> None:
 
     quick_train(bags, settings={"max_epochs": 2, "bags_per_update": len(bags)}, callbacks=[Seeds()])
     assert len(set(seeds)) == len(seeds) == 2
+
+
+def test_the_order_of_training_is_another_for_each_seed_and_epoch(bags: BagDataset) -> None:
+    orders = set()
+    for seed in (7, 8):
+        settings = {**settings_by_size(40, 160), "seed": seed, "bags_per_update": len(bags)}
+        data = TrainingData(bags, bags, TrainingConfig.model_validate(settings))
+        for epoch in (0, 1):
+            data.trainer = SimpleNamespace(current_epoch=epoch, global_rank=0, world_size=1)  # type: ignore[assignment]
+            orders.add(tuple(data.train_dataloader().groups[0].tolist()))
+    assert len(orders) == 4
 
 
 def test_ordered_batches_hold_whole_bags_within_the_limit(bags: BagDataset) -> None:

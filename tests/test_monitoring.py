@@ -96,6 +96,20 @@ def test_alarms_without_a_change_are_as_rare_as_stated(levels: int | None) -> No
     assert alarms > 0
 
 
+def test_the_chance_is_shared_by_all_that_is_watched() -> None:
+    random = RANDOM(4)
+    names = ("a", "b", "c")
+    before, after = ({name: random.normal(size=40) for name in names} for _ in range(2))
+    for count in (1, 3):
+        chosen = names[:count]
+        course = monitor(
+            calibrated(**{name: before[name] for name in chosen}),
+            [batch("all", **{name: after[name] for name in chosen})],
+            chance=0.02,
+        )
+        assert (10 ** -np.array(course.log10_limits)).sum() == pytest.approx(0.02)
+
+
 @pytest.mark.parametrize("shift", [-2.0, 2.0])
 @pytest.mark.parametrize("calm", [0, 500])
 def test_a_change_is_seen_soon_in_either_direction_also_after_a_long_calm(shift: float, calm: int) -> None:

@@ -111,6 +111,13 @@ def test_the_distance_of_statistics_is_that_of_sklearns_shrunk_covariance_of_sta
     np.testing.assert_allclose(score.score(rows), expected, rtol=1e-9)
 
 
+def test_typicality_of_new_instances_is_about_that_of_four_standard_numbers() -> None:
+    generator = torch.Generator().manual_seed(0)
+    training, new = torch.randn(600, 6, generator=generator), torch.randn(2000, 6, generator=generator)
+    score = miue.scores.DISTANCES["typicality"].fit(training, None, generator=generator)
+    assert 3.2 < float(score.score(new).square().mean()) < 4.5  # its points are not among those it is fitted to
+
+
 def test_typicality_sees_features_that_are_nearer_than_usual_where_the_neighbors_do_not() -> None:
     training, new = (torch.randn(400, 17, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1))
     near = 0.3 * new

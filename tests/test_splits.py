@@ -291,6 +291,13 @@ def test_splits_of_clam_are_read(tmp_path: Path) -> None:
     }
 
 
+def test_folds_of_clam_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    for number in range(11):
+        first = "a" if number == 10 else "c"
+        (tmp_path / f"splits_{number}.csv").write_text(f",train,val,test\n0,{first},e,f\n")
+    assert [fold.get("a", "") for fold in read_splits(tmp_path).folds] == [""] * 10 + ["train"]
+
+
 def test_splits_of_clam_as_truth_values_are_read(tmp_path: Path) -> None:
     rows = [f"{n},{k < 2},{2 <= k < 4},{k >= 4}" for k, n in enumerate(NAMES)]
     (tmp_path / "splits_0_bool.csv").write_text("\n".join([",train,val,test", *rows]) + "\n")
@@ -487,6 +494,9 @@ def test_a_bag_out_of_distribution_is_no_bag_of_its_class_in_a_split() -> None:
 def test_names_without_a_bag_and_bags_twice_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="bag 'z' of 'x': expected a bag of the data, got no such one"):
         Splits("x", ({"a": "train", "z": "test"},)).assign(six())
+    for fold in (-1, 1):
+        with pytest.raises(DataError, match=f"fold {fold} of 'x': expected a number from 0 to 0"):
+            Splits("x", ({"a": "train"},)).assign(six(), fold)
     (tmp_path / "splits_0.csv").write_text("train,val,test\na,a,b\n")
     with pytest.raises(DataError, match="'a' in splits .*: expected one split, got train and validation"):
         read_splits(tmp_path / "splits_0.csv")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +117,15 @@ def test_what_is_unlike_all_training_instances_has_no_evidence() -> None:
     assert far.instances.vacuity().tolist() == [1.0] * 4  # type: ignore[attr-defined]
 
 
-def test_a_training_instance_of_the_density_of_all_others_can_be_predicted() -> None:
-    model, batch = build_method("daedl"), labelled_batch([1])
-    model.fit_after_training([batch])
-    predicted = model.predict([model.encode(batch.instances)], Segments.of(1), "bag-of-one").bags
-    assert predicted.alpha.isfinite().all()
+def test_training_instances_whose_densities_differ_by_rounding_alone_can_be_predicted() -> None:
+    for seed in range(20):
+        torch.manual_seed(seed)
+        model, batch = build_method("daedl").float(), labelled_batch([2])  # two are equally far from their mean
+        batch = replace(batch, instances=batch.instances.float())
+        model.fit_after_training([batch])
+        assert model.extremes[0] < model.extremes[1]
+        predicted = model.predict([model.encode(batch.instances)], batch.segments, "bag-of-one").instances
+        assert predicted.alpha.isfinite().all()
 
 
 def test_the_relaxed_divergence_keeps_its_digits_in_single_precision() -> None:

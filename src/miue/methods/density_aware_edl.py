@@ -87,7 +87,9 @@ class DensityAwareEDL(Method):
         for batch in batches:
             density = self.log_density(self.encode(batch.instances))
             low, high = min(low, float(density.min())), max(high, float(density.max()))
-        self.extremes.copy_(torch.tensor([low, high if high > low else low + 1]))
+        self.extremes.copy_(torch.tensor([low, high], dtype=torch.float64))
+        if self.extremes[0] == self.extremes[1]:  # as they are stored, in single precision
+            self.extremes[1] += 1
 
     def log_density(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N"]:
         """Return log p(h), the log of the sum over classes of share × normal density."""

@@ -96,6 +96,15 @@ def test_alarms_without_a_change_are_as_rare_as_stated(levels: int | None) -> No
     assert alarms > 0
 
 
+def test_the_seed_breaks_ties() -> None:
+    ties = np.ones(30)
+    found = [
+        monitor(calibrated(a=ties), [batch("all", a=ties)], seed=seed).log10_evidence.tobytes()
+        for seed in (0, 1, 1)
+    ]
+    assert found[0] != found[1] == found[2]
+
+
 def test_the_chance_is_shared_by_all_that_is_watched() -> None:
     random = RANDOM(4)
     names = ("a", "b", "c")

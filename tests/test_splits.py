@@ -21,6 +21,8 @@ from miue.bags.ood_flags import OodFlags
 from miue.cli.pack import data_split
 from miue.common.errors import ConfigError, DataError, StorageError
 from miue.io.load import load_bags
+from miue.io.loaded import LoadedBags
+from miue.io.splits.assign import draw_split
 from miue.io.splits.draw import VALIDATION_SHARE, make_folds, make_split
 from miue.io.splits.files import read_splits, write_splits
 from miue.io.splits.splits import Splits, check_splits
@@ -482,6 +484,13 @@ def test_a_patient_in_two_splits_is_refused() -> None:
 def test_splits_that_cannot_be_used_are_refused_before_training(splits: tuple[str, ...], message: str) -> None:
     with pytest.raises(DataError, match=message):
         check_splits(six(splits), "x")
+
+
+def test_bags_that_have_a_split_keep_it() -> None:
+    loaded = LoadedBags(patients(30))
+    assert "split by patient and class" in draw_split(loaded, 0.2).drawn
+    own = LoadedBags(replace(loaded.bags, splits=("train", *("",) * (len(loaded.bags) - 1))))
+    assert draw_split(own, 0.2) is own
 
 
 def test_a_bag_out_of_distribution_is_no_bag_of_its_class_in_a_split() -> None:

@@ -131,6 +131,12 @@ def test_an_epoch_is_judged_by_likelihood_and_error_of_all_validation_bags() -> 
     assert sums.values(1) == pytest.approx(expected)
 
 
+def test_an_epoch_that_is_hardly_better_does_not_count_as_the_best(bags: BagDataset) -> None:
+    model = quick_train(bags, settings={"max_epochs": 2, "learning_rate": 1e-12}, distances=())
+    assert model.training is not None
+    assert model.training.best_epoch == 1
+
+
 def test_each_epoch_draws_other_numbers(bags: BagDataset) -> None:
     seeds: list[int] = []
 
@@ -138,7 +144,8 @@ def test_each_epoch_draws_other_numbers(bags: BagDataset) -> None:
         def on_train_batch_start(self, *_: Any) -> None:
             seeds.append(torch.initial_seed())
 
-    quick_train(bags, settings={"max_epochs": 2, "bags_per_update": len(bags)}, callbacks=[Seeds()])
+    settings = {"max_epochs": 2, "bags_per_update": len(bags)}
+    quick_train(bags, settings=settings, callbacks=[Seeds()], distances=())
     assert len(set(seeds)) == len(seeds) == 2
 
 

@@ -68,6 +68,15 @@ def test_a_worklist_puts_first_what_needs_a_human_and_says_why() -> None:
     assert [row["order"] for row in made_list.rows] == list(range(1, 13))
 
 
+def test_the_most_urgent_of_a_slides_reasons_says_where_it_stands() -> None:
+    given = worrying()
+    patches = [f"s{i}" for i, count in enumerate([60] * 10 + [3, 60]) for _ in range(count)]
+    rows = worklist(replace(given, instances=table(alpha_of(len(patches)), patches)), GIVEN).rows
+    reasons = [[part.split(" (")[0] for part in row["reason"].split("; ")] for row in rows[:2]]
+    assert [row["slide"] for row in rows[:2]] == ["s10", "s11"]
+    assert reasons == [[FAR, FEW], [UNSURE, BETWEEN]]
+
+
 def test_the_limits_of_a_worklist_are_those_given() -> None:
     rows = worklist(worrying(), Limits(probability=0.0, model=9.0, distance=10.0, patches=0)).rows
     assert {row["look"] for row in rows} == {"routine"}

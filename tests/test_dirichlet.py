@@ -180,8 +180,9 @@ def test_a_concentration_that_is_not_above_zero_is_refused(alpha: list[list[floa
 
 
 def test_probabilities_that_do_not_sum_to_one_are_refused() -> None:
-    with pytest.raises(DataError, match="row 1 of the class probabilities"):
-        Categorical(torch.tensor([[0.5, 0.5], [0.9, 0.9]]))
+    for wrong in ([0.9, 0.9], [0.5, 0.495], [0.5, 0.505], [1.2, -0.2]):
+        with pytest.raises(DataError, match="row 1 of the class probabilities"):
+            Categorical(torch.tensor([[0.5, 0.5], wrong]))
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_the_chance_is_shared_by_all_that_is_watched() -> None:
         chosen = names[:count]
         course = monitor(
             calibrated(**{name: before[name] for name in chosen}),
-            [batch("all", **{name: after[name] for name in chosen})],
+            [batch("all", None, **{name: after[name] for name in chosen})],
             chance=0.02,
         )
         assert (10 ** -np.array(course.log10_limits)).sum() == pytest.approx(0.02)

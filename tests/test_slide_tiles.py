@@ -31,6 +31,7 @@ from miue.pathology.patch_encoders import PatchEncoder, plain_encoder
 from miue.pathology.slides import _check_colors, microns_per_pixel, open_slide, thumbnail
 from miue.pathology.tiling import (
     Tiling,
+    cut_tiles,
     level0_magnification,
     read_patch,
     saturations,
@@ -478,3 +479,9 @@ def test_slides_cut_in_two_processes_are_the_same_files(slide: Path, glass: Path
     assert names == ["CMU-1-Small-Region.h5", "copy.h5"] == sorted(p.name for p in (tmp_path / "two").iterdir())
     for name in names:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_a_slide_scanned_at_less_than_is_asked_for_is_refused() -> None:
+    slide = SimpleNamespace(properties={"openslide.objective-power": "20"})
+    with pytest.raises(DataError, match="expected a slide scanned at 40× or more, got 20×"):
+        cut_tiles(slide, Path("slide.svs"), Tiling(magnification=40.0))

@@ -300,6 +300,11 @@ def test_folds_of_clam_are_in_the_order_of_their_numbers(tmp_path: Path) -> None
     assert [fold.get("a", "") for fold in read_splits(tmp_path).folds] == [""] * 10 + ["train"]
 
 
+def test_folds_of_a_table_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    (tmp_path / "splits.csv").write_text("bag_id,fold_10,fold_2\na,train,\nb,,test\n")
+    assert read_splits(tmp_path / "splits.csv").folds == ({"b": "test"}, {"a": "train"})
+
+
 def test_splits_of_clam_as_truth_values_are_read(tmp_path: Path) -> None:
     rows = [f"{n},{k < 2},{2 <= k < 4},{k >= 4}" for k, n in enumerate(NAMES)]
     (tmp_path / "splits_0_bool.csv").write_text("\n".join([",train,val,test", *rows]) + "\n")

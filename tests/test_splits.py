@@ -164,6 +164,17 @@ def test_foreign_bags_are_tested_in_each_fold_that_does_not_learn_from_their_pat
     assert sum(fold.get("ood0") == "test" for fold in folds) == 1
 
 
+def test_splits_print_what_each_fold_has_in_each_split_and_no_names() -> None:
+    folds = {"a": "train", "b": "train", "c": "own"}, {"a": "test", "b": "train"}
+    shown = repr(Splits("splits.csv", folds, of_patients=True)).splitlines()
+    assert [line.split() for line in (shown[0], *shown[2:4])] == [
+        ["fold", "train", "test", "own"],
+        ["0", "2", "0", "1"],
+        ["1", "1", "1", "0"],
+    ]
+    assert shown[4:] == ["Patients of splits.csv"]
+
+
 def test_bags_without_a_label_are_in_no_split() -> None:
     data = patients()
     data = replace(data, labels=replace(data.labels, known=np.arange(len(data)) != 3))

@@ -14,7 +14,7 @@ from miue.evaluation.metrics import Metric
 from miue.predictions.folder import Predictions
 
 TITLES = {
-    "loss": "what the promise bounds",
+    "loss": "controlled risk",
     "negative_bags_with_a_flag": "negative bags with a flag",
     "false_positives": "flags of a negative bag, mean",
     "positive_bags_with_a_flag": "positive bags with a flag",

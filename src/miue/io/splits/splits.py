@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -10,12 +11,13 @@ import numpy as np
 from miue.bags.dataset import BagDataset
 from miue.bags.names import hints_at, match_names
 from miue.common.errors import DataError, lacking
+from miue.common.result_table import PrintsAsTable, ResultTable
 
 SPLITS = ("train", "validation", "test")
 
 
-@dataclass(frozen=True)
-class Splits:
+@dataclass(frozen=True, repr=False)
+class Splits(PrintsAsTable):
     """Folds, each an assignment of bags, or of patients, to splits.
 
     Attributes:
@@ -30,6 +32,15 @@ class Splits:
 
     def __len__(self) -> int:
         return len(self.folds)
+
+    def tables(self) -> tuple[ResultTable]:
+        """Return how many bags, or patients, each fold has in each split."""
+        counts = [Counter(fold.values()) for fold in self.folds]
+        there = dict.fromkeys(split for count in counts for split in count)
+        splits = sorted(there, key=lambda split: SPLITS.index(split) if split in SPLITS else len(SPLITS))
+        rows = tuple((str(fold), *(f"{count[split]:,}" for split in splits)) for fold, count in enumerate(counts))
+        note = f"{'Patients' if self.of_patients else 'Bags'} of {self.source}"
+        return (ResultTable(("fold", *splits), rows, (note,)),)
 
     def assign(self, bags: BagDataset, fold: int = 0) -> BagDataset:
         """Return ``bags`` with the splits of one fold.

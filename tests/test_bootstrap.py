@@ -101,6 +101,8 @@ def test_differences_of_two_methods_are_those_of_the_same_resamples() -> None:
         assert found[number] == pytest.approx(a - b, abs=1e-12)
     nothing = percentile_intervals(paired_differences([ours], [ours]), owners=23)["accuracy"]
     assert (nothing.low, nothing.high, nothing.excludes_zero) == (None, None, False)
+    assert not Interval(0.0, 0.1, 9).excludes_zero
+    assert not Interval(-0.1, 0.0, 9).excludes_zero
     assert "same in every resample" in nothing.reason
     seeds = paired_differences([ours, theirs], [theirs])["accuracy"]
     assert seeds == pytest.approx(found / 2)

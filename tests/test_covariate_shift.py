@@ -14,7 +14,7 @@ from commands import fail, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_promises import predictions_of, within_band
-from scipy.stats import norm
+from scipy.stats import ks_2samp, norm
 
 from miue.calibration import (
     Calibration,
@@ -28,6 +28,7 @@ from miue.calibration import (
 from miue.calibration.covariate_shift import (
     CLIP,
     NEEDED,
+    _largest_gap,
     effective_sample_size,
     estimate_log_ratios,
     unbalanced,
@@ -433,3 +434,23 @@ def test_the_command_prints_and_stores_effective_sample_size_and_clip(tmp_path: 
         "calibrate", held, "--like", new, "--instances", "no-false-flag", "--out", tmp_path / "far.json"
     )
     assert not (tmp_path / "far.json").exists()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 3)), min_size=2), st.lists(st.integers(0, 4), min_size=2)
+)
+def test_the_gap_of_weighted_values_is_that_of_values_repeated_with_ties(
+    held: list[tuple[int, int]], new: list[int]
+) -> None:
+    values, weights = (np.array(one, float) for one in zip(*held, strict=True))
+    gap = _largest_gap(values, weights, np.array(new, float))
+    assert gap == pytest.approx(ks_2samp(np.repeat(values, weights.astype(int)), new).statistic)
+
+
+@pytest.mark.parametrize("copies", [(20, 1), (1, 20)])
+def test_a_patient_whose_bags_are_alike_counts_once(copies: tuple[int, int]) -> None:
+    held = norm.ppf((np.arange(60) + 0.5) / 60)[:, None]  # with the new ones a gap of 0.27, by chance up to 0.30
+    of_held, of_new = (np.repeat(one, times, 0) for one, times in zip((held, held + 0.66), copies, strict=True))
+    weights = np.ones(len(of_held))
+    assert unbalanced(of_held, weights, of_new, (1 / copies[0], 1 / copies[1])) == []
+    assert unbalanced(of_held, weights, of_new) == [0], "were all of them patients, it would be up to 0.22"

@@ -9,6 +9,7 @@ from miue.common.errors import StorageError, not_stated
 from miue.common.folder_kinds import KEPT, FolderKind, kind_of
 
 ANOTHER = "choose another --out"
+IN_PYTHON = "in Python overwrite=True, of train if_exists='overwrite'"
 
 
 def refuse_existing(path: Path, kind: FolderKind | None = None, *, overwrite: bool) -> None:
@@ -66,5 +67,5 @@ def holds_files(folder: Path, besides: Collection[Path] = ()) -> bool:
 
 
 def _refused(path: Path, wanted: str, got: str, *, or_overwrite: bool = False) -> StorageError:
-    fix = f"{ANOTHER}, or pass --overwrite to replace it" if or_overwrite else ANOTHER
+    fix = f"{ANOTHER}, or pass --overwrite to replace it ({IN_PYTHON})" if or_overwrite else ANOTHER
     return StorageError(item=f"output {str(path)!r}", wanted=wanted, got=got, fix=fix)

@@ -17,6 +17,7 @@ from made_bags import separable_bags
 
 import miue
 from miue.cli import main
+from miue.common.interrupts import RAISED
 from miue.io.store import write_store
 
 INTERRUPTIBLE = (
@@ -25,7 +26,7 @@ INTERRUPTIBLE = (
 SLOW = ["--set", "max_epochs=5000", "--set", "stop_patience=5000", "--quiet"]
 
 
-def interrupted(until: Path, *arguments: object) -> str:
+def interrupted(until: Path, *arguments: object, by: signal.Signals = signal.SIGINT) -> str:
     """Interrupt a command once ``until`` is there, and return what it says."""
     command = [sys.executable, "-c", INTERRUPTIBLE, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -35,13 +36,13 @@ def interrupted(until: Path, *arguments: object) -> str:
         while not list(until.parent.glob(until.name)):
             assert process.poll() is None, process.communicate()
             time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(by)
         try:
             output, said = process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             process.kill()
             pytest.fail("the interrupt was not heard")
-    assert process.returncode == 130
+    assert process.returncode == 128 + by
     assert output == ""
     return said
 
@@ -52,9 +53,12 @@ def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_a_training_says_how_many_epochs_are_kept_and_goes_on(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_a_training_says_how_many_epochs_are_kept_and_goes_on(
+    by: signal.Signals, store: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
-    said = interrupted(out / "checkpoints" / "last.safetensors", "train", store, "--out", out, *SLOW)
+    said = interrupted(out / "checkpoints" / "last.safetensors", "train", store, "--out", out, *SLOW, by=by)
     goes_on = "the same command with --resume goes on"
     kept = re.fullmatch(rf"miue: interrupted: ([\d,]+) finished epochs are kept in {out}; {goes_on}\n", said)
     assert kept is not None, said
@@ -74,8 +78,10 @@ def test_a_cross_validation_says_how_many_runs_are_kept(store: Path, tmp_path: P
     assert said == f"miue: interrupted: {wanted}\n"
 
 
-def test_any_other_command_says_that_nothing_half_written_was_left(tmp_path: Path) -> None:
-    said = interrupted(tmp_path / ".store.lock", "data", "make", "digits-bags", "--out", tmp_path / "store")
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_any_other_command_says_that_nothing_half_written_was_left(by: signal.Signals, tmp_path: Path) -> None:
+    out = tmp_path / "store"
+    said = interrupted(tmp_path / ".store.lock", "data", "make", "digits-bags", "--out", out, by=by)
     assert said == "miue: interrupted: nothing half-written was left; give the same command again\n"
     assert not list(tmp_path.iterdir())
 
@@ -170,12 +176,12 @@ def test_an_interrupt_of_a_training_is_heard_wherever_it_comes(kind: str, tmp_pa
 def test_a_command_leaves_the_handlers_of_its_process_as_they_were(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = signal.getsignal(signal.SIGINT), sys.unraisablehook
+    before = *map(signal.getsignal, RAISED), sys.unraisablehook
     monkeypatch.setattr(sys, "argv", ["miue", "--version"])
     with pytest.raises(SystemExit, match="0"):
         main()
     assert capsys.readouterr().out.startswith("miue ")
-    assert (signal.getsignal(signal.SIGINT), sys.unraisablehook) == before
+    assert (*map(signal.getsignal, RAISED), sys.unraisablehook) == before
 
 
 def test_an_interrupt_after_the_last_batch_is_heard() -> None:

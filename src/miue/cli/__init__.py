@@ -12,7 +12,7 @@ from typing import Any
 from typer import Typer
 
 from miue.cli.app import app
-from miue.cli.interrupt import NOTHING, Interrupted
+from miue.cli.interrupt import Interrupted
 from miue.common.code_of_others import error_of_others, told_by_others
 from miue.common.errors import NO_ROOM, MiueError, not_stated
 from miue.common.interrupts import all_interrupts_heard
@@ -28,8 +28,8 @@ def main() -> None:
 def run_commands(commands: Typer, program: str) -> None:
     """Run the command that ``sys.argv`` gives, and end the process.
 
-    An error that a user can mend is one sentence and exit status 2, an interrupt 130. One within the code of
-    others is the traceback of that code and a sentence, and exit status 1.
+    An error that a user can mend is one sentence and exit status 2, an interrupt 130, or 143 if by
+    SIGTERM. One within the code of others is the traceback of that code and a sentence, and exit status 1.
 
     Args:
         commands: a Typer app whose class is ``miue.cli.help.Commands``.
@@ -47,8 +47,9 @@ def run_commands(commands: Typer, program: str) -> None:
         print(f"{program}: error: {error}", file=sys.stderr)
         sys.exit(2)
     except (Interrupted, KeyboardInterrupt) as error:
-        print(f"{program}: interrupted: {str(error) or NOTHING}", file=sys.stderr)
-        sys.exit(130)
+        interrupted = error if isinstance(error, Interrupted) else Interrupted(error)
+        print(f"{program}: interrupted: {interrupted}", file=sys.stderr)
+        sys.exit(interrupted.status)
     except Exception as error:
         from miue.tasks.task import WorkerError
 

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from miue.cli.interrupt import NOTHING, Interrupted
+from miue.cli.interrupt import Interrupted
 from miue.common.errors import ConfigError, may_not_read
 
 HEADINGS = ("Get started", "Your data", "Decide", "Compare models", "Share")
@@ -99,7 +99,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as error:
-            raise Interrupted(str(error) or NOTHING) from error
+            raise Interrupted(error) from error
 
 
 def _setting(word: str, options: Iterable[str]) -> str | None:

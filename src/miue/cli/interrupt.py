@@ -1,16 +1,27 @@
-"""Ctrl-C: one line that says what was kept and how to go on."""
+"""Ctrl-C or SIGTERM: one line that says what was kept and how to go on."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from miue.common.interrupts import signal_of
 
 NOTHING = "nothing half-written was left; give the same command again"
 
 
 class Interrupted(Exception):
-    """An interrupt, with what to say of it; Typer ends a plain ``KeyboardInterrupt`` without a word."""
+    """An interrupt, with what to say of it; Typer ends a plain ``KeyboardInterrupt`` without a word.
+
+    Attributes:
+        status: with which the command exits: 130 after Ctrl-C, 143 after SIGTERM.
+    """
+
+    def __init__(self, interrupt: KeyboardInterrupt) -> None:
+        super().__init__(str(interrupt) or NOTHING)
+        self.status = 128 + (signal_of(type(interrupt)) or signal.SIGINT)
 
 
 @contextmanager
@@ -19,7 +30,7 @@ def kept_on_interrupt(say: Callable[[], str]) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt(say()) from error
+        raise type(error)(say()) from error
 
 
 @contextmanager
@@ -28,7 +39,7 @@ def quiet_interrupt() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as error:
-        raise SystemExit(130) from error
+        raise SystemExit(Interrupted(error).status) from error
 
 
 def kept_epochs(run: Path) -> str:

@@ -1,4 +1,4 @@
-"""Interrupts (Ctrl-C) that come where Python cannot raise them."""
+"""Interrupts (Ctrl-C, and SIGTERM of ``kill``, Slurm or a container) that come where Python cannot raise them."""
 
 from __future__ import annotations
 
@@ -14,6 +14,24 @@ IMPORTING = "<frozen importlib._bootstrap>"
 AGAIN_S = 0.005
 
 
+class Terminated(KeyboardInterrupt):
+    """An interrupt by SIGTERM."""
+
+
+RAISED: dict[int, type[KeyboardInterrupt]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+"""Signals that interrupt a command, and what each raises."""
+OF_PYTHON = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+
+def signal_of(interrupt: type[BaseException]) -> int | None:
+    """Return the signal that raises such an exception, None for one that is no interrupt.
+
+    >>> signal_of(Terminated) == signal.SIGTERM
+    True
+    """
+    return next((number for number, raised in RAISED.items() if raised is interrupt), None)
+
+
 @contextmanager
 def all_interrupts_heard() -> Iterator[None]:
     """Send an interrupt of the block again that came within an import, a destructor or a callback of C code.
@@ -21,42 +39,45 @@ def all_interrupts_heard() -> Iterator[None]:
     Within an import, libraries take it for a module that is missing, and fail later for another reason; within a
     destructor or a callback, Python drops it. Another handler than Python's own is left in place.
     """
-    report, handler = sys.unraisablehook, signal.getsignal(signal.SIGINT)
+    report = sys.unraisablehook
+    replaced = {number: own for number, own in OF_PYTHON.items() if signal.getsignal(number) == own}
 
     def repeat(dropped: sys.UnraisableHookArgs) -> None:
-        if dropped.exc_type is KeyboardInterrupt:
-            _interrupt_again()
-        else:
+        number = signal_of(dropped.exc_type)
+        if number is None:
             report(dropped)
+        else:
+            _interrupt_again(number)
 
     sys.unraisablehook = repeat
-    if handler is signal.default_int_handler:
-        signal.signal(signal.SIGINT, interrupt_after_imports)
+    for number in replaced:
+        signal.signal(number, interrupt_after_imports)
     try:
         yield
     finally:
         sys.unraisablehook = report
-        if signal.getsignal(signal.SIGINT) is interrupt_after_imports:
-            signal.signal(signal.SIGINT, handler)
+        for number, handler in replaced.items():
+            if signal.getsignal(number) is interrupt_after_imports:
+                signal.signal(number, handler)
 
 
 def interrupt_after_imports(number: int, frame: FrameType | None) -> None:
-    """Raise ``KeyboardInterrupt``, but within an import send the signal again a moment later."""
+    """Raise the interrupt of a signal, but within an import send the signal again a moment later."""
     within = frame
     while within is not None:
         if within.f_code.co_filename == IMPORTING:
-            _interrupt_again()
+            _interrupt_again(number)
             return
         within = within.f_back
-    signal.default_int_handler(number, frame)
+    raise RAISED[number]
 
 
 def raises_interrupts(handler: object) -> bool:
-    """Return whether a handler of SIGINT raises ``KeyboardInterrupt``, as Python's own and that above do."""
+    """Return whether a handler raises ``KeyboardInterrupt``, as Python's own of SIGINT and that above do."""
     return handler in (signal.default_int_handler, interrupt_after_imports)
 
 
-def _interrupt_again() -> None:
-    timer = threading.Timer(AGAIN_S, os.kill, (os.getpid(), signal.SIGINT))
+def _interrupt_again(number: int) -> None:
+    timer = threading.Timer(AGAIN_S, os.kill, (os.getpid(), number))
     timer.daemon = True
     timer.start()

@@ -182,14 +182,15 @@ def fit(
         try:
             trainer.fit(module, data, ckpt_path=checkpoint)
         except SystemExit as ended:  # Lightning's answer to an interrupt
+            stop.check()
             raise KeyboardInterrupt from ended
         except MisconfigurationException as error:
             if not run.is_extended:
                 raise
             raise _refused(error) from error
         except (RuntimeError, ConnectionError) as error:
-            if stop.is_requested:  # another process of the training has stopped first
-                raise KeyboardInterrupt from error
+            if stop.requested is not None:  # another process of the training has stopped first
+                raise stop.requested from error
             raise
     best.restore(method)
     method.eval()

@@ -1,4 +1,4 @@
-"""Ctrl-C ends a training after the batch under way, wherever in the code it comes."""
+"""Ctrl-C or SIGTERM ends a training after the batch under way, wherever in the code it comes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 
-from miue.common.interrupts import raises_interrupts
+from miue.common.interrupts import RAISED, raises_interrupts
 
 
 class StopAfterBatch(Callback):
@@ -22,7 +22,7 @@ class StopAfterBatch(Callback):
     """
 
     def __init__(self) -> None:
-        self.is_requested = False
+        self.requested: type[KeyboardInterrupt] | None = None
 
     def on_train_batch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *batch: Any) -> None:
         """Stop where an interrupt came."""
@@ -38,8 +38,8 @@ class StopAfterBatch(Callback):
         Raises:
             KeyboardInterrupt: so.
         """
-        if self.is_requested:
-            raise KeyboardInterrupt
+        if self.requested is not None:
+            raise self.requested
 
 
 @contextmanager
@@ -48,19 +48,25 @@ def interrupts_after_batches() -> Iterator[StopAfterBatch]:
 
     A handler that does something else than to raise it is left in place, and so is any outside of the main thread.
     """
-    stop, before = StopAfterBatch(), signal.getsignal(signal.SIGINT)
+    stop = StopAfterBatch()
     is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or not raises_interrupts(before):
+    before = {number: handler for number in RAISED if raises_interrupts(handler := signal.getsignal(number))}
+    if not is_main:
         yield stop
         return
 
-    def request(number: int, frame: FrameType | None) -> None:
-        stop.is_requested = True
-        signal.signal(signal.SIGINT, before)
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
-    signal.signal(signal.SIGINT, request)
+    def request(number: int, frame: FrameType | None) -> None:
+        stop.requested = RAISED[number]
+        restore()
+
+    for number in before:
+        signal.signal(number, request)
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        restore()
     stop.check()

@@ -208,3 +208,18 @@ def test_within_a_bag_the_more_positive_is_never_the_less_likely_positive(
     positive = np.where(instances.predicted == 0, wrong, 1 - wrong)
     assert (np.diff(positive) >= -1e-12).all()
     assert (positive <= of_bag + 1e-12).all()
+
+
+def test_how_many_bags_of_a_class_and_instances_of_a_bag_there_are_does_not_count() -> None:
+    random = np.random.default_rng(4)
+    labels = np.arange(60) % 2
+    log_odds = [random.normal(2.0 * label, 1, size=(9, 1)) for label in labels]
+    more = [number for number in range(60) for _ in range(1 if labels[number] else 4)]
+    longer = [np.repeat(each, 1 + number % 3, 0) for number, each in enumerate(log_odds)]
+    (wanted,) = InstanceErrorModel.fit(labels, log_odds, 0).curves
+    for other in (
+        InstanceErrorModel.fit(labels[more], [log_odds[number] for number in more], 0),
+        InstanceErrorModel.fit(labels, longer, 0),
+    ):
+        (curve,) = other.curves
+        assert (curve.slope, curve.offset) == pytest.approx((wanted.slope, wanted.offset), rel=1e-3)

@@ -29,6 +29,7 @@ from miue.pathology.export.folders import export
 from miue.pathology.export.heatmap import heatmap_figure, probability_layer
 from miue.pathology.export.patches import patches_by_slide
 from miue.predictions.folder import Predictions, read_predictions
+from miue.predictions.read_table import read_flagged
 from miue.report.levels import Resampling
 from miue.report.report import write_report
 from miue.report.worklist import worklist, write_worklist
@@ -416,3 +417,11 @@ def test_it_is_said_which_bags_set_the_threshold(goal: InstanceGoal, used: str, 
     assert unlabelled.sentences[0] == "Predicted classes of 22 bags: 10 class 0, 12 class 1."
     with_sets = calibrate(predictions, **nothing | {"prediction_sets": PredictionSetGoal(0.2)}, instances=goal)
     assert f"From 22 bags, flags of instances from {used}." in " ".join(str(with_sets).split())
+
+
+def test_an_instance_that_is_neither_flagged_nor_not_is_named() -> None:
+    assert read_flagged(np.array(["true", "False"], object), "t.csv").tolist() == [True, False]
+    with pytest.raises(
+        DataError, match="column 'flagged': expected true or false, got an empty cell"
+    ):
+        read_flagged(np.array(["true", ""], object), "t.csv")

@@ -13,6 +13,7 @@ import pytest
 import torch
 from made_bags import separable_bags
 from made_parts import assert_same, ragged
+from made_predictions import made_predictions
 from test_unwritable import full_disk
 
 import miue
@@ -182,3 +183,13 @@ def test_predicting_leaves_the_random_numbers_and_the_modes_of_torch_as_they_wer
         assert not torch.is_inference_mode_enabled()
         break
     assert torch.equal(torch.rand(1), wanted)
+
+
+def test_bags_in_another_order_keep_the_order_of_their_instances() -> None:
+    made = made_predictions(bags=3, per_bag=40).instances
+    assert made is not None
+    mixed = made.subset(np.arange(len(made)).reshape(3, 40).T.ravel())
+    names = sorted(set(made.bag_ids.tolist()), reverse=True)
+    ordered = mixed.in_order(names)
+    assert ordered.bag_ids.tolist() == [name for name in names for _ in range(40)]
+    assert ordered.instance is not None and ordered.instance.tolist() == [*range(40)] * 3

@@ -421,7 +421,5 @@ def test_it_is_said_which_bags_set_the_threshold(goal: InstanceGoal, used: str, 
 
 def test_an_instance_that_is_neither_flagged_nor_not_is_named() -> None:
     assert read_flagged(np.array(["true", "False"], object), "t.csv").tolist() == [True, False]
-    with pytest.raises(
-        DataError, match="column 'flagged': expected true or false, got an empty cell"
-    ):
+    with pytest.raises(DataError, match="column 'flagged': expected true or false, got an empty cell"):
         read_flagged(np.array(["true", ""], object), "t.csv")

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
 from typer.testing import CliRunner
 
 import miue
@@ -94,6 +95,27 @@ def test_a_resumed_training_tracks_each_epoch_once(
     folder = tmp_path / "run" / "members" / "0"
     assert [step for step, _ in tensorboard_values(folder)["criterion"]] == [1, 2, 3, 4]
     assert_same(tensorboard_values(folder), logged(folder))
+
+
+def test_a_training_goes_on_without_a_tracker_that_fails(
+    tmp_path: Path, bags: BagDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_metrics = TensorBoardLogger.log_metrics
+
+    def fail_from_epoch_two(self: TensorBoardLogger, metrics: Any, step: int | None = None) -> None:
+        if step is not None and step > 1:
+            raise ConnectionError("the server is gone")
+        log_metrics(self, metrics, step)
+
+    monkeypatch.setattr(TensorBoardLogger, "log_metrics", fail_from_epoch_two)
+    with pytest.warns(
+        UserWarning, match=r"'tensorboard' failed \(ConnectionError: the server is gone\)"
+    ) as warned:
+        tracked = train(bags, tmp_path / "run", trackers=["tensorboard"])
+    assert len(warned) == 1
+    assert [epoch for epoch, _ in logged(tmp_path / "run")["criterion"]] == [1, 2, 3]
+    assert [step for step, _ in tensorboard_values(tmp_path / "run")["criterion"]] == [1]
+    assert tracked.weights_sha256 == train(bags, tmp_path / "plain").weights_sha256
 
 
 def test_mlflow_holds_what_the_log_holds(tmp_path: Path, bags: BagDataset) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 import warnings
 
-PASSED_OVER = {__name__.partition(".")[0], "contextlib"}
+PASSED_OVER = {__name__.partition(".")[0], "contextlib", "lightning"}
 
 
 def warn_user(message: str) -> None:
-    """Warn at the line outside this package from which it was called, however deep the call has gone.
+    """Warn at the line outside this package and Lightning from which it was called, however deep the call is.
 
     Python shows the same warning once for each such line.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,7 +222,7 @@ def _trainer(
     run: Run,
     best: BestWeights,
     stop: StopAfterBatch,
-    loggers: list[Logger],
+    loggers: Sequence[Logger],
     max_epochs: int,
 ) -> pl.Trainer:
     """Return Lightning's trainer; the user's callbacks come before those that write log and checkpoint.

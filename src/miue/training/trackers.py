@@ -17,7 +17,9 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from miue.common.errors import ConfigError, MiueError, StorageError, no_room_behind, unknown_name
+from miue.common.escapes import shortened
 from miue.common.files import make_folder, read_json, write_json
+from miue.common.user_warnings import warn_user
 from miue.model.config import TrainingConfig
 
 IDS = "trackers.json"  # in the folder of a run: which MLflow and W&B runs are continued on resume
@@ -101,6 +103,70 @@ TRACKERS: Mapping[str, Callable[[Destination], Logger]] = {
 """What opens each tracker; the name is that of the package and of the extra that installs it."""
 
 
+class Tracker(Logger):
+    """The logger of a tracker, without which the training goes on where it fails, as when its server is gone.
+
+    Args:
+        called: the name of the tracker, for the warning.
+        logger: of Lightning.
+    """
+
+    def __init__(self, called: str, logger: Logger) -> None:
+        super().__init__()
+        self.called, self.logger, self.has_failed = called, logger, False
+
+    @property
+    def name(self) -> str | None:
+        """That of the logger."""
+        return self.logger.name
+
+    @property
+    def version(self) -> int | str | None:
+        """That of the logger."""
+        return self.logger.version
+
+    @property
+    def save_dir(self) -> str | None:
+        """That of the logger."""
+        return self.logger.save_dir
+
+    def log_hyperparams(self, params: Any, *args: Any, **named: Any) -> None:
+        """Log what the training was made from."""
+        self.logger.log_hyperparams(params, *args, **named)
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        """Log the values of an epoch."""
+        self._unless_failed(lambda: self.logger.log_metrics(metrics, step))
+
+    def save(self) -> None:
+        """Write what is not yet written."""
+        self._unless_failed(self.logger.save)
+
+    def finalize(self, status: str) -> None:
+        """End the tracker's run."""
+        self._unless_failed(lambda: self.logger.finalize(status))
+
+    def close(self, exit_code: int) -> None:
+        """End a run of W&B, which Lightning leaves open."""
+        logger = self.logger
+        if isinstance(logger, WandbLogger):
+            self._unless_failed(lambda: logger.experiment.finish(exit_code=exit_code))
+
+    def _unless_failed(self, write: Callable[[], object]) -> None:
+        if self.has_failed:
+            return
+        try:
+            write()
+        except Exception as error:
+            if no_room_behind(error) is not None:
+                raise
+            self.has_failed = True
+            warn_user(
+                f"tracker {self.called!r} failed ({type(error).__name__}: {shortened(str(error))}): the training "
+                "goes on without it; log.csv has the values of every epoch"
+            )
+
+
 @dataclass(frozen=True)
 class Tracking:
     """Which trackers a run writes to.
@@ -141,7 +207,7 @@ def check_trackers(names: Sequence[str], folder: Path | None) -> None:
 @contextmanager
 def opened_loggers(
     tracking: Tracking, folder: Path | None, config: TrainingConfig, epoch: int
-) -> Iterator[list[Logger]]:
+) -> Iterator[list[Tracker]]:
     """Open a logger for each tracker, those of a resumed run where they were; Lightning ends all but W&B's runs.
 
     Args:
@@ -153,14 +219,16 @@ def opened_loggers(
     Raises:
         StorageError: a tracker cannot write, since the disk is full.
     """
-    loggers: list[Logger] = []
+    loggers: list[Tracker] = []
     with _full_disk_said(folder):
         if folder is not None:
             resumes = bool(epoch) and (folder / IDS).exists()
             before = read_json(folder / IDS, what="tracked runs") if resumes else {}
             ids = {}
             for name in tracking.names:
-                logger = TRACKERS[name](Destination(tracking.home, folder, epoch + 1, before.get(name)))
+                logger = Tracker(
+                    name, TRACKERS[name](Destination(tracking.home, folder, epoch + 1, before.get(name)))
+                )
                 if name == "tensorboard" or name not in before:  # MLflow takes no other value of a parameter
                     logger.log_hyperparams({**tracking.parameters, "training": config.model_dump(mode="json")})
                 if name != "tensorboard":
@@ -174,8 +242,7 @@ def opened_loggers(
             exit_code = 0
         finally:
             for logger in loggers:
-                if isinstance(logger, WandbLogger):
-                    logger.experiment.finish(exit_code=exit_code)
+                logger.close(exit_code)
 
 
 @contextmanager

@@ -27,13 +27,13 @@ SLOW = ["--set", "max_epochs=5000", "--set", "stop_patience=5000", "--quiet"]
 
 
 def interrupted(until: Path, *arguments: object, by: signal.Signals = signal.SIGINT) -> str:
-    """Interrupt a command once ``until`` is there, and return what it says."""
+    """Interrupt a command once ``until`` is there and written, and return what it says."""
     command = [sys.executable, "-c", INTERRUPTIBLE, *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
-        while not list(until.parent.glob(until.name)):
+        while not any(file.stat().st_size for file in until.parent.glob(until.name)):
             assert process.poll() is None, process.communicate()
             time.sleep(0.02)
         process.send_signal(by)

@@ -40,9 +40,9 @@ def locked(output: Path, *, wait: bool = False) -> Iterator[None]:
     held_already = lock.is_locked
     try:
         with _acquired(lock, output, wait=wait):
-            if not held_already:
-                _write_holder(Path(lock.lock_file))
             try:
+                if not held_already:
+                    _write_holder(Path(lock.lock_file))
                 yield
             finally:
                 if not held_already:

@@ -159,7 +159,10 @@ def flagged_by_hand() -> Predictions:
     )
     table = given.instances
     assert table is not None
-    of_bag = lambda row: table.bag_ids == f"bag {row}"  # noqa: E731
+
+    def of_bag(row: int) -> np.ndarray:
+        return np.asarray(given.instances.bag_ids == f"bag {row}")  # type: ignore[union-attr]
+
     unlabelled = of_bag(7) & (table.instance == 1)
     table = replace(
         table,

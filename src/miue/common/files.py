@@ -9,7 +9,7 @@ import re
 import secrets
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from miue.common.errors import (
     is_denied,
     may_not_read,
     no_such_file,
+    not_a_folder,
     not_readable,
     not_stated,
 )
@@ -119,6 +120,20 @@ def remove(path: Path) -> None:
             got=os.strerror(error.errno) if error.errno else str(error),
             fix="choose another place, or see who may write there",
         ) from error
+
+
+def files_with_endings(folder: Path, endings: Collection[str], wanted: str, fix: str) -> list[Path]:
+    """Return the files of a folder with one of ``endings``, in lower case, whatever the case of theirs; sorted.
+
+    Raises:
+        StorageError: no such folder, or one that may not be read; ``wanted`` and ``fix`` are for its message.
+    """
+    try:
+        if not folder.is_dir():
+            raise not_a_folder(folder, wanted, fix)
+        return sorted(file for file in folder.iterdir() if file.suffix.lower() in endings and file.is_file())
+    except OSError as error:
+        raise not_stated(error.filename or folder, error) from error
 
 
 def temporaries(folder: Path, name: str = "") -> list[Path]:

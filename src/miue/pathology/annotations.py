@@ -21,7 +21,8 @@ from shapely.geometry.base import BaseGeometry
 from shapely.strtree import STRtree
 
 from miue.bags.coords import LARGEST_COORD
-from miue.common.errors import DataError, StorageError, lacking, not_a_folder, not_readable
+from miue.common.errors import DataError, StorageError, lacking, not_readable
+from miue.common.files import files_with_endings
 
 LEAST_TUMOUR = 0.2  # share of a patch's area; Liu & Ji 2024
 SUFFIXES = (".xml", ".geojson", ".json")
@@ -160,11 +161,9 @@ class AnnotationFiles:
         """Return the annotations of a folder, which is looked through once for all slides.
 
         Raises:
-            StorageError: no such folder.
+            StorageError: no such folder, or one that may not be read.
         """
-        if not folder.is_dir():
-            raise not_a_folder(folder, "a folder of annotations", "check --annotations")
-        named = [file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file()]
+        named = files_with_endings(folder, SUFFIXES, "a folder of annotations", "check --annotations")
         by_slide: dict[str, list[Path]] = {}
         for file in sorted(named, key=lambda file: SUFFIXES.index(file.suffix.lower())):
             by_slide.setdefault(file.stem, []).append(file)

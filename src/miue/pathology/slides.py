@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import UInt8
 
-from miue.common.errors import StorageError, no_such_file, not_a_folder, not_readable, not_stated
+from miue.common.errors import StorageError, no_such_file, not_readable, not_stated
 from miue.common.escapes import shortened
 from miue.common.extras import import_extra
-from miue.common.files import refuse_unreadable
+from miue.common.files import files_with_endings, refuse_unreadable
 
 SUFFIXES = (
     *(".svs", ".tif", ".tiff", ".ndpi", ".mrxs", ".scn", ".svslide", ".bif", ".vms", ".vmu", ".czi", ".dcm"),
@@ -47,14 +47,8 @@ class SlideFiles:
         Raises:
             StorageError: no such folder, or one that may not be read.
         """
-        try:
-            if not folder.is_dir():
-                raise not_a_folder(folder, "a folder of slides", "check --slides")
-            files = [file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file()]
-        except OSError as error:
-            raise not_stated(error.filename or folder, error) from error
         by_id: dict[str, Path] = {}
-        for file in sorted(files):
+        for file in files_with_endings(folder, SUFFIXES, "a folder of slides", "check --slides"):
             by_id.setdefault(file.name, file)
             by_id.setdefault(file.stem, file)
         return cls(folder, by_id)

@@ -188,9 +188,8 @@ def fit(
             if not run.is_extended:
                 raise
             raise _refused(error) from error
-        except (RuntimeError, ConnectionError) as error:
-            if stop.requested is not None:  # another process of the training has stopped first
-                raise stop.requested from error
+        except (RuntimeError, ConnectionError):
+            stop.check()  # another process of the training has stopped first
             raise
     best.restore(method)
     method.eval()

@@ -50,10 +50,8 @@ def interrupts_after_batches() -> Iterator[StopAfterBatch]:
     """
     stop = StopAfterBatch()
     is_main = threading.current_thread() is threading.main_thread()
-    before = {number: handler for number in RAISED if raises_interrupts(handler := signal.getsignal(number))}
-    if not is_main:
-        yield stop
-        return
+    handlers = {number: signal.getsignal(number) for number in RAISED if is_main}
+    before = {number: handler for number, handler in handlers.items() if raises_interrupts(handler)}
 
     def restore() -> None:
         for number, handler in before.items():

@@ -91,6 +91,9 @@ class Pooled(Odd):
 class SaysAttention(Odd):
     has_attention = True
 
+    def score(self, projection: Any, segments: Segments) -> Any:
+        return Scores(segment_mean(projection[0], segments)[:, :2], None)
+
 
 class Wider(Encoder):
     """An encoder whose features are not those that it states."""
@@ -237,8 +240,8 @@ class OneClassMore(Softmax):
 @pytest.mark.parametrize(
     ("part", "wanted", "got"),
     [
-        (Odd, r"of shape \(\d+, 2\), from log_prob", r"a tensor of shape \(\d+, 3\)"),
-        (Tensors, r"Scores with logits of shape \(8, C\)", r"a tensor of shape \(8, 3\)"),
+        (Odd, r"Scores with logits of shape \(\d+, 2\)", r"logits: a tensor of shape \(\d+, 3\)"),
+        (Tensors, r"Scores with logits of shape \(8, 2\)", r"a tensor of shape \(8, 3\)"),
         (Rows, "Scores with logits", r"logits: a tensor of shape \(\d\d, 2\)"),
         (Integers, "Scores with logits", r"logits: a tensor of int64 of shape \(8, 2\)"),
         (
@@ -259,6 +262,25 @@ def test_what_a_network_or_method_of_others_returns_is_checked(
     chosen = {"network": part} if issubclass(part, MILNetwork) else {"network": "mean", "method": part}
     with pytest.raises(ModelError, match=f"'{part.__name__}'.*: expected .*{wanted}.*, got {got}"):
         train_one_epoch(bags, settings={"max_epochs": 1, "bags_per_update": 8}, **chosen)
+
+
+class OneLogit(Odd):
+    """A network with one logit for two classes, as for a binary cross-entropy."""
+
+    def __init__(self, encoder: Any, num_classes: int) -> None:
+        super().__init__(encoder, num_classes)
+        self.head = nn.Linear(encoder.out_features, 1)
+
+
+@pytest.mark.parametrize("network", [Odd, OneLogit])
+@pytest.mark.parametrize("method", ["softmax", "mirel", "edl", "i-edl", "r-edl", "mc-dropout", "deep-ensemble"])
+def test_another_number_of_logits_than_of_classes_is_named_with_every_method(
+    network: type, method: str, bags: BagDataset
+) -> None:
+    with pytest.raises(
+        ModelError, match=rf"{network.__name__}'.*logits of shape \(\d+, 2\).*, got logits: .*, [13]\)"
+    ):
+        train_one_epoch(bags, network=network, method=method)
 
 
 class Sharpened(Categorical):

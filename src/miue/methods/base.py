@@ -46,6 +46,7 @@ class Method(nn.Module, ABC):
         copies: how many draws a pass makes, of so many copies of a bag; more than one where each instance has
             random numbers of its own.
         encodes_at_random: whether they change the features, so that a bag is encoded anew in each pass.
+        score_width: how many numbers the network scores a bag with: C logits, or what the method has it return.
         encoder_defaults: encoder options for which this method has other defaults than the encoder.
     """
 
@@ -58,6 +59,7 @@ class Method(nn.Module, ABC):
     def __init__(self, network: MILNetwork) -> None:
         super().__init__()
         self.network = network
+        self.score_width = network.num_classes
 
     @classmethod
     def resolve_options(cls, options: Mapping[str, Option], network: type[MILNetwork]) -> dict[str, Option]:
@@ -139,7 +141,8 @@ class Method(nn.Module, ABC):
         """Return what the network scores, where it is what a network should return."""
         bags, instances = segments.num_bags, segments.num_instances
         scores = self.network.score(check_projection(self.network, projection, instances), segments)
-        return check_scores(self.network, scores, bags, instances, has_attention=self.network.has_attention)
+        has_attention = self.network.has_attention
+        return check_scores(self.network, scores, bags, instances, self.score_width, has_attention=has_attention)
 
     def instance_logits(self, features: Float[Tensor, "N D"]) -> Float[Tensor, "N C"]:
         """Return T of each instance."""

@@ -40,6 +40,7 @@ class EmbeddingMethod(Softmax):
                 "own that is built so says embeds_bags = True",
             )
         network.last_layer.register_forward_hook(_pass_input_on)
+        self.score_width = network.last_layer.in_features
 
     def loss(self, batch: BagBatch, epoch: int) -> Float[Tensor, ""]:
         """Return the mean cross-entropy of the bags."""

@@ -33,7 +33,9 @@ def check_projection(network: object, projection: object, instances: int) -> Pro
     return tuple(projection)  # type: ignore[arg-type]
 
 
-def check_scores(network: object, scores: object, bags: int, instances: int, *, has_attention: bool) -> Scores:
+def check_scores(
+    network: object, scores: object, bags: int, instances: int, width: int, *, has_attention: bool
+) -> Scores:
     """Return what the function ``score`` of a network returned.
 
     Args:
@@ -41,21 +43,24 @@ def check_scores(network: object, scores: object, bags: int, instances: int, *, 
         scores: what was returned.
         bags: B.
         instances: N.
+        width: of the logits.
         has_attention: whether the network says that it returns attention.
 
     Raises:
-        ModelError: no ``Scores`` with logits for each bag, or no weights of instances where it says so.
+        ModelError: no ``Scores`` with so many logits for each bag, or no weights of instances where it says so.
     """
     got = ""
     if not isinstance(scores, Scores):
         got = describe_returned(scores)
-    elif not _are_scores(scores.logits, bags):
+    elif not _are_scores(scores.logits, bags) or scores.logits.shape[1] != width:
         got = f"logits: {describe_returned(scores.logits)}"
     elif has_attention and not _are_scores(scores.attention, instances):
         got = f"attention: {describe_returned(scores.attention)}"
     if got:
         attention = f" and attention of shape ({instances}, K)" if has_attention else ""
-        wanted = f"Scores with logits of shape ({bags}, C){attention} for {bags} bags of {instances} instances"
+        wanted = (
+            f"Scores with logits of shape ({bags}, {width}){attention} for {bags} bags of {instances} instances"
+        )
         raise _wrong("network", network, wanted, got)
     assert isinstance(scores, Scores)
     return scores

@@ -61,6 +61,7 @@ def values_of(table: PredictionTable) -> dict[str, float]:
     metrics.update({f"ood {name}": one.auroc for name, one in level.ood.items()})
     inside = table.judged
     correct = table.predicted[inside] == table.labels.values[inside]
+    metrics.update({f"recall {number}": one for number, one in level.recall_by_class.items()})
     metrics["mean_confidence"] = Metric(float(table.probabilities[inside].max(1).mean()))
     metrics["overconfidence"] = Metric(float(np.mean(table.probabilities[inside].max(1) - correct)))
     return {name: np.nan if one.value is None else one.value for name, one in metrics.items()}
@@ -269,7 +270,8 @@ def calibrated_bags(seed: int, patients: int, per_patient: int, apart: float) ->
 def test_intervals_of_few_bags_hold_the_truth_where_percentiles_do_not(
     patients: int, per_patient: int, runs: int, least: float
 ) -> None:
-    truth = {name: values_of(calibrated_bags(1, 50_000, 1, 3.0))[name] for name in ("accuracy", "auroc")}
+    metrics = ("accuracy", "balanced_accuracy", "recall 0", "recall 1", "auroc")
+    truth = {name: values_of(calibrated_bags(1, 50_000, 1, 3.0))[name] for name in metrics}
     truth |= {"overconfidence": 0.0, "ece": 0.0}
     held, by_percentiles = (dict.fromkeys(truth, 0) for _ in range(2))
     for seed in range(runs):
@@ -286,6 +288,34 @@ def test_intervals_of_few_bags_hold_the_truth_where_percentiles_do_not(
                 counts[name] += low is not None and high is not None and low <= value <= high
     assert min(held.values()) >= least * runs, held
     assert max(by_percentiles.values()) < 0.9 * runs, by_percentiles
+
+
+def both_classes_of_each(patients: int, *, alike: bool) -> PredictionTable:
+    """Two bags of each patient, one of each class; both are right or both wrong where they are alike."""
+    random = np.random.default_rng(3)
+    right = random.random((patients, 2)) < 0.8
+    right[:, 1] = right[:, 0] if alike else right[random.permutation(patients), 0]
+    p = np.where(right, 0.9, 0.1).ravel()
+    label = np.tile([0, 1], patients)
+    return PredictionTable(
+        Categorical(torch.from_numpy(np.where(label[:, None] == [0, 1], p[:, None], 1 - p[:, None]))),
+        np.array([str(i) for i in range(2 * patients)], object),
+        Labels(label, np.ones(2 * patients, bool)),
+        OodFlags.unknown(2 * patients),
+        np.full(2 * patients, "", object),
+        patients=np.array([f"p{i // 2}" for i in range(2 * patients)], object),
+    )
+
+
+def test_the_mean_of_recalls_is_as_uncertain_as_one_of_them_where_patients_are_right_or_wrong_in_both() -> None:
+    found = {}
+    for alike in (True, False):
+        table = both_classes_of_each(60, alike=alike)
+        intervals = bootstrap_intervals(table, patients_by_bag(table), resamples=400)
+        found[alike] = widths(intervals)
+        assert found[alike]["recall 0"] == pytest.approx(found[alike]["recall 1"])
+    assert found[True]["balanced_accuracy"] == pytest.approx(found[True]["recall 0"])
+    assert found[False]["balanced_accuracy"] == pytest.approx(0.5**0.5 * found[False]["recall 0"], rel=0.1)
 
 
 def test_the_interval_of_an_auroc_ends_where_the_value_is_as_far_as_chance_takes_it() -> None:

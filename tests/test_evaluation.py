@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from sklearn.calibration import calibration_curve
-from sklearn.metrics import average_precision_score, brier_score_loss, log_loss, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    balanced_accuracy_score,
+    brier_score_loss,
+    confusion_matrix,
+    log_loss,
+    recall_score,
+    roc_auc_score,
+)
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
@@ -38,6 +46,7 @@ from miue.evaluation.ranking import (
     separation,
 )
 from miue.predictions.folder import Predictions
+from miue.predictions.provenance import Provenance
 from miue.predictions.table import PredictionTable
 
 
@@ -272,6 +281,40 @@ def test_an_evidential_table_has_conf_of_the_measure_that_is_deferred_by_too() -
     assert rows["Conf., AUROC"] == "100.00" and "Conf., AUROC by least_confidence" not in rows
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_recalls_and_the_confusion_matrix_equal_scikit_learn_of_the_items_that_are_judged(classes: int) -> None:
+    random = np.random.default_rng(classes)
+    alpha = torch.from_numpy(random.gamma(1.0, size=(60, classes)) + 0.1)
+    truth = random.integers(classes, size=60)
+    labels = [None if number % 7 == 0 else int(label) for number, label in enumerate(truth)]
+    sets = ["far" if number % 5 == 0 else "" for number in range(60)]
+    level = evaluate_level(table(Dirichlet(alpha), labels, sets))
+    judged = [number for number in range(60) if number % 7 and number % 5]
+    of, predicted = truth[judged], alpha.argmax(1).numpy()[judged]
+    assert np.array_equal(level.confusion, confusion_matrix(of, predicted, labels=range(classes)))
+    found = [level.recall_by_class[str(number)].value for number in range(classes)]
+    assert found == pytest.approx(recall_score(of, predicted, average=None).tolist(), abs=1e-15)
+    assert level.metrics["balanced_accuracy"].value == pytest.approx(balanced_accuracy_score(of, predicted))
+
+
+def test_recalls_are_named_as_in_diagnostics_where_there_are_two_classes() -> None:
+    two = Predictions(
+        table(Dirichlet(torch.tensor([[9.0, 1.0], [5.0, 1.0], [5.0, 1.0]])), [0, 0, 1]),
+        None,
+        Provenance(classes=("benign", "tumor")),
+    )
+    rows = [(*row,) for row in evaluation_table(evaluate(two)).rows]
+    assert ("Specificity, recall of benign", "100.00") in rows
+    assert ("Sensitivity, recall of tumor", "0.00") in rows
+    assert ("Balanced acc.", "50.00") in rows
+    values = {metric: one.value for _, metric, one in evaluate(two).metrics()}
+    assert (values["recall_benign"], values["recall_tumor"]) == (1, 0)
+    three = Predictions(table(Dirichlet(torch.eye(3) + 1), [0, 1, 1]), None, Provenance(classes=("a", "B", "c")))
+    rendered = evaluation_table(evaluate(three))
+    assert ("Recall of B", "50.00") in rendered.rows
+    assert any("Recall of c" in note and "no item of class 2 among 3" in note for note in rendered.notes)
+
+
 def test_an_undefined_metric_has_no_row_but_its_reason_and_is_null_in_json() -> None:
     predictions = Predictions(table(Dirichlet(torch.tensor([[9.0, 1.0], [5.0, 1.0]])), [0, 0]), None)
     evaluation = evaluate(predictions)
@@ -282,7 +325,10 @@ def test_an_undefined_metric_has_no_row_but_its_reason_and_is_null_in_json() -> 
     }
     assert evaluation.bags.metrics["ue"].value is None
     rendered = evaluation_table(evaluation)
-    assert [row[0] for row in rendered.rows] == ["Acc.", "ECE", "Brier", "NLL", "AURC"]
+    assert [row[0] for row in rendered.rows] == [
+        *("Acc.", "Specificity, recall of 0"),
+        *("ECE", "Brier", "NLL", "AURC"),
+    ]
     assert any(
         note.startswith("No value of Conf., AUROC; Conf., AUPR; ")
         and note.endswith(": no misclassified item among 2")

@@ -97,7 +97,7 @@ def test_the_metadata_of_a_card_is_what_the_hub_reads(run: Path, bags: BagDatase
     assert {"multiple-instance-learning", "mirel", "attention"} <= set(data.tags)
     found = {(one.task_name, one.metric_type): one.metric_value for one in data.eval_results}
     for level in ("bags", "instances"):
-        for name in ("accuracy", "ece", "brier", "nll"):
+        for name in ("accuracy", "balanced_accuracy", "ece", "brier", "nll"):
             key = (f"multiple instance learning, {level}", name)
             assert found[key] == evaluation[level]["metrics"][name]
 

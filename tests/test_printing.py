@@ -95,7 +95,7 @@ def test_prints_say_what_there_is(results: dict[str, PrintsAsTable]) -> None:
     calibration = str(results["calibration"])
     assert calibration.splitlines()[0].split() == ["part", "fitted", "promise"]
     assert "error among the accepted ≤ 0.5 at confidence 0.5" in calibration and "From 40 bags." in calibration
-    assert "91.23 ± 1.00" in repr(SUMMARIES) and "2 more metrics: to_frame()" in repr(SUMMARIES)
+    assert "91.23 ± 1.00" in repr(SUMMARIES) and "1 more metric: to_frame()" in repr(SUMMARIES)
     assert "91.2 ± 1.0 (-1.2, p 0.50)" in repr(results["comparison"])
 
 

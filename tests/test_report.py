@@ -61,6 +61,27 @@ def test_the_numbers_of_the_page_are_those_of_the_evaluation(tmp_path: Path) -> 
     assert vacuity == pytest.approx(predictions.bags.uncertainties()["vacuity"], rel=1e-6)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_confusion_matrix_of_each_level_is_shown_and_of_two_classes_sensitivity_and_specificity(
+    tmp_path: Path, classes: int
+) -> None:
+    names = ("benign", NASTY, "other")[:classes]
+    predictions = made_predictions(classes=classes, provenance=made_provenance(classes=names))
+    shown, _ = reported(tmp_path, predictions)
+    evaluation = evaluate(predictions)
+    assert evaluation.instances is not None
+    for level in (evaluation.bags, evaluation.instances):
+        for name, counts in zip(names, level.confusion, strict=True):
+            cells = " ".join(f"{count} {100 * count / sum(counts):.1f} %" for count in counts)
+            assert f"label {name} {cells}" in shown.text
+        recalls = [f"{100 * (one.value or 0):.1f}" for one in level.recall_by_class.values()]
+        balanced = f"{100 * (level.metrics['balanced_accuracy'].value or 0):.1f}"
+        assert all(text in shown.text for text in (*recalls, balanced))
+    columns = [f"{name} % ↑" in shown.text for name in ("sensitivity", "specificity")]
+    assert columns == [classes == 2] * 2
+    assert "Confusion matrix of bags" in shown.text and "Confusion matrix of instances" in shown.text
+
+
 def test_errors_are_shown_by_the_paper_s_measure_and_by_the_one_that_defers_bags(tmp_path: Path) -> None:
     predictions = made_predictions()
     random = np.random.default_rng(5)
@@ -188,7 +209,10 @@ def test_bags_that_one_lacks_are_named_and_metrics_are_of_the_shared_ones(tmp_pa
 def test_without_labels_there_is_no_empty_figure_or_column_and_what_is_missing_is_said(tmp_path: Path) -> None:
     shown, written = reported(tmp_path, unlabelled(made_predictions()))
     assert any(note.startswith("No bag has a label") for note in written.notes)
-    assert "Not shown: accuracy, AUROC, error detection (AUROC), UE, ECE" in shown.text
+    assert (
+        "Not shown: accuracy, balanced accuracy, specificity, sensitivity, AUROC, error detection (AUROC), UE, ECE"
+        in shown.text
+    )
     assert ("id", "reliability") not in shown.attributes
     assert "No label is known, so accuracy" in shown.text
     content = shown.data["levels"]["bags"][0]

@@ -100,6 +100,13 @@ METHOD_SETUPS = {
         method="deterministic",
         settings=PATIENT,
     ),
+    "one-sided-log-sum-exp-mc-dropout": MethodSetup(
+        "one-sided log-sum-exp, MC dropout, 10 draws",
+        estimators=(BAG_OF_ONE,),
+        network=LOG_SUM_EXP,
+        method="mc-dropout",
+        settings=PATIENT,
+    ),
     "one-sided-log-sum-exp-mirel": MethodSetup(
         "one-sided log-sum-exp, MIREL",
         MIREL_OPTIONS,

@@ -33,9 +33,11 @@ def evaluate(
 ) -> None:
     """Compute accuracy, calibration and OOD metrics.
 
-    Prints accuracy, error detection (Conf.), OOD detection, UE, AUPR, FPR95, ECE, Brier score, NLL and AURC of
-    bags and instances. With instance labels, also prints FROC: the sensitivity at 1/4 to 8 false positives per
-    negative bag. If the files that were predicted have no labels, add them with 'miue predict --labels FILE'.
+    Prints accuracy, error detection (Conf.), OOD detection, UE, AUPR, FPR95, AUROC, sensitivity and specificity
+    (with more than two classes the recall of each), ECE, Brier score, NLL and AURC of bags and instances; the
+    JSON has the confusion matrix, too. With instance labels, also prints FROC: the sensitivity at 1/4 to 8 false
+    positives per negative bag. If the files that were predicted have no labels, add them with 'miue predict
+    --labels FILE'.
 
     A table of another tool needs a column of ids (bag_id, slide_id, slide, image_id, id) and either probabilities
     (p_0, p_1, …; prob_0, …; p_tumor, … by class; one column p, probability or Y_prob for two classes) or alpha_0,

@@ -23,6 +23,7 @@ from miue.evaluation.metrics import (
     NO_LABEL,
     NONE_KNOWN_IN,
     NONE_KNOWN_OUT,
+    RECALL,
     SEVERAL_CLASSES,
     Judged,
     Metric,
@@ -35,6 +36,7 @@ from miue.evaluation.metrics import (
     mean_confidence,
     negative_log_likelihood,
     overconfidence,
+    recall,
 )
 from miue.evaluation.ranking import Ranking, class_auroc, ranked_auroc, ranked_risk_coverage
 from miue.predictions.folder import Predictions, check_predictions
@@ -44,7 +46,7 @@ from miue.predictions.training_parts import refuse_training_bags
 CORRECTNESS = ("correct", "misclassified")
 DISTRIBUTION = ("in-distribution", "out-of-distribution")
 INTERVALS = (
-    *("accuracy", "auroc", "ece", "brier", "nll", "aurc"),
+    *("accuracy", "auroc", "balanced_accuracy", "ece", "brier", "nll", "aurc"),
     *("mean_confidence", "overconfidence", "confidence"),
 )
 
@@ -105,6 +107,7 @@ class Items:
         ood_sets: names of the out-of-distribution sets, in order.
         labels: of the judged items.
         results: of the judged items.
+        confusion: judged items of each class (row) by predicted class (column).
     """
 
     judged: Bool[np.ndarray, "n"]
@@ -114,11 +117,14 @@ class Items:
     ood_sets: tuple[str, ...]
     labels: Int64[np.ndarray, "m"]
     results: Judged
+    confusion: tuple[tuple[int, ...], ...]
 
     @classmethod
     def of(cls, table: PredictionTable) -> Items:
         """Return what is known of a table, which is read part by part."""
         judged, is_in, is_out, sets, labels, results = [], [], [], [], [], []
+        classes = table.head.distribution.num_classes
+        pairs = np.zeros(classes**2, np.int64)
         names: dict[str, int] = {}
         for part in table.known_parts():
             inside = part.judged
@@ -129,7 +135,9 @@ class Items:
             for name in {str(name) for name in set(part.ood_sets) if name}:
                 sets[-1][part.ood_sets == name] = names.setdefault(name, len(names))
             labels.append(part.labels.values[inside])
-            results.append(Judged.of(part.probabilities[inside], labels[-1]))
+            probabilities = part.probabilities[inside]
+            results.append(Judged.of(probabilities, labels[-1]))
+            pairs += np.bincount(labels[-1] * classes + probabilities.argmax(1), minlength=len(pairs))
         order = sorted(names)
         number = np.array([*(order.index(name) for name in names), -1], np.int16)
         return cls(
@@ -140,6 +148,7 @@ class Items:
             ood_sets=tuple(order),
             labels=np.concatenate(labels),
             results=Judged.concatenate(results),
+            confusion=tuple(map(tuple, pairs.reshape(classes, classes).tolist())),
         )
 
     @cached_property
@@ -194,11 +203,14 @@ def evaluate_level(
         if visit is not None:
             visit(measure, ranking, judged)
     confidence, detection = by_measure[confidence_measure].confidence, by_measure[ood_measure].ood
+    of_classes = {
+        name: metric.plain if len(items.labels) else Metric.undefined(unlabelled)
+        for name, metric in class_metrics.items()
+    }
+    recalls = [name for name in of_classes if name.startswith(RECALL)]
+    recall_by_class = {name.removeprefix(RECALL): of_classes.pop(name) for name in recalls}
     metrics = {
-        **{
-            name: metric.plain if len(items.labels) else Metric.undefined(unlabelled)
-            for name, metric in class_metrics.items()
-        },
+        **of_classes,
         "ue": Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])
         if detection
         else Metric.undefined(NONE_KNOWN_OUT if items.is_in.any() else NEITHER_KNOWN),
@@ -209,6 +221,8 @@ def evaluate_level(
         int(items.is_in.sum()),
         int(items.is_out.sum()),
         metrics,
+        recall_by_class,
+        items.confusion,
         confidence_measure,
         confidence,
         ood_measure,
@@ -254,14 +268,15 @@ class ResampledLevel:
                 self._metrics[f"{prefix} {name}"] = ranked_auroc(compared, self._items.is_in, self._owners)
 
     def metrics(self) -> dict[str, WeightedMetric]:
-        """Return accuracy, auroc, ece, brier, nll, mean_confidence, overconfidence, and those of what was added.
+        """Return accuracy, auroc, balanced_accuracy, ece, brier, nll, mean_confidence, overconfidence, others.
 
-        These are aurc, confidence and "ood SET" by the paper's measures, "errors" by ``error_measure`` and
-        "detection SET" by ``detection_score``.
+        These are "recall NUMBER" of each class, and of what was added aurc, confidence and "ood SET" by the
+        paper's measures, "errors" by ``error_measure`` and "detection SET" by ``detection_score``.
         """
         order = ["ood", "detection"]
         sets = [f"{prefix} {name}" for name in self._items.ood_sets for prefix in order]
-        return {name: self._metrics[name] for name in [*INTERVALS, "errors", *sets]}
+        recalls = [name for name in self._metrics if name.startswith(RECALL)]
+        return {name: self._metrics[name] for name in [*INTERVALS, *recalls, "errors", *sets]}
 
 
 def default_metrics(table: PredictionTable, owners: Owners) -> dict[str, WeightedMetric]:
@@ -282,9 +297,13 @@ def _class_metrics(table: PredictionTable, items: Items, owners: Owners) -> dict
             items.judged
         ]
 
+    classes = range(table.head.distribution.num_classes)
+    recalls = {f"{RECALL}{number}": recall(items.results, items.labels, number, owners) for number in classes}
     return {
         "accuracy": accuracy(items.results, owners),
-        "auroc": class_auroc(probabilities, items.labels, table.head.distribution.num_classes, owners),
+        "auroc": class_auroc(probabilities, items.labels, len(classes), owners),
+        "balanced_accuracy": WeightedMetric.mean_of(list(recalls.values())),
+        **recalls,
         "ece": expected_calibration_error(items.results, owners),
         "brier": brier_score(items.results, owners),
         "nll": negative_log_likelihood(items.results, owners),

@@ -25,6 +25,7 @@ NO_SUCH_SET = "no item of this out-of-distribution set at this level"
 TITLES = {
     "accuracy": "Acc.",
     "auroc": "AUROC of the class",
+    "balanced_accuracy": "Balanced acc.",
     "ece": "ECE",
     "brier": "Brier",
     "nll": "NLL",
@@ -45,7 +46,7 @@ DECISION_TITLES = {
     "brier": "Brier, calibrated",
     "nll": "NLL, calibrated",
 }
-IN_PERCENT = {"accuracy", "auroc", "ece", "aurc", "ue"}
+IN_PERCENT = {"accuracy", "auroc", "balanced_accuracy", "ece", "aurc", "ue"}
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,11 @@ class LevelEvaluation:
         labelled: items with a label that are not known to be out of distribution; the class metrics are of these.
         in_distribution: items known to be in distribution; ``ood`` is of these and of the next.
         out_of_distribution: items known to be out of distribution; of the others it is unknown.
-        metrics: accuracy, auroc, ece, brier, nll, aurc, and ue, the mean AUROC of ``confidence`` and all ``ood``.
+        metrics: accuracy, auroc, balanced_accuracy (mean of ``recall_by_class``), ece, brier, nll, aurc, and ue,
+            the mean AUROC of ``confidence`` and all ``ood``.
+        recall_by_class: share of each class's items that are predicted as it: of the positive class the
+            sensitivity, of the negative class the specificity.
+        confusion: labeled items of each class (row) by predicted class (column).
         confidence_measure: the uncertainty behind ``confidence`` and ``aurc``.
         confidence: how well it separates correct from misclassified items (the paper's Conf.).
         ood_measure: the uncertainty behind ``ood``.
@@ -83,6 +88,8 @@ class LevelEvaluation:
     in_distribution: int
     out_of_distribution: int
     metrics: Mapping[str, Metric]
+    recall_by_class: Mapping[str, Metric]
+    confusion: tuple[tuple[int, ...], ...]
     confidence_measure: str
     confidence: Separation
     ood_measure: str
@@ -129,6 +136,8 @@ class Evaluation(PrintsAsTable):
             if level is None:
                 continue
             yield from ((name, metric, one) for metric, one in level.metrics.items())
+            for number, one in level.recall_by_class.items():
+                yield name, f"recall_{class_name(number, self.provenance.classes)}", one
             yield name, "confidence_auroc", level.confidence.auroc
             for ood_set, separation in level.ood.items():
                 yield name, f"ood_{ood_set}_auroc", separation.auroc
@@ -166,7 +175,7 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
     named = {"bags": evaluation.bags, "instances": evaluation.instances, "patients": evaluation.patients}
     present = {name: level for name, level in named.items() if level is not None}
     headings = [f"{name} ({level.count:,})" for name, level in present.items()]
-    rows = list(_rows(list(present.values())))
+    rows = list(_rows(list(present.values()), evaluation.provenance.classes))
     columns = [n for n in range(len(present)) if any(_has_value(row.metrics[n]) for row in rows)]
     notes = ["In %; Brier from 0 to 2, NLL in nats.", *_labelled(present), *_of_unknown_distribution(present)]
     notes += [
@@ -214,6 +223,19 @@ def _of_unknown_distribution(levels: Mapping[str, LevelEvaluation]) -> list[str]
     ]
 
 
+def class_name(number: str, classes: Sequence[str]) -> str:
+    """Return the name of a class, its number where names are not known."""
+    return classes[int(number)] if classes else number
+
+
+def recall_title(number: str, count: int, classes: Sequence[str]) -> str:
+    """Return the title of the recall of one of so many classes, of two as it is called in diagnostics."""
+    name = class_name(number, classes)
+    if count != 2:
+        return f"Recall of {name}"
+    return f"Sensitivity, recall of {name}" if int(number) else f"Specificity, recall of {name}"
+
+
 def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str] = ()) -> ResultTable:
     """Return what the decisions came to, in percent of bags not known to be out of distribution.
 
@@ -232,7 +254,7 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str] = ()) 
             shown += f" ({low} to {high})"
         rows.append((title, shown))
     for number, metric in evaluation.coverage_by_class.items():
-        name = classes[int(number)] if classes else number
+        name = class_name(number, classes)
         rows.append((f"label in its set, class {name}", _cell(metric, True, reasons)))
     for name in evaluation.found:
         rows.append((f"{name}: called out of distribution", _cell(evaluation.found[name], True, reasons)))
@@ -285,9 +307,9 @@ class Row:
         return "; ".join(dict.fromkeys(found))
 
 
-def _rows(levels: Sequence[LevelEvaluation]) -> Iterator[Row]:
+def _rows(levels: Sequence[LevelEvaluation], classes: Sequence[str]) -> Iterator[Row]:
     sets = list(dict.fromkeys(name for level in levels for name in level.ood))
-    for of_levels in zip(*(_metrics(level, sets) for level in levels), strict=True):
+    for of_levels in zip(*(_metrics(level, sets, classes) for level in levels), strict=True):
         titles, metrics, in_percent = zip(*of_levels, strict=True)
         yield Row(titles[0], metrics, in_percent[0])
     for measure in reversed(PREFERRED_MEASURES):  # Conf. of a Dirichlet is by max alpha, as published
@@ -301,7 +323,9 @@ def _rows(levels: Sequence[LevelEvaluation]) -> Iterator[Row]:
             yield Row(f"OOD {ood_set}, AUROC by {score}", tuple(found))
 
 
-def _metrics(level: LevelEvaluation, sets: Sequence[str]) -> Iterator[tuple[str, Metric, bool]]:
+def _metrics(
+    level: LevelEvaluation, sets: Sequence[str], classes: Sequence[str]
+) -> Iterator[tuple[str, Metric, bool]]:
     """Yield title, value and whether it is in percent, of what every level has."""
     absent = Separation.undefined(NO_SUCH_SET)
     separations = {"Conf.": level.confidence, **{f"OOD {name}": level.ood.get(name, absent) for name in sets}}
@@ -313,7 +337,11 @@ def _metrics(level: LevelEvaluation, sets: Sequence[str]) -> Iterator[tuple[str,
     for name, one in separations.items():
         yield f"{name}, AUPR", one.aupr, True
         yield f"{name}, FPR95", one.fpr95, True
-    for key in ("auroc", "ece", "brier", "nll", "aurc"):
+    for key in ("auroc", "balanced_accuracy"):
+        yield TITLES[key], level.metrics[key], True
+    for number, recall in level.recall_by_class.items():
+        yield recall_title(number, len(level.recall_by_class), classes), recall, True
+    for key in ("ece", "brier", "nll", "aurc"):
         yield TITLES[key], level.metrics[key], key in IN_PERCENT
 
 

@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm, t
 
 from miue.calibration.binomial import grouped_error_intervals
-from miue.evaluation.metrics import Counts, WeightedMetric
+from miue.evaluation.metrics import RECALL, Counts, WeightedMetric
 
 ENOUGH = 0.5  # share of resamples in which a metric must be defined
 ONE_OWNER = "one patient or bag alone tells no interval"
@@ -60,7 +60,8 @@ def metric_intervals(
 ) -> dict[str, Interval]:
     """Return the interval of each metric of one table.
 
-    - accuracy: the exact one of as many independent bags as vary as much (Korn & Graubard 1998).
+    - accuracy and the recall of each class: the exact one of as many independent bags as vary as much (Korn &
+      Graubard 1998); balanced_accuracy: from those of the recalls (``_interval_of_mean``).
     - overconfidence: the mean confidence minus either end of that, or the percentiles where they are farther.
     - AUROCs and ue, their mean: the score interval (``auroc_interval``).
     - ece: from the least size of the overconfidence in its interval, since no ECE is below that, to the upper
@@ -77,7 +78,8 @@ def metric_intervals(
     if owners < 2:
         return found
     parts = {name: metric.pairs for name, metric in metrics.items() if not metric.reason and metric.pairs}
-    accuracy = parts.pop("accuracy", ())
+    shares = {name: parts.pop(name) for name in list(parts) if name == "accuracy" or name.startswith(RECALL)}
+    parts.pop("balanced_accuracy", None)
     values = {name: metrics[name].plain.value for name in parts}
     averaged = ["confidence", *(name for name in metrics if name.startswith("ood "))]
     if len(averaged) > 1 and all(name in parts for name in averaged):
@@ -89,15 +91,42 @@ def metric_intervals(
             variance = float(drawn.var()) * owners / (owners - 1)
             low, high = auroc_interval(value, variance, pairs, owners=owners, level=level)
             found[name] = Interval(low, high, len(drawn))
-    for right, wrong in accuracy:
+    for name, [(right, wrong)] in shares.items():
         [low], [high] = grouped_error_intervals([(right + wrong, wrong)], level)
-        defined = int(np.isfinite(draws["accuracy"]).sum())
-        found["accuracy"] = Interval(float(1 - high), float(1 - low), defined)
-        if "overconfidence" in metrics:
-            gap = _overconfidence(metrics, found["accuracy"], found["overconfidence"])
-            found["overconfidence"] = gap
-            found["ece"] = _calibration_error(gap, found["ece"])
+        found[name] = Interval(float(1 - high), float(1 - low), int(np.isfinite(draws[name]).sum()))
+    if "accuracy" in shares and "overconfidence" in metrics:
+        gap = _overconfidence(metrics, found["accuracy"], found["overconfidence"])
+        found["overconfidence"] = gap
+        found["ece"] = _calibration_error(gap, found["ece"])
+    if "balanced_accuracy" in metrics and not metrics["balanced_accuracy"].reason:
+        recalls = [name for name in shares if name != "accuracy"]
+        values = {name: metrics[name].plain.value for name in recalls}
+        ends = np.array([(values[name], found[name].low, found[name].high) for name in recalls], np.float64)
+        low, high = _interval_of_mean(ends, np.stack([draws[name] for name in recalls]))
+        found["balanced_accuracy"] = Interval(low, high, found["balanced_accuracy"].defined)
     return found
+
+
+def _interval_of_mean(
+    ends: Float64[np.ndarray, "n 3"], draws: Float64[np.ndarray, "n resamples"]
+) -> tuple[float, float]:
+    """Return the interval of the mean of values, which depend on each other as those of the resamples do.
+
+    Reference: Zou & Donner 2008, "Construction of confidence limits about effect measures".
+
+    Args:
+        ends: each value and both ends of its interval.
+        draws: the values in every resample.
+    """
+    defined = draws[:, np.isfinite(draws).all(0)]
+    correlation = np.eye(len(ends))
+    if defined.shape[1] > 1:
+        with np.errstate(invalid="ignore", divide="ignore"):  # of a value that is the same in all
+            correlation = np.nan_to_num(np.corrcoef(defined))
+        np.fill_diagonal(correlation, 1)
+    mean, away = ends[:, 0].mean(), ends[:, 1:] - ends[:, :1]
+    below, above = np.sqrt(np.einsum("ie,ij,je->e", away, correlation, away).clip(0)) / len(ends)
+    return float(mean - below), float(mean + above)
 
 
 def percentile_intervals(

@@ -11,6 +11,8 @@ from jaxtyping import Bool, Float64, Int64, Integer
 from miue.common.plural import plural
 
 ECE_BINS = 15
+RECALL = "recall "
+"""What the name of the recall of a class begins with; the number of the class follows."""
 NO_LABEL = (
     "no labeled item: give labels of bags with --labels TABLE, of instances with --instance-labels TABLE, to "
     "'miue predict' (in Python to load_bags, as labels and instance_labels), or fill the column 'label'"
@@ -112,6 +114,16 @@ class WeightedMetric:
         """Return a metric without a value for any weights."""
         return cls(lambda weights: np.full(len(weights), np.nan), owners.count, reason)
 
+    @classmethod
+    def mean_of(cls, each: Sequence[WeightedMetric]) -> WeightedMetric:
+        """Return the mean of one metric or more of the same owners, undefined where one of them is."""
+        return cls(
+            lambda weights: np.mean([one(weights) for one in each], axis=0),
+            each[0].owners,
+            next((one.reason for one in each if one.reason), ""),
+            tuple(pair for one in each for pair in one.pairs),
+        )
+
     def __call__(self, weights: Int64[np.ndarray, "draws owners"]) -> Float64[np.ndarray, "draws"]:
         """Return the metric for each row of weights, NaN where it is undefined."""
         return self.function(weights)
@@ -186,6 +198,26 @@ def accuracy(judged: Judged, owners: Owners | None = None) -> WeightedMetric:
     """Share of items whose most probable class is their label."""
     owners = owners or Owners.one(len(judged))
     return replace(_mean(judged.correct.astype(np.float64), owners), pairs=(owners.compared(judged.correct),))
+
+
+def recall(
+    judged: Judged, labels: Int64[np.ndarray, "n"], number: int, owners: Owners | None = None
+) -> WeightedMetric:
+    """Share of the items of a class that are predicted as it.
+
+    That of the positive class is the sensitivity, that of the negative class the specificity.
+    """
+    owners = owners or Owners.one(len(judged))
+    inside = labels == number
+    if not inside.any():
+        return WeightedMetric.undefined(no_item_of(number, len(labels)), owners)
+    correct, of_class = judged.correct[inside], owners[inside]
+    return replace(_mean(correct.astype(np.float64), of_class), pairs=(of_class.compared(correct),))
+
+
+def no_item_of(number: int, count: int) -> str:
+    """Return why a metric that needs items of every class is undefined for so many labeled items."""
+    return f"no item of class {number} among {count}" if count else NO_LABEL
 
 
 def confidence_bins(confidence: Float64[np.ndarray, "n"], bins: int = ECE_BINS) -> Int64[np.ndarray, "n"]:

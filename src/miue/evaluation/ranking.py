@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int64, Integer, Num
 from scipy.sparse import csr_array
 
-from miue.evaluation.metrics import NO_LABEL, Metric, Owners, Separation, WeightedMetric, ratio
+from miue.evaluation.metrics import NO_LABEL, Metric, Owners, Separation, WeightedMetric, no_item_of, ratio
 
 EXACT_ITEMS = 1 << 18
 BINS = 1024
@@ -172,17 +172,11 @@ def class_auroc(
         owners: what the items are weighted by.
     """
     owners = owners or Owners.one(len(labels))
-    if not len(labels):
-        return WeightedMetric.undefined(NO_LABEL, owners)
     missing = sorted(set(range(num_classes)) - set(np.unique(labels).tolist()))
     if missing:
-        return WeightedMetric.undefined(f"no item of class {missing[0]} among {len(labels)}", owners)
+        return WeightedMetric.undefined(no_item_of(missing[0], len(labels)), owners)
     classes = [1] if num_classes == 2 else range(num_classes)
-    each = [auroc(probabilities(c), labels == c, owners) for c in classes]
-    pairs = tuple(pair for one in each for pair in one.pairs)
-    return WeightedMetric(
-        lambda weights: np.mean([one(weights) for one in each], axis=0), owners.count, pairs=pairs
-    )
+    return WeightedMetric.mean_of([auroc(probabilities(c), labels == c, owners) for c in classes])
 
 
 def area_under_risk_coverage(

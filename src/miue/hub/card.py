@@ -28,6 +28,7 @@ TAGS = ("multiple-instance-learning", "uncertainty-estimation", "out-of-distribu
 METRICS = {
     "accuracy": "accuracy",
     "auroc": "AUROC of the class",
+    "balanced_accuracy": "balanced accuracy",
     "ece": "expected calibration error",
     "brier": "Brier score",
     "nll": "negative log-likelihood",

@@ -14,10 +14,11 @@ from miue.evaluation.bootstrap import owners_of_items, paired_differences, patie
 from miue.evaluation.evaluate import Items, ResampledLevel, detection_score, error_measure, evaluate_level
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.intervals import Interval, metric_intervals, percentile_intervals
-from miue.evaluation.metrics import Metric, WeightedMetric, mean_confidence, overconfidence
+from miue.evaluation.metrics import RECALL, Metric, WeightedMetric, mean_confidence, overconfidence
 from miue.evaluation.ranking import Ranking
 from miue.predictions.patients import by_patient
 from miue.predictions.table import PredictionTable
+from miue.report.confusion_table import confusion_table
 from miue.report.metrics_table import Difference, MetricsTable, metric_values, metrics_table
 from miue.report.pairs import PairTable, pair_tables
 from miue.report.runs import Run
@@ -54,6 +55,7 @@ class Level:
         differences: of every two methods, the later minus the earlier one.
         table: all of it as a table; None where no run has this level.
         pairs: the differences between three methods or more, by metric.
+        confusion: labels by predicted classes; None where no run has a label.
     """
 
     evaluations: list[LevelEvaluation | None]
@@ -62,9 +64,12 @@ class Level:
     differences: list[Difference] = field(default_factory=list)
     table: MetricsTable | None = None
     pairs: list[PairTable] = field(default_factory=list)
+    confusion: MetricsTable | None = None
 
 
-def evaluate_levels(runs: Sequence[Run], how: Resampling, track: Track) -> dict[str, Level]:
+def evaluate_levels(
+    runs: Sequence[Run], classes: Sequence[str], how: Resampling, track: Track
+) -> dict[str, Level]:
     """Return each level of the runs, which have the same bags.
 
     Every run is resampled with the same draws: of the patients that any run knows, else of bags.
@@ -81,7 +86,7 @@ def evaluate_levels(runs: Sequence[Run], how: Resampling, track: Track) -> dict[
         "evaluation and intervals", how.resamples * sum(t is not None for of in tables.values() for t in of)
     )
     owners: dict[str, dict[str, str]] = {"bags": patients, "patients": {}, "instances": patients}
-    return {level: _evaluate(runs, tables[level], owners[level], how, step) for level in EVALUATED}
+    return {level: _evaluate(runs, classes, tables[level], owners[level], how, step) for level in EVALUATED}
 
 
 def _of_patients(bags: PredictionTable, patients: Mapping[str, str]) -> PredictionTable | None:
@@ -92,6 +97,7 @@ def _of_patients(bags: PredictionTable, patients: Mapping[str, str]) -> Predicti
 
 def _evaluate(
     runs: Sequence[Run],
+    classes: Sequence[str],
     tables: Sequence[PredictionTable | None],
     patients: Mapping[str, str],
     how: Resampling,
@@ -110,6 +116,7 @@ def _evaluate(
     for published, preferred in (("confidence", "errors"), ("ood", "detection")):
         if scores[published] == scores[preferred]:
             del scores[preferred]
+    scores |= {f"{RECALL}{number}": name for number, name in enumerate(classes)}
     values = [
         metric_values(
             one.evaluation,
@@ -130,7 +137,8 @@ def _evaluate(
     table = metrics_table(runs, values, intervals, differences if len(differences) == 1 else (), scores)
     pairs = pair_tables(differences, table.keys, scores)
     summaries = [one.summary if one else None for one in measured]
-    return Level(evaluations, summaries, intervals, differences, table, pairs)
+    confusion = confusion_table(runs, evaluations, classes)
+    return Level(evaluations, summaries, intervals, differences, table, pairs, confusion)
 
 
 @dataclass(frozen=True)

@@ -9,13 +9,17 @@ import numpy as np
 
 from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.intervals import Interval
-from miue.evaluation.metrics import Metric
+from miue.evaluation.metrics import RECALL, Metric
 from miue.report.runs import Run
 
 FEW_ERRORS = "where few items are incorrect, the interval is too narrow"
 NAMES = {
     "accuracy": ("accuracy\u00a0% ↑", "share of correct predictions; higher is better"),
     "auroc": ("AUROC\u00a0% ↑", "how well the class probability ranks the classes; higher is better"),
+    "balanced_accuracy": (
+        "balanced accuracy\u00a0% ↑",
+        "mean over classes of the share of their items that are predicted so; higher is better",
+    ),
     "ue": ("UE\u00a0% ↑", "the paper's summary: mean of error detection and of OOD detection by its own measures"),
     "ece": (
         "ECE\u00a0% ↓",
@@ -36,6 +40,8 @@ NAMES = {
     "nll": ("NLL ↓", f"negative log-likelihood of the label, in nats; lower is better; {FEW_ERRORS}"),
 }
 AS_NUMBER = {"brier", "nll"}
+RECALLS = {f"{RECALL}0": "specificity", f"{RECALL}1": "sensitivity"}
+"""What the recalls of two classes are called; more classes have a confusion matrix instead."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +116,23 @@ def metrics_table(
         values: of the metrics of each run.
         intervals: of the metrics of each run.
         differences: of the second of two methods from the first; other numbers have ``pair_tables``.
-        scores: what "confidence", "errors", "ood" and "detection" are by, in words.
+        scores: what "confidence", "errors", "ood" and "detection" are by, in words; names of classes by their
+            recall.
     """
     found = [(run, one, by or {}) for run, one, by in zip(runs, values, intervals, strict=True) if one]
     scores = scores or {}
     of_sets = [key for _, one, _ in found for key in one if key.startswith(("ood ", "detection "))]
     of_errors = ["errors"] if any("errors" in one for _, one, _ in found) else []
-    keys = ["accuracy", "auroc", "confidence", *of_errors, *(dict.fromkeys(of_sets) or ["ood"])]
+    recalls = list(RECALLS) if any(list(RECALLS) == _recalls(one) for _, one, _ in found) else []
+    keys = [
+        "accuracy",
+        "balanced_accuracy",
+        *recalls,
+        "auroc",
+        "confidence",
+        *of_errors,
+        *(dict.fromkeys(of_sets) or ["ood"]),
+    ]
     keys += ["ue", "ece", "mean_confidence", "overconfidence", "aurc", "brier", "nll"]
     nothing = Metric.undefined("no item of this out-of-distribution set")
     missing: dict[str, list[str]] = {}
@@ -157,6 +173,7 @@ def metric_values(
         detection: the score that "detection SET" is by; None leaves it out.
     """
     found = {**level.metrics, "confidence": level.confidence.auroc, **confidences}
+    found |= {f"{RECALL}{number}": metric for number, metric in level.recall_by_class.items()}
     if errors is not None:
         found["errors"] = level.by_measure[errors].confidence.auroc
     if not level.ood:
@@ -173,10 +190,16 @@ def metric_heading(key: str, scores: Mapping[str, str]) -> tuple[str, str]:
 
     Args:
         key: of the metric.
-        scores: what "confidence", "errors", "ood" and "detection" are by, in words.
+        scores: as ``metrics_table`` takes them.
     """
     if key in NAMES:
         return NAMES[key]
+    if key in RECALLS:
+        name = scores.get(key, key.removeprefix(RECALL))
+        return (
+            f"{RECALLS[key]}\u00a0% ↑",
+            f"share of the items of class {name} that are predicted so; higher is better",
+        )
     kind, _, ood_set = key.partition(" ")
     by = f"by {scores[kind]}" if kind in scores else ""
     if kind in ("confidence", "errors"):
@@ -191,6 +214,10 @@ def metric_heading(key: str, scores: Mapping[str, str]) -> tuple[str, str]:
         f"{', OOD in the paper' if kind == 'ood' else ', the score that calibration uses'}; higher is better"
     )
     return f"OOD detection (AUROC)\u00a0% ↑ {' '.join(filter(None, (ood_set, by)))}".rstrip(), meaning
+
+
+def _recalls(metrics: Mapping[str, Metric]) -> list[str]:
+    return [key for key in metrics if key.startswith(RECALL)]
 
 
 def _cell(table: MetricsTable, key: str, metric: Metric, interval: Interval | None) -> Cell:

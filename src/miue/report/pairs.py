@@ -48,7 +48,7 @@ def pair_tables(
     Args:
         differences: of every two methods, each pair once.
         keys: the metrics, in order.
-        scores: what "confidence", "errors", "ood" and "detection" are by, in words.
+        scores: as ``metrics_table`` takes them.
     """
     names = list_methods(differences)
     if len(names) < 3:

@@ -88,7 +88,7 @@ def write_report(
         raise ConfigError(item="--name (in Python names)", wanted=wanted, got=str(len(names)), fix=fix)
     comparison = compare(named_runs(sources, names), store.class_names if store else ())
     inside = look_inside(comparison, store, max_mb)
-    levels = evaluate_levels(comparison.shared, resampling, track)
+    levels = evaluate_levels(comparison.shared, comparison.class_names, resampling, track)
     outcomes = evaluate_outcomes(comparison.shared)
     cases = [find_cases(run) for run in comparison.runs]
     answer = _answer(comparison, levels, outcomes)
@@ -139,6 +139,7 @@ def _answer(
         "detects": any(one is not None and one.ood and one.in_distribution for one in bags.evaluations),
         "differences": compare_methods(bags.differences),
         "pairs": {name: levels[name].pairs for name in EVALUATED if levels[name].pairs},
+        "confusion": {name: levels[name].confusion for name in EVALUATED if levels[name].confusion is not None},
         "tables": {name: levels[name].table for name in EVALUATED if levels[name].table is not None},
         "labelled": any(judged),
         "instances_table": instances_table(comparison.shared, levels["instances"].evaluations),

@@ -23,6 +23,7 @@ from miue.common.files import make_folder, read_json, remove_temporaries, write_
 from miue.common.folder_kinds import CROSS_VALIDATION
 from miue.common.locks import locked
 from miue.common.outputs import refuse_taken
+from miue.common.plural import plural
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.common.tables import write_rows
 from miue.evaluation import evaluate
@@ -38,7 +39,7 @@ from miue.training.run_folder import changed_setting, changes
 from miue.training.train import train_recipe
 
 CONFIDENCE = 0.95
-SHOWN = 7  # metrics in print
+SHOWN = 8  # metrics in print
 UNITS = "In %."
 INTERVALS = (
     "The interval is that of the mean over folds, widened because folds share training bags (corrected resampled "
@@ -100,7 +101,7 @@ class Summaries(PrintsAsTable, tuple[Summary, ...]):
     def tables(self) -> tuple[ResultTable]:
         """Return the metrics of bags, at most ``SHOWN``."""
         table = self.as_table()
-        more = f"{len(self) - SHOWN} more metrics: to_frame()" if len(self) > SHOWN else ""
+        more = f"{plural(len(self) - SHOWN, 'more metric')}: to_frame()" if len(self) > SHOWN else ""
         return (replace(table, rows=table.rows[:SHOWN], notes=(UNITS, *filter(None, [more]))),)
 
     def as_table(self) -> ResultTable:

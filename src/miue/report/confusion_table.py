@@ -1,0 +1,34 @@
+"""Labels by predicted classes: a row for each label of each run, in counts and in percent of the label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from miue.evaluation.evaluation import LevelEvaluation, class_name
+from miue.report.metrics_table import Cell, MetricsTable
+from miue.report.runs import Run
+
+
+def confusion_table(
+    runs: Sequence[Run], evaluations: Sequence[LevelEvaluation | None], classes: Sequence[str]
+) -> MetricsTable | None:
+    """Return the confusion matrix of every run at one level, below each other; None where no run has a label.
+
+    Args:
+        runs: the predictions.
+        evaluations: of this level, by run.
+        classes: names in order; their numbers where there are none.
+    """
+    found = [(run, one) for run, one in zip(runs, evaluations, strict=True) if one and one.labelled]
+    if not found:
+        return None
+    names = [class_name(str(number), classes) for number in range(len(found[0][1].confusion))]
+    columns = [(f"predicted {name}", f"items whose most probable class is {name}") for name in names]
+    table = MetricsTable(columns)
+    for run, evaluation in found:
+        for name, counts in zip(names, evaluation.confusion, strict=True):
+            total = sum(counts)
+            cells = [Cell(f"{count:,}", f"{100 * count / total:.1f}\u00a0%" if total else "") for count in counts]
+            title = f"label {name}" if len(found) == 1 else f"{run.title}: label {name}"
+            table.rows.append((title, cells, ""))
+    return table

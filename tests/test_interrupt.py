@@ -17,11 +17,12 @@ from made_bags import separable_bags
 
 import miue
 from miue.cli import main
-from miue.common.interrupts import RAISED
+from miue.common.interrupts import RAISED, all_interrupts_heard
 from miue.io.store import write_store
 
 INTERRUPTIBLE = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); from miue.cli import main; main()"
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "signal.signal(signal.SIGHUP, signal.SIG_DFL); from miue.cli import main; main()"
 )
 SLOW = ["--set", "max_epochs=5000", "--set", "stop_patience=5000", "--quiet"]
 
@@ -78,7 +79,7 @@ def test_a_cross_validation_says_how_many_runs_are_kept(store: Path, tmp_path: P
     assert said == f"miue: interrupted: {wanted}\n"
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_any_other_command_says_that_nothing_half_written_was_left(by: signal.Signals, tmp_path: Path) -> None:
     out = tmp_path / "store"
     said = interrupted(tmp_path / ".store.lock", "data", "make", "digits-bags", "--out", out, by=by)
@@ -171,6 +172,16 @@ def test_an_interrupt_of_a_training_is_heard_wherever_it_comes(kind: str, tmp_pa
         miue.train(separable_bags(), out=tmp_path / "run", callbacks=[InterruptWithin()], progress=False)
     assert heard.count(kind) == 1
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """``nohup`` ignores SIGHUP for the commands that it starts."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with all_interrupts_heard():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_command_leaves_the_handlers_of_its_process_as_they_were(

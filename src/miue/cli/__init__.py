@@ -28,8 +28,9 @@ def main() -> None:
 def run_commands(commands: Typer, program: str) -> None:
     """Run the command that ``sys.argv`` gives, and end the process.
 
-    An error that a user can mend is one sentence and exit status 2, an interrupt 130, or 143 if by
-    SIGTERM. One within the code of others is the traceback of that code and a sentence, and exit status 1.
+    An error that a user can mend is one sentence and exit status 2, an interrupt 130, 143 if by
+    SIGTERM, or 129 if by SIGHUP. One within the code of others is the traceback of that code and a
+    sentence, and exit status 1.
 
     Args:
         commands: a Typer app whose class is ``miue.cli.help.Commands``.

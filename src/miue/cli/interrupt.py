@@ -1,4 +1,4 @@
-"""Ctrl-C or SIGTERM: one line that says what was kept and how to go on."""
+"""Ctrl-C, SIGTERM or SIGHUP: one line that says what was kept and how to go on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Interrupted(Exception):
     """An interrupt, with what to say of it; Typer ends a plain ``KeyboardInterrupt`` without a word.
 
     Attributes:
-        status: with which the command exits: 130 after Ctrl-C, 143 after SIGTERM.
+        status: with which the command exits: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
     """
 
     def __init__(self, interrupt: KeyboardInterrupt) -> None:

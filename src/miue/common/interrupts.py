@@ -1,4 +1,7 @@
-"""Interrupts (Ctrl-C, and SIGTERM of ``kill``, Slurm or a container) that come where Python cannot raise them."""
+"""Interrupts that come where Python cannot raise them.
+
+They are Ctrl-C, SIGTERM (``kill``, Slurm or a container) and SIGHUP (a terminal that was closed).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,17 @@ class Terminated(KeyboardInterrupt):
     """An interrupt by SIGTERM."""
 
 
-RAISED: dict[int, type[KeyboardInterrupt]] = {signal.SIGINT: KeyboardInterrupt, signal.SIGTERM: Terminated}
+class HungUp(KeyboardInterrupt):
+    """An interrupt by SIGHUP, whose terminal or connection was closed."""
+
+
+RAISED: dict[int, type[KeyboardInterrupt]] = {
+    signal.SIGINT: KeyboardInterrupt,
+    signal.SIGTERM: Terminated,
+    signal.SIGHUP: HungUp,
+}
 """Signals that interrupt a command, and what each raises."""
-OF_PYTHON = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+OF_PYTHON = dict.fromkeys(RAISED, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
 
 
 def signal_of(interrupt: type[BaseException]) -> int | None:
@@ -37,7 +48,8 @@ def all_interrupts_heard() -> Iterator[None]:
     """Send an interrupt of the block again that came within an import, a destructor or a callback of C code.
 
     Within an import, libraries take it for a module that is missing, and fail later for another reason; within a
-    destructor or a callback, Python drops it. Another handler than Python's own is left in place.
+    destructor or a callback, Python drops it. Another handler than Python's own is left in place, and so is a
+    signal that is ignored, as ``nohup`` has SIGHUP.
     """
     report = sys.unraisablehook
     replaced = {number: own for number, own in OF_PYTHON.items() if signal.getsignal(number) == own}

@@ -1,4 +1,4 @@
-"""Ctrl-C or SIGTERM ends a training after the batch under way, wherever in the code it comes."""
+"""Ctrl-C, SIGTERM or SIGHUP ends a training after the batch under way, wherever in the code it comes."""
 
 from __future__ import annotations
 

@@ -35,6 +35,7 @@ from miue.model.recipe import Recipe
 from miue.pathology.export.folders import export
 from miue.pathology.tile_files import Tiles, read_tiles, write_features
 from miue.predictions.folder import Predictions
+from miue.report.worklist import worklist, write_worklist
 from miue.selection.cross_validation import cross_validate
 from miue.tasks import Executor
 from miue.training.run_folder import IfExists, clear_run
@@ -138,6 +139,19 @@ def test_an_export_meets_a_full_disk_wherever_in_its_file_that_is(
         with full_disk(allowed), pytest.raises(StorageError, match="File too large; free space"):
             export(two_slides, tmp_path / "out", kind)
         assert sorted(path.name for path in tmp_path.iterdir()) == ["whole"]
+
+
+def test_a_worklist_and_its_limits_are_written_both_or_neither(two_slides: Predictions, tmp_path: Path) -> None:
+    """A list without its limits would stand in the way of the same command."""
+    made = worklist(two_slides)
+    write_worklist(tmp_path / "list.csv", made)
+    sizes = sorted(path.stat().st_size for path in tmp_path.iterdir())
+    for path in tmp_path.iterdir():
+        path.unlink()
+    for allowed in (0, sizes[0], sizes[1] - 1):
+        with full_disk(allowed), pytest.raises(StorageError, match="File too large; free space"):
+            write_worklist(tmp_path / "list.csv", made)
+        assert not list(tmp_path.iterdir())
 
 
 def test_features_meet_a_full_disk_wherever_in_their_file_that_is(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.errors import StorageError
 from miue.common.escapes import escape_formula
-from miue.common.files import read_json, write_json
+from miue.common.files import atomic_file, read_json, write_json
 from miue.common.tables import write_rows
 from miue.pathology.export.patches import class_names
 from miue.predictions.error_model import ERROR_PROBABILITY
@@ -161,7 +161,7 @@ def limits_file(path: Path) -> Path:
 
 
 def write_worklist(path: Path | str, given: Worklist) -> None:
-    """Write the worklist as CSV, whole or not at all, and its limits beside it as .json.
+    """Write the worklist as CSV, and its limits beside it as .json: both whole, or neither.
 
     It is meant for a spreadsheet: text that one would take for a formula gets an apostrophe before it.
 
@@ -169,11 +169,11 @@ def write_worklist(path: Path | str, given: Worklist) -> None:
         StorageError: a file cannot be written, or that of the limits holds something else.
     """
     path = Path(path)
-    beside = limits_file(path)
-    write_rows(path, list(given.rows[0]), [list(map(_cell, row.values())) for row in given.rows])
     limits = dict(zip(LIMITS, (given.judged, given.not_judged, given.order, given.columns), strict=True))
     said = {name: text for name, text in (("flags", given.flags), ("warning", given.warning)) if text}
-    write_json(beside, {**limits, **said})
+    with atomic_file(limits_file(path)) as temporary:  # its room is taken before the list is there
+        write_json(temporary, {**limits, **said})
+        write_rows(path, list(given.rows[0]), [list(map(_cell, row.values())) for row in given.rows])
 
 
 def _cell(value: Any) -> Any:

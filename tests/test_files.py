@@ -14,7 +14,7 @@ import miue
 from miue.bags.dataset import BagDataset
 from miue.common import files
 from miue.common.errors import StorageError, unknown_name
-from miue.common.files import atomic_file, atomic_folder, check_format, read_json, write_json
+from miue.common.files import atomic_file, atomic_folder, check_format, make_folder, read_json, write_json
 from miue.common.folder_kinds import FolderKind
 
 KIND = FolderKind("a test", ("mark",))
@@ -68,6 +68,13 @@ def test_a_failed_folder_leaves_the_old_folder_and_nothing_else(tmp_path: Path) 
         (temporary / "new").write_text("whole")
     assert [p.name for p in path.iterdir()] == ["new"]
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_is_made_where_a_link_leads(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("new")
+    make_folder(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "new").is_dir()
 
 
 @pytest.mark.parametrize("version", ["x", None, 2])

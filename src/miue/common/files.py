@@ -91,13 +91,13 @@ def atomic_folder(path: Path, kind: FolderKind, *, overwrite: bool = False) -> I
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder ``path`` where there is none.
+    """Make the folder ``path``, or that to which it leads as a link, where there is none.
 
     Raises:
         StorageError: it cannot be made.
     """
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        _followed(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise cannot_write(path, error) from error
 

@@ -14,6 +14,7 @@ from miue.common.errors import ConfigError, DataError, StorageError
 from miue.common.files import (
     atomic_file,
     check_format,
+    make_folder,
     read_json,
     remove_temporaries,
     temporaries,
@@ -117,7 +118,7 @@ def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], 
                 got=f"{len(list(folder.iterdir()))} other files",
                 fix="name another folder",
             )
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         write_json(path, {"format": FORMAT, "version": VERSION, **state})
         return
     stored = read_json(path, what="monitor")

@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from miue.common.escapes import visible
 from miue.common.files import write_json
 from miue.hub import CARD, pull, push, write_card
 from miue.hub.card import TEXT
+from miue.hub.transfer import FILES
 from miue.io.store import write_store
 
 huggingface_hub = pytest.importorskip("huggingface_hub")
@@ -279,6 +281,21 @@ def test_a_name_that_no_repository_has_is_said(tmp_path: Path) -> None:
     for call in (lambda: pull("./runs/model", tmp_path / "out"), lambda: pull("a/b/c", tmp_path / "out")):
         with pytest.raises(StorageError, match="a name such as OWNER/NAME, got"):
             call()
+
+
+def test_a_pull_needs_room_where_the_model_is_written_alone(
+    run: Path, hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder of temporary files is often small, or in memory."""
+    write_card(run)
+    push(run, "someone/model")
+
+    def none_there() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", none_there)
+    pull("someone/model", tmp_path / "pulled")
+    assert {path.name for path in (tmp_path / "pulled").iterdir()} <= set(FILES)
 
 
 def test_a_repository_may_hold_more_but_nothing_else_is_fetched(run: Path, hub: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from commands import run
+from commands import fail, run
 from made_bags import separable_bags
 
 import miue
@@ -177,6 +177,14 @@ def test_what_a_link_leads_to_is_written(bags: BagDataset, tmp_path: Path, two_s
     assert (disk / "list.csv").is_file()
 
 
+def test_links_that_lead_to_each_other_are_said_of_the_path(predicted: Path, tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    said = fail("worklist", predicted, "--out", tmp_path / "a", "--overwrite")
+    assert "expected a path that can be used, got Too many levels of symbolic links; check the path" in said
+    assert (tmp_path / "a").is_symlink()
+
+
 def _saved(predictions: Predictions, folder: Path) -> Path:
     predictions.save(folder / "predictions")
     return folder / "predictions"
@@ -190,6 +198,17 @@ def test_the_folder_in_which_a_command_runs_is_not_replaced(
         said = run("data", "make", "gaussian-bags", "--out", out, "--overwrite", code=1)
         assert "the one in which it runs" in said
     assert kind_of(store) == STORE
+
+
+def test_a_folder_that_was_removed_under_a_command_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one, torch ends its process as it is imported."""
+    (tmp_path / "removed").mkdir()
+    monkeypatch.chdir(tmp_path / "removed")
+    (tmp_path / "removed").rmdir()
+    said = fail("inspect", tmp_path)
+    assert "expected one that is there, got one that was removed; change to another" in said
 
 
 def test_a_path_that_cannot_be_looked_at_is_an_error_of_ours(tmp_path: Path) -> None:

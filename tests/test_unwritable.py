@@ -6,8 +6,10 @@ import os
 import resource
 import shutil
 import stat
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from made_predictions import made_predictions
 
 import miue
 from miue.bags.dataset import BagDataset
+from miue.calibration import Goals
 from miue.common.devices import lightning_device, torch_device
 from miue.common.errors import NO_ROOM, ConfigError, DataError, StorageError, WriteError, not_readable
 from miue.common.files import atomic_file, atomic_folder
@@ -30,6 +33,7 @@ from miue.io.splits.draw import make_folds
 from miue.io.store import write_store
 from miue.io.store.pack import pack
 from miue.io.write_array import write_array
+from miue.model.calibrate import calibrate_model
 from miue.model.config import TrainingConfig
 from miue.model.recipe import Recipe
 from miue.pathology.export.folders import export
@@ -190,6 +194,35 @@ def test_a_tracker_that_finds_no_room_says_so(tmp_path: Path, monkeypatch: pytes
         for step in range(100):
             loggers[0].log_metrics({"criterion": 0.5}, step)
             loggers[0].save()
+
+
+def no_place_for_temporaries() -> str:
+    raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+
+def test_a_system_without_a_folder_for_temporary_files_is_said(
+    monkeypatch: pytest.MonkeyPatch, saved_slides: Path
+) -> None:
+    """As in a container with a read-only file system; matplotlib, which Lightning imports, words it otherwise."""
+
+    def refuse(*_: object) -> None:
+        raise OSError("Matplotlib requires access to a writable cache directory")
+
+    monkeypatch.setattr("miue.cli.inspect.show_table", refuse)
+    with pytest.raises(OSError, match="Matplotlib"):
+        fail("inspect", saved_slides)
+    monkeypatch.setattr(tempfile, "gettempdir", no_place_for_temporaries)
+    said = fail("inspect", saved_slides)
+    assert "temporary files: expected a folder that can be written, got none" in said
+    assert "set TMPDIR to one" in said
+
+
+def test_bags_are_calibrated_without_temporary_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = train(tmp_path / "run")
+    monkeypatch.setattr(tempfile, "gettempdir", no_place_for_temporaries)
+    scaling_alone = Goals(deferral=None, prediction_sets=None, false_alarms=None)
+    bags = replace(separable_bags(), ids=tuple(f"new_{bag}" for bag in range(40)))
+    assert calibrate_model(model, bags, scaling_alone, device="cpu").scaling is not None
 
 
 @pytest.mark.parametrize("number", NO_ROOM)

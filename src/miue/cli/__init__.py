@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
+import tempfile
 import warnings
 from io import TextIOWrapper
 from pathlib import Path
@@ -14,7 +16,7 @@ from typer import Typer
 from miue.cli.app import app
 from miue.cli.interrupt import Interrupted
 from miue.common.code_of_others import error_of_others, told_by_others
-from miue.common.errors import NO_ROOM, MiueError, not_stated
+from miue.common.errors import NO_ROOM, MiueError, StorageError, not_stated
 from miue.common.interrupts import all_interrupts_heard
 
 _formatwarning = warnings.formatwarning
@@ -43,6 +45,7 @@ def run_commands(commands: Typer, program: str) -> None:
     warnings.formatwarning = _as_sentence
     try:
         with all_interrupts_heard():
+            _refuse_removed_folder()
             commands()
     except MiueError as error:
         print(f"{program}: error: {error}", file=sys.stderr)
@@ -60,12 +63,51 @@ def run_commands(commands: Typer, program: str) -> None:
         if isinstance(error, WorkerError):  # the traceback of this process says nothing more
             print(f"{program}: error: {error}", file=sys.stderr)
             sys.exit(1)
-        if not isinstance(error, OSError) or (error.filename is None and error.errno not in NO_ROOM):
+        said = _error_of_system(error)
+        if said is None:
             raise
-        # of a path that cannot be looked at, wherever that was tried
-        shown = "the standard output" if error.filename is None else Path(os.fsdecode(error.filename))
-        print(f"{program}: error: {not_stated(shown, error)}", file=sys.stderr)
+        print(f"{program}: error: {said}", file=sys.stderr)
         sys.exit(2)
+
+
+def _refuse_removed_folder() -> None:
+    """Raise where the command runs in a folder that is gone, in which torch would end the process.
+
+    Raises:
+        StorageError: it is.
+    """
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:
+        raise StorageError(
+            item="the folder in which the command runs",
+            wanted="one that is there",
+            got="one that was removed",
+            fix="change to another",
+        ) from error
+
+
+def _error_of_system(error: Exception) -> StorageError | None:
+    """Return what to say of an error of the operating system, wherever it was met; None for any other."""
+    cause = error.__context__
+    if isinstance(error, RuntimeError) and isinstance(cause, OSError) and cause.errno == errno.ELOOP:
+        error = cause  # pathlib, before Python 3.13
+    if not isinstance(error, OSError):
+        return None
+    if error.filename is not None:  # a path that cannot be looked at
+        return not_stated(Path(os.fsdecode(error.filename)), error)
+    if error.errno in NO_ROOM:
+        return not_stated("the standard output", error)
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:  # for which libraries have words of their own
+        return StorageError(
+            item="the folder of temporary files",
+            wanted="a folder that can be written",
+            got="none",
+            fix="set TMPDIR to one",
+        )
+    return None
 
 
 def _open_closed_streams() -> None:

@@ -6,8 +6,8 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from miue.common.errors import MiueError, StorageError, cannot_write, no_room_behind
@@ -82,7 +82,7 @@ def pull(
         ModelError: weights that do not fit the config.
     """
     out, hub = Path(out), _hub()
-    with atomic_folder(out, MODEL, overwrite=overwrite) as folder, tempfile.TemporaryDirectory() as fetched:
+    with atomic_folder(out, MODEL, overwrite=overwrite) as folder, TemporaryDirectory(dir=folder) as fetched:
         try:
             hub.snapshot_download(repository, revision=revision, local_dir=fetched, allow_patterns=list(FILES))
         except _errors() as error:

@@ -60,12 +60,14 @@ def calibrate_model(
     first = model.predict(bags.subset([0]), estimator=estimator, device=device)
     check_names(first, checked)
     stream = model.stream(bags, estimator=estimator, progress=progress, device=device)
+    options = {
+        **vars(goals),
+        "like": like,
+        "bags_of_patient": bags_of_patient,
+        "seed": seed,
+        "made_from": made_from,
+    }
+    if checked.instances is None:
+        return calibrate(stream.collect_bags(), **options)
     with TemporaryDirectory(prefix="miue-") as folder:  # instances are written and read part by part
-        return calibrate(
-            stream.collect_bags() if checked.instances is None else stream.save(Path(folder) / "predictions"),
-            **vars(goals),
-            like=like,
-            bags_of_patient=bags_of_patient,
-            seed=seed,
-            made_from=made_from,
-        )
+        return calibrate(stream.save(Path(folder) / "predictions"), **options)

@@ -273,7 +273,8 @@ def test_a_report_reads_each_uncertainty_once_for_metrics_intervals_and_figures(
     monkeypatch.setattr(StoredInstances, "uncertainty", noted)
     back = read_predictions(tmp_path / "p")
     (level,) = (
-        evaluate_levels([Run("a", "", "p", back)], (), Resampling(20), no_track)[one] for one in ["instances"]
+        evaluate_levels([Run("a", "", "p", back)], ("0", "1", "2"), Resampling(20), no_track)[one]
+        for one in ["instances"]
     )
     assert back.instances is not None and sorted(names) == sorted(back.instances.uncertainty_names)
     (summary,) = level.summaries

@@ -44,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("small_plotly")
 def judged(*predictions: Predictions) -> tuple[list[str], list[str]]:
     """Sentences of the verdict on the first predictions, and on differences."""
     runs = compare(named_runs([(f"place_{n}", one) for n, one in enumerate(predictions)])).shared
-    bags = evaluate_levels(runs, (), Resampling(200), no_track)["bags"]
+    bags = evaluate_levels(runs, ("0", "1"), Resampling(200), no_track)["bags"]
     evaluation = bags.evaluations[0]
     assert evaluation is not None
     verdict = judge_run(runs[0], evaluation, bags.intervals[0] or {}, evaluate_outcomes(runs)[0])
@@ -116,7 +116,7 @@ def differing(*correct: int) -> tuple[list[Difference], list[PairTable]]:
     """Differences between methods "m0", "m1", … of 0.9 confidence and so many of 100 bags correct."""
     made = [certain(0.9, count, method=f"m{number}") for number, count in enumerate(correct)]
     runs = compare(named_runs([(f"place_{number}", one) for number, one in enumerate(made)])).shared
-    bags = evaluate_levels(runs, (), Resampling(200), no_track)["bags"]
+    bags = evaluate_levels(runs, ("0", "1"), Resampling(200), no_track)["bags"]
     return bags.differences, bags.pairs
 
 

@@ -155,7 +155,12 @@ def remove_temporaries(*folders: Path) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write ``content`` as readable JSON, atomically; NaN and infinity are refused."""
     with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
+        temporary.write_text(json_text(content), "utf-8")
+
+
+def json_text(content: Any) -> str:
+    """Return ``content`` as readable JSON; NaN and infinity are refused."""
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def read_json(path: Path, *, what: str) -> dict[str, Any]:

@@ -207,8 +207,7 @@ def evaluate_level(
         name: metric.plain if len(items.labels) else Metric.undefined(unlabelled)
         for name, metric in class_metrics.items()
     }
-    recalls = [name for name in of_classes if name.startswith(RECALL)]
-    recall_by_class = {name.removeprefix(RECALL): of_classes.pop(name) for name in recalls}
+    recall_by_class = {str(number): of_classes.pop(f"{RECALL}{number}") for number in range(len(items.confusion))}
     metrics = {
         **of_classes,
         "ue": Metric.mean_of([confidence.auroc, *(one.auroc for one in detection.values())])

@@ -125,9 +125,14 @@ class Evaluation(PrintsAsTable):
         """Return the table of the levels, and that of the decisions where there are any."""
         yield evaluation_table(self)
         if self.decisions is not None:
-            yield decision_table(self.decisions, self.provenance.classes)
+            yield decision_table(self.decisions, self.class_names)
         if self.froc is not None or self.flags is not None:
             yield instance_table(self.froc, self.flags)
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes in order, their numbers where they are not known."""
+        return self.provenance.classes or tuple(self.bags.recall_by_class)
 
     def metrics(self) -> Iterator[tuple[str, str, Metric]]:
         """Yield level, name and metric of every one; Conf. and OOD of the measures that the paper uses."""
@@ -136,8 +141,8 @@ class Evaluation(PrintsAsTable):
             if level is None:
                 continue
             yield from ((name, metric, one) for metric, one in level.metrics.items())
-            for number, one in level.recall_by_class.items():
-                yield name, f"recall_{class_name(number, self.provenance.classes)}", one
+            recalls = zip(self.class_names, level.recall_by_class.values(), strict=True)
+            yield from ((name, f"recall_{of}", one) for of, one in recalls)
             yield name, "confidence_auroc", level.confidence.auroc
             for ood_set, separation in level.ood.items():
                 yield name, f"ood_{ood_set}_auroc", separation.auroc
@@ -175,7 +180,7 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
     named = {"bags": evaluation.bags, "instances": evaluation.instances, "patients": evaluation.patients}
     present = {name: level for name, level in named.items() if level is not None}
     headings = [f"{name} ({level.count:,})" for name, level in present.items()]
-    rows = list(_rows(list(present.values()), evaluation.provenance.classes))
+    rows = list(_rows(list(present.values()), evaluation.class_names))
     columns = [n for n in range(len(present)) if any(_has_value(row.metrics[n]) for row in rows)]
     notes = ["In %; Brier from 0 to 2, NLL in nats.", *_labelled(present), *_of_unknown_distribution(present)]
     notes += [
@@ -223,25 +228,12 @@ def _of_unknown_distribution(levels: Mapping[str, LevelEvaluation]) -> list[str]
     ]
 
 
-def class_name(number: str, classes: Sequence[str]) -> str:
-    """Return the name of a class, its number where names are not known."""
-    return classes[int(number)] if classes else number
-
-
-def recall_title(number: str, count: int, classes: Sequence[str]) -> str:
-    """Return the title of the recall of one of so many classes, of two as it is called in diagnostics."""
-    name = class_name(number, classes)
-    if count != 2:
-        return f"Recall of {name}"
-    return f"Sensitivity, recall of {name}" if int(number) else f"Specificity, recall of {name}"
-
-
-def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str] = ()) -> ResultTable:
+def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> ResultTable:
     """Return what the decisions came to, in percent of bags not known to be out of distribution.
 
     Args:
         evaluation: of the decisions.
-        classes: names in order; their numbers where there are none.
+        classes: names in order.
     """
     metrics, reasons, rows = evaluation.metrics, list[str](), list[tuple[str, str]]()
     for key, title in DECISION_TITLES.items():
@@ -254,8 +246,7 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str] = ()) 
             shown += f" ({low} to {high})"
         rows.append((title, shown))
     for number, metric in evaluation.coverage_by_class.items():
-        name = class_name(number, classes)
-        rows.append((f"label in its set, class {name}", _cell(metric, True, reasons)))
+        rows.append((f"label in its set, class {classes[int(number)]}", _cell(metric, True, reasons)))
     for name in evaluation.found:
         rows.append((f"{name}: called out of distribution", _cell(evaluation.found[name], True, reasons)))
         rows.append((f"{name}: flagged or deferred", _cell(evaluation.not_accepted[name], True, reasons)))
@@ -339,10 +330,17 @@ def _metrics(
         yield f"{name}, FPR95", one.fpr95, True
     for key in ("auroc", "balanced_accuracy"):
         yield TITLES[key], level.metrics[key], True
-    for number, recall in level.recall_by_class.items():
-        yield recall_title(number, len(level.recall_by_class), classes), recall, True
+    for title, recall in zip(_recall_titles(classes), level.recall_by_class.values(), strict=True):
+        yield title, recall, True
     for key in ("ece", "brier", "nll", "aurc"):
         yield TITLES[key], level.metrics[key], key in IN_PERCENT
+
+
+def _recall_titles(classes: Sequence[str]) -> list[str]:
+    """Return the titles of the recalls of all classes, of two as they are called in diagnostics."""
+    if len(classes) != 2:
+        return [f"Recall of {name}" for name in classes]
+    return [f"Specificity, recall of {classes[0]}", f"Sensitivity, recall of {classes[1]}"]
 
 
 def _scores(levels: Sequence[LevelEvaluation]) -> list[str]:

@@ -61,7 +61,7 @@ def metric_intervals(
     """Return the interval of each metric of one table.
 
     - accuracy and the recall of each class: the exact one of as many independent bags as vary as much (Korn &
-      Graubard 1998); balanced_accuracy: from those of the recalls (``_interval_of_mean``).
+      Graubard 1998); balanced_accuracy: from those of the recalls (``_balanced_accuracy``).
     - overconfidence: the mean confidence minus either end of that, or the percentiles where they are farther.
     - AUROCs and ue, their mean: the score interval (``auroc_interval``).
     - ece: from the least size of the overconfidence in its interval, since no ECE is below that, to the upper
@@ -99,34 +99,32 @@ def metric_intervals(
         found["overconfidence"] = gap
         found["ece"] = _calibration_error(gap, found["ece"])
     if "balanced_accuracy" in metrics and not metrics["balanced_accuracy"].reason:
-        recalls = [name for name in shares if name != "accuracy"]
-        values = {name: metrics[name].plain.value for name in recalls}
-        ends = np.array([(values[name], found[name].low, found[name].high) for name in recalls], np.float64)
-        low, high = _interval_of_mean(ends, np.stack([draws[name] for name in recalls]))
-        found["balanced_accuracy"] = Interval(low, high, found["balanced_accuracy"].defined)
+        found["balanced_accuracy"] = _balanced_accuracy(metrics, draws, found)
     return found
 
 
-def _interval_of_mean(
-    ends: Float64[np.ndarray, "n 3"], draws: Float64[np.ndarray, "n resamples"]
-) -> tuple[float, float]:
-    """Return the interval of the mean of values, which depend on each other as those of the resamples do.
+def _balanced_accuracy(
+    metrics: Mapping[str, WeightedMetric],
+    draws: Mapping[str, Float64[np.ndarray, "resamples"]],
+    found: Mapping[str, Interval],
+) -> Interval:
+    """Return the interval of the mean of the recalls, which depend on each other as those of the resamples do.
 
     Reference: Zou & Donner 2008, "Construction of confidence limits about effect measures".
-
-    Args:
-        ends: each value and both ends of its interval.
-        draws: the values in every resample.
     """
-    defined = draws[:, np.isfinite(draws).all(0)]
-    correlation = np.eye(len(ends))
+    recalls = [name for name in metrics if name.startswith(RECALL)]
+    values = np.array([metrics[name].plain.value for name in recalls], np.float64)
+    ends = np.array([(found[name].low, found[name].high) for name in recalls], np.float64)
+    drawn = np.stack([draws[name] for name in recalls])
+    defined = drawn[:, np.isfinite(drawn).all(0)]
+    correlation = np.eye(len(recalls))
     if defined.shape[1] > 1:
-        with np.errstate(invalid="ignore", divide="ignore"):  # of a value that is the same in all
+        with np.errstate(invalid="ignore", divide="ignore"):  # of a recall that is the same in all
             correlation = np.nan_to_num(np.corrcoef(defined))
         np.fill_diagonal(correlation, 1)
-    mean, away = ends[:, 0].mean(), ends[:, 1:] - ends[:, :1]
-    below, above = np.sqrt(np.einsum("ie,ij,je->e", away, correlation, away).clip(0)) / len(ends)
-    return float(mean - below), float(mean + above)
+    away = ends - values[:, None]
+    below, above = np.sqrt(np.einsum("ie,ij,je->e", away, correlation, away).clip(0)) / len(recalls)
+    return Interval(float(values.mean() - below), float(values.mean() + above), defined.shape[1])
 
 
 def percentile_intervals(

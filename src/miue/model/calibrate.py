@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -60,14 +61,13 @@ def calibrate_model(
     first = model.predict(bags.subset([0]), estimator=estimator, device=device)
     check_names(first, checked)
     stream = model.stream(bags, estimator=estimator, progress=progress, device=device)
-    options = {
-        **vars(goals),
-        "like": like,
-        "bags_of_patient": bags_of_patient,
-        "seed": seed,
-        "made_from": made_from,
-    }
-    if checked.instances is None:
-        return calibrate(stream.collect_bags(), **options)
-    with TemporaryDirectory(prefix="miue-") as folder:  # instances are written and read part by part
-        return calibrate(stream.save(Path(folder) / "predictions"), **options)
+    in_parts = TemporaryDirectory(prefix="miue-") if checked.instances is not None else nullcontext()
+    with in_parts as folder:  # instances are written and read part by part
+        return calibrate(
+            stream.collect_bags() if folder is None else stream.save(Path(folder) / "predictions"),
+            **vars(goals),
+            like=like,
+            bags_of_patient=bags_of_patient,
+            seed=seed,
+            made_from=made_from,
+        )

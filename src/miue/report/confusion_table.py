@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from miue.evaluation.evaluation import LevelEvaluation, class_name
+from miue.evaluation.evaluation import LevelEvaluation
 from miue.report.metrics_table import Cell, MetricsTable
 from miue.report.runs import Run
 
@@ -17,16 +17,14 @@ def confusion_table(
     Args:
         runs: the predictions.
         evaluations: of this level, by run.
-        classes: names in order; their numbers where there are none.
+        classes: names in order.
     """
     found = [(run, one) for run, one in zip(runs, evaluations, strict=True) if one and one.labelled]
     if not found:
         return None
-    names = [class_name(str(number), classes) for number in range(len(found[0][1].confusion))]
-    columns = [(f"predicted {name}", f"items whose most probable class is {name}") for name in names]
-    table = MetricsTable(columns)
+    table = MetricsTable([(f"predicted {name}", f"items whose most probable class is {name}") for name in classes])
     for run, evaluation in found:
-        for name, counts in zip(names, evaluation.confusion, strict=True):
+        for name, counts in zip(classes, evaluation.confusion, strict=True):
             total = sum(counts)
             cells = [Cell(f"{count:,}", f"{100 * count / total:.1f}\u00a0%" if total else "") for count in counts]
             title = f"label {name}" if len(found) == 1 else f"{run.title}: label {name}"

@@ -14,7 +14,7 @@ from miue.calibration import applied_calibration, describe_flags
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.errors import StorageError
 from miue.common.escapes import escape_formula
-from miue.common.files import atomic_file, read_json, write_json
+from miue.common.files import atomic_file, json_text, read_json
 from miue.common.tables import write_rows
 from miue.pathology.export.patches import class_names
 from miue.predictions.error_model import ERROR_PROBABILITY
@@ -172,7 +172,7 @@ def write_worklist(path: Path | str, given: Worklist) -> None:
     limits = dict(zip(LIMITS, (given.judged, given.not_judged, given.order, given.columns), strict=True))
     said = {name: text for name, text in (("flags", given.flags), ("warning", given.warning)) if text}
     with atomic_file(limits_file(path)) as temporary:  # its room is taken before the list is there
-        write_json(temporary, {**limits, **said})
+        temporary.write_text(json_text({**limits, **said}), "utf-8")
         write_rows(path, list(given.rows[0]), [list(map(_cell, row.values())) for row in given.rows])
 
 

@@ -51,6 +51,7 @@ bench: $(VENV)/.develop
 	$(BIN)/python benchmarks/cohort.py --made --bags 1000
 	$(BIN)/python benchmarks/peers.py
 	$(BIN)/python benchmarks/ensemble.py
+	$(BIN)/python benchmarks/draws.py
 
 $(VENV)/.created:
 	$(PYTHON) -c "import sys; sys.exit('miue needs Python 3.11 or newer; pass PYTHON=...') if sys.version_info < (3, 11) else None"

@@ -30,8 +30,9 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Dirichlet
 from miue.model.contract import DataContract
+from miue.model.encoding import encode_in_chunks
 from miue.model.feature_scores import DistanceScores, fit_distances
-from miue.model.predict import BATCH_INSTANCES, encode_in_chunks, predict
+from miue.model.predict import BATCH_INSTANCES, predict
 from miue.predictions.folder import Predictions, read_predictions
 from miue.predictions.provenance import Provenance
 from miue.predictions.stream import PredictionStream
@@ -106,7 +107,7 @@ def network_alone(count: int, size: int) -> dict[str, Any]:
     with torch.inference_mode():
         for group in ordered_batches(bags, BATCH_INSTANCES).groups:
             batch = bags.batch(group)
-            method.predict([encode_in_chunks(method, batch.instances)], batch.segments, "residual")
+            method.predict([encode_in_chunks(method.encode, batch.instances)], batch.segments, "residual")
     return {"seconds": time.perf_counter() - started}
 
 

@@ -33,10 +33,11 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.io.store.store import write_tables
 from miue.methods import Method
-from miue.model import predict as prediction
+from miue.model import encoding
 from miue.model.config import build_method
 from miue.model.contract import DataContract
-from miue.model.predict import encode_in_chunks, predict
+from miue.model.encoding import encode_in_chunks
+from miue.model.predict import predict
 from miue.model.recipe import Recipe
 
 WIDTH = 512
@@ -179,7 +180,7 @@ def rates() -> dict[str, float]:
 
     def run() -> None:
         with torch.inference_mode():
-            method.predict([encode_in_chunks(method, rows)], segments, "residual")
+            method.predict([encode_in_chunks(method.encode, rows)], segments, "residual")
 
     ours, product = medians(run, matrix_product(), repetitions=7)
     return {"prediction": flops / ours, "matrix product": PRODUCT_FLOPS / product}
@@ -230,7 +231,7 @@ def large_bag(store: Path) -> dict[str, float]:
     started = time.perf_counter()
     (parts,) = predict(method, bags)
     seconds = time.perf_counter() - started
-    prediction.BLOCK_INSTANCES = 10**9
+    encoding.BLOCK_INSTANCES = 10**9
     (whole,) = predict(method, bags)
     gap = max(
         *(float(np.abs(a.probabilities - b.probabilities).max()) for a, b in zip(parts, whole, strict=True)),

@@ -19,6 +19,7 @@ from miue.bags import batches
 from miue.bags.batches import ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
 from miue.methods import METHODS
+from miue.model import encoding
 from miue.model import predict as prediction
 from miue.model.config import build_method
 from miue.model.contract import DataContract
@@ -50,7 +51,7 @@ def test_a_bag_is_predicted_in_blocks_as_it_is_whole(
     if name == "mc-dropout":  # its draws depend on how many instances are encoded at once
         method = METHODS["softmax"](method.network)
     (whole,) = prediction.predict(method, bags)
-    monkeypatch.setattr(prediction, "BLOCK_INSTANCES", 3)
+    monkeypatch.setattr(encoding, "BLOCK_INSTANCES", 3)
     (parts,) = prediction.predict(method, bags)
     for found, wanted in zip(parts, whole, strict=True):
         for measure, values in wanted.uncertainties().items():
@@ -61,7 +62,7 @@ def test_distances_are_scored_block_by_block(monkeypatch: pytest.MonkeyPatch) ->
     bags = separable_bags(20)
     model = miue.train(bags, settings={"max_epochs": 1}, options={"encoder.width": 8}, progress=False)
     whole = model.predict(bags)
-    monkeypatch.setattr(prediction, "BLOCK_INSTANCES", 3)
+    monkeypatch.setattr(encoding, "BLOCK_INSTANCES", 3)
     parts = model.predict(bags)
     for level in ("bags", "instances"):
         wanted = getattr(whole, level).scores
@@ -72,7 +73,7 @@ def test_distances_are_scored_block_by_block(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_features_of_a_large_bag_are_projected_a_chunk_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     method, bags = method_of("mirel", "attention"), separable_bags(3)
-    monkeypatch.setattr(prediction, "CHUNK_FEATURES", 2)
+    monkeypatch.setattr(encoding, "CHUNK_FEATURES", 2)
     projected: list[int] = []
     project = method.network.project
 

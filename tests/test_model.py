@@ -20,6 +20,7 @@ from miue.bags.dataset import BagDataset
 from miue.bags.labels import Labels
 from miue.calibration import Goals
 from miue.common.errors import ConfigError, DataError, ModelError, StorageError
+from miue.model import encoding
 from miue.model import predict as prediction
 from miue.model.calibrate import calibrate_model
 from miue.predictions.provenance import UNKNOWN
@@ -65,7 +66,7 @@ def test_chunks_and_batches_do_not_change_the_prediction(
     model = train(bags, network="dsmil")
     whole = model.predict(bags)
     monkeypatch.setattr(prediction, "BATCH_INSTANCES", 5)
-    monkeypatch.setattr(prediction, "CHUNK_FEATURES", 2)
+    monkeypatch.setattr(encoding, "CHUNK_FEATURES", 2)
     chunked = model.predict(bags)
     for ours, theirs in ((whole.bags, chunked.bags), (whole.instances, chunked.instances)):
         assert ours is not None and theirs is not None

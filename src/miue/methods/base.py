@@ -132,6 +132,14 @@ class Method(nn.Module, ABC):
         """Return the features of each instance."""
         return self.network.encode(instances)
 
+    def encode_shared(self, instances: Shaped[Tensor, "N *shape"]) -> Shaped[Tensor, "N *inner"]:
+        """Return what all draws share of an encoding that is random; by default the instances."""
+        return instances
+
+    def encode_drawn(self, shared: Shaped[Tensor, "N *inner"]) -> Float[Tensor, "N D"]:
+        """Return the features of each instance, drawn anew from what ``encode_shared`` returned."""
+        return self.encode(shared)
+
     def scores(self, batch: BagBatch) -> tuple[Float[Tensor, "N D"], Projection, Scores]:
         """Return features, projection and bag scores of a batch."""
         features, projection = self.network.encode_and_project(batch.instances)

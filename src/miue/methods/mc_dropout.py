@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
 from torch.nn.modules.dropout import _DropoutNd
 
 from miue.common.errors import ConfigError
@@ -52,6 +54,14 @@ class MCDropout(Softmax):
         finally:
             for layer, mode in zip(layers, before, strict=True):
                 layer.train(mode)
+
+    def encode_shared(self, instances: Shaped[Tensor, "N *shape"]) -> Shaped[Tensor, "N *inner"]:
+        """Return what the encoder computes before its first dropout layer."""
+        return self.network.encode_until_dropout(instances)
+
+    def encode_drawn(self, shared: Shaped[Tensor, "N *inner"]) -> Float[Tensor, "N D"]:
+        """Return the features of each instance with dropout."""
+        return self.network.encode_from_dropout(shared)
 
     def _dropout_layers(self) -> list[_DropoutNd]:
         return [layer for layer in self.modules() if isinstance(layer, _DropoutNd)]

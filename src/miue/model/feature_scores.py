@@ -18,8 +18,9 @@ from miue.common.errors import ConfigError, DataError
 from miue.common.seeds import derive_seed
 from miue.distributions.measures import MEASURES
 from miue.methods import Method
+from miue.model.encoding import encode_in_chunks
 from miue.model.part import Part, find_part
-from miue.model.predict import BATCH_INSTANCES, encode_in_chunks, statistics_of, views_of
+from miue.model.predict import BATCH_INSTANCES, statistics_of, views_of
 from miue.scores import (
     DISTANCES,
     Combined,
@@ -293,7 +294,7 @@ def _encoded(
             rows = torch.arange(end - start) if chosen is None else chosen[start:end].nonzero().flatten()
             with torch.no_grad():
                 of_images = statistics_of(batch, rows) if statistics else None
-                yield encode_in_chunks(network, batch.instances[rows]), rows, batch, of_images
+                yield encode_in_chunks(network.encode, batch.instances[rows]), rows, batch, of_images
     finally:
         network.train(was_training)
 

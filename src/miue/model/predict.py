@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor
 
 from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_ahead
 from miue.bags.dataset import BagDataset
-from miue.bags.names import NUMBERED
 from miue.bags.segments import BagBatch, Segments
 from miue.common.code_of_others import saying_when
 from miue.common.devices import torch_device
@@ -26,15 +24,14 @@ from miue.common.torch_state import own_torch_state
 from miue.distributions import PredictiveDistribution
 from miue.methods import BatchPrediction, Method
 from miue.methods.returned import check_distribution, no_pass
+from miue.model.draws import draws_of_each
+from miue.model.encoding import encoded_blocks
 from miue.networks.precision import encoder_precision, say_if_slow
 from miue.predictions.table import PredictionTable
 from miue.scores import InstanceViews, image_statistics
 from miue.tasks import Shard
 
 BATCH_INSTANCES = 4096  # instances of whole bags that are scored together
-CHUNK_IMAGES = 128  # images encoded at once: their activations stay in a CPU's cache
-CHUNK_FEATURES = 4096  # feature vectors encoded, projected and scored at once, likewise
-BLOCK_INSTANCES = 65_536  # instances whose features are held at once; of a larger bag only what is pooled is kept
 
 
 @runtime_checkable
@@ -125,19 +122,6 @@ def batches_of(bags: BagDataset) -> PackedBatches:
     return ordered_batches(bags, BATCH_INSTANCES)
 
 
-def encode_in_chunks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
-    """Return the features of all instances, a cache-sized chunk at a time."""
-    size = _chunk_size(instances)
-    if len(instances) <= size:
-        return method.encode(instances)
-    return torch.cat([method.encode(chunk) for chunk in instances.split(size)])
-
-
-def _chunk_size(instances: Tensor) -> int:
-    size = CHUNK_FEATURES if instances.dim() == 2 else CHUNK_IMAGES
-    return size if instances.device.type == "cpu" else size * 64
-
-
 class _Part(NamedTuple):
     """Predictions and further scores of one batch, and which bags it holds."""
 
@@ -189,83 +173,19 @@ def _predict_batch(
     with own_torch_state(), torch.inference_mode(), torch.random.fork_rng(devices=generators):
         method.eval().to(device)  # another thread that predicts with it may have put it back
         if any(member.draws_at_random for member in method.members()):
-            draws = _draws_of_each(method, names, batch, estimator, seed)
+            draws = draws_of_each(method, names, batch, estimator, seed)
         else:
             for member in method.passes(derive_seed(seed)):
                 follow = member is first and not scored.complete and not member.encodes_at_random
-                blocks = _blocks(member, batch.instances)
+                blocks = encoded_blocks(member.encode, batch.instances)
                 draws.append(
                     member.predict(scored.following(blocks) if follow else blocks, batch.segments, estimator)
                 )
         if not scored.complete:
-            deque(scored.following(_blocks(first, batch.instances)), maxlen=0)
+            deque(scored.following(encoded_blocks(first.encode, batch.instances)), maxlen=0)
         draws = [BatchPrediction(draw.bags.cpu(), draw.instances.cpu()) for draw in draws]
         predicted = draws[0] if len(draws) == 1 else _combine(method, draws)
         return *predicted, *scored.of_bags_and_instances(batch.segments)
-
-
-def _draws_of_each(
-    method: Method, names: Sequence[str], batch: BagBatch, estimator: str, seed: int
-) -> list[BatchPrediction]:
-    """Return each draw of all bags; those of a bag are as if it were alone, wherever it lies."""
-    alone = [
-        _draws_of_one(method, instances, estimator, _seed_of(name, instances, seed))
-        for name, instances in zip(names, batch.segments.split(batch.instances), strict=True)
-    ]
-    draws = []
-    for draw in zip(*alone, strict=True):
-        bags, instances = zip(*draw, strict=True)
-        draws.append(BatchPrediction(type(bags[0]).concatenate(bags), type(instances[0]).concatenate(instances)))
-    return draws
-
-
-def _draws_of_one(
-    method: Method, instances: Shaped[Tensor, "N *shape"], estimator: str, seed: int
-) -> list[BatchPrediction]:
-    """Return the draws of one bag, which is encoded once unless it is very large or encoding is random."""
-    draws: list[BatchPrediction] = []
-    encoded: tuple[Method | None, list[Tensor]] = None, []
-    at_once = max(1, BATCH_INSTANCES // len(instances))
-    for member in method.passes(seed):
-        for copies in (min(at_once, member.copies - made) for made in range(0, member.copies, at_once)):
-            blocks: Iterable[Tensor]
-            if member.encodes_at_random or len(instances) > BLOCK_INSTANCES:
-                blocks = _blocks(member, instances if copies == 1 else torch.cat([instances] * copies))
-            else:
-                if member is not encoded[0]:
-                    encoded = member, list(_blocks(member, instances))
-                blocks = encoded[1] if copies == 1 else [torch.cat(encoded[1] * copies)]
-            sizes = torch.full((copies,), len(instances), device=instances.device)
-            draws += _split(member.predict(blocks, Segments(sizes), estimator), copies)
-    return draws
-
-
-def _seed_of(name: str, instances: Shaped[Tensor, "n *shape"], seed: int) -> int:
-    """Return the seed of a bag: by its name, or by what it holds where its name says its place in a list alone."""
-    if NUMBERED.fullmatch(name) is None:
-        return derive_seed(seed, *name.encode())
-    digest = hashlib.sha256()
-    for block in instances.split(CHUNK_FEATURES):  # half precision as single, which it becomes beside such bags
-        digest.update((block if block.dtype == torch.uint8 else block.float()).flatten().cpu().numpy())
-    return derive_seed(seed, *digest.digest())
-
-
-def _split(copied: BatchPrediction, copies: int) -> list[BatchPrediction]:
-    """Return the predictions of each copy of a bag."""
-    if copies == 1:
-        return [copied]
-    bags, rows = torch.arange(copies), torch.arange(len(copied.instances))
-    return [
-        BatchPrediction(copied.bags.subset(bag), copied.instances.subset(instances))
-        for bag, instances in zip(bags.split(1), rows.chunk(copies), strict=True)
-    ]
-
-
-def _blocks(method: Method, instances: Shaped[Tensor, "N *shape"]) -> Iterator[Float[Tensor, "n D"]]:
-    """Yield the features of all instances, a block at a time; those of vectors are used while in a CPU's cache."""
-    size = min(BLOCK_INSTANCES, _chunk_size(instances)) if instances.dim() == 2 else BLOCK_INSTANCES
-    for block in instances.split(size):
-        yield encode_in_chunks(method, block)
 
 
 class _FeatureScores:

@@ -121,12 +121,27 @@ class MILNetwork(nn.Module, ABC):
             return torch.cat([self._encode(chunk) for chunk in chunks])
         return torch.cat([checkpoint(self._encode, chunk, use_reentrant=False) for chunk in chunks])
 
+    def encode_until_dropout(self, instances: Shaped[Tensor, "N *shape"]) -> Shaped[Tensor, "N *inner"]:
+        """Return what the encoder computes of each instance before its first dropout layer."""
+        inputs = as_float(instances)
+        with self._encoder_precision(inputs):
+            return self.encoder.until_dropout(inputs)
+
+    def encode_from_dropout(self, values: Shaped[Tensor, "N *inner"]) -> Float[Tensor, "N D"]:
+        """Return the features h of each instance from what ``encode_until_dropout`` returned."""
+        with self._encoder_precision(values):
+            features = self.encoder.from_dropout(values)
+        return as_float(check_features(self.encoder, features, len(values), self.encoder.out_features))
+
     def _encode(self, instances: Shaped[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         inputs, encoder = as_float(instances), self.encoder
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.encodes_in_bfloat16):
+        with self._encoder_precision(inputs):
             features = encoder(inputs)
         named = getattr(encoder, "module", encoder)
         return check_features(named, features, len(inputs), encoder.out_features).to(inputs.dtype)
+
+    def _encoder_precision(self, values: Tensor) -> torch.autocast:
+        return torch.autocast(values.device.type, torch.bfloat16, enabled=self.encodes_in_bfloat16)
 
     def encode_and_project(self, instances: Shaped[Tensor, "N *shape"]) -> tuple[Float[Tensor, "N D"], Projection]:
         """Return the features of each instance, and what the network computes from them alone."""

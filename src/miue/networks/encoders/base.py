@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from torch.nn.modules.dropout import _DropoutNd
 
 from miue.common.errors import ModelError
 from miue.common.returned import describe_returned
@@ -25,6 +26,14 @@ class Encoder(nn.Module, ABC):
 
     out_features: int
 
+    def __init_subclass__(cls) -> None:
+        """Let a class with a ``forward`` of its own not inherit the parts of another's."""
+        super().__init_subclass__()
+        if "forward" in vars(cls):
+            for part in ("until_dropout", "from_dropout"):
+                if part not in vars(cls):
+                    setattr(cls, part, getattr(Encoder, part))
+
     def learn_inputs(self, batches: Iterable[Tensor]) -> None:
         """Learn statistics of the inputs from all training instances, once before training; no-op by default.
 
@@ -37,6 +46,23 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def forward(self, instances: Float[Tensor, "N *shape"]) -> Float[Tensor, "N D"]:
         """Return the features h of each instance."""
+
+    def until_dropout(self, instances: Float[Tensor, "N *shape"]) -> Shaped[Tensor, "N *inner"]:
+        """Return what comes before the first dropout layer, of each instance alone; by default the instances.
+
+        The draws of MC dropout share it: it is computed once.
+        """
+        return instances
+
+    def from_dropout(self, values: Shaped[Tensor, "N *inner"]) -> Float[Tensor, "N D"]:
+        """Return the features h of each instance from what ``until_dropout`` returned."""
+        features: Tensor = self(values)
+        return features
+
+
+def layers_until_dropout(layers: nn.Sequential) -> int:
+    """Return how many layers come before the first dropout layer, 0 if there is none."""
+    return next((place for place, layer in enumerate(layers) if isinstance(layer, _DropoutNd)), 0)
 
 
 def check_features(encoder: nn.Module, features: object, count: int, width: int | None = None) -> Tensor:
@@ -117,6 +143,19 @@ class ImageEncoder(Encoder):
     def forward(self, instances: Float[Tensor, "N H W channels"]) -> Float[Tensor, "N D"]:
         """Return the features of each image."""
         features: Tensor = self.projection(self.convolutions(instances.permute(0, 3, 1, 2)).flatten(1))
+        return features
+
+    def until_dropout(self, instances: Float[Tensor, "N H W channels"]) -> Shaped[Tensor, "N h w inner"]:
+        """Return what the layers before the first dropout layer make of each image, channels last."""
+        images: Tensor = self.convolutions[: layers_until_dropout(self.convolutions)](
+            instances.permute(0, 3, 1, 2)
+        )
+        return images.permute(0, 2, 3, 1)
+
+    def from_dropout(self, values: Shaped[Tensor, "N h w inner"]) -> Float[Tensor, "N D"]:
+        """Return the features of each image from what ``until_dropout`` returned."""
+        last = self.convolutions[layers_until_dropout(self.convolutions) :]
+        features: Tensor = self.projection(last(values.permute(0, 3, 1, 2)).flatten(1))
         return features
 
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Literal, get_args
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from miue.common.errors import unknown_name
 from miue.common.option_types import Rate, Width
-from miue.networks.encoders.base import Encoder, check_vectors
+from miue.networks.encoders.base import Encoder, check_vectors, layers_until_dropout
 
 Scaling = Literal["as-is", "common", "each"]
 
@@ -83,6 +83,18 @@ class MLP(Encoder):
 
     def forward(self, instances: Float[Tensor, "N inputs"]) -> Float[Tensor, "N D"]:
         """Return the features of each instance."""
-        inputs = (instances - self.mean).div_(self.deviation) if self.scaling != "as-is" else instances
-        features: Tensor = self.layers(inputs)
+        features: Tensor = self.layers(self._scaled(instances))
         return features
+
+    def until_dropout(self, instances: Float[Tensor, "N inputs"]) -> Shaped[Tensor, "N D"]:
+        """Return what the first linear layer makes of each instance."""
+        values: Tensor = self.layers[: layers_until_dropout(self.layers)](self._scaled(instances))
+        return values
+
+    def from_dropout(self, values: Shaped[Tensor, "N D"]) -> Float[Tensor, "N D"]:
+        """Return the features of each instance from what ``until_dropout`` returned."""
+        features: Tensor = self.layers[layers_until_dropout(self.layers) :](values)
+        return features
+
+    def _scaled(self, instances: Float[Tensor, "N inputs"]) -> Float[Tensor, "N inputs"]:
+        return instances if self.scaling == "as-is" else (instances - self.mean).div_(self.deviation)

@@ -1,0 +1,99 @@
+"""The draws of methods that draw: those of a bag are as if it were predicted alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from miue.bags.names import NUMBERED
+from miue.bags.segments import BagBatch, Segments
+from miue.common.seeds import derive_seed
+from miue.methods import BatchPrediction, Method
+from miue.model.encoding import CHUNK_FEATURES, chunk_size, encoded_blocks, fits_a_block
+from miue.networks.base import join
+
+COPIED_INSTANCES = 4096  # instances of the copies of a bag that are drawn together
+SHARED_NUMBERS = 1 << 26  # numbers (256 MiB) held of what draws share: 65,536 vectors of 1,024
+
+
+def draws_of_each(
+    method: Method, names: Sequence[str], batch: BagBatch, estimator: str, seed: int
+) -> list[BatchPrediction]:
+    """Return each draw of all bags; those of a bag are as if it were alone, wherever it lies."""
+    alone = [
+        _draws_of_one(method, instances, estimator, _seed_of(name, instances, seed))
+        for name, instances in zip(names, batch.segments.split(batch.instances), strict=True)
+    ]
+    draws = []
+    for draw in zip(*alone, strict=True):
+        bags, instances = zip(*draw, strict=True)
+        draws.append(BatchPrediction(type(bags[0]).concatenate(bags), type(instances[0]).concatenate(instances)))
+    return draws
+
+
+def _draws_of_one(
+    method: Method, instances: Shaped[Tensor, "N *shape"], estimator: str, seed: int
+) -> list[BatchPrediction]:
+    """Return the draws of one bag."""
+    draws: list[BatchPrediction] = []
+    current: Method | None = None
+    at_once = max(1, COPIED_INSTANCES // len(instances))
+    for member in method.passes(seed):
+        if member is not current:
+            current, encoded = member, _encoder_of_copies(member, instances)
+        for copies in (min(at_once, member.copies - made) for made in range(0, member.copies, at_once)):
+            sizes = torch.full((copies,), len(instances), device=instances.device)
+            draws += _split(member.predict(encoded(copies), Segments(sizes), estimator), copies)
+    return draws
+
+
+def _encoder_of_copies(
+    member: Method, instances: Shaped[Tensor, "N *shape"]
+) -> Callable[[int], Iterable[Float[Tensor, "n D"]]]:
+    """Return what yields the features of so many copies of a bag; what they share is computed once."""
+    if member.encodes_at_random:
+        shared = _shared_encoding(member, instances)
+        if shared is not None:
+            return partial(encoded_blocks, member.encode_drawn, shared)
+    elif fits_a_block(instances):
+        features = list(encoded_blocks(member.encode, instances))
+        return lambda copies: features if copies == 1 else [torch.cat(features * copies)]
+    return partial(encoded_blocks, member.encode, instances)
+
+
+def _shared_encoding(member: Method, instances: Shaped[Tensor, "N *shape"]) -> Tensor | None:
+    """Return what all draws share of encoding a bag, or None if that is too large to be held."""
+    if instances.numel() > SHARED_NUMBERS:
+        return None
+    parts = []
+    for chunk in instances.split(chunk_size(instances)):
+        parts.append(member.encode_shared(chunk))
+        if parts[0][0].numel() * len(instances) > SHARED_NUMBERS:
+            return None
+    return join(parts)
+
+
+def _split(copied: BatchPrediction, copies: int) -> list[BatchPrediction]:
+    """Return the predictions of each copy of a bag."""
+    if copies == 1:
+        return [copied]
+    bags, rows = torch.arange(copies), torch.arange(len(copied.instances))
+    return [
+        BatchPrediction(copied.bags.subset(bag), copied.instances.subset(instances))
+        for bag, instances in zip(bags.split(1), rows.chunk(copies), strict=True)
+    ]
+
+
+def _seed_of(name: str, instances: Shaped[Tensor, "n *shape"], seed: int) -> int:
+    """Return the seed of a bag: by its name, or by what it holds where its name says its place in a list alone."""
+    if NUMBERED.fullmatch(name) is None:
+        return derive_seed(seed, *name.encode())
+    digest = hashlib.sha256()
+    for block in instances.split(CHUNK_FEATURES):  # half precision as single, which it becomes beside such bags
+        digest.update((block if block.dtype == torch.uint8 else block.float()).flatten().cpu().numpy())
+    return derive_seed(seed, *digest.digest())

@@ -15,7 +15,7 @@ from miue.common.files import atomic_folder, write_json
 from miue.common.folder_kinds import DEMO
 from miue.datasets.digits import digits_bags
 from miue.evaluation import Evaluation, evaluate
-from miue.evaluation.evaluation import LevelEvaluation
+from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric
 from miue.io.store.store import write_store
 from miue.predictions.folder import Predictions

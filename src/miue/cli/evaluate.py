@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from miue.cli.given_predictions import read_given
-from miue.cli.options import OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile
+from miue.cli.options import LABELS, OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile
 from miue.cli.outputs import keeps_inputs
 from miue.common.terminal import say_json, show_table
 
@@ -18,6 +18,23 @@ def evaluate(
     predictions: GivenPredictions,
     instances: Instances = None,
     classes: ClassNames = None,
+    groups: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Table of bags and a column of groups (hospital, scanner): also evaluate each group by itself.",
+            rich_help_panel=LABELS,
+        ),
+    ] = None,
+    group_column: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Column of the groups in --groups.", rich_help_panel=LABELS)
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Column of the bag's name in --groups, if not recognized.", rich_help_panel=LABELS
+        ),
+    ] = None,
     allow_training_bags: Annotated[
         bool,
         typer.Option(
@@ -44,6 +61,9 @@ def evaluate(
     alpha_1, …; label (or Y, y_true, target), is_ood, ood_set and measures are used if present. OOD metrics need
     is_ood: true, false, or empty if unknown.
 
+    With --groups and --group-column, also prints these metrics for the bags of each hospital, say, with the exact
+    interval of the accuracy and what the decisions came to: what holds on average over bags can fail in one group.
+
     Bags that the model was trained on, and other bags of their patients, are refused without
     --allow-training-bags.
 
@@ -52,11 +72,16 @@ def evaluate(
     from miue.common.files import write_json
     from miue.common.outputs import refuse_existing
     from miue.evaluation import evaluate as evaluate_predictions
+    from miue.io.labels.groups import read_groups
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
+    _check_options_of_groups(groups, group_column, id_column)
     given = read_given(predictions, instances, classes)
-    evaluation = evaluate_predictions(given, allow_training_bags=allow_training_bags)
+    by_bag = None
+    if groups is not None and group_column is not None:
+        by_bag = read_groups(groups, group_column, list(given.bags.bag_ids), id_column=id_column)
+    evaluation = evaluate_predictions(given, allow_training_bags=allow_training_bags, groups=by_bag)
     if out is not None:
         write_json(out, evaluation.to_json())
     if as_json:
@@ -66,3 +91,26 @@ def evaluate(
     show_table(of_levels.as_rich("Evaluation"))
     for table in others:
         show_table(table.as_rich())
+
+
+def _check_options_of_groups(groups: Path | None, group_column: str | None, id_column: str | None) -> None:
+    """Raise unless the table of groups and its column are named together, or neither."""
+    from miue.common.errors import ConfigError
+    from miue.common.tables import read_header
+
+    if groups is not None and group_column is None:
+        columns = ", ".join(map(repr, read_header(groups)))
+        raise ConfigError(
+            item="option --groups",
+            wanted="--group-column with it",
+            got=f"{str(groups)!r} alone, with the columns {columns}",
+            fix="name the column of the groups",
+        )
+    for option, value in (("--group-column", group_column), ("--id-column", id_column)):
+        if groups is None and value is not None:
+            raise ConfigError(
+                item=f"option {option}",
+                wanted="--groups with it",
+                got=f"{value!r} alone",
+                fix="name the table of bags and groups with --groups",
+            )

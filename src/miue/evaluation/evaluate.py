@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int16, Int64
 
-from miue.calibration import applied_calibration
+from miue.bags.drawing import group_by_patient
+from miue.calibration import Calibration, applied_calibration
+from miue.calibration.binomial import grouped_error_interval
 from miue.calibration.deferral import PREFERRED_MEASURES
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.arguments import checked
+from miue.common.errors import ConfigError
 from miue.distributions import Dirichlet
 from miue.evaluation.decisions import evaluate_decisions
-from miue.evaluation.evaluation import Evaluation, LevelEvaluation, Separations
+from miue.evaluation.evaluation import Evaluation
 from miue.evaluation.flags import evaluate_flags
 from miue.evaluation.froc import evaluate_froc
+from miue.evaluation.groups import NO_GROUP, GroupEvaluation
+from miue.evaluation.level import LevelEvaluation, Separations
 from miue.evaluation.metrics import (
     NEITHER_KNOWN,
     NO_LABEL,
@@ -52,7 +57,9 @@ INTERVALS = (
 
 
 @checked()
-def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> Evaluation:
+def evaluate(
+    predictions: Predictions, *, allow_training_bags: bool = False, groups: Mapping[str, str] | None = None
+) -> Evaluation:
     """Return the metrics of ``predictions`` at both levels.
 
     Conf. is the AUROC of the confidence for "prediction correct" over labeled items that are not known to be
@@ -67,9 +74,11 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
         predictions: of bags and, perhaps, of instances.
         allow_training_bags: evaluate although the model was trained on some of these bags, which says nothing of
             new ones.
+        groups: group of each bag by the bag's name, such as its hospital: bags are also evaluated by group. Those
+            that it does not name, or whose group is "", are the group "no group".
 
     Raises:
-        ConfigError: no predictions.
+        ConfigError: no predictions, or groups that name none of the bags.
         DataError: the model was trained on some of these bags, or on others of their patients.
     """
     check_predictions(predictions)
@@ -89,7 +98,42 @@ def evaluate(predictions: Predictions, *, allow_training_bags: bool = False) -> 
         predictions.provenance,
         evaluate_froc(predictions) if of_instances and of_instances.labelled else None,
         evaluate_flags(predictions),
+        None if groups is None else _evaluate_groups(predictions.bags, groups, rules),
     )
+
+
+def _evaluate_groups(
+    table: PredictionTable, groups: Mapping[str, str], rules: Calibration | None
+) -> dict[str, GroupEvaluation]:
+    """Return the evaluation of each group, in the order of their names, bags without a group last."""
+    of_bags = np.array([groups.get(name) or NO_GROUP for name in table.bag_ids], object)
+    names = sorted(set(of_bags) - {NO_GROUP})
+    if not names:
+        some = f", but one of {next(iter(groups))!r}" if groups else ""
+        raise ConfigError(
+            item="the groups",
+            wanted=f"the group of each bag by its name, such as {table.bag_ids[0]!r}",
+            got=f"a group of none of these bags{some}",
+            fix="check the names of the bags",
+        )
+    found = {}
+    for name in (*names, *({NO_GROUP} & set(of_bags))):
+        bags = table.subset(np.flatnonzero(of_bags == name))
+        low, high = _accuracy_interval(bags)
+        decisions = evaluate_decisions(bags, bags.decisions, rules) if bags.decisions else None
+        found[name] = GroupEvaluation(evaluate_level(bags), low, high, decisions)
+    return found
+
+
+def _accuracy_interval(table: PredictionTable) -> tuple[Metric, Metric]:
+    """Return both ends of the exact 95 % interval of the accuracy."""
+    right = (table.predicted == table.labels.values)[table.judged]
+    if not len(right):
+        undefined = Metric.undefined(NO_LABEL)
+        return undefined, undefined
+    patients = np.full(len(table), "", object) if table.patients is None else table.patients
+    low, high = grouped_error_interval(right, group_by_patient(patients)[table.judged], 0.95)
+    return Metric(low), Metric(high)
 
 
 Visit = Callable[[str, Ranking, Ranking], None]

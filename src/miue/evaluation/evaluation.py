@@ -16,6 +16,8 @@ from miue.evaluation.flags import IN_PERCENT as FLAGS_IN_PERCENT
 from miue.evaluation.flags import TITLES as FLAG_TITLES
 from miue.evaluation.flags import FlagEvaluation
 from miue.evaluation.froc import TITLES as FROC_TITLES
+from miue.evaluation.groups import GroupEvaluation, group_tables
+from miue.evaluation.level import LevelEvaluation, metric_cell
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions.distance_names import HIGH, MEAN, distance_of
 from miue.predictions.provenance import UNKNOWN, Provenance
@@ -49,54 +51,6 @@ DECISION_TITLES = {
 IN_PERCENT = {"accuracy", "auroc", "balanced_accuracy", "ece", "aurc", "ue"}
 
 
-@dataclass(frozen=True)
-class Separations:
-    """How well one measure or score separates items.
-
-    Attributes:
-        confidence: correct from misclassified ones.
-        ood: items known to be in distribution from each out-of-distribution set.
-    """
-
-    confidence: Separation
-    ood: Mapping[str, Separation]
-
-
-@dataclass(frozen=True)
-class LevelEvaluation:
-    """Evaluation of one level, bags or instances.
-
-    Attributes:
-        count: items.
-        labelled: items with a label that are not known to be out of distribution; the class metrics are of these.
-        in_distribution: items known to be in distribution; ``ood`` is of these and of the next.
-        out_of_distribution: items known to be out of distribution; of the others it is unknown.
-        metrics: accuracy, auroc, balanced_accuracy (mean of ``recall_by_class``), ece, brier, nll, aurc, and ue,
-            the mean AUROC of ``confidence`` and all ``ood``.
-        recall_by_class: share of each class's items that are predicted as it: of the positive class the
-            sensitivity, of the negative class the specificity.
-        confusion: labeled items of each class (row) by predicted class (column).
-        confidence_measure: the uncertainty behind ``confidence`` and ``aurc``.
-        confidence: how well it separates correct from misclassified items (the paper's Conf.).
-        ood_measure: the uncertainty behind ``ood``.
-        ood: how well it separates items known to be in distribution from each out-of-distribution set.
-        by_measure: the same for every measure and extra score.
-    """
-
-    count: int
-    labelled: int
-    in_distribution: int
-    out_of_distribution: int
-    metrics: Mapping[str, Metric]
-    recall_by_class: Mapping[str, Metric]
-    confusion: tuple[tuple[int, ...], ...]
-    confidence_measure: str
-    confidence: Separation
-    ood_measure: str
-    ood: Mapping[str, Separation]
-    by_measure: Mapping[str, Separations]
-
-
 @dataclass(frozen=True, repr=False)
 class Evaluation(PrintsAsTable):
     """Evaluation of bags and, where they were predicted, of instances; of decisions and patients, if any.
@@ -111,6 +65,7 @@ class Evaluation(PrintsAsTable):
         provenance: what made the predictions.
         froc: sensitivity for instances at rates of false positives per negative bag; None without instance labels.
         flags: what the flags of instances came to; None where there are none.
+        groups: evaluation of the bags of each group, such as a hospital; None where none were named.
     """
 
     bags: LevelEvaluation
@@ -120,14 +75,17 @@ class Evaluation(PrintsAsTable):
     provenance: Provenance = UNKNOWN
     froc: Mapping[str, Metric] | None = None
     flags: FlagEvaluation | None = None
+    groups: Mapping[str, GroupEvaluation] | None = None
 
     def tables(self) -> Iterator[ResultTable]:
-        """Return the table of the levels, and that of the decisions where there are any."""
+        """Return the table of the levels, and of decisions, instances and groups where there are any."""
         yield evaluation_table(self)
         if self.decisions is not None:
             yield decision_table(self.decisions, self.class_names)
         if self.froc is not None or self.flags is not None:
             yield instance_table(self.froc, self.flags)
+        if self.groups is not None:
+            yield from group_tables(self.groups, self.class_names)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -169,6 +127,7 @@ class Evaluation(PrintsAsTable):
             "patients": self.patients and _plain(asdict(self.patients)),
             "froc": self.froc and _plain({name: asdict(metric) for name, metric in self.froc.items()}),
             "flags": self.flags and _plain(asdict(self.flags)),
+            "groups": self.groups and {name: _plain(asdict(one)) for name, one in self.groups.items()},
         }
 
 
@@ -190,7 +149,7 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
     for row in rows if columns else ():
         shown = [row.metrics[n] for n in columns]
         if any(map(_has_value, shown)):
-            cells.append((row.title, *(_cell(metric, row.in_percent, reasons) for metric in shown)))
+            cells.append((row.title, *(metric_cell(metric, row.in_percent, reasons) for metric in shown)))
         else:
             undefined.setdefault(row.reasons(columns), []).append(row.title)
     notes += [f"No value of {'; '.join(titles)}: {reason}" for reason, titles in undefined.items()]
@@ -238,18 +197,18 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> Re
     metrics, reasons, rows = evaluation.metrics, list[str](), list[tuple[str, str]]()
     for key, title in DECISION_TITLES.items():
         in_percent = key not in ("set_size", "brier", "nll")
-        shown = _cell(metrics[key], in_percent, reasons)
+        shown = metric_cell(metrics[key], in_percent, reasons)
         if key == "selective_risk" and metrics[key].value is not None:
             low, high = (
-                _cell(metrics[name], True, reasons) for name in ("selective_risk_low", "selective_risk_high")
+                metric_cell(metrics[name], True, reasons) for name in ("selective_risk_low", "selective_risk_high")
             )
             shown += f" ({low} to {high})"
         rows.append((title, shown))
     for number, metric in evaluation.coverage_by_class.items():
-        rows.append((f"label in its set, class {classes[int(number)]}", _cell(metric, True, reasons)))
+        rows.append((f"label in its set, class {classes[int(number)]}", metric_cell(metric, True, reasons)))
     for name in evaluation.found:
-        rows.append((f"{name}: called out of distribution", _cell(evaluation.found[name], True, reasons)))
-        rows.append((f"{name}: flagged or deferred", _cell(evaluation.not_accepted[name], True, reasons)))
+        rows.append((f"{name}: called out of distribution", metric_cell(evaluation.found[name], True, reasons)))
+        rows.append((f"{name}: flagged or deferred", metric_cell(evaluation.not_accepted[name], True, reasons)))
     units = (
         "In % of the bags that are not known to be out of distribution; false alarms, in % of those known to be "
         "in distribution. The selective risk (the error among the accepted bags) has its 95 % interval (exact; "
@@ -268,11 +227,11 @@ def instance_table(froc: Mapping[str, Metric] | None, flags: FlagEvaluation | No
     """Return the sensitivity at rates of false positives, and what the flags came to beside their promise."""
     reasons, rows, notes = list[str](), list[tuple[str, str]](), list[str]()
     for name, metric in (froc or {}).items():
-        rows.append((FROC_TITLES[name], _cell(metric, True, reasons)))
+        rows.append((FROC_TITLES[name], metric_cell(metric, True, reasons)))
     if flags is not None:
         for name, metric in flags.metrics.items():
             title = f"{FLAG_TITLES[name]}, at most {flags.level:g}" if name == "loss" else FLAG_TITLES[name]
-            rows.append((title, _cell(metric, name in FLAGS_IN_PERCENT, reasons)))
+            rows.append((title, metric_cell(metric, name in FLAGS_IN_PERCENT, reasons)))
         notes.append(f"Flagged where {flags.rule}; promised: {flags.promise}.")
     notes += [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
     return ResultTable(("instances, positive against negative", ""), tuple(rows), ("In %.", *notes))
@@ -365,16 +324,6 @@ def _by_score(level: LevelEvaluation, score: str, ood_set: str) -> Metric:
 
 def _has_value(metric: Metric | None) -> bool:
     return metric is not None and metric.value is not None
-
-
-def _cell(metric: Metric | None, percent: bool, reasons: list[str]) -> str:
-    if metric is None:
-        return ""
-    if metric.value is None:
-        if metric.reason not in reasons:
-            reasons.append(metric.reason)
-        return f"— [{reasons.index(metric.reason) + 1}]"
-    return f"{100 * metric.value:.2f}" if percent else f"{metric.value:.4f}"
 
 
 def _plain(value: Any) -> Any:

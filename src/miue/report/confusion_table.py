@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from miue.evaluation.evaluation import LevelEvaluation
+from miue.evaluation.level import LevelEvaluation
 from miue.report.metrics_table import Cell, MetricsTable
 from miue.report.runs import Run
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.flags import IN_PERCENT, evaluate_flags
 from miue.evaluation.flags import TITLES as FLAG_TITLES
 from miue.evaluation.froc import TITLES as FROC_TITLES
 from miue.evaluation.froc import evaluate_froc
+from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric
 from miue.report.metrics_table import Cell, MetricsTable, footnote
 from miue.report.runs import Run

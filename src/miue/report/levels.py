@@ -12,8 +12,8 @@ from jaxtyping import Float64
 
 from miue.evaluation.bootstrap import owners_of_items, paired_differences, patients_by_bag, resample
 from miue.evaluation.evaluate import Items, ResampledLevel, detection_score, error_measure, evaluate_level
-from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.intervals import Interval, metric_intervals, percentile_intervals
+from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import RECALL, Metric, WeightedMetric, mean_confidence, overconfidence
 from miue.evaluation.ranking import Ranking
 from miue.predictions.patients import by_patient

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.intervals import Interval
+from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import RECALL, Metric
 from miue.report.runs import Run
 

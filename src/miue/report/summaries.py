@@ -13,7 +13,7 @@ from miue.calibration.binomial import grouped_error_intervals
 from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import INTERVAL
 from miue.evaluation.evaluate import Items, detection_score, error_measure
-from miue.evaluation.evaluation import LevelEvaluation
+from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import NO_LABEL, Owners
 from miue.evaluation.ranking import Ranking
 from miue.predictions.distance_names import distance_of

@@ -14,8 +14,8 @@ from miue.calibration.needs import count_needed
 from miue.common.plural import plural
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Items, detection_score, error_measure
-from miue.evaluation.evaluation import LevelEvaluation
 from miue.evaluation.intervals import Interval
+from miue.evaluation.level import LevelEvaluation
 from miue.evaluation.metrics import Metric, mean_confidence
 from miue.predictions.distance_names import distance_of
 from miue.predictions.table import PredictionTable

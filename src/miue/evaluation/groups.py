@@ -1,0 +1,87 @@
+"""How predictions are in each group of bags: each hospital, scanner, or sex."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from miue.common.result_table import ResultTable
+from miue.evaluation.decisions import DecisionEvaluation
+from miue.evaluation.level import LevelEvaluation, metric_cell
+from miue.evaluation.metrics import Metric
+
+NO_GROUP = "no group"
+"""Name of the group of bags whose group is not known."""
+
+
+@dataclass(frozen=True)
+class GroupEvaluation:
+    """Evaluation of the bags of one group.
+
+    Attributes:
+        bags: metrics of its bags.
+        accuracy_low: lower end of the exact 95 % interval of the accuracy, wider where patients have several bags.
+        accuracy_high: upper end.
+        decisions: how the decisions of its bags came out; None where there are none.
+    """
+
+    bags: LevelEvaluation
+    accuracy_low: Metric
+    accuracy_high: Metric
+    decisions: DecisionEvaluation | None
+
+
+def group_tables(groups: Mapping[str, GroupEvaluation], classes: Sequence[str]) -> Iterator[ResultTable]:
+    """Yield the metrics with a row for each group, and what decisions came to where there are any.
+
+    Args:
+        groups: by name.
+        classes: names in order.
+    """
+    yield _metrics_by_group(groups, classes)
+    decisions = {name: one.decisions for name, one in groups.items() if one.decisions is not None}
+    if decisions:
+        yield _decisions_by_group(decisions)
+
+
+def _metrics_by_group(groups: Mapping[str, GroupEvaluation], classes: Sequence[str]) -> ResultTable:
+    two, reasons, rows = len(classes) == 2, list[str](), list[tuple[str, ...]]()
+    for name, one in groups.items():
+        metrics = one.bags.metrics
+        by_class = one.bags.recall_by_class.values() if two else (metrics["balanced_accuracy"],)
+        shares = (metric_cell(metric, True, reasons) for metric in (*by_class, metrics["auroc"]))
+        accuracy, nll = (
+            metric_cell(metrics["accuracy"], True, reasons),
+            metric_cell(metrics["nll"], False, reasons),
+        )
+        rows.append((name, f"{one.bags.labelled:,}", accuracy, _interval(one), *shares, nll))
+    of_classes = ("specificity", "sensitivity") if two else ("balanced acc.",)
+    notes = [
+        "Labeled bags not known to be out of distribution, in %; NLL in nats. The interval is the exact one of "
+        "the accuracy."
+    ]
+    if two:
+        notes.append(f"Specificity is the recall of {classes[0]}, sensitivity that of {classes[1]}.")
+    if len(rows) > 2:
+        notes.append("Of many groups, some differ by chance alone: compare their intervals.")
+    heading = ("group", "labeled", "Acc.", "95 % interval", *of_classes, "AUROC", "NLL")
+    return ResultTable(heading, tuple(rows), (*notes, *_numbered(reasons)))
+
+
+def _decisions_by_group(groups: Mapping[str, DecisionEvaluation]) -> ResultTable:
+    reasons, rows = list[str](), list[tuple[str, ...]]()
+    keys = ("accepted", "deferred", "flagged", "selective_risk", "coverage")
+    for name, one in groups.items():
+        rows.append((name, *(metric_cell(one.metrics[key], True, reasons) for key in keys)))
+    heading = ("group", "accepted", "deferred", "called OOD", "selective risk", "label in its set")
+    notes = ("Decisions of bags not known to be out of distribution, in %.", *_numbered(reasons))
+    return ResultTable(heading, tuple(rows), notes)
+
+
+def _numbered(reasons: Sequence[str]) -> list[str]:
+    return [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
+
+
+def _interval(group: GroupEvaluation) -> str:
+    low, high = group.accuracy_low.value, group.accuracy_high.value
+    return "" if low is None or high is None else f"{100 * low:.1f} to {100 * high:.1f}"

@@ -1,0 +1,50 @@
+"""Tables that say which group each bag belongs to, such as its hospital or its scanner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from miue.bags.cells import known_text
+from miue.bags.column_names import BAG
+from miue.bags.names import match_names
+from miue.common.errors import DataError, unknown_name
+from miue.common.tables import read_header
+from miue.io.labels.label_table import read_label_table
+
+
+def read_groups(
+    path: Path, column: str, bag_names: Sequence[str], *, id_column: str | None = None
+) -> dict[str, str]:
+    """Return the group of each bag that the table at ``path`` lists; "" where its cell names none.
+
+    Args:
+        path: CSV, or text with tabs or semicolons between columns, or Parquet; a label table, say.
+        column: that of the groups.
+        bag_names: those of the bags.
+        id_column: that of the bags' names, if it is not recognized.
+
+    Raises:
+        StorageError: missing or unreadable.
+        DataError: a repeated id, a name that may be that of two bags, or none of the bags.
+        ConfigError: a column that does not exist.
+    """
+    header = read_header(path)
+    if column not in header:
+        raise unknown_name("column of groups", column, header)
+    columns = {"label": column} | ({} if id_column is None else {BAG: id_column})
+    table = read_label_table(path, columns, bag_names=bag_names)
+    rows = match_names(table.ids, bag_names, table.source)
+    found = {
+        bag_names[bag]: known_text(group) for bag, group in zip(rows, table.labels, strict=True) if bag is not None
+    }
+    if any(found.values()):
+        return found
+    raise DataError(
+        item=f"table of groups {table.source!r}",
+        wanted=f"the group of bags such as {bag_names[0]!r}",
+        got=f"column {column!r} without a value for any of them"
+        if found
+        else f"none of them in column {table.id_column!r}, which has names such as {table.ids[0]!r}",
+        fix="name the column of bags with --id-column, that of groups with --group-column",
+    )

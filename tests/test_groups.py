@@ -1,0 +1,167 @@
+"""Evaluation by group: each hospital, scanner or sex."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_bags import separable_bags
+from made_predictions import made_predictions
+from scipy.stats import binomtest
+from typer.testing import CliRunner
+
+import miue
+from miue.calibration import FalseAlarmGoal
+from miue.cli.app import app
+from miue.common.errors import ConfigError, DataError
+from miue.evaluation import evaluate
+from miue.evaluation.metrics import NO_LABEL
+from miue.io.labels.groups import read_groups
+from miue.predictions.folder import Predictions
+
+
+def groups_of(predictions: Predictions) -> dict[str, str]:
+    """Every seventh bag is not named, of every seventh no group is known."""
+    names = ("Leeds", "Cork", "", "Leeds", "Leeds", "Cork")
+    return {name: names[row % 7] for row, name in enumerate(predictions.bags.bag_ids) if row % 7 < 6}
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_group_is_evaluated_as_its_bags_alone(classes: int) -> None:
+    predictions = made_predictions(bags=90, classes=classes)
+    groups = groups_of(predictions)
+    found = evaluate(predictions, groups=groups).groups
+    assert found is not None
+    assert list(found) == ["Cork", "Leeds", "no group"]
+    of_bags = [groups.get(name) or "no group" for name in predictions.bags.bag_ids]
+    for name, group in found.items():
+        rows = np.flatnonzero(np.array(of_bags) == name)
+        alone = evaluate(Predictions(predictions.bags.subset(rows), None))
+        assert group.bags == alone.bags
+        assert group.decisions is None
+    assert sum(group.bags.count for group in found.values()) == 90
+
+
+def test_the_interval_of_the_accuracy_is_exact() -> None:
+    predictions = made_predictions(bags=60)
+    found = evaluate(predictions, groups=groups_of(predictions)).groups
+    assert found is not None
+    for group in found.values():
+        count, accuracy = group.bags.labelled, group.bags.metrics["accuracy"].value
+        assert accuracy is not None
+        exact = binomtest(round(accuracy * count), count).proportion_ci(0.95, "exact")
+        assert group.accuracy_low.value == pytest.approx(exact.low)
+        assert group.accuracy_high.value == pytest.approx(exact.high)
+
+
+def test_the_interval_is_wider_where_all_bags_of_a_patient_are_right_or_wrong_together() -> None:
+    predictions = made_predictions(bags=60)
+    bags = predictions.bags.subset(np.repeat(np.arange(60), 4))
+    names = np.array([f"bag {number}" for number in range(240)], object)
+    alone = replace(bags, bag_ids=names, patients=None)
+    together = replace(alone, patients=np.repeat(predictions.bags.bag_ids, 4))
+    groups = dict.fromkeys(names, "Cork")
+    widths = []
+    for table in (predictions.bags, alone, together):
+        found = evaluate(
+            Predictions(table, None), groups={**groups, **dict.fromkeys(table.bag_ids, "Cork")}
+        ).groups
+        assert found is not None
+        low, high = found["Cork"].accuracy_low.value, found["Cork"].accuracy_high.value
+        assert low is not None and high is not None
+        widths.append(high - low)
+    assert widths[2] == pytest.approx(widths[0], rel=0.06)
+    assert widths[1] < 0.6 * widths[2]
+
+
+def test_decisions_are_counted_in_each_group() -> None:
+    predictions = made_predictions(bags=90)
+    inside = predictions.bags.subset(np.flatnonzero(predictions.bags.judged))
+    calibration = miue.calibrate(Predictions(inside, None), deferral=None, false_alarms=FalseAlarmGoal(0.3))
+    decided = miue.decide(predictions, calibration)
+    evaluation = evaluate(decided, groups=groups_of(predictions))
+    assert evaluation.groups is not None and evaluation.decisions is not None
+    shares, counts = [], []
+    for group in evaluation.groups.values():
+        assert group.decisions is not None
+        flagged = group.decisions.metrics["flagged"].value
+        assert flagged is not None
+        shares.append(flagged)
+        counts.append(group.bags.count - group.bags.out_of_distribution)
+    assert np.average(shares, weights=counts) == pytest.approx(evaluation.decisions.metrics["flagged"].value)
+    text = str(evaluation)
+    assert "called OOD" in text and "Leeds" in text
+
+
+def test_a_group_without_labels_has_no_metrics_of_classes() -> None:
+    predictions = made_predictions(bags=30)
+    groups = {name: "first" if row < 15 else "second" for row, name in enumerate(predictions.bags.bag_ids)}
+    labels = predictions.bags.labels
+    known = labels.known & (np.arange(30) < 15)
+    bags = replace(predictions.bags, labels=replace(labels, known=known))
+    evaluation = evaluate(Predictions(bags, None), groups=groups)
+    assert evaluation.groups is not None
+    second = evaluation.groups["second"]
+    assert second.bags.labelled == 0
+    assert second.accuracy_low.value is None and second.accuracy_low.reason == NO_LABEL
+    assert evaluation.groups["first"].accuracy_low.value is not None
+    assert json.loads(json.dumps(evaluation.to_json()))["groups"]["second"]["accuracy_low"]["value"] is None
+
+
+@pytest.mark.parametrize("groups", [{}, {"another": "Cork"}, {"bag 0000": ""}])
+def test_groups_that_name_none_of_the_bags_are_refused(groups: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="such as 'bag 0000', got a group of none of these bags"):
+        evaluate(made_predictions(), groups=groups)
+
+
+TABLE = """slide_id,label,scanner
+a.svs,1,Aperio
+b,0, Hamamatsu
+c,1,NA
+elsewhere,0,Aperio
+"""
+
+
+def test_a_table_of_groups_is_joined_by_the_names_of_bags(tmp_path: Path) -> None:
+    path = tmp_path / "cohort.csv"
+    path.write_text(TABLE)
+    assert read_groups(path, "scanner", ["d", "c", "b.h5", "a"]) == {"a": "Aperio", "b.h5": "Hamamatsu", "c": ""}
+    with pytest.raises(DataError, match="got none of them in column 'slide_id', which has names such as 'a.svs'"):
+        read_groups(path, "scanner", ["x", "y"])
+    with pytest.raises(DataError, match="got column 'scanner' without a value for any of them"):
+        read_groups(path, "scanner", ["c", "y"])
+    with pytest.raises(ConfigError, match="column of groups 'scaner'.*did you mean 'scanner'"):
+        read_groups(path, "scaner", ["a"])
+    path.write_text(TABLE.replace("slide_id", "case"))
+    assert read_groups(path, "scanner", ["a"], id_column="case") == {"a": "Aperio"}
+
+
+def test_evaluate_shows_each_group(tmp_path: Path) -> None:
+    bags = separable_bags()
+    model = miue.train(bags, settings={"max_epochs": 1}, progress=False, device="cpu")
+    others = replace(separable_bags(40, seed=1), ids=tuple(f"slide {row}" for row in range(40)))
+    model.predict(others).save(tmp_path / "predictions")
+    rows = [f"slide {row}.h5,{('Cork', 'Leeds')[row % 2]}" for row in range(0, 40, 1)]
+    (tmp_path / "sites.csv").write_text("\n".join(["slide_id,site", *rows, ""]))
+
+    def run(*options: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "predictions"), *options])
+        return result.exit_code, result.output
+
+    table = str(tmp_path / "sites.csv")
+    code, shown = run("--groups", table, "--group-column", "site", "--json")
+    assert code == 0
+    found = json.loads(shown)["groups"]
+    assert {name: group["bags"]["count"] for name, group in found.items()} == {"Cork": 20, "Leeds": 20}
+    code, shown = run("--groups", table, "--group-column", "site")
+    assert code == 0 and "95 % interval" in shown and "Leeds" in shown
+    for options, message in (
+        (["--groups", table], "'slide_id', 'site'"),
+        (["--group-column", "site"], "--groups with it"),
+        (["--id-column", "slide_id"], "--groups with it"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            CliRunner().invoke(app, ["evaluate", str(tmp_path / "predictions"), *options], catch_exceptions=False)

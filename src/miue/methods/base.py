@@ -45,7 +45,8 @@ class Method(nn.Module, ABC):
             bag of a list without names has numbers that depend on what it holds, wherever it lies in the list.
         copies: how many draws a pass makes, of so many copies of a bag; more than one where each instance has
             random numbers of its own.
-        encodes_at_random: whether they change the features, so that a bag is encoded anew in each pass.
+        encodes_at_random: whether they change the features, so that a bag is encoded anew for each draw, except
+            for what ``encode_shared`` returns.
         score_width: how many numbers the network scores a bag with: C logits, or what the method has it return.
         encoder_defaults: encoder options for which this method has other defaults than the encoder.
     """

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
@@ -83,11 +83,13 @@ def test_the_hidden_concept_is_wider_or_shifted() -> None:
 
 
 @given(scores=st.lists(st.integers(0, 5), min_size=6, max_size=30))
+@example(scores=[0] * 20)
 def test_the_auc_is_that_of_scikit_learn_with_ties(scores: list[int]) -> None:
     labels = np.arange(len(scores)) % 2
     auc = Auc.of(np.array(scores, float), labels)
     assert auc.value == pytest.approx(roc_auc_score(labels, scores))
     assert 0 <= auc.low <= auc.value <= auc.high <= 1
+    assert auc.low < auc.high  # also where a model says the same of every bag
 
 
 def test_without_an_error_the_interval_has_a_width_also_with_classes_of_different_size() -> None:

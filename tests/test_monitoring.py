@@ -192,6 +192,7 @@ def test_batches_one_after_another_end_at_the_bytes_of_all_at_once(tmp_path: Pat
     random = RANDOM(3)
     calibration = calibrated(a=random.normal(size=30), b=random.normal(size=30))
     batches = [batch(f"day {d}", a=random.normal(size=5), b=random.normal(size=5)) for d in range(4)]
+    batches[2].values["a"][1] = np.inf  # as an uncertainty beyond float32 is
     batches.insert(1, batch("trained on", a=np.zeros(0), b=np.zeros(0)))  # of which every bag was left out
     add_batches(tmp_path / "all", calibration, batches, ("a", "b"), chance=0.01)
     for end in (1, 4, 4, 5):  # twice the same: what is there is not added again

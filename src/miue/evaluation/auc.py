@@ -38,8 +38,8 @@ class Auc:
     def of(cls, scores: Float64[np.ndarray, "B"], labels: Int64[np.ndarray, "B"]) -> Auc:
         """Return the AUC of scores and its interval, cut to [0, 1].
 
-        Where the scores separate the classes without error, the estimated variance is zero; then it is the score
-        interval.
+        Where the scores separate the classes without error, or are all equal, the estimated variance is zero; then
+        it is the score interval.
 
         Reference: DeLong et al. 1988, for one curve; Newcombe 2006, part 2, method 5.
 
@@ -58,10 +58,11 @@ class Auc:
             below = (ranks[of_class] - rankdata(scores[of_class])) / others
             parts.append(below if label else 1 - below)
         value = float(parts[0].mean())
-        if value in (0, 1):
+        variance = sum(part.var(ddof=1) / len(part) for part in parts)
+        if not variance:
             pair = ((labels == 1).astype(np.float64), (labels == 0).astype(np.float64))
             return cls(value, *auroc_interval(value, 0.0, [pair], owners=len(labels), level=LEVEL))
-        margin = float(norm.ppf((1 + LEVEL) / 2) * sqrt(sum(part.var(ddof=1) / len(part) for part in parts)))
+        margin = float(norm.ppf((1 + LEVEL) / 2) * sqrt(variance))
         return cls(value, max(0.0, value - margin), min(1.0, value + margin))
 
     @classmethod

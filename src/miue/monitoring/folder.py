@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Float64
 
 from miue.calibration.calibration import Calibration
 from miue.common.errors import ConfigError, DataError, StorageError
@@ -26,13 +27,14 @@ from miue.common.tables import read_columns, write_table
 from miue.monitoring.batch import Batch
 from miue.monitoring.course import Course, monitor
 from miue.monitoring.page import render_page
-from miue.predictions.read_table import read_numbers
+from miue.predictions.read_table import numbers_or_nan
 
 FORMAT = "miue-monitor"
 VERSION = 2
 BAGS, COURSE, PAGE, STATE = "bags.csv", "course.csv", "monitor.html", "monitor.json"
 TEXT_COLUMNS = ("batch", "bag_id", "patient")
 OWN_COLUMNS = (*TEXT_COLUMNS, "predicted")
+BEGIN_ANOTHER = "begin another monitor in a new folder"
 
 
 def add_batches(
@@ -129,7 +131,7 @@ def _check_state(folder: Path, calibration: Calibration, scores: Sequence[str], 
                 item=f"monitor {str(folder)!r}",
                 wanted=f"the {what} that it began with: {stored.get(name)}",
                 got=str(state[name]),
-                fix="begin another monitor in a new folder",
+                fix=BEGIN_ANOTHER,
             )
 
 
@@ -142,21 +144,16 @@ def _read_bags(path: Path, scores: Sequence[str], classes: int) -> list[Batch]:
             item=f"monitor {str(path)!r}",
             wanted=f"the column {missing[0]!r}",
             got=", ".join(columns),
-            fix="begin another monitor in a new folder",
+            fix=BEGIN_ANOTHER,
         )
     if not np.isin(columns["predicted"], np.arange(classes)).all():
         raise StorageError(
             item=f"monitor {str(path)!r}",
             wanted=f"a predicted class of 0 to {classes - 1} for each bag",
             got="something else",
-            fix="begin another monitor in a new folder",
+            fix=BEGIN_ANOTHER,
         )
-    try:
-        of_score = {score: read_numbers(columns[score], score, str(path)) for score in scores}
-    except DataError as error:
-        raise StorageError(
-            item=error.item, wanted=error.wanted, got=error.got, fix="begin another monitor in a new folder"
-        ) from error
+    of_score = {score: _read_values(columns, score, path) for score in scores}
     names = columns["batch"].astype(str)
     starts = np.flatnonzero(np.append(True, names[1:] != names[:-1]))
     batches = []
@@ -167,6 +164,23 @@ def _read_bags(path: Path, scores: Sequence[str], classes: int) -> list[Batch]:
         predicted = columns["predicted"][rows].astype(np.int64)
         batches.append(Batch(str(names[rows[0]]), ids, tuple(patients), values, predicted))
     return batches
+
+
+def _read_values(columns: Mapping[str, np.ndarray], score: str, path: Path) -> Float64[np.ndarray, "n"]:
+    """Return what is watched of the bags; an uncertainty beyond float32 is infinite."""
+    try:
+        values = numbers_or_nan(columns[score], score, str(path))
+    except DataError as error:
+        raise StorageError(item=error.item, wanted=error.wanted, got=error.got, fix=BEGIN_ANOTHER) from error
+    unknown = np.flatnonzero(np.isnan(values))
+    if len(unknown):
+        raise StorageError(
+            item=f"monitor {str(path)!r}, bag {str(columns['bag_id'][unknown[0]])!r}, column {score!r}",
+            wanted="a number",
+            got="none",
+            fix=BEGIN_ANOTHER,
+        )
+    return values
 
 
 def _write_bags(path: Path, batches: Sequence[Batch], scores: Sequence[str]) -> None:

@@ -63,7 +63,7 @@ def _table_from_columns(
     instance = whole_numbers(columns["instance"], name, "instance") if "instance" in columns else None
     facts = {what: columns[what] for what in FACTS if what in columns}
     if instance is not None and {*COORDS} <= set(columns):
-        facts |= {axis: _numbers_or_nan(columns[axis], axis, name) for axis in COORDS}
+        facts |= {axis: numbers_or_nan(columns[axis], axis, name) for axis in COORDS}
     return PredictionTable(
         distribution=distribution,
         bag_ids=columns["bag_id"],
@@ -229,7 +229,7 @@ def read_numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarr
     Raises:
         DataError: a cell that is none.
     """
-    numbers = _numbers_or_nan(values, column, name)
+    numbers = numbers_or_nan(values, column, name)
     bad = np.flatnonzero(~np.isfinite(numbers))
     if len(bad):
         raise DataError(
@@ -241,8 +241,12 @@ def read_numbers(values: np.ndarray, column: str, name: str) -> Float64[np.ndarr
     return numbers
 
 
-def _numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:
-    """Return a column of numbers, NaN where a cell is empty."""
+def numbers_or_nan(values: np.ndarray, column: str, name: str) -> Float64[np.ndarray, "n"]:
+    """Return a column of numbers, NaN where a cell is empty.
+
+    Raises:
+        DataError: a cell that is something else.
+    """
     if values.dtype.kind not in "iufb":
         values = np.where(values.astype(str) == "", "nan", values.astype(str))
     try:

@@ -111,8 +111,17 @@ def test_a_group_without_labels_has_no_metrics_of_classes() -> None:
     assert json.loads(json.dumps(evaluation.to_json()))["groups"]["second"]["accuracy_low"]["value"] is None
 
 
-@pytest.mark.parametrize("groups", [{}, {"another": "Cork"}, {"bag 0000": ""}])
-def test_groups_that_name_none_of_the_bags_are_refused(groups: dict[str, str]) -> None:
+def test_groups_have_names_of_any_kind() -> None:
+    predictions = made_predictions(bags=30)
+    kinds = (0, 1, np.int64(1), None, np.nan, " 1 ", "no group")
+    groups = {name: kinds[row % 7] for row, name in enumerate(predictions.bags.bag_ids)}
+    found = evaluate(predictions, groups=groups).groups
+    assert found is not None
+    assert {name: group.bags.count for name, group in found.items()} == {"0": 5, "1": 13, "no group": 12}
+
+
+@pytest.mark.parametrize("groups", [{}, {"another": "Cork"}, {"bag 0000": ""}, {"bag 0000": None}])
+def test_groups_that_name_none_of_the_bags_are_refused(groups: dict[str, str | None]) -> None:
     with pytest.raises(ConfigError, match="such as 'bag 0000', got a group of none of these bags"):
         evaluate(made_predictions(), groups=groups)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float64, Int16, Int64
 
+from miue.bags.cells import known_text
 from miue.bags.drawing import group_by_patient
 from miue.calibration import Calibration, applied_calibration
 from miue.calibration.binomial import grouped_error_interval
@@ -58,7 +60,7 @@ INTERVALS = (
 
 @checked()
 def evaluate(
-    predictions: Predictions, *, allow_training_bags: bool = False, groups: Mapping[str, str] | None = None
+    predictions: Predictions, *, allow_training_bags: bool = False, groups: Mapping[str, Any] | None = None
 ) -> Evaluation:
     """Return the metrics of ``predictions`` at both levels.
 
@@ -74,8 +76,8 @@ def evaluate(
         predictions: of bags and, perhaps, of instances.
         allow_training_bags: evaluate although the model was trained on some of these bags, which says nothing of
             new ones.
-        groups: group of each bag by the bag's name, such as its hospital: bags are also evaluated by group. Those
-            that it does not name, or whose group is "", are the group "no group".
+        groups: group of each bag by its name, such as its hospital, a text or number: bags are also evaluated
+            by group. Those that it does not name, or whose group is "", None or NaN, are the group "no group".
 
     Raises:
         ConfigError: no predictions, or groups that name none of the bags.
@@ -103,10 +105,10 @@ def evaluate(
 
 
 def _evaluate_groups(
-    table: PredictionTable, groups: Mapping[str, str], rules: Calibration | None
+    table: PredictionTable, groups: Mapping[str, Any], rules: Calibration | None
 ) -> dict[str, GroupEvaluation]:
     """Return the evaluation of each group, in the order of their names, bags without a group last."""
-    of_bags = np.array([groups.get(name) or NO_GROUP for name in table.bag_ids], object)
+    of_bags = np.array([_group_name(groups.get(name)) for name in table.bag_ids], object)
     names = sorted(set(of_bags) - {NO_GROUP})
     if not names:
         some = f", but one of {next(iter(groups))!r}" if groups else ""
@@ -123,6 +125,11 @@ def _evaluate_groups(
         decisions = evaluate_decisions(bags, bags.decisions, rules) if bags.decisions else None
         found[name] = GroupEvaluation(evaluate_level(bags), low, high, decisions)
     return found
+
+
+def _group_name(group: object) -> str:
+    """Return what a group is called."""
+    return (known_text(str(group)) if group is not None else "") or NO_GROUP
 
 
 def _accuracy_interval(table: PredictionTable) -> tuple[Metric, Metric]:

@@ -334,10 +334,28 @@ def test_the_interval_of_an_auroc_ends_where_the_value_is_as_far_as_chance_takes
     wider = auroc_interval(0.9, deviation(0.9, 30, 20) ** 2 * 4, [pair], owners=30)
     assert wider[0] < low
     assert wider[1] > high
+    one = (np.array([1.0]), np.array([19.0]))  # a single wanted item: its share of the variance counts in full
+    low, _ = auroc_interval(0.9, deviation(0.9, 1, 19) ** 2 * 4, [one], owners=30)
+    assert 0.9 - low == pytest.approx(2.0452 * deviation(low, 1 / 4, 19 / 4), rel=1e-4)
     for copies in (1, 10):  # of each bag of a patient
         low, high = auroc_interval(1.0, 0.0, [(copies * pair[0], copies * pair[1])], owners=30)
         assert high == 1
         assert 1 - low == pytest.approx(2.0452 * deviation(low, 30, 10), rel=1e-4)
+
+
+def test_an_auroc_needs_half_of_the_resamples_and_its_variance_is_that_of_few_owners() -> None:
+    table = calibrated_bags(2, 12, 1, 1.0)
+    draws = resampled_metrics(table, {}, resamples=200, seed=0)
+    found = bootstrap_intervals(table, {}, resamples=200)["auroc"]
+    pair = (table.labels.values.astype(float), 1.0 - table.labels.values)
+    value, variance = values_of(table)["auroc"], np.nanvar(draws["auroc"]) * 12 / 11
+    assert 0.5 < value < 1
+    assert (found.low, found.high) == pytest.approx(auroc_interval(value, variance, [pair], owners=12))
+    few = replace(table, labels=Labels(table.labels.values, np.isin(np.arange(12), [0, 1])))
+    assert set(table.labels.values[:2]) == {0, 1}
+    interval = bootstrap_intervals(few, {}, resamples=200)["auroc"]
+    assert interval.low is None
+    assert interval.reason == f"defined in only {interval.defined} of 200 resamples"
 
 
 def right_with(confidence: np.ndarray) -> PredictionTable:

@@ -117,6 +117,13 @@ def test_the_interval_of_grouped_errors_is_that_of_their_effective_number() -> N
     assert high == pytest.approx(beta.ppf(0.975, 0.3 * effective + 1, 0.7 * effective))
 
 
+def test_errors_that_differ_less_between_patients_than_by_chance_count_as_independent_ones() -> None:
+    wrong = np.tile([True, False], 20)  # one bag of each patient, and both of one
+    wrong[1] = True
+    interval = grouped_error_interval(wrong, np.repeat(np.arange(20), 2), 0.95)
+    assert interval == pytest.approx(exact_interval(21, 40), abs=1e-12)
+
+
 @pytest.mark.parametrize(("patients", "rate", "alike"), [(40, 0.05, 1.0), (100, 0.1, 0.8), (60, 0.2, 0.0)])
 def test_the_interval_holds_the_rate_where_bags_of_a_patient_are_alike(
     patients: int, rate: float, alike: float

@@ -12,7 +12,7 @@ import torch
 from commands import fail, run
 from made_promises import predictions_of
 from scipy.integrate import quad
-from scipy.stats import binom
+from scipy.stats import beta, binom
 
 from miue.calibration import Calibration, ClassMix, calibrate, decide, estimate_mix
 from miue.calibration.class_mix import CLASS_MIX
@@ -62,6 +62,14 @@ def test_of_two_classes_the_estimate_is_that_of_rogan_and_gladen(positives: int)
     assert found.bags == 100
     assert found.low[1] <= found.shares[1] <= found.high[1]
     assert estimate_mix([[43, 7], [5, 25]], predicted) == found
+
+
+@pytest.mark.parametrize(("bags", "positives"), [(8, 8), (3, 0), (30, 11)])
+def test_where_predictions_are_always_right_the_interval_is_that_of_a_share(bags: int, positives: int) -> None:
+    """Jeffreys' interval, since the share of class 1 is that of the bags predicted so."""
+    found = estimate_mix([[10**7, 0], [0, 10**7]], (np.arange(bags) < positives).astype(int))
+    jeffreys = beta(positives + 0.5, bags - positives + 0.5)
+    assert (found.low[1], found.high[1]) == pytest.approx(jeffreys.ppf([0.025, 0.975]), abs=0.05)
 
 
 def test_of_three_classes_the_mix_is_recovered_exactly_from_expected_counts() -> None:

@@ -223,6 +223,19 @@ def test_decisions_come_out_as_counted_by_hand(table: Path) -> None:
     assert evaluate(read_tables(table)).to_json()["decisions"] is None
 
 
+def test_accepted_bags_without_a_label_or_out_of_distribution_count_for_no_error(table: Path) -> None:
+    more = ["012,,false,,0.9,0.1,1.0", "013,,false,,0.1,0.9,1.0", "014,1,true,fax,0.9,0.1,1.0"]
+    before = evaluate(decide(read_tables(table), by_hand())).decisions
+    table.write_text(table.read_text() + "\n".join(more) + "\n")
+    after = evaluate(decide(read_tables(table), by_hand())).decisions
+    assert before is not None and after is not None
+    assert after.metrics["accepted"].value == 4 / 6
+    for name in ("selective_risk", "selective_risk_low", "selective_risk_high", "coverage", "nll"):
+        assert after.metrics[name] == before.metrics[name], name
+    assert after.coverage_by_class == before.coverage_by_class
+    assert after.not_accepted["fax"].value == 0.5
+
+
 def test_calibrated_probabilities_are_judged_beside_the_labels(table: Path) -> None:
     metrics = evaluate(decide(read_tables(table), by_hand())).to_json()["decisions"]["metrics"]
     odds = np.sqrt([9, 1 / 9, 55 / 45, 19])  # of the label, at temperature 2

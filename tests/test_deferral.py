@@ -65,6 +65,17 @@ def test_errors_among_the_most_certain_do_not_end_the_search() -> None:
     assert answered > 0.8 * RUNS
 
 
+def test_the_first_threshold_accepts_as_many_bags_as_its_share_of_the_chance_needs() -> None:
+    """Without an error up to so many bags and with errors alone beyond, no other threshold can pass."""
+    random = np.random.default_rng(27)
+    answered = 0
+    for run in range(RUNS):
+        uncertainty = random.random(600)
+        rule = fit_deferral(uncertainty, uncertainty < 0.3, MEASURE, DeferralGoal(0.05, 0.9), seed=run)
+        answered += not rule.refused
+    assert answered > 0.87 * RUNS
+
+
 def test_the_promise_holds_where_the_error_rises_and_falls_with_the_uncertainty() -> None:
     """Wrong with chance 0.2 in the middle, else 0.012: the error among the accepted crosses the target twice."""
     random = np.random.default_rng(22)

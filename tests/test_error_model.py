@@ -27,7 +27,7 @@ from miue.common.errors import ConfigError, DataError, StorageError
 from miue.distributions import Categorical
 from miue.methods import METHODS
 from miue.model.calibrate import calibrate_model
-from miue.predictions.error_model import ERROR_PROBABILITY, FILE, ErrorInputs, ErrorModel
+from miue.predictions.error_model import ERROR_PROBABILITY, FILE, ErrorInputs, ErrorModel, Regression
 from miue.predictions.table import PredictionTable
 
 
@@ -110,6 +110,16 @@ def test_a_bag_is_judged_by_itself_alone(sizes: list[int], seed: int) -> None:
         alone = errors.add_to(bags.subset(np.array([number])), instances.subset(rows))
         assert alone[0].scores[ERROR_PROBABILITY].tolist() == [together[number]]
         assert alone[1].scores[ERROR_PROBABILITY].tolist() == of_instances[rows].tolist()
+
+
+def test_an_input_that_is_the_same_for_every_bag_says_nothing() -> None:
+    """As the highest log-odds are where every bag has an instance of probability 1."""
+    random, labels = np.random.default_rng(0), np.arange(40) % 2
+    inputs = random.normal(labels, 1)[:, None]
+    for constant in (0.0, 20.72326583694641, -1 / 3):
+        both = np.hstack([inputs, np.full((40, 1), constant)])
+        without, with_it = Regression.fit(inputs, labels), Regression.fit(both, labels)
+        assert with_it.probabilities(both) == pytest.approx(without.probabilities(inputs), abs=1e-6)
 
 
 def test_probabilities_of_zero_and_one_are_finite() -> None:

@@ -132,6 +132,15 @@ def test_of_three_classes_the_probability_of_a_bag_is_shared_and_the_rest_is_neg
         assert values[row] == pytest.approx(1 - shares[int(logits[row].argmax())], abs=1e-12)
 
 
+def test_an_error_is_no_more_than_certain_where_the_probabilities_of_a_bag_sum_to_a_hair_more_than_one() -> None:
+    always = PositiveCurve(share=0.5, slope=0.0, offset=50.0)
+    errors = InstanceErrorModel(negative_class=0, curves=(always, always))
+    of_bags = np.array([[0.0, 0.5, 0.5 + 3e-16]])
+    assert of_bags.sum() > 1
+    instances = table(np.array([[1.0, 0.0, 0.0]]), np.array([0]), np.zeros(1))
+    assert errors.add_to(instances, of_bags, np.array([1])).scores[ERROR_PROBABILITY].tolist() == [1.0]
+
+
 def test_of_a_large_bag_quantiles_are_kept_and_the_fit_hardly_changes() -> None:
     sizes = np.array([3, 5 * MOST_OF_A_BAG] * 6)
     bags, instances = two_normals(sizes, seed=5)

@@ -75,6 +75,13 @@ def test_more_normal_logits_are_integrated_as_by_many_draws(generator: torch.Gen
     assert draws.expected_entropy().item() == pytest.approx(entropy.item(), abs=5e-3)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 5])
+def test_a_small_spread_of_the_logits_moves_probabilities_by_its_square(classes: int) -> None:
+    logits, spread = torch.linspace(-1, 2, classes, dtype=torch.float64).unsqueeze(0), 1e-6
+    draws = softmax_of_gaussian(logits, spread**2 * torch.eye(classes - 1, dtype=torch.float64).unsqueeze(0))
+    torch.testing.assert_close(draws.probabilities, logits.softmax(1), atol=spread**2, rtol=0)
+
+
 def test_a_covariance_of_fewer_directions_than_logits_is_integrated(generator: torch.Generator) -> None:
     direction = torch.randn(500, 3, dtype=torch.float64, generator=generator)
     covariance = direction.unsqueeze(2) * direction.unsqueeze(1)  # of rank one, whose other roots are rounding
@@ -136,6 +143,14 @@ def test_the_prior_precision_is_that_of_the_largest_marginal_likelihood() -> Non
     ]
     model.fit_after_training([batch])
     assert model.fitted_precision.item() == pytest.approx(grid[int(np.argmax(evidence))], rel=0.02)
+
+
+def test_directions_that_no_bag_tells_of_have_the_variance_of_any_prior_however_wide() -> None:
+    """Their curvature is 0, or a little below by rounding."""
+    model, batch = build_method("laplace", prior_precision=1e-20), labelled_batch(RAGGED_SIZES[:2])
+    assert isinstance(model, Laplace)
+    model.fit_after_training([batch])
+    assert model.factor.isfinite().all()
 
 
 def test_a_prior_precision_stays_in_its_range_where_nothing_was_learned() -> None:

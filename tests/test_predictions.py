@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import torch
 from made_predictions import made_predictions, made_provenance
+from made_promises import predictions_of
 
 import miue
 from miue.bags.dataset import BagDataset
 from miue.common.errors import DataError, MiueError, StorageError
-from miue.distributions import Categorical, Dirichlet
+from miue.distributions import Categorical, Dirichlet, Draws
 from miue.evaluation import evaluate
 from miue.predictions.any_table import read_any_tables
 from miue.predictions.folder import Predictions, read_predictions, read_tables
@@ -49,6 +50,19 @@ def test_saved_predictions_are_read_back_as_they_were(predictions: Predictions, 
     assert np.array_equal(back.instances.instance, predictions.instances.instance)  # type: ignore[arg-type]
     kept, evaluated = (evaluate(one, allow_training_bags=True) for one in (back, predictions))
     assert kept.to_json() == evaluated.to_json()
+
+
+@pytest.mark.parametrize("table_format", ["csv", "parquet"])
+def test_the_expected_entropy_of_draws_is_read_back_to_its_last_digit(table_format: str, tmp_path: Path) -> None:
+    p = torch.tensor([[0.3, 0.7], [0.1, 0.9]], dtype=torch.float64)
+    draws = Draws(p, torch.tensor([0.5, 0.1 + 1e-12], dtype=torch.float64))
+    given = predictions_of(draws, np.array([1, 0])).bags
+    instances = replace(given, instance=np.zeros(2, np.int64))
+    Predictions(given, instances).save(tmp_path / "out", table_format=table_format)
+    back = read_predictions(tmp_path / "out")
+    for table in (back.bags, back.instances):
+        assert table is not None and isinstance(table.distribution, Draws)
+        assert torch.equal(table.distribution.expected_entropy(), draws.expected_entropy())
 
 
 def test_nothing_is_written_of_no_bag(predictions: Predictions, bags: BagDataset, tmp_path: Path) -> None:

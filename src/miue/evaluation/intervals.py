@@ -170,7 +170,7 @@ def auroc_interval(
     if variance > 0:
         sizes = np.array([(wanted.sum(), others.sum()) for wanted, others in pairs], np.float64)
         most = float(len(pairs))
-        sizes = np.maximum(1, sizes * min(most, _deviation(value, sizes) ** 2 / variance))
+        sizes *= min(most, _deviation(value, sizes) ** 2 / variance)
     else:
         sizes = np.array([(_independent(wanted), _independent(others)) for wanted, others in pairs], np.float64)
     quantile = float(t.ppf((1 + level) / 2, owners - 1))

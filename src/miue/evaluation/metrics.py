@@ -48,11 +48,9 @@ class Metric:
 
     @classmethod
     def mean_of(cls, metrics: list[Metric]) -> Metric:
-        """Return the mean, undefined where one of them is."""
-        missing = [metric.reason for metric in metrics if metric.value is None]
-        if missing or not metrics:
-            return cls.undefined(missing[0] if missing else "nothing to average")
-        return cls(float(np.mean([metric.value for metric in metrics])))
+        """Return the mean of one metric or more, undefined where one of them is."""
+        missing = next((metric for metric in metrics if metric.value is None), None)
+        return missing or cls(float(np.mean([metric.value for metric in metrics])))
 
 
 Counts = tuple[Float64[np.ndarray, "owners"], Float64[np.ndarray, "owners"]]

@@ -166,7 +166,7 @@ def test_evaluate_shows_each_group(tmp_path: Path) -> None:
     found = json.loads(shown)["groups"]
     assert {name: group["bags"]["count"] for name, group in found.items()} == {"Cork": 20, "Leeds": 20}
     code, shown = run("--groups", table, "--group-column", "site")
-    assert code == 0 and "95 % interval" in shown and "Leeds" in shown
+    assert code == 0 and "interval" in shown and "Leeds" in shown
     for options, message in (
         (["--groups", table], "'slide_id', 'site'"),
         (["--group-column", "site"], "--groups with it"),

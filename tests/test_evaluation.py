@@ -26,7 +26,7 @@ from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
 from miue.distributions import Categorical, Dirichlet
 from miue.evaluation import evaluate
-from miue.evaluation.evaluate import evaluate_level
+from miue.evaluation.evaluate import detection_score, evaluate_level
 from miue.evaluation.evaluation import evaluation_table
 from miue.evaluation.metrics import (
     NO_LABEL,
@@ -237,6 +237,17 @@ def test_extra_scores_are_treated_like_measures() -> None:
     level = evaluate_level(table(Dirichlet(alpha), [0, 0, None], ["", "", "far"], {"distance": distances}))
     assert level.by_measure["distance"].ood["far"].auroc.value == 1
     assert level.by_measure["vacuity"].ood["far"].auroc.value == 0.5
+
+
+@pytest.mark.parametrize(
+    ("scores", "chosen"),
+    [(["knn", "combined"], "combined"), (["knn"], "knn"), (["knn_high", "knn_mean"], "knn_mean"), ([], "vacuity")],
+)
+def test_the_detection_is_that_of_the_distance_of_bags_and_of_instances(scores: list[str], chosen: str) -> None:
+    of_scores = {name: np.array([1.0, 2.0]) for name in scores}
+    assert detection_score(table(Dirichlet(torch.full((2, 2), 2.0)), [0, 0], ["", "far"], of_scores)) == chosen
+    point = table(Categorical(torch.full((2, 2), 0.5)), [0, 0], ["", "far"], of_scores)
+    assert detection_score(point) == (chosen if scores else "least_confidence")
 
 
 def test_a_foreign_set_may_have_any_name() -> None:

@@ -157,7 +157,8 @@ def test_evaluate_shows_each_group(tmp_path: Path) -> None:
     (tmp_path / "sites.csv").write_text("\n".join(["slide_id,site", *rows, ""]))
 
     def run(*options: str) -> tuple[int, str]:
-        result = CliRunner().invoke(app, ["evaluate", str(tmp_path / "predictions"), *options])
+        arguments = ["evaluate", str(tmp_path / "predictions"), *options]
+        result = CliRunner().invoke(app, arguments, env={"COLUMNS": "120"})
         return result.exit_code, result.output
 
     table = str(tmp_path / "sites.csv")

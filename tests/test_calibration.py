@@ -18,6 +18,7 @@ from miue.calibration import (
     Calibration,
     DeferralGoal,
     FalseAlarmGoal,
+    InstanceGoal,
     PredictionSetGoal,
     calibrate,
 )
@@ -348,6 +349,12 @@ def test_bags_that_cannot_calibrate_are_named() -> None:
         calibrate(made(is_ood=flags))
     with pytest.raises(DataError, match="1 of 100 without one \\('bag_3' first"):
         calibrate(made(known=~flags))
+    few = made(20, is_ood=np.arange(20) < 3)
+    with pytest.raises(DataError, match=r"got 3 of 20 marked out of distribution .*; 17 in-distribution;"):
+        calibrate(few, scaling=False, deferral=None, prediction_sets=None)
+    negative = made(20).bags.labels.values == 0
+    with pytest.raises(DataError, match=r"out of distribution .*; 0 negative bags;"):
+        calibrate(made(20, is_ood=negative), instances=InstanceGoal(), scaling=False, **ALONE)  # type: ignore[arg-type]
     unlabelled = made(known=np.zeros(100, bool))
     only_alarms = calibrate(unlabelled, scaling=False, deferral=None, prediction_sets=None)
     assert only_alarms.false_alarms is not None

@@ -193,6 +193,16 @@ def test_half_of_the_chance_is_for_the_class_mix_and_the_rest_is_shared() -> Non
         assert limits == pytest.approx((2.0,))
 
 
+def test_the_mix_of_a_batch_is_that_of_one_bag_of_each_patient() -> None:
+    random = np.random.default_rng(9)
+    held, new = mixed_bags(60, 0.5, random), mixed_bags(40, 0.5, random)
+    patients = np.array([f"patient {row // 4}" if row < 32 else "" for row in range(40)], object)
+    course = watch(held, replace(new, bags=replace(new.bags, patients=patients)))
+    assert course.counted.sum() == 8 + 8
+    confusion = confusion_of(calibrate(held, **LESS)).tolist()  # type: ignore[arg-type]
+    assert course.mix == (estimate_mix(confusion, new.bags.predicted[course.counted]),)
+
+
 def test_of_three_classes_each_is_watched_and_estimated() -> None:
     random = np.random.default_rng(8)
 

@@ -86,7 +86,7 @@ def test_froc_of_a_hand_example_with_ties() -> None:
     """Four negative bags: one false positive is 1/4. Of the positives .9 and .5 tie with negatives."""
     negatives = [[0.875, 0.1], [0.5, 0.1], [0.5, 0.1], [0.25]]
     positives = [[0.9375, 0.1], [0.875, 0.5], [0.25, 0.2]]
-    labels: list[list[int] | None] = [*([0] * len(bag) for bag in negatives), [1, 0], [1, 1], [1, 0]]
+    labels: list[list[int] | None] = [None, [0, 0], None, [0], [1, 0], [1, 1], [1, 0]]  # negative as their bags
     given = scored_bags([*negatives, *positives], [0] * 4 + [1] * 3, positives=labels)
     by_rate = [one.value for one in froc(given).values()][1:]
     # 1/4: one false positive: ≥ .875 finds .9375 and .875. 1/2: two are not reached by the tie at .5.

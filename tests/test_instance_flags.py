@@ -119,6 +119,20 @@ def test_bags_that_tie_at_the_threshold_are_not_flagged_where_a_flag_is_an_error
     assert (shown.threshold, shown.rule) == (0.75, "probability ≥ 0.75")
 
 
+def test_a_bag_counts_no_more_flags_than_the_cap() -> None:
+    given = scored_bags([[(row + 1) / 16] * 5 for row in range(10)], [0] * 10)
+    rule = fit(given, InstanceGoal("false-positives", 1.0, cap=2))
+    assert rule.threshold == np.nextafter(6 / 16, 1)  # four bags count 2 each, of 1 · 11 − 2 that fit
+    assert rule.measured == loss_of(rule, given) == 0.8
+
+
+def test_bags_of_no_more_instances_than_are_allowed_set_a_threshold_by_their_lowest() -> None:
+    rule = fit(
+        scored_bags([[0.25]] * 5 + [[0.5, 0.75]] * 4, [0] * 9), InstanceGoal("no-false-flag", 0.1, allowed=2)
+    )
+    assert rule.threshold == np.nextafter(0.5, 1)
+
+
 def test_a_rank_is_exact_where_floating_point_says_otherwise() -> None:
     """0.29 · 100 is a hair below 29 in floats, which would make the threshold one bag too high."""
     scores = [[i / 128] for i in range(1, 100)]
@@ -182,8 +196,10 @@ def test_one_bag_fewer_than_needed_is_refused(guarantee: str) -> None:
 
 
 def test_recall_counts_only_positive_bags_with_labels_of_all_instances() -> None:
-    labelled: list[list[int] | None] = [[1, 0]] * 9
-    given = scored_bags([[0.8, 0.3]] * 12, [1] * 12, positives=[*labelled, None, None, [0, 0]])
+    labelled: list[list[int] | None] = [[1, 0]] * 10
+    given = scored_bags([[0.8, 0.3]] * 12, [1] * 12, positives=[*labelled, None, [0, 0]])
+    assert given.instances is not None
+    given.instances.labels.known[19] = False  # the second instance of the tenth bag
     rule = fit(given, InstanceGoal("recall", 0.1))
     assert (rule.bags, rule.left_out, rule.threshold) == (9, 3, 1 - (1 - 0.8))
 

@@ -133,6 +133,14 @@ def test_a_change_is_seen_soon_in_either_direction_also_after_a_long_calm(shift:
     assert str(course).startswith("Alarm since changed: ")
 
 
+def test_the_strongest_evidence_is_the_nearest_to_its_limit_which_is_an_alarm_once_reached() -> None:
+    course = monitor(calibrated(a=np.arange(20.0), b=np.arange(20.0)), [batch("1", a=np.zeros(1), b=np.zeros(1))])
+    below = replace(course, log10_limits=(2.0, 3.0), log10_evidence=np.array([[1.75, 2.0]]))
+    assert (below.strongest(), below.alarms) == (0, {})
+    reached = replace(below, log10_evidence=np.array([[1.75, 3.0]]))
+    assert (reached.strongest(), reached.alarms) == (1, {"b": "1-0"})
+
+
 def test_of_a_patient_one_bag_counts_drawn_from_the_first_batch_with_any() -> None:
     value, drawn = np.zeros(3), set()
     for seed in range(20):

@@ -70,6 +70,30 @@ def test_a_failed_folder_leaves_the_old_folder_and_nothing_else(tmp_path: Path) 
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.parametrize(("method", "call", "content"), [("replace", 2, "old"), ("rmdir", 1, "new")])
+def test_an_interrupt_while_a_folder_is_replaced_leaves_one_of_the_two(
+    method: str, call: int, content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "folder"
+    with atomic_folder(path, KIND) as temporary:
+        (temporary / "mark").write_text("old")
+    calls: list[object] = []
+    owner = Path if method == "replace" else os
+    original = getattr(owner, method)
+
+    def interrupted(*arguments: object, **more: object) -> object:
+        calls.append(arguments)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return original(*arguments, **more)
+
+    monkeypatch.setattr(owner, method, interrupted)
+    with pytest.raises(KeyboardInterrupt), atomic_folder(path, KIND, overwrite=True) as temporary:
+        (temporary / "mark").write_text("new")
+    assert (path / "mark").read_text() == content
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_a_folder_is_made_where_a_link_leads(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("new")
     make_folder(tmp_path / "link")

@@ -83,11 +83,15 @@ def atomic_folder(path: Path, kind: FolderKind, *, overwrite: bool = False) -> I
             for file in temporary.rglob("*"):
                 if file.is_file():
                     _sync(file)
-            _replace_folder(temporary, path)
+            if path.exists():
+                path.replace(_moved_aside(path))
+            temporary.replace(path)
+            _remove(_moved_aside(path))
         except OSError as error:
             raise _failed(path, temporary, error) from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
+            _put_back(path)
 
 
 def make_folder(path: Path) -> None:
@@ -256,23 +260,8 @@ def _temporary_sibling(path: Path) -> Path:
     return path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
 
 
-def _replace_folder(new: Path, path: Path) -> None:
-    """Put ``new`` at ``path``; the old content is moved aside first and removed last."""
-    if not path.exists():
-        new.replace(path)
-        return
-    old = _moved_aside(path)
-    path.replace(old)
-    try:
-        new.replace(path)
-    except OSError:
-        old.replace(path)
-        raise
-    _remove(old)
-
-
 def _put_back(path: Path) -> None:
-    """Put what a process moved aside back in its place, if it was killed before the new was there."""
+    """Remove what was moved aside, or put it back in its place where the new is not there."""
     old = _moved_aside(path)
     if old.exists() and not path.exists():
         old.replace(path)

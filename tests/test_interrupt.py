@@ -115,6 +115,11 @@ def second():
     print("imported whole" if swallows_interrupts.is_whole else "imported in part")
     time.sleep(60)
 
+@app.command()
+def third():
+    import atexit
+    atexit.register(os.kill, os.getpid(), signal.SIGINT)
+
 import sys
 sys.argv = ["program", *sys.argv[1:]]
 run_commands(app, "program")
@@ -145,6 +150,12 @@ def test_an_interrupt_within_a_destructor_or_an_import_comes_after_it(
     assert ended.stdout == f"{goes_on}\n"
     assert ended.returncode == 130
     assert "interrupted: nothing half-written was left" in ended.stderr
+
+
+def test_an_interrupt_after_a_command_has_ended_brings_no_traceback() -> None:
+    called = [sys.executable, "-c", INTERRUPTS_ITSELF, "third"]
+    ended = subprocess.run(called, capture_output=True, text=True, timeout=50, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
 
 
 @pytest.mark.parametrize("kind", ["training", "validation"])

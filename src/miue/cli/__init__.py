@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
+import signal
 import sys
 import tempfile
 import warnings
@@ -68,6 +70,8 @@ def run_commands(commands: Typer, program: str) -> None:
             raise
         print(f"{program}: error: {said}", file=sys.stderr)
         sys.exit(2)
+    finally:  # what happens after the command has ended is no error of it
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
 
 
 def _refuse_removed_folder() -> None:

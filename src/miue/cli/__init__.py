@@ -71,7 +71,8 @@ def run_commands(commands: Typer, program: str) -> None:
         print(f"{program}: error: {said}", file=sys.stderr)
         sys.exit(2)
     finally:  # what happens after the command has ended is no error of it
-        atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            atexit.register(signal.signal, signal.SIGINT, signal.SIG_DFL)
 
 
 def _refuse_removed_folder() -> None:

@@ -103,13 +103,23 @@ def _selective_risk(table: PredictionTable, decisions: Decisions) -> dict[str, M
     wrong = (table.predicted != table.labels.values)[judged]
     if not len(wrong):
         return _undefined("no labeled bag was accepted" if table.judged.any() else NO_LABEL, *RISK)
+    low, high = share_interval(table, wrong, judged)
+    return {"selective_risk": Metric(float(wrong.mean())), "selective_risk_low": low, "selective_risk_high": high}
+
+
+def share_interval(
+    table: PredictionTable, happened: Bool[np.ndarray, "m"], counted: Bool[np.ndarray, "n"]
+) -> tuple[Metric, Metric]:
+    """Return both ends of the exact 95 % interval of a share, wider where patients have several bags.
+
+    Args:
+        table: of n bags.
+        happened: to each of the m bags that are counted, at least one.
+        counted: which bags these are.
+    """
     patients = np.full(len(table), "", object) if table.patients is None else table.patients
-    low, high = grouped_error_interval(wrong, group_by_patient(patients)[judged], INTERVAL)
-    return {
-        "selective_risk": Metric(float(wrong.mean())),
-        "selective_risk_low": Metric(low),
-        "selective_risk_high": Metric(high),
-    }
+    low, high = grouped_error_interval(happened, group_by_patient(patients)[counted], INTERVAL)
+    return Metric(low), Metric(high)
 
 
 def _of_sets(table: PredictionTable, decisions: Decisions) -> dict[str, Metric]:

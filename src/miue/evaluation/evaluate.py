@@ -11,15 +11,13 @@ import numpy as np
 from jaxtyping import Bool, Float64, Int16, Int64
 
 from miue.bags.cells import known_text
-from miue.bags.drawing import group_by_patient
 from miue.calibration import Calibration, applied_calibration
-from miue.calibration.binomial import grouped_error_interval
 from miue.calibration.deferral import PREFERRED_MEASURES
 from miue.calibration.false_alarms import PREFERRED_SCORES
 from miue.common.arguments import checked
 from miue.common.errors import ConfigError
 from miue.distributions import Dirichlet
-from miue.evaluation.decisions import evaluate_decisions
+from miue.evaluation.decisions import evaluate_decisions, share_interval
 from miue.evaluation.evaluation import Evaluation
 from miue.evaluation.flags import evaluate_flags
 from miue.evaluation.froc import evaluate_froc
@@ -138,9 +136,7 @@ def _accuracy_interval(table: PredictionTable) -> tuple[Metric, Metric]:
     if not len(right):
         undefined = Metric.undefined(NO_LABEL)
         return undefined, undefined
-    patients = np.full(len(table), "", object) if table.patients is None else table.patients
-    low, high = grouped_error_interval(right, group_by_patient(patients)[table.judged], 0.95)
-    return Metric(low), Metric(high)
+    return share_interval(table, right, table.judged)
 
 
 Visit = Callable[[str, Ranking, Ranking], None]

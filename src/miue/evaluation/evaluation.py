@@ -17,7 +17,7 @@ from miue.evaluation.flags import TITLES as FLAG_TITLES
 from miue.evaluation.flags import FlagEvaluation
 from miue.evaluation.froc import TITLES as FROC_TITLES
 from miue.evaluation.groups import GroupEvaluation, group_tables
-from miue.evaluation.level import LevelEvaluation, metric_cell
+from miue.evaluation.level import LevelEvaluation, metric_cell, numbered
 from miue.evaluation.metrics import Metric, Separation
 from miue.predictions.distance_names import HIGH, MEAN, distance_of
 from miue.predictions.provenance import UNKNOWN, Provenance
@@ -156,7 +156,7 @@ def evaluation_table(evaluation: Evaluation) -> ResultTable:
     return ResultTable(
         ("metric", *(headings[n] for n in columns)),
         tuple(cells),
-        (*notes, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1))),
+        (*notes, *numbered(reasons)),
     )
 
 
@@ -214,7 +214,7 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> Re
         "in distribution. The selective risk (the error among the accepted bags) has its 95 % interval (exact; "
         "wider where patients are known to have several bags, which depend on each other)."
     )
-    notes = [units, *(f"[{number}] {reason}" for number, reason in enumerate(reasons, 1))]
+    notes = [units, *numbered(reasons)]
     if metrics["empty_sets"].value:
         notes.append(
             "An empty set: no class is within the threshold (with lac none is probable enough); a person should "
@@ -233,8 +233,9 @@ def instance_table(froc: Mapping[str, Metric] | None, flags: FlagEvaluation | No
             title = f"{FLAG_TITLES[name]}, at most {flags.level:g}" if name == "loss" else FLAG_TITLES[name]
             rows.append((title, metric_cell(metric, name in FLAGS_IN_PERCENT, reasons)))
         notes.append(f"Flagged where {flags.rule}; promised: {flags.promise}.")
-    notes += [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
-    return ResultTable(("instances, positive against negative", ""), tuple(rows), ("In %.", *notes))
+    return ResultTable(
+        ("instances, positive against negative", ""), tuple(rows), ("In %.", *notes, *numbered(reasons))
+    )
 
 
 @dataclass(frozen=True)

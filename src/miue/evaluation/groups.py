@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from miue.common.result_table import ResultTable
 from miue.evaluation.decisions import DecisionEvaluation
-from miue.evaluation.level import LevelEvaluation, metric_cell
+from miue.evaluation.level import LevelEvaluation, metric_cell, numbered
 from miue.evaluation.metrics import Metric
 
 NO_GROUP = "no group"
@@ -50,10 +50,8 @@ def _metrics_by_group(groups: Mapping[str, GroupEvaluation], classes: Sequence[s
         metrics = one.bags.metrics
         by_class = one.bags.recall_by_class.values() if two else (metrics["balanced_accuracy"],)
         shares = (metric_cell(metric, True, reasons) for metric in (*by_class, metrics["auroc"]))
-        accuracy, nll = (
-            metric_cell(metrics["accuracy"], True, reasons),
-            metric_cell(metrics["nll"], False, reasons),
-        )
+        accuracy = metric_cell(metrics["accuracy"], True, reasons)
+        nll = metric_cell(metrics["nll"], False, reasons)
         rows.append((name, f"{one.bags.labelled:,}", accuracy, _interval(one), *shares, nll))
     of_classes = ("specificity", "sensitivity") if two else ("balanced acc.",)
     notes = [
@@ -65,7 +63,7 @@ def _metrics_by_group(groups: Mapping[str, GroupEvaluation], classes: Sequence[s
     if len(rows) > 2:
         notes.append("Of many groups, some differ by chance alone: compare their intervals.")
     heading = ("group", "labeled", "Acc.", "95 % interval", *of_classes, "AUROC", "NLL")
-    return ResultTable(heading, tuple(rows), (*notes, *_numbered(reasons)))
+    return ResultTable(heading, tuple(rows), (*notes, *numbered(reasons)))
 
 
 def _decisions_by_group(groups: Mapping[str, DecisionEvaluation]) -> ResultTable:
@@ -74,12 +72,8 @@ def _decisions_by_group(groups: Mapping[str, DecisionEvaluation]) -> ResultTable
     for name, one in groups.items():
         rows.append((name, *(metric_cell(one.metrics[key], True, reasons) for key in keys)))
     heading = ("group", "accepted", "deferred", "called OOD", "selective risk", "label in its set")
-    notes = ("Decisions of bags not known to be out of distribution, in %.", *_numbered(reasons))
+    notes = ("Decisions of bags not known to be out of distribution, in %.", *numbered(reasons))
     return ResultTable(heading, tuple(rows), notes)
-
-
-def _numbered(reasons: Sequence[str]) -> list[str]:
-    return [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
 
 
 def _interval(group: GroupEvaluation) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from miue.evaluation.metrics import Metric, Separation
@@ -54,6 +54,11 @@ class LevelEvaluation:
     ood_measure: str
     ood: Mapping[str, Separation]
     by_measure: Mapping[str, Separations]
+
+
+def numbered(reasons: Sequence[str]) -> list[str]:
+    """Return the reasons below a table, by the numbers that ``metric_cell`` gives them."""
+    return [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
 
 
 def metric_cell(metric: Metric | None, percent: bool, reasons: list[str]) -> str:

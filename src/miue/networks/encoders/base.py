@@ -60,9 +60,11 @@ class Encoder(nn.Module, ABC):
         return features
 
 
-def layers_until_dropout(layers: nn.Sequential) -> int:
-    """Return how many layers come before the first dropout layer, 0 if there is none."""
-    return next((place for place, layer in enumerate(layers) if isinstance(layer, _DropoutNd)), 0)
+def split_at_dropout(layers: nn.Sequential) -> tuple[nn.Sequential, nn.Sequential]:
+    """Return the layers before the first dropout layer, none where there is none, and all others."""
+    each = list(layers)
+    place = next((place for place, layer in enumerate(each) if isinstance(layer, _DropoutNd)), 0)
+    return nn.Sequential(*each[:place]), nn.Sequential(*each[place:])
 
 
 def check_features(encoder: nn.Module, features: object, count: int, width: int | None = None) -> Tensor:
@@ -147,14 +149,13 @@ class ImageEncoder(Encoder):
 
     def until_dropout(self, instances: Float[Tensor, "N H W channels"]) -> Shaped[Tensor, "N h w inner"]:
         """Return what the layers before the first dropout layer make of each image, channels last."""
-        images: Tensor = self.convolutions[: layers_until_dropout(self.convolutions)](
-            instances.permute(0, 3, 1, 2)
-        )
+        first, _ = split_at_dropout(self.convolutions)
+        images: Tensor = first(instances.permute(0, 3, 1, 2))
         return images.permute(0, 2, 3, 1)
 
     def from_dropout(self, values: Shaped[Tensor, "N h w inner"]) -> Float[Tensor, "N D"]:
         """Return the features of each image from what ``until_dropout`` returned."""
-        last = self.convolutions[layers_until_dropout(self.convolutions) :]
+        _, last = split_at_dropout(self.convolutions)
         features: Tensor = self.projection(last(values.permute(0, 3, 1, 2)).flatten(1))
         return features
 

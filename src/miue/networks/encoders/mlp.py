@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from miue.common.errors import unknown_name
 from miue.common.option_types import Rate, Width
-from miue.networks.encoders.base import Encoder, check_vectors, layers_until_dropout
+from miue.networks.encoders.base import Encoder, check_vectors, split_at_dropout
 
 Scaling = Literal["as-is", "common", "each"]
 
@@ -88,12 +88,14 @@ class MLP(Encoder):
 
     def until_dropout(self, instances: Float[Tensor, "N inputs"]) -> Shaped[Tensor, "N D"]:
         """Return what the first linear layer makes of each instance."""
-        values: Tensor = self.layers[: layers_until_dropout(self.layers)](self._scaled(instances))
+        first, _ = split_at_dropout(self.layers)
+        values: Tensor = first(self._scaled(instances))
         return values
 
     def from_dropout(self, values: Shaped[Tensor, "N D"]) -> Float[Tensor, "N D"]:
         """Return the features of each instance from what ``until_dropout`` returned."""
-        features: Tensor = self.layers[layers_until_dropout(self.layers) :](values)
+        _, last = split_at_dropout(self.layers)
+        features: Tensor = last(values)
         return features
 
     def _scaled(self, instances: Float[Tensor, "N inputs"]) -> Float[Tensor, "N inputs"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -27,9 +27,6 @@ from papers.mirel.options import (
     print_markdown,
 )
 
-if TYPE_CHECKING:
-    from papers.mirel.option_choice import Choice
-
 app = typer.Typer(
     name="papers.mirel",
     cls=Commands,
@@ -43,7 +40,6 @@ app.add_typer(nuclei_app, name="nuclei")
 app.add_typer(mitoses_app, name="mitoses")
 
 WORK = Path("paper-work")
-TrainedData = Annotated[list[str] | None, typer.Argument(help="Data to train on; all where none is named.")]
 
 
 def main() -> None:
@@ -218,45 +214,37 @@ def decisions(
         show_table(table)
 
 
-@app.command("initial-weights")
-def initial_weights(
-    names: TrainedData = None,
+@app.command("choose")
+def choose(
+    name: Annotated[str, typer.Argument(help="The choice; `list` shows all.")],
+    data: Annotated[
+        list[str] | None, typer.Argument(help="Data to train on; all of the choice where none is named.")
+    ] = None,
     source: Source = DATA,
     results: Results = RESULTS,
     seeds: Seeds = "42,17,26",
 ) -> None:
-    """Compare initial weights of DSMIL on validation bags, as its default was chosen.
+    """Compare values of an option on validation bags, as its default was chosen.
 
     What was trained before is kept: data may be named together or in turn.
+
+    Example: python -m papers.mirel choose scaling musk1 digits
     """
-    from papers.mirel.option_choice import INITIAL_WEIGHTS
-
-    _choose(INITIAL_WEIGHTS, names, source, results / "initial_weights", seeds)
-
-
-@app.command("scaling")
-def scaling(
-    names: TrainedData = None,
-    source: Source = DATA,
-    results: Results = RESULTS,
-    seeds: Seeds = "42,17,26",
-) -> None:
-    """Compare scalings of features on validation bags, as the default of the encoder was chosen.
-
-    What was trained before is kept: data may be named together or in turn.
-    """
-    from papers.mirel.option_choice import SCALING
-
-    _choose(SCALING, names, source, results / "scaling", seeds)
-
-
-def _choose(choice: Choice, names: list[str] | None, source: Path, folder: Path, seeds: str) -> None:
-    """Measure an option on validation bags, and show what its rule chooses."""
+    from miue.common.errors import unknown_name
     from papers.mirel.option_choice import choice_table, measure_choice
+    from papers.mirel.option_choices import CHOICES
 
-    rows = measure_choice(
-        choice, names or list(choice.data), parse_seeds(seeds), source, folder / "validation.csv"
-    )
+    if name == "list":
+        table = TextTable("choice", "option", "values", "network", "data")
+        for title, choice in CHOICES.items():
+            values = ", ".join(map(str, (choice.before, *choice.others)))
+            table.add_row(title, choice.option, values, choice.network, ", ".join(choice.data))
+        show_table(table)
+        return
+    if name not in CHOICES:
+        raise unknown_name("choice", name, CHOICES)
+    choice, folder = CHOICES[name], results / name.replace("-", "_")
+    rows = measure_choice(choice, data or list(choice.data), parse_seeds(seeds), source, folder / "validation.csv")
     table, chosen = choice_table(choice, rows)
     show_table(table)
     say(f"By the rule in {folder / 'README.md'}: {choice.option}={chosen}")

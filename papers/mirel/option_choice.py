@@ -1,38 +1,25 @@
 """Which value of an option is its default: decided on validation bags, never on test data.
 
-Each data set is trained on with each value, with softmax and with MIREL; what is compared is what training
-minimizes on its validation bags, NLL + error. The rules are in results/initial_weights/README.md and
-results/scaling/README.md.
+Each data set is trained on with each value; what is compared is what training minimizes on its validation bags,
+NLL + error. The choices are in option_choices.py, the rule of each in the README.md of its folder in results.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from miue.bags.dataset import BagDataset
-from miue.checks.mil import SETTINGS as CHECK_SETTINGS
-from miue.checks.mil_bags import MIL_TESTS
 from miue.common.errors import unknown_name
 from miue.common.option_types import Option
 from miue.common.terminal import TextTable
-from miue.datasets.digits import digits_bags
-from miue.datasets.gaussian import gaussian_bags
-from miue.datasets.mnist import mnist_bags
-from miue.datasets.musk import musk_bags
-from miue.pathology.color_texture import colour_texture
 from papers.mirel.measured import Row, read_measured, write_measured
-from papers.mirel.mitoses.bags import scanned_slides
-from papers.mirel.nuclei.bags import nuclei_bags
-from papers.mirel.nuclei.experiment import ENCODER, OPTIONS, SETTINGS, fold_of
 
-FEW = {"train": 300, "validation": 75}
-METHODS = ("deterministic", "mirel")
 FEWEST_SEEDS = 2
 """With fewer, a difference has no standard error, and counts for no side."""
 MAJORITY, WORSE_BY = 2 / 3, 2.0
@@ -67,6 +54,7 @@ class Choice:
         others: which may be.
         network: that is trained.
         data: what is trained on, by name.
+        methods: that are trained.
         tolerance: how much higher than before NLL + error may be on any data.
     """
 
@@ -75,6 +63,7 @@ class Choice:
     others: tuple[Option, ...]
     network: str
     data: Mapping[str, Data]
+    methods: tuple[str, ...] = ("deterministic", "mirel")
     tolerance: float = 0.0
 
     @property
@@ -105,70 +94,6 @@ class Difference:
         return self.mean > max(WORSE_BY * self.error, tolerance)
 
 
-def _split(bags: BagDataset) -> tuple[BagDataset, BagDataset]:
-    return bags.split("train"), bags.split("validation")
-
-
-def _fold(bags: BagDataset, seed: int) -> tuple[BagDataset, BagDataset]:
-    return fold_of(bags, seed, 0)[:2]
-
-
-def _vectors(_: Path, seed: int) -> tuple[BagDataset, BagDataset]:
-    made = MIL_TESTS["single-concept"].bags
-    return made(300, seed=seed), made(75, seed=seed + 1)
-
-
-def _pixels(bags: BagDataset) -> BagDataset:
-    """Return images as vectors of pixels from 0 to 1."""
-    vectors = np.asarray(bags.instances, np.float32).reshape(len(bags.instances), -1) / 255
-    return replace(bags, instances=vectors)
-
-
-def _plain_features(bags: BagDataset) -> BagDataset:
-    """Return images as the statistics that ``miue data tile`` writes where no encoder of patches is given."""
-    return replace(bags, instances=np.stack([colour_texture(image) for image in np.asarray(bags.instances)]))
-
-
-MUSK: dict[str, Any] = {
-    "options": {"encoder.width": 128, "encoder.scaling": "each"},
-    "settings": {"learning_rate": 1e-3, "bags_per_update": 1, "max_epochs": 100},
-}
-INITIAL_WEIGHTS = Choice(
-    "network.initial_weights",
-    "normal",
-    ("uniform",),
-    "dsmil",
-    {
-        "vectors": Data(_vectors, settings=CHECK_SETTINGS),
-        "musk1": Data(lambda source, seed: _fold(musk_bags(source, 1), seed), **MUSK),
-        "musk2": Data(lambda source, seed: _fold(musk_bags(source, 2), seed), **MUSK),
-        "digits": Data(lambda source, seed: _split(digits_bags())),
-        "nuclei": Data(lambda source, seed: _fold(nuclei_bags(source), seed), ENCODER, OPTIONS, SETTINGS),
-        "mnist": Data(
-            lambda source, seed: _split(mnist_bags(source)),
-            "lenet",
-            settings={"max_epochs": 200, "bags_per_update": 8, "lr_patience": 10, "stop_patience": 20},
-        ),
-    },
-)
-SCALING = Choice(
-    "encoder.scaling",
-    "as-is",
-    ("common", "each"),
-    "attention",
-    {
-        "vectors": Data(_vectors),
-        "gaussian": Data(lambda source, seed: _split(gaussian_bags(splits=tuple(FEW), sizes=FEW))),
-        "musk1": Data(lambda source, seed: _fold(musk_bags(source, 1), seed)),
-        "musk2": Data(lambda source, seed: _fold(musk_bags(source, 2), seed)),
-        "digits": Data(lambda source, seed: _split(_pixels(digits_bags(splits=tuple(FEW), sizes=FEW)))),
-        "nuclei": Data(lambda source, seed: _fold(_plain_features(nuclei_bags(source)), seed)),
-        "mitoses": Data(lambda source, seed: _fold(_plain_features(scanned_slides(source).bags), seed)),
-    },
-    tolerance=0.02,
-)
-
-
 def measure_choice(
     choice: Choice, names: Sequence[str], seeds: Sequence[int], source: Path, out: Path
 ) -> list[Row]:
@@ -193,7 +118,7 @@ def measure_choice(
     for name in names:
         for seed in seeds:
             train, validation = choice.data[name].bags(source, seed)
-            for method in METHODS:
+            for method in choice.methods:
                 for value in (choice.before, *choice.others):
                     if (name, method, str(value), str(seed)) not in done:
                         rows.append(_measure(choice, name, method, value, seed, train, validation))

@@ -37,11 +37,11 @@ def test_the_library_imports_nothing_of_papers() -> None:
 
 def test_the_commands_of_the_paper_are_its_own() -> None:
     assert sorted(command_paths(get_command(cli.app))) == [
+        "choose",
         "decisions",
         "distances",
         "error-measures",
         "figure",
-        "initial-weights",
         "instance-guarantees",
         "list",
         "mitoses make",
@@ -53,7 +53,6 @@ def test_the_commands_of_the_paper_are_its_own() -> None:
         "nuclei table",
         "routing",
         "run",
-        "scaling",
         "seeds",
         "shift-scores",
         "table",

@@ -10,14 +10,10 @@ import pytest
 
 from miue.common.errors import ConfigError
 from papers.mirel.measured import Row
-from papers.mirel.option_choice import (
-    INITIAL_WEIGHTS,
-    SCALING,
-    Data,
-    choice_table,
-    measure_choice,
-)
+from papers.mirel.option_choice import Data, choice_table, measure_choice
+from papers.mirel.option_choices import CHOICES, INITIAL_WEIGHTS, SCALING
 
+ROOT = Path(__file__).resolve().parents[2]
 PUBLISHED, OTHER = INITIAL_WEIGHTS.before, INITIAL_WEIGHTS.others[0]
 TWICE = ("deterministic", "mirel")
 
@@ -98,3 +94,21 @@ def test_features_are_scaled_in_every_way(name: str, tmp_path: Path) -> None:
     rows = measure_choice(replace(SCALING, data={name: data}), [name], [3], tmp_path, tmp_path / "v.csv")
     assert [row["scaling"] for row in rows] == ["as-is", "common", "each"] * 2
     assert len({row["criterion"] for row in rows}) == 6
+
+
+def test_the_rule_of_each_choice_is_written_beside_its_results() -> None:
+    for name, choice in CHOICES.items():
+        text = (ROOT / "results" / name.replace("-", "_") / "README.md").read_text("utf-8")
+        assert f"`{choice.option}" in text, name
+
+
+@pytest.mark.parametrize("name", ["length-scale", "divergence", "evidence-prior"])
+def test_a_choice_trains_the_methods_that_have_the_option(name: str, tmp_path: Path) -> None:
+    choice = CHOICES[name]
+    vectors = Data(INITIAL_WEIGHTS.data["vectors"].bags, settings={"max_epochs": 2, "bags_per_update": 64})
+    rows = measure_choice(
+        replace(choice, data={"vectors": vectors}), ["vectors"], [3], tmp_path, tmp_path / "v.csv"
+    )
+    assert {row["method"] for row in rows} == set(choice.methods)
+    assert sorted(row[choice.column] for row in rows) == sorted(map(str, (choice.before, *choice.others)))
+    assert len({row["criterion"] for row in rows}) == len(rows)

@@ -158,7 +158,7 @@ def model_card(
             measured = _measured(evaluation)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _no_evaluation(f"parts that do not fit together ({type(error).__name__}: {error})") from error
-    foreign = list(_code_of_others(model))
+    others = list(_code_of_others(model))
     body = TEXT.format(
         title=escape_markdown(title),
         version=version("miue"),
@@ -170,8 +170,8 @@ def model_card(
         metrics=measured or "Nothing yet.",
         files=_listed(_files(files)),
         flags=FLAGS if model.calibration is not None and model.calibration.instances is not None else "",
-        code=CODE_OF_OTHERS.format(parts=", ".join(map(escape_markdown, foreign))) if foreign else "",
-        trust=" --trust" if foreign else "",
+        code=CODE_OF_OTHERS.format(parts=", ".join(map(escape_markdown, others))) if others else "",
+        trust=" --trust" if others else "",
     )
     return f"---\n{yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)}---\n\n{body}"
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from miue.calibration.class_mix import ClassMix
 from miue.calibration.covariate_shift import CovariateShift
 from miue.calibration.deferral import Deferral
-from miue.calibration.describe import rules_table
 from miue.calibration.false_alarms import FalseAlarms
 from miue.calibration.instance_flags import InstanceFlags
 from miue.calibration.prediction_sets import SET_SCORES, PredictionSets
@@ -25,6 +24,14 @@ from miue.predictions.provenance import Provenance
 
 FILE = "calibration.json"
 AGAIN = "calibrate again"
+PARTS = {
+    "scaling": "scaling",
+    "deferral": "deferral",
+    "prediction_sets": "prediction sets",
+    "false_alarms": "out of distribution",
+    "instances": "instances",
+}
+"""What a part, each with what is ``fitted`` and its ``promise`` in words, is called in tables."""
 FORMAT = JsonFormat("miue-calibration", 6, "calibration", "calibration", AGAIN, AGAIN)
 
 
@@ -88,9 +95,35 @@ class Calibration(PrintsAsTable, BaseModel):
     scaling_left_out: str = ""
     weights_sha256: str | None = None
 
+    @property
+    def has_rules_of_bags(self) -> bool:
+        """Whether anything but flags of instances was fitted."""
+        return any(getattr(self, part) is not None for part in PARTS if part != "instances")
+
+    @property
+    def bags_used(self) -> str:
+        """How many bags the rules were fitted on, flags of instances on some of them alone; "" if not known."""
+        every = "" if self.made_from.bags is None else plural(self.made_from.bags, "bag")
+        if self.instances is None:
+            return every
+        if not self.has_rules_of_bags:
+            return self.instances.bags_used
+        return ", flags of instances ".join(filter(None, (every, f"from {self.instances.bags_used}")))
+
     def tables(self) -> tuple[ResultTable]:
-        """Return what was fitted, and what it promises."""
-        return (rules_table(self),)
+        """Return a row for each part: what was fitted, and what it promises."""
+        fitted = {title: getattr(self, part) for part, title in PARTS.items()}
+        rows = [(title, part.fitted, part.promise) for title, part in fitted.items() if part is not None]
+        flags, shift = self.instances, self.covariate_shift
+        if shift is None:
+            holds = "For bags like these" + ("." if flags is not None else ", and not for instances.")
+        else:
+            size = f"effective sample size {shift.effective_sample_size:.1f}, clip {shift.clip:g}"
+            holds = f"For bags like the {shift.bags:,} new ones, by weights: {size}."
+        below = [f"From {self.bags_used or '? bags'}. {holds}"]
+        if flags is not None:
+            below.append(f"Assumed for flags of instances: {flags.assumption}.")
+        return (ResultTable(("part", "fitted", "promise"), tuple(rows), tuple(below), is_prose=True),)
 
     def check_weights(self, weights_sha256: str | None) -> None:
         """Raise where the calibration was made from predictions of other weights than these.
@@ -172,7 +205,7 @@ def describe_flags(provenance: Provenance) -> str:
     """Return by which rule instances were flagged and what is promised, in words; "" where they were not."""
     calibration = applied_calibration(provenance)
     rule = None if calibration is None else calibration.instances
-    return "" if rule is None else f"flagged where {rule.rule}; promised: {rule.promise}"
+    return "" if rule is None else f"{rule.fitted}; promised: {rule.promise}"
 
 
 def _damaged(item: str, got: str) -> StorageError:

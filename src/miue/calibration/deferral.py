@@ -76,6 +76,20 @@ class Deferral(BaseModel):
     errors: int
     refused: str = ""
 
+    @property
+    def fitted(self) -> str:
+        """Which bags are accepted, in words."""
+        if self.refused:
+            return "defer all"
+        return "accept all" if self.threshold is None else f"accept where {self.measure} ≤ {self.threshold:.4g}"
+
+    @property
+    def promise(self) -> str:
+        """What is promised, in words, and how the test bags came out."""
+        accepted = f"{self.accepted} accepted of {plural(self.bags, 'test bag')}"
+        tested = "no threshold passed" if self.refused else f"{plural(self.errors, 'error')} among {accepted}"
+        return f"error among the accepted ≤ {self.max_error:g} at confidence {self.confidence:g}; {tested}"
+
 
 def needed_for_deferral(goal: DeferralGoal) -> int:
     """Return how many bags a deferral needs: to test without one error, and one in ten to choose what to test."""

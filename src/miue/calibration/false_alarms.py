@@ -55,6 +55,17 @@ class FalseAlarms(BaseModel):
     bags: int
     rank: int
 
+    @property
+    def fitted(self) -> str:
+        """Which bags are called out of distribution, in words."""
+        return f"out of distribution where {self.score} > {self.threshold:.4g}"
+
+    @property
+    def promise(self) -> str:
+        """What is promised, in words."""
+        sure = "on average" if self.confidence is None else f"at confidence {self.confidence:g}"
+        return f"false alarms ≤ {self.rate:g} {sure}"
+
 
 def needed_for_false_alarms(goal: FalseAlarmGoal) -> int:
     """Return how many in-distribution bags a threshold with this goal needs."""

@@ -186,6 +186,11 @@ class InstanceFlags(BaseModel):
         return f"{self.score} ≥ {f'1 − {1 - self.threshold:.2g}' if near_one else f'{self.threshold:.4g}'}"
 
     @property
+    def fitted(self) -> str:
+        """The rule as a sentence says it."""
+        return f"flagged where {self.rule}"
+
+    @property
     def bags_used(self) -> str:
         """Which bags set the threshold, in words."""
         if self.guarantee in OF_NEGATIVES:

@@ -70,6 +70,18 @@ class PredictionSets(BaseModel):
     thresholds: tuple[float, ...]
     bags: tuple[int, ...]
 
+    @property
+    def fitted(self) -> str:
+        """Which classes are in a set, in words."""
+        limits = self.thresholds if self.per_class else self.thresholds[:1]
+        return f"{self.score} ≤ {', '.join(f'{limit:.4g}' for limit in limits)}"
+
+    @property
+    def promise(self) -> str:
+        """What is promised, in words."""
+        over = "for each class" if self.per_class else "over all bags"
+        return f"a set misses the label with chance ≤ {self.error:g}, {over}"
+
     def of(self, probabilities: Float64[np.ndarray, "n C"]) -> Bool[np.ndarray, "n C"]:
         """Return which classes are in the set of each bag; a set may be empty."""
         return SET_SCORES[self.score](probabilities) <= np.array(self.thresholds)

@@ -40,6 +40,17 @@ class Scaling(BaseModel):
     nll_after: float = Field(description="the same at T")
     note: str = ""
 
+    @property
+    def fitted(self) -> str:
+        """What is done with probabilities, in words."""
+        return f"{self.kind}: T = {self.temperature:.4g}"
+
+    @property
+    def promise(self) -> str:
+        """That nothing is promised, and what it came to on the calibration bags."""
+        changed = f"none; NLL of these bags {self.nll_before:.4f} before, {self.nll_after:.4f} after"
+        return "; ".join(filter(None, (changed, self.note)))
+
     def apply(self, distribution: PredictiveDistribution) -> PredictiveDistribution:
         """Return the scaled prediction.
 

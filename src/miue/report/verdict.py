@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from miue.calibration import Goals, applied_calibration
-from miue.calibration.describe import bags_used
 from miue.calibration.needs import count_needed
 from miue.common.plural import plural
 from miue.evaluation.decisions import DecisionEvaluation
@@ -132,7 +131,7 @@ def _called(measure: str) -> str:
 def _calibration(run: Run) -> list[str]:
     calibration = applied_calibration(run.predictions.provenance)
     if calibration is not None:
-        used = bags_used(calibration)
+        used = calibration.bags_used
         if calibration.instances is not None and not _decides_bags(run):
             return [f"Calibrated on {used}: no rule defers bags or calls them out of distribution."]
         return [f"Calibrated on {used}." if used else "Calibrated."]

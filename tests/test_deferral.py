@@ -280,3 +280,10 @@ def test_one_error_is_counted_as_one() -> None:
     correct = np.arange(60) > 0  # the error is the most certain bag
     rule = fit_deferral(np.arange(60.0), correct, MEASURE, DeferralGoal(0.05, 0.9), seed=1)
     assert "at best 1 error among the " in rule.refused
+
+
+def test_bags_with_an_infinite_uncertainty_are_deferred() -> None:
+    uncertainty = np.where(np.arange(400) % 2, np.inf, np.random.default_rng(3).uniform(0, 1, 400))
+    rule = fit_deferral(uncertainty, np.isfinite(uncertainty), MEASURE, DeferralGoal(0.05, 0.9))
+    assert rule.threshold is not None and 0 < rule.threshold < np.inf
+    assert rule.accepted > 80 and rule.errors == 0

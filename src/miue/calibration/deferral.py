@@ -216,4 +216,6 @@ def _thresholds(uncertainty: Float64[np.ndarray, "m"], testing: int, needed: int
     accepted = (1 + _SHARES * (count - 1)) / (count + 1)  # expected share of new bags below such a quantile
     spread = np.sqrt(accepted * (1 - accepted) * (1 / (count + 2) + 1 / testing))
     enough = (accepted - _MARGIN * spread) * testing >= needed
-    return np.unique([*np.quantile(uncertainty, _SHARES[enough]), np.inf])
+    with np.errstate(invalid="ignore"):  # between two infinite values there is no quantile
+        tried = np.quantile(uncertainty, _SHARES[enough])
+    return np.unique([*tried[~np.isnan(tried)], np.inf])

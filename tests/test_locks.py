@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from commands import fail, run
 from made_bags import separable_bags
 
 import miue
+from miue.common import files, locks
 from miue.common.errors import StorageError
 from miue.common.files import atomic_file, atomic_folder
 from miue.common.folder_kinds import PREDICTIONS
@@ -35,17 +37,26 @@ with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)
 """
+WRITE = """
+import sys
+from pathlib import Path
+from miue.common.files import atomic_file
+with atomic_file(Path(sys.argv[1])) as temporary:
+    temporary.write_text("of another process")
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
 QUICK = {"max_epochs": 1}
 
 
 @pytest.fixture
-def hold() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
-    """Lock an output in another process, which is killed in the end."""
+def hold() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Lock an output in another process, or write it, which is killed in the end."""
     started = []
 
-    def start(output: Path) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", HOLD, str(output)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    def start(output: Path, program: str = HOLD) -> subprocess.Popen[str]:
+        command = [sys.executable, "-c", program, str(output)]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
@@ -54,9 +65,7 @@ def hold() -> Iterator[Callable[[Path], subprocess.Popen[str]]]:
     yield start
     for process in started:
         process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        process.communicate()
 
 
 def predictions() -> miue.Predictions:
@@ -77,7 +86,7 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("what", WRITERS)
 def test_who_writes_an_output_is_told_to_a_second_process(
-    what: str, tmp_path: Path, hold: Callable[[Path], subprocess.Popen[str]]
+    what: str, tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]
 ) -> None:
     out = tmp_path / "7"
     process = hold(out)
@@ -93,7 +102,7 @@ def test_who_writes_an_output_is_told_to_a_second_process(
     assert not list(tmp_path.rglob("*.lock"))
 
 
-def test_the_commands_refuse_at_once(tmp_path: Path, hold: Callable[[Path], subprocess.Popen[str]]) -> None:
+def test_the_commands_refuse_at_once(tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]) -> None:
     hold(tmp_path / "out")
     for command in (
         ["data", "make", "digits-bags"],
@@ -140,7 +149,7 @@ def test_an_output_whose_folder_cannot_be_written_is_locked_inside(
 
 
 def test_a_process_that_was_killed_holds_nothing(
-    tmp_path: Path, hold: Callable[[Path], subprocess.Popen[str]]
+    tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]
 ) -> None:
     process = hold(tmp_path / "out")
     process.send_signal(signal.SIGKILL)
@@ -166,6 +175,7 @@ def test_a_resume_removes_what_a_kill_left_half_written_and_nothing_else(finishe
     left = [
         out / ".config.json.0123abcd.tmp",
         out / "members" / "1" / ".log.csv.0123abcd.tmp",
+        out / "members" / "1" / ".log.csv.0123abcd.tmp.lock",
         out / "members" / "0" / "checkpoints" / ".last.safetensors.0123abcd.tmp",
     ]
     kept = [out / ".notes.tmp", out / "mine.0123abcd.tmp", tmp_path / ".other.0123abcd.tmp"]
@@ -201,4 +211,80 @@ def test_two_writers_of_one_file_leave_each_other_s_temporaries(tmp_path: Path) 
         second.write_text("2")
         first.write_text("1")
     assert (tmp_path / "a").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_the_next_file_of_a_name_removes_what_a_killed_one_left(
+    tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = hold(tmp_path / "a", WRITE)
+    process.kill()
+    process.wait()
+    assert [path.read_text() for path in tmp_path.glob(".a.*.tmp")] == ["of another process"]
+    with pytest.raises(RuntimeError), atomic_file(tmp_path / "a"):
+        raise RuntimeError
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_another_process_writes_is_not_removed(
+    tmp_path: Path, hold: Callable[..., subprocess.Popen[str]]
+) -> None:
+    process = hold(tmp_path / "a", WRITE)
+    with atomic_file(tmp_path / "a") as temporary:
+        temporary.write_text("mine")
+    assert (tmp_path / "a").read_text() == "mine"
+    process.communicate("\n")
+    assert process.returncode == 0
+    assert (tmp_path / "a").read_text() == "of another process"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_file_leaves_the_temporaries_of_other_names_and_of_a_folder(tmp_path: Path) -> None:
+    names = [".a.csv", ".csv", ".b", ".ab", "a", ".a.0123abcd", ".a.0123abcd.tmp"]
+    for name in names:
+        for ending in (".0123abcd.tmp", ".0123abcd.tmp.lock"):
+            (tmp_path / f"{name}{ending}").touch()
+    (tmp_path / ".a.0123abcd.tmp").mkdir()
+    before = sorted(tmp_path.iterdir())
+    with atomic_file(tmp_path / "a") as temporary:
+        temporary.touch()
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "a"])
+
+
+def test_what_came_after_its_lock_was_seen_is_not_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its writer may have found the lock held by who looks for what killed ones left."""
+    late, lock = tmp_path / ".a.0123abcd.tmp", tmp_path / ".a.0123abcd.tmp.lock"
+    for path in (late, lock):
+        path.touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "temporaries", lambda *_: [lock])
+        with atomic_file(tmp_path / "a") as temporary:
+            temporary.touch()
+    assert sorted(tmp_path.iterdir()) == [late, tmp_path / "a"]
+
+
+def test_without_locks_a_file_is_written_and_nothing_is_taken_for_abandoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(locks, "lock_descriptor", refuse)
+    with atomic_file(tmp_path / "a") as first, atomic_file(tmp_path / "a") as second:
+        first.write_text("1")
+        with atomic_file(tmp_path / "a") as third:
+            third.write_text("3")
+        second.write_text("2")
+    assert (tmp_path / "a").read_text() == "1"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_folder_that_cannot_be_listed_takes_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        with atomic_file(tmp_path / "a") as temporary:
+            temporary.touch()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]

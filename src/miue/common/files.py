@@ -26,8 +26,10 @@ from miue.common.errors import (
     not_stated,
 )
 from miue.common.folder_kinds import FolderKind
-from miue.common.locks import locked
+from miue.common.locks import held_if_free, locked
 from miue.common.outputs import refuse_existing, refuse_taken
+
+LOCK = ".lock"  # ending of the file that is locked while a temporary file is written
 
 
 @contextmanager
@@ -35,7 +37,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path`` that takes its place only when the block succeeds.
 
     What writes it writes to that path itself, not through a temporary file of its own that a kill would leave.
-    Where ``path`` is a link, the file to which it leads is written.
+    Where ``path`` is a link, the file to which it leads is written. Of several who write it at once,
+    the last to end is kept.
 
     Raises:
         StorageError: the disk is full, the folder cannot be written, or ``path`` is no file; nothing half-written
@@ -44,16 +47,22 @@ def atomic_file(path: Path) -> Iterator[Path]:
     path = _followed(path)
     refuse_taken(path, overwrite=True)
     temporary = _temporary_sibling(path)
+    lock = temporary.with_name(temporary.name + LOCK)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield temporary
-        _sync(temporary)
-        temporary.replace(path)
+        _remove_abandoned(path)
+        with suppress(OSError):  # what keeps it from being made keeps the file from it as well
+            lock.touch()
+        with held_if_free(lock):
+            yield temporary
+            _sync(temporary)
+            temporary.replace(path)
+            _remove(lock)
     except OSError as error:
         raise _failed(path, temporary, error) from error
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        _remove(temporary)
+        _remove(lock)
 
 
 @contextmanager
@@ -143,10 +152,12 @@ def files_with_endings(folder: Path, endings: Collection[str], wanted: str, fix:
 def temporaries(folder: Path, name: str = "") -> list[Path]:
     """Return what writing ``name``, or anything, left in ``folder`` when it was killed, or is writing just now.
 
-    Only who holds the lock of the output may remove them.
+    Only who holds the lock of the output may remove them. Nothing where the folder cannot be listed.
     """
-    pattern = re.compile(rf"\.{re.escape(name) if name else '.+'}\.[0-9a-f]{{8}}\.tmp")
-    return [path for path in folder.iterdir() if pattern.fullmatch(path.name)] if folder.is_dir() else []
+    pattern = re.compile(rf"\.{re.escape(name) if name else '.+'}\.[0-9a-f]{{8}}\.tmp({re.escape(LOCK)})?")
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [folder / entry.name for entry in entries if pattern.fullmatch(entry.name)]
+    return []
 
 
 def remove_temporaries(*folders: Path) -> None:
@@ -258,6 +269,19 @@ def _failed(path: Path, temporary: Path, error: OSError) -> StorageError:
 
 def _temporary_sibling(path: Path) -> Path:
     return path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove what processes that were killed left of the file ``path``, and nothing that one writes just now.
+
+    A writer that finds its lock held here goes on without; what it writes was not there when its lock was seen.
+    """
+    left = set(temporaries(path.parent, path.name))
+    for lock in (file for file in left if file.suffix == LOCK):
+        with held_if_free(lock) as is_held:
+            if is_held:
+                for file in left & {lock.with_suffix(""), lock}:
+                    _remove(file)
 
 
 def _put_back(path: Path) -> None:

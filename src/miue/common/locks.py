@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from filelock import BaseFileLock, FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout, lock_descriptor
 
 from miue.common.errors import StorageError, cannot_write
 from miue.common.user_warnings import warn_user
@@ -81,6 +81,24 @@ def _acquired(lock: BaseFileLock, output: Path, *, wait: bool) -> Iterator[None]
         lock.release()
 
 
+@contextmanager
+def held_if_free(lock_file: Path) -> Iterator[bool]:
+    """Hold the lock in ``lock_file`` while the block runs.
+
+    Yields:
+        whether it is held: not where another process holds it, or the file is not there or cannot be locked.
+    """
+    try:
+        descriptor = os.open(lock_file, os.O_RDWR)
+    except OSError:
+        yield False
+        return
+    try:
+        yield _is_locked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def holder(path: Path) -> str:
     """Return who holds the lock in the file ``path``, as a phrase."""
     try:
@@ -100,6 +118,14 @@ def _lock(output: Path) -> BaseFileLock:
         raise cannot_write(output, error) from error
     within = output.is_dir() and not os.access(output.parent, os.W_OK)
     return FileLock(output / ".lock" if within else beside, is_singleton=True, fallback_to_soft=False)
+
+
+def _is_locked(descriptor: int) -> bool:
+    """Lock an open file, and return whether that went well: not if it was removed before."""
+    try:
+        return lock_descriptor(descriptor, blocking=False) and os.fstat(descriptor).st_nlink > 0
+    except OSError:
+        return False
 
 
 def _write_holder(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,40 @@ def test_a_killed_packing_goes_on_where_it_stopped(
     assert packed.resumed == 7 and packed.bags == len(bags)
     assert np.array_equal(np.asarray(miue.read_store(tmp_path / "store").instances), np.asarray(bags.instances))
     assert verify(tmp_path / "store") == [] and not work.exists()
+
+
+def test_a_packing_that_ends_once_its_store_is_there_leaves_nothing_beside_it(
+    slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command is refused then, so that what stayed would stay."""
+    replace = Path.replace
+
+    def stop_after(path: Path, target: Path) -> Path:
+        new = replace(path, target)
+        if target == tmp_path / "store":
+            raise KeyboardInterrupt
+        return new
+
+    monkeypatch.setattr(Path, "replace", stop_after)
+    with pytest.raises(KeyboardInterrupt):
+        pack(load_bags(slides[0]).bags, tmp_path / "store")
+    assert verify(tmp_path / "store") == []
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_what_was_packed_is_on_the_disk_before_it_is_moved(
+    slides: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing a large store out takes long, and what is killed meanwhile goes on only where it was not moved."""
+    synced = []
+
+    def sync(file: int) -> None:
+        work = tmp_path / ".store.packing" / "instances.npy"
+        synced.append(work.exists() and os.path.samestat(os.fstat(file), work.stat()))
+
+    monkeypatch.setattr(os, "fsync", sync)
+    pack(load_bags(slides[0]).bags, tmp_path / "store")
+    assert any(synced)
 
 
 def test_what_was_damaged_meanwhile_is_packed_again(slides: tuple[Path, Path], tmp_path: Path) -> None:

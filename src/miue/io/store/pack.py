@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 from collections import deque
 from collections.abc import Iterator
@@ -100,7 +101,7 @@ def pack(
                 )
             write_tables(folder, kept, made_by or {})
             (work / "instances.npy").replace(folder / "instances.npy")  # last: nothing packed is lost
-        shutil.rmtree(work, ignore_errors=True)
+            shutil.rmtree(work, ignore_errors=True)
         return Packed(len(kept), instances, resumed, missing)
 
 
@@ -277,6 +278,8 @@ def _finish(work: Path, bags: BagDataset, written: dict[int, tuple[int, str]]) -
     instances = sum(size for size, _ in written.values())
     with (work / "instances.npy").open("r+b") as file:
         file.write(_header(bags, instances))
+        file.flush()
+        os.fsync(file.fileno())  # takes long for many bags, of which none is to be lost meanwhile
     stored = np.load(work / "instances.npy", mmap_mode="r", allow_pickle=False)
     end = 0
     for bag, (size, digest) in written.items():

@@ -288,3 +288,12 @@ def test_a_folder_that_cannot_be_listed_takes_a_file(tmp_path: Path, monkeypatch
         with atomic_file(tmp_path / "a") as temporary:
             temporary.touch()
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_files_in_a_folder_that_is_written_are_not_locked_one_by_one(tmp_path: Path) -> None:
+    with atomic_folder(tmp_path / "out", PREDICTIONS) as folder, atomic_file(folder / "of" / "a") as temporary:
+        temporary.touch()
+        assert list((folder / "of").iterdir()) == [temporary]
+    with atomic_file(tmp_path / "a") as temporary:
+        temporary.touch()
+        assert len(list(tmp_path.glob(".a.*.lock"))) == 1

@@ -10,7 +10,7 @@ import secrets
 import shutil
 import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ from miue.common.locks import held_if_free, locked
 from miue.common.outputs import refuse_existing, refuse_taken
 
 LOCK = ".lock"  # ending of the file that is locked while a temporary file is written
+TEMPORARY = r"\.[0-9a-f]{8}\.tmp"  # pattern of the ending of a temporary file or folder
 
 
 @contextmanager
@@ -47,22 +48,17 @@ def atomic_file(path: Path) -> Iterator[Path]:
     path = _followed(path)
     refuse_taken(path, overwrite=True)
     temporary = _temporary_sibling(path)
-    lock = temporary.with_name(temporary.name + LOCK)
+    in_temporary_folder = any(re.fullmatch(rf"\..+{TEMPORARY}", folder.name) for folder in path.absolute().parents)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _remove_abandoned(path)
-        with suppress(OSError):  # what keeps it from being made keeps the file from it as well
-            lock.touch()
-        with held_if_free(lock):
+        with nullcontext() if in_temporary_folder else _seen_to_live(path, temporary):
             yield temporary
             _sync(temporary)
             temporary.replace(path)
-            _remove(lock)
     except OSError as error:
         raise _failed(path, temporary, error) from error
     finally:
         _remove(temporary)
-        _remove(lock)
 
 
 @contextmanager
@@ -154,7 +150,7 @@ def temporaries(folder: Path, name: str = "") -> list[Path]:
 
     Only who holds the lock of the output may remove them. Nothing where the folder cannot be listed.
     """
-    pattern = re.compile(rf"\.{re.escape(name) if name else '.+'}\.[0-9a-f]{{8}}\.tmp({re.escape(LOCK)})?")
+    pattern = re.compile(rf"\.{re.escape(name) if name else '.+'}{TEMPORARY}({re.escape(LOCK)})?")
     with suppress(OSError), os.scandir(folder) as entries:
         return [folder / entry.name for entry in entries if pattern.fullmatch(entry.name)]
     return []
@@ -269,6 +265,21 @@ def _failed(path: Path, temporary: Path, error: OSError) -> StorageError:
 
 def _temporary_sibling(path: Path) -> Path:
     return path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+
+
+@contextmanager
+def _seen_to_live(path: Path, temporary: Path) -> Iterator[None]:
+    """Remove what killed writers of ``path`` left, and hold a lock beside ``temporary`` while the block runs."""
+    _remove_abandoned(path)
+    lock = temporary.with_name(temporary.name + LOCK)
+    with suppress(OSError):  # what keeps it from being made keeps the file from it as well
+        lock.touch()
+    try:
+        with held_if_free(lock):
+            yield
+            _remove(lock)
+    finally:
+        _remove(lock)
 
 
 def _remove_abandoned(path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import sklearn
 from made_bags import separable_bags
@@ -322,6 +323,47 @@ def test_bags_that_are_data_frames_have_the_columns_of_training(
         found.predict([bag[bag.columns[::-1]] for bag in frames])
     with pytest.raises(DataError, match="bag 'bag_1': expected the columns of the bags before it"):
         classifier().fit([bag[bag.columns[:: 1 - 2 * (i % 2)]] for i, bag in enumerate(frames)], labels)
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, pa.Table.from_pandas])
+def test_rows_of_any_kind_of_data_frame_have_the_columns_of_training(
+    kind: Any, arrays: list[np.ndarray], labels: np.ndarray
+) -> None:
+    sizes = [len(bag) for bag in arrays]
+    frame = pd.DataFrame(np.concatenate(arrays)).add_prefix("f")
+    ids = np.repeat(np.arange(len(arrays)), sizes)
+    found = classifier().fit(kind(frame), np.repeat(labels, sizes), bag_ids=ids)
+    assert found.feature_names_in_.tolist() == [f"f{column}" for column in range(5)]
+    assert np.array_equal(found.predict_proba(kind(frame), bag_ids=ids), found.predict_proba(arrays))
+    with pytest.raises(ValueError, match="same order as they were in fit"):
+        found.predict_proba(kind(frame[frame.columns[::-1]]), bag_ids=ids)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (["1", "many", "2"], "column 'g': expected numbers, got could not convert string to float: 'many'"),
+        (pd.Categorical(["low", "high", "low"]), "column 'g': expected numbers, got could not convert"),
+        (pd.to_datetime(["2020-01-01"] * 3), "column 'g': expected numbers, got dates"),
+        (pd.to_timedelta([1, 2, 3]), "column 'g': expected numbers, got durations"),
+        ([1, 2, 3j], "column 'g': expected numbers, got complex numbers"),
+        ([1, np.nan, 2], "bag 'a', row 1: expected finite features, got NaN or infinity in 1 of 2 rows"),
+        (pd.array([1, None, 2], "Int64"), "bag 'a', row 1: expected finite features, got NaN or infinity"),
+    ],
+)
+def test_what_is_no_number_in_a_data_frame_is_named(values: Any, message: str) -> None:
+    frame, ids = pd.DataFrame({"f": [1.0, 2.0, 3.0], "g": values}), ["a", "a", "b"]
+    with pytest.raises(DataError, match=message):
+        classifier().fit(frame, [0, 0, 1], bag_ids=ids)
+    with pytest.raises(DataError, match=message):
+        BagDataset.from_arrays([frame[:2], frame[2:]], ids=["a", "b"])
+    with pytest.raises(DataError, match=message):
+        BagDataset.from_frame(frame.assign(bag=ids), bag="bag", features=["f", "g"])
+
+
+def test_nullable_numbers_of_data_frames_are_numbers() -> None:
+    frame = pd.DataFrame({"f": pd.array([1, 2], "Int64"), "g": [0.5, 1.5], "h": [True, False]})
+    assert np.asarray(BagDataset.from_arrays([frame]).instances).tolist() == [[1, 0.5, 1], [2, 1.5, 0]]
 
 
 @pytest.mark.parametrize("unknown", [None, np.nan, pd.NA])

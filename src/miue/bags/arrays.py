@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from miue.bags.feature_names import frame_columns
+from miue.bags.frames import read_columns
 from miue.common.errors import DataError, first_repeated, lacking
 
 BYTES_AT_ONCE = 1 << 27
@@ -155,6 +157,8 @@ def bag_array(bag: Any, name: str) -> np.ndarray:
         array = _dense(bag)
     except (TypeError, ValueError, RuntimeError) as error:
         raise _not_numbers(name, str(error).split("\n")[0]) from error
+    if array.dtype.kind not in "fiub" and (columns := frame_columns(bag)):  # nullable numbers, for instance
+        array = read_columns(bag, columns, np.float32, f"bag {name!r}")
     if array.dtype.kind not in "fiub":
         what = f"{array.dtype} of shape {array.shape}"
         raise _not_numbers(name, what if array.shape else f"a value of type {type(bag).__name__}")

@@ -19,9 +19,10 @@ from miue.bags.cells import is_missing, known_text, name_of
 from miue.bags.column_names import names_feature
 from miue.bags.coords import Coords
 from miue.bags.feature_names import common_feature_names, frame_columns
+from miue.bags.frames import read_columns
 from miue.bags.labels import Labels, LabelSequence, plain_values, read_labels
 from miue.bags.ood_flags import OodFlags
-from miue.bags.rows import GroupedRows, row_count
+from miue.bags.rows import GroupedRows
 from miue.bags.table_columns import read_coords
 from miue.common.arguments import several
 from miue.common.errors import DataError, first_few, first_repeated, lacking, one_of_two, repeated, unknown_name
@@ -137,11 +138,11 @@ def fields_of_frame(
             fix="name them as features=[…], or add them",
         )
     return fields_of_rows(
-        _numbers(frame, chosen, np.float32),
+        read_columns(frame, chosen, np.float32, "the data frame"),
         frame[bag],
         None if label is None else frame[label],
         patients=None if patient is None else frame[patient],
-        coords=None if coords is None else _numbers(frame, coords, np.float64),
+        coords=None if coords is None else read_columns(frame, coords, np.float64, "the data frame"),
         feature_names=tuple(map(str, chosen)),
     )
 
@@ -228,26 +229,6 @@ def _is_numeric(column: Any) -> bool:
     return values.dtype.kind in "fiub" or (
         values.dtype == object and all(isinstance(value, Real) for value in values.tolist())
     )
-
-
-def _numbers(frame: Any, names: Sequence[Any], dtype: type[np.floating]) -> np.ndarray:
-    """Return columns as numbers (rows, columns), NaN where a cell is empty.
-
-    Raises:
-        DataError: text, or another kind of value; or columns of several lengths.
-    """
-    columns: list[np.ndarray] = []
-    for name in names:
-        try:
-            with np.errstate(over="ignore"):  # infinity, which is refused
-                columns.append(np.asarray(frame[name]).astype(np.float64).astype(dtype))
-        except (TypeError, ValueError) as error:
-            fix = "leave the column out, or correct it"
-            raise DataError(item=f"column {str(name)!r}", wanted="numbers", got=str(error), fix=fix) from error
-        if len(columns[-1]) != len(columns[0]):
-            wanted = f"{len(columns[0])} rows, as column {str(names[0])!r} has"
-            raise row_count(f"column {str(name)!r}", wanted, str(len(columns[-1])))
-    return np.stack(columns, 1)
 
 
 def as_objects(values: Any, what: str) -> np.ndarray:

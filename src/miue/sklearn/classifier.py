@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from miue.bags.cells import is_missing
 from miue.bags.construct import as_objects
 from miue.bags.dataset import BagDataset
+from miue.bags.frames import check_columns
 from miue.bags.rows import GroupedRows, row_count
 from miue.common.errors import ConfigError, DataError
 from miue.common.option_types import Option
@@ -257,9 +258,17 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
     def _bags(self, X: Any, rows: GroupedRows | None, *, first_seen: bool) -> list[Any]:
         """Return one array per bag."""
         if rows is not None:
-            instances = X if hasattr(X, "ndim") else np.asarray(X)
-            features = instances.ndim <= 2
-            checked = validate_data(self, instances, reset=first_seen, ensure_2d=features, allow_nd=not features)
+            check_columns(X, "X")
+            instances = np.asarray(X) if isinstance(X, list | tuple) else X
+            features = getattr(instances, "ndim", 2) <= 2  # a table of polars or Arrow has no ndim
+            checked = validate_data(
+                self,
+                instances,
+                reset=first_seen,
+                ensure_2d=features,
+                allow_nd=not features,
+                ensure_all_finite=False,  # the bags are checked, and named
+            )
             return rows.split(checked)
         bags = list(X)
         if bags and np.ndim(bags[0]) < 2:

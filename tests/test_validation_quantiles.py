@@ -43,6 +43,7 @@ def test_the_quantile_of_the_i_th_of_n_values_is_i_of_n_plus_1() -> None:
         assert made.size(share) == pytest.approx(20 * share)
     assert made.uncertainty("knn_mean", 0.6) == pytest.approx(1.2)  # between two that are kept
     assert (made.uncertainty("knn_mean", 1.0), made.size(0.0)) == (1.9, 1.0)
+    assert made.size(1 - 0.95) == 1.0  # a share just above 0.05, whose size no bag of 1 is below
     assert made.uncertainty("something", 0.5) is None
     unsure = replace(bags, scores={"knn_mean": np.where(order == 3, np.nan, 1.0)})
     assert set(ValidationQuantiles.of(unsure, order).uncertainties) == set(bags.uncertainties()) - {"knn_mean"}

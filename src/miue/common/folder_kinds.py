@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+OR_OVERWRITE = ", or pass --overwrite to replace it (in Python overwrite=True)"
+
 
 @dataclass(frozen=True)
 class FolderKind:
@@ -14,11 +16,13 @@ class FolderKind:
         name: what one is called in messages, "a bag store".
         shown_by: files of which every folder of this kind has at least one, and no other folder has.
         parts: folders directly in it that belong to it although they are of another kind.
+        otherwise: what to do, other than to choose another folder, where one that holds files is to be written.
     """
 
     name: str
     shown_by: tuple[str, ...]
     parts: tuple[str, ...] = ()
+    otherwise: str = OR_OVERWRITE
 
     def matches(self, folder: Path) -> bool:
         """Return whether ``folder`` is one of this kind."""
@@ -32,7 +36,7 @@ STORE = FolderKind("a bag store", ("store.json",))
 MODEL = FolderKind("a trained model", ("config.json",))
 UNFINISHED_RUN = FolderKind("a run whose training has not finished", ("run.json",))
 PREDICTIONS = FolderKind("predictions", ("predictions.json", EMPTY_SHARD))
-CROSS_VALIDATION = FolderKind("a cross-validation", ("cross_validation.json",))
+CROSS_VALIDATION = FolderKind("a cross-validation", ("cross_validation.json",), otherwise="")
 EXPORT = FolderKind("an export", ("export.json",))
 DEMO = FolderKind("a demo", ("evaluations/mirel.json",), parts=("store",))
 CALIBRATION = FolderKind("a calibration", ("calibration.json",))

@@ -6,10 +6,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from miue.common.errors import StorageError, not_stated
-from miue.common.folder_kinds import KEPT, FolderKind, kind_of
+from miue.common.folder_kinds import KEPT, OR_OVERWRITE, FolderKind, kind_of
 
 ANOTHER = "choose another --out"
-IN_PYTHON = "in Python overwrite=True, of train if_exists='overwrite'"
 
 
 def refuse_existing(path: Path, kind: FolderKind | None = None, *, overwrite: bool) -> None:
@@ -48,14 +47,14 @@ def refuse_taken(path: Path, kind: FolderKind | None = None, *, overwrite: bool)
         if path.is_dir():
             raise _refused(path, "a file", "a folder")
         if not overwrite:
-            raise _refused(path, "a new name", "a file that is there", or_overwrite=True)
+            raise _refused(path, "a new name", "a file that is there", OR_OVERWRITE)
         return
     if path.is_file():
         raise _refused(path, "a new or empty folder", "a file that is there")
     if not holds_files(path):
         return
     if not overwrite:
-        raise _refused(path, "a new or empty folder", "one that already holds files", or_overwrite=True)
+        raise _refused(path, "a new or empty folder", "one that already holds files", kind.otherwise)
     if not kind.matches(path):
         found = kind_of(path)
         raise _refused(path, f"{kind.name} to replace", "a folder of other files" if found is None else found.name)
@@ -66,6 +65,5 @@ def holds_files(folder: Path, besides: Collection[Path] = ()) -> bool:
     return any(not file.name.endswith(".lock") and file not in besides for file in folder.iterdir())
 
 
-def _refused(path: Path, wanted: str, got: str, *, or_overwrite: bool = False) -> StorageError:
-    fix = f"{ANOTHER}, or pass --overwrite to replace it ({IN_PYTHON})" if or_overwrite else ANOTHER
-    return StorageError(item=f"output {str(path)!r}", wanted=wanted, got=got, fix=fix)
+def _refused(path: Path, wanted: str, got: str, or_else: str = "") -> StorageError:
+    return StorageError(item=f"output {str(path)!r}", wanted=wanted, got=got, fix=ANOTHER + or_else)

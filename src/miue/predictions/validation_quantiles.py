@@ -70,11 +70,15 @@ class ValidationQuantiles(BaseModel):
     def uncertainty(self, name: str, share: float) -> float | None:
         """Return the value up to which the uncertainty of such a share of validation bags is; None if not kept."""
         values = self.uncertainties.get(name)
-        return None if values is None else float(np.interp(share, self.shares, values))
+        return None if values is None else self._at(share, values)
 
     def size(self, share: float) -> float:
         """Return the number of instances up to which such a share of validation bags has."""
-        return float(np.interp(share, self.shares, self.instances))
+        return self._at(share, self.instances)
+
+    def _at(self, share: float, values: tuple[float, ...]) -> float:
+        """Interpolate with as many digits as are kept: a share of 1 - 0.95 is 0.05 within rounding alone."""
+        return _rounded(float(np.interp(share, self.shares, values)))
 
     def save(self, path: Path) -> None:
         """Write the quantiles to the file ``path``, whole or not at all.
@@ -96,4 +100,8 @@ class ValidationQuantiles(BaseModel):
 
 def _quantiles(values: np.ndarray) -> tuple[float, ...]:
     quantiles = np.quantile(np.asarray(values, np.float64), SHARES, method="weibull")
-    return tuple(float(f"{value:.6g}") for value in quantiles)
+    return tuple(map(_rounded, quantiles.tolist()))
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -20,7 +20,12 @@ MAY_CHANGE = ("training.max_epochs", "distances")
 """What a resumed run may have in another way: how long it is trained, and what is fitted after that."""
 FILES = (*MODEL_FILES, "log.csv", "run.json", "splits.csv", "trackers.json")
 LAST = "last.safetensors"
-RUN = FolderKind("a run", (*MODEL.shown_by, *UNFINISHED_RUN.shown_by))
+RUN = FolderKind(
+    "a run",
+    (*MODEL.shown_by, *UNFINISHED_RUN.shown_by),
+    otherwise=", pass --resume to continue a run that is there, or pass --overwrite to replace it (in Python "
+    "if_exists='resume' or if_exists='overwrite')",
+)
 MEMBERS, MEMBER = "members", "member.json"
 """Folder of an ensemble's members, and the file that each has once it is trained."""
 FOLDERS = ("checkpoints", MEMBERS, "tensorboard", "mlflow", "wandb")

@@ -28,6 +28,26 @@ class PlainMean(nn.Module):
         return self.layers(bag).mean(0)
 
 
+class EmbedsBags(PlainMean):
+    """A plain module whose logits are one linear layer of the bag's embedding."""
+
+    embeds_bags = True
+
+    def forward(self, bag: Tensor) -> Tensor:
+        return self.layers[2](self.layers[:2](bag).mean(0))
+
+
+class Transformer(PlainMean):
+    """A plain module with an operation that torch.vmap repeats for each bag."""
+
+    def __init__(self, in_features: int, num_classes: int) -> None:
+        super().__init__(in_features, num_classes)
+        self.block = nn.TransformerEncoderLayer(in_features, 1, 8, batch_first=True)
+
+    def forward(self, bag: Tensor) -> Tensor:
+        return super().forward(self.block(bag[None])[0])
+
+
 class Named(PlainMean):
     """A plain module with an option that is a text."""
 

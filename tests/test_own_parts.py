@@ -41,6 +41,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "a class of a plain module": {"network": others.PlainMean, "options": {"network.hidden": 4}},
     "a plain module": {"network": others.PlainMean(WIDTH, 2)},
     "a plain module that vmap does not take": {"network": others.LooksAtValues},
+    "a plain module that embeds bags, with laplace": {"network": others.EmbedsBags, "method": "laplace"},
+    "a plain module that embeds bags, with sngp": {"network": others.EmbedsBags, "method": "sngp"},
     "a plain module of lazy layers": {"network": others.LazyMean},
     "a factory": {"network": others.small_network, "options": {"network.hidden": 3}},
     "a network": {"network": others.ScaledMean, "options": {"network.scale": 2.0}},
@@ -302,6 +304,23 @@ def test_a_plain_module_scores_bags_one_by_one_and_instances_as_bags_of_one(modu
         torch.testing.assert_close(logits, module(bag))
     for instance, logits in zip(instances, output.instance_logits, strict=True):
         torch.testing.assert_close(logits, module(instance[None]))
+
+
+def test_pytorch_does_not_ask_for_a_rule_that_vmap_lacks() -> None:
+    """A warning would be an error here."""
+    network, instances = (
+        BagModuleNetwork(Identity((WIDTH,)), 2, others.Transformer(WIDTH, 2)).eval(),
+        torch.ones(3, 5),
+    )
+    with torch.no_grad():
+        output = network(instances, Segments.of(1, 2))
+    torch.testing.assert_close(output.instance_logits[0], output.bag_logits[0])
+
+
+@pytest.mark.parametrize("method", ["laplace", "sngp", "bayes-mil"])
+def test_a_method_that_refuses_a_plain_module_names_its_class(method: str) -> None:
+    with pytest.raises(ConfigError, match="got PlainMean"):
+        build(network=others.PlainMean, method=method)
 
 
 @pytest.mark.parametrize("encoder", ["mlp", others.Scaling, nn.Linear(WIDTH, 3)])

@@ -5,6 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 
+def class_name(part: object) -> str:
+    """Return the name of a part's class, of a plain module that was adapted that of its own class."""
+    return type(getattr(part, "adapted", part)).__name__
+
+
 def describe_returned(value: object, batch_axes: int = 0) -> str:
     """Return what something is, with the shape of a tensor less its first ``batch_axes``.
 

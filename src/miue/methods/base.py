@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from miue.bags.segments import BagBatch, Segments
 from miue.common.errors import ConfigError, unknown_name
 from miue.common.option_types import Option
+from miue.common.returned import class_name
 from miue.distributions import Draws, PredictiveDistribution
 from miue.methods.attention_proxy import attention_proxy
 from miue.methods.returned import check_attention, check_distribution, check_projection, check_scores
@@ -47,7 +48,6 @@ class Method(nn.Module, ABC):
             random numbers of its own.
         encodes_at_random: whether they change the features, so that a bag is encoded anew for each draw, except
             for what ``encode_shared`` returns.
-        score_width: how many numbers the network scores a bag with: C logits, or what the method has it return.
         encoder_defaults: encoder options for which this method has other defaults than the encoder.
     """
 
@@ -60,7 +60,6 @@ class Method(nn.Module, ABC):
     def __init__(self, network: MILNetwork) -> None:
         super().__init__()
         self.network = network
-        self.score_width = network.num_classes
 
     @classmethod
     def resolve_options(cls, options: Mapping[str, Option], network: type[MILNetwork]) -> dict[str, Option]:
@@ -71,6 +70,15 @@ class Method(nn.Module, ABC):
             network: class of the network.
         """
         return dict(options)
+
+    @property
+    def score_width(self) -> int:
+        """How many numbers the network scores a bag with: C logits, or what the method has it return."""
+        return self.network.score_width
+
+    @score_width.setter
+    def score_width(self, width: int) -> None:
+        self.network.score_width = width
 
     @property
     def num_parameters(self) -> int:
@@ -207,6 +215,6 @@ class Method(nn.Module, ABC):
             raise ConfigError(
                 item="instance estimator 'attention'",
                 wanted="a network with attention and two classes",
-                got=f"{type(self.network).__name__} with {self.network.num_classes} classes",
+                got=f"{class_name(self.network)} with {self.network.num_classes} classes",
                 fix=f"choose {self.estimators[0]!r}",
             )

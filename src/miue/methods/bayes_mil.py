@@ -14,6 +14,7 @@ from miue.bags.segments import BagBatch, Segments, per_instance, segment_softmax
 from miue.common.double_precision import in_double
 from miue.common.errors import ConfigError
 from miue.common.option_types import Width
+from miue.common.returned import class_name
 from miue.distributions import Categorical
 from miue.methods.base import ATTENTION, BAG_OF_ONE, BatchPrediction, Method
 from miue.methods.mc_dropout import positive_count, seed_torch
@@ -88,7 +89,7 @@ class BayesMIL(Softmax):
             raise ConfigError(
                 item="method 'bayes-mil'",
                 wanted="network 'attention' or 'gated-attention' and two classes",
-                got=f"{type(network).__name__} with {network.num_classes} classes",
+                got=f"{class_name(network)} with {network.num_classes} classes",
                 fix="choose another method or network",
             )
         width = network.encoder.out_features

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from miue.bags.segments import BagBatch
 from miue.common.errors import ConfigError
+from miue.common.returned import class_name
 from miue.methods.softmax import Softmax
 from miue.networks.base import MILNetwork
 
@@ -35,7 +36,7 @@ class EmbeddingMethod(Softmax):
                 item=f"method {name!r}",
                 wanted="a network whose logits are one linear layer of the bag's embedding: 'attention', "
                 "'gated-attention', 'mean', 'max', 'torchmil-abmil', 'torchmil-clam-sb' or 'torchmil-transmil'",
-                got=type(network).__name__,
+                got=class_name(network),
                 fix="choose one of these, or method 'deep-ensemble', which takes any network; a network of your "
                 "own that is built so says embeds_bags = True",
             )

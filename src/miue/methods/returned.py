@@ -8,7 +8,7 @@ from torch import Tensor
 from miue.bags.segments import Segments, segment_sum
 from miue.common.double_precision import in_double
 from miue.common.errors import ModelError
-from miue.common.returned import describe_returned
+from miue.common.returned import class_name, describe_returned
 from miue.distributions import Categorical, Dirichlet, Draws, PredictiveDistribution
 from miue.networks.base import MILNetwork, Projection, Scores
 
@@ -148,7 +148,7 @@ def check_log_probabilities(
         got = f"probabilities that sum to {float(total[(total - 1).abs().argmax()]):.4g}"
     if got:
         raise ModelError(
-            item=f"method {type(method).__name__!r} with network {type(network).__name__!r}",
+            item=f"method {type(method).__name__!r} with network {class_name(network)!r}",
             wanted=f"logs of probabilities that sum to 1, of shape ({bags}, {classes}), from log_probabilities()",
             got=got,
             fix=FIX,
@@ -159,4 +159,4 @@ def check_log_probabilities(
 
 def _wrong(kind: str, part: object, wanted: str, got: str, fix: str = FIX) -> ModelError:
     """Return the error for a network or method that returned something else than wanted."""
-    return ModelError(item=f"{kind} {type(part).__name__!r}", wanted=wanted, got=got, fix=fix)
+    return ModelError(item=f"{kind} {class_name(part)!r}", wanted=wanted, got=got, fix=fix)

@@ -13,6 +13,7 @@ from torch import nn
 
 from miue.common.errors import ConfigError
 from miue.common.option_types import Option
+from miue.common.returned import class_name
 from miue.methods import Method
 from miue.model.options import check_options
 from miue.model.part import Part
@@ -138,7 +139,7 @@ def _construct(part: Part, options: Mapping[str, Option], filled_in: Mapping[str
 def _check_classes(network: MILNetwork, classes: int) -> None:
     if network.num_classes != classes:
         raise ConfigError(
-            item=f"network {type(network).__name__!r}",
+            item=f"network {class_name(network)!r}",
             wanted=f"{classes} classes, as the bags have",
             got=str(network.num_classes),
             fix="build it with that many classes, or pass its class",

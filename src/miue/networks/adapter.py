@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -41,7 +43,13 @@ class BagModuleNetwork(MILNetwork):
             with torch.no_grad():
                 module(torch.zeros(2, encoder.out_features))
         self.module = module
+        self.embeds_bags = bool(getattr(module, "embeds_bags", False))
         self._vectorizes = True
+
+    @property
+    def adapted(self) -> nn.Module:
+        """The module, whose class messages name."""
+        return self.module
 
     def project(self, features: Float[Tensor, "N D"]) -> Projection:
         """Return the features unchanged: the module takes whole bags."""
@@ -53,7 +61,10 @@ class BagModuleNetwork(MILNetwork):
         if segments.are_singletons and len(features) > 1 and self._vectorizes:
             try:
                 vectorized = torch.vmap(self.module, randomness="different", chunk_size=ONES_AT_ONCE)
-                return Scores(self._checked(vectorized(features.unsqueeze(1)), (len(features),)), None)
+                with warnings.catch_warnings():  # an operation that is repeated for each bag is as slow as without
+                    warnings.filterwarnings("ignore", "There is a performance drop")
+                    logits = vectorized(features.unsqueeze(1))
+                return Scores(self._checked(logits, (len(features),)), None)
             except RuntimeError:
                 self._vectorizes = False  # it branches on values, say, or updates running statistics
         sizes = [1] * len(features) if segments.are_singletons else segments.sizes.tolist()
@@ -61,11 +72,11 @@ class BagModuleNetwork(MILNetwork):
 
     def _checked(self, logits: object, bags: tuple[int, ...] = ()) -> Tensor:
         """Return what the module returned for one bag, or for several at once, where it has the right shape."""
-        if isinstance(logits, Tensor) and tuple(logits.shape) == (*bags, self.num_classes):
+        if isinstance(logits, Tensor) and tuple(logits.shape) == (*bags, self.score_width):
             return logits
         raise ModelError(
             item=f"network {type(self.module).__name__!r}",
-            wanted=f"logits of shape ({self.num_classes},) for one bag with features of shape (n, D)",
+            wanted=f"logits of shape ({self.score_width},) for one bag with features of shape (n, D)",
             got=describe_returned(logits, len(bags)),
             fix="return one score per class, without a batch axis, and nothing else",
         )

@@ -28,7 +28,7 @@ class AttentionNetwork(MILNetwork):
     """
 
     has_attention: ClassVar[bool] = True
-    embeds_bags: ClassVar[bool] = True
+    embeds_bags: bool = True
 
     def __init__(self, encoder: Encoder, num_classes: int, hidden: Width = 256) -> None:
         super().__init__(encoder, num_classes)

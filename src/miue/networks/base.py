@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from miue.bags.segments import Segments, as_float
 from miue.common.errors import ConfigError
+from miue.common.returned import class_name
 from miue.networks.encoders.base import Encoder, check_features
 
 ENCODED_AT_ONCE = 1 << 27  # numbers of input: 262,144 vectors of 512
@@ -65,6 +66,7 @@ class MILNetwork(nn.Module, ABC):
         has_attention: whether ``score`` returns attention.
         embeds_bags: whether the logits are ``last_layer`` of an embedding of the bag and nothing else.
         encodes_in_bfloat16: whether the encoder computes in bfloat16 (``encoder_precision``).
+        score_width: how many numbers ``score`` returns for a bag: C logits, or what the method has it return.
         instance_routing: which parameters the instance loss of MIREL trains where no routing is named
             (``miue.methods.routing``).
 
@@ -75,7 +77,7 @@ class MILNetwork(nn.Module, ABC):
 
     encoder: Encoder
     has_attention: ClassVar[bool] = False
-    embeds_bags: ClassVar[bool] = False
+    embeds_bags: bool = False
     encodes_in_bfloat16: bool = False
     instance_routing: ClassVar[str] = "through-residual"
 
@@ -83,6 +85,7 @@ class MILNetwork(nn.Module, ABC):
         super().__init__()
         self.encoder = encoder
         self.num_classes = num_classes
+        self.score_width = num_classes
 
     @property
     def also_try(self) -> str:
@@ -101,7 +104,7 @@ class MILNetwork(nn.Module, ABC):
         if layers and layers[-1].out_features == self.num_classes:
             return layers[-1]
         raise ConfigError(
-            item=f"network {type(self).__name__!r}",
+            item=f"network {class_name(self)!r}",
             wanted=f"a last layer: a linear layer with {self.num_classes} outputs, defined after all others",
             got=repr(layers[-1]) if layers else "no linear layer after the encoder",
             fix="override the property last_layer of the network, or choose another network or method",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -15,7 +13,7 @@ from miue.networks.encoders.base import Encoder
 class MaxNetwork(MILNetwork):
     """The bag's embedding is the maximum of its instances' features, one by one; one linear head."""
 
-    embeds_bags: ClassVar[bool] = True
+    embeds_bags: bool = True
 
     def __init__(self, encoder: Encoder, num_classes: int) -> None:
         super().__init__(encoder, num_classes)

@@ -34,7 +34,7 @@ class TorchmilABMIL(PaddedNetwork):
     """
 
     has_attention: ClassVar[bool] = True
-    embeds_bags: ClassVar[bool] = True
+    embeds_bags: bool = True
     model_name: ClassVar[str] = "ABMIL"
 
     def __init__(self, encoder: Encoder, num_classes: int, hidden: Width = 256, gated: bool = False) -> None:
@@ -124,7 +124,7 @@ class TorchmilTransMIL(PaddedNetwork):
     """
 
     takes_mask: ClassVar[bool] = False
-    embeds_bags: ClassVar[bool] = True
+    embeds_bags: bool = True
 
     def __init__(
         self,

@@ -222,6 +222,17 @@ def test_the_width_asked_for_decides_and_not_that_of_most_files(tmp_path: Path) 
         load_bags(tmp_path, skip_bad=True, instance_shape=(7,))
 
 
+def test_files_without_the_image_statistics_of_others_are_named_whichever_comes_first(tmp_path: Path) -> None:
+    for name, width in {"a": 0, "b": 27, "c": 27, "d": 5}.items():
+        with h5py.File(tmp_path / f"{name}.h5", "w") as file:
+            file["features"] = made_files.features_of(3)
+            file["features"].attrs["encoder"] = "e"
+            if width:
+                file["image_statistics"] = np.zeros((3, width), np.float32)
+    opened = load_bags(tmp_path)
+    assert opened.notes == ("2 of 4 bags without the image statistics of others (a, d): none are used",)
+
+
 def test_files_without_coords_are_named_where_others_have_them(tmp_path: Path) -> None:
     made_files.clam(tmp_path, "a", made_files.features_of(4))
     folder = tmp_path / "h5_files"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -287,3 +288,13 @@ def test_bags_with_an_infinite_uncertainty_are_deferred() -> None:
     rule = fit_deferral(uncertainty, np.isfinite(uncertainty), MEASURE, DeferralGoal(0.05, 0.9))
     assert rule.threshold is not None and 0 < rule.threshold < np.inf
     assert rule.accepted > 80 and rule.errors == 0
+
+
+def test_the_reason_names_a_test_that_was_made_not_a_later_threshold_that_would_have_passed() -> None:
+    """One error among all 45 bags would pass, but the sequence ended at the few most certain ones."""
+    correct = np.arange(50) > 0  # the error is the most certain bag
+    rule = fit_deferral(np.arange(50.0), correct, MEASURE, DeferralGoal(0.15, 0.9), seed=0)
+    assert rule.refused.endswith(" most certain ones, where they begin")
+    errors, among = map(int, re.findall(r"(\d+) error among the (\d+) most", rule.refused)[0])
+    assert p_values(np.array([errors]), np.array([among]), 0.15) > 0.1
+    assert p_values(np.array([1]), np.array([45]), 0.15) < 0.1

@@ -37,11 +37,16 @@ def hints_at(wanted: Iterable[str], names: Sequence[str]) -> list[str]:
 
     >>> hints_at(["20", "B"], ["0020", "0021"])
     ["; there is '0020': did the id lose its zeros or gain a '.0'?", '']
+    >>> hints_at(["0.0"], ["000", "001"])
+    ["; there is '000': did the id lose its zeros or gain a '.0'?"]
     >>> hints_at(["slides/A.svs"], ["A"]), hints_at(["a"], ["A", "b"])
     (["; there is 'A': without the folder"], ["; there is 'A', which differs in case or spaces"])
     """
     slips: tuple[tuple[str, Callable[[str], str]], ...] = (
-        (": did the id lose its zeros or gain a '.0'?", lambda text: text.removesuffix(".0").lstrip("0")),
+        (
+            ": did the id lose its zeros or gain a '.0'?",
+            lambda text: re.sub("^0+(?=.)", "", text.removesuffix(".0")),
+        ),
         (", which differs in case or spaces", lambda text: " ".join(text.casefold().split())),
         (": without the folder", lambda text: re.split(r"[/\\]", text)[-1]),
     )

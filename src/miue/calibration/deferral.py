@@ -152,13 +152,13 @@ def fit_deferral(
     p = p_values(errors, counts, goal.max_error)
     passed = fallback_tests(p, starts, float(1 - exact(goal.confidence)))
     if not passed.any():
-        best = int(np.argmin(p))
+        best = min(_beginnings(len(p), starts), key=lambda start: p[start])
         return refuse_all(
             measure,
             goal,
             len(testing),
             f"no threshold on {measure} passed the tests by {plural(len(testing), 'bag')}: at best "
-            f"{plural(int(errors[best]), 'error')} among the {counts[best]} most certain ones",
+            f"{plural(int(errors[best]), 'error')} among the {counts[best]} most certain ones, where they begin",
         )
     last = int(np.flatnonzero(passed)[-1])
     return Deferral(
@@ -198,13 +198,18 @@ def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bo
     >>> fallback_tests(np.array([0.2, 0.01, 0.04, 0.03]), 2, 0.1)
     array([False, False,  True,  True])
     """
-    begin = {round(start * len(p) / starts) for start in range(starts)}
+    begin = _beginnings(len(p), starts)
     passed, share = np.zeros(len(p), bool), 0.0
     for index, value in enumerate(p):
         share += level / len(begin) if index in begin else 0.0
         passed[index] = share > 0 and value <= share * _ROUNDING
         share = share if passed[index] else 0.0
     return passed
+
+
+def _beginnings(count: int, starts: int) -> set[int]:
+    """Return where among ``count`` hypotheses shares of the level begin: the only ones tested if none passes."""
+    return {round(start * count / starts) for start in range(starts)}
 
 
 def _thresholds(uncertainty: Float64[np.ndarray, "m"], testing: int, needed: int) -> Float64[np.ndarray, "t"]:

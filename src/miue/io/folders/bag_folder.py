@@ -71,8 +71,10 @@ def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:
         notes.append(
             f"{len(bare):,} {of} without coords ({first_few(bare)}): their instances have no position on a slide"
         )
-    without = [file.id for file in contents if file.statistics != contents[0].statistics or not file.statistics]
-    if any(file.statistics for file in contents) and without:
+    widths = Counter(file.statistics for file in contents if file.statistics)
+    common = max(widths, key=widths.__getitem__, default=0)
+    without = [file.id for file in contents if file.statistics != common]
+    if without:
         notes.append(
             f"{len(without):,} {of} without the image statistics of others ({first_few(without)}): none are used"
         )

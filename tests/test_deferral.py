@@ -294,7 +294,7 @@ def test_the_reason_names_a_test_that_was_made_not_a_later_threshold_that_would_
     """One error among all 45 bags would pass, but the sequence ended at the few most certain ones."""
     correct = np.arange(50) > 0  # the error is the most certain bag
     rule = fit_deferral(np.arange(50.0), correct, MEASURE, DeferralGoal(0.15, 0.9), seed=0)
-    assert rule.refused.endswith(" most certain ones, where they begin")
+    assert rule.refused.endswith(" most certain ones, where they begin (without an error, 15 pass)")
     errors, among = map(int, re.findall(r"(\d+) error among the (\d+) most", rule.refused)[0])
     assert p_values(np.array([errors]), np.array([among]), 0.15) > 0.1
     assert p_values(np.array([1]), np.array([45]), 0.15) < 0.1

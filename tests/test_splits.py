@@ -248,6 +248,12 @@ def test_groups_are_held_out_whole_or_the_lack_is_named() -> None:
     alone = np.where(np.arange(60) < 4, 1, labels)
     with pytest.raises(DataError, match="two or more of each class.*got 1 of the rarest class"):
         hold_out(alone, 0.2, seed=3, groups=groups)
+    rare = np.repeat([0, 1, 2, 3], [54, 2, 2, 2])  # of three patients, each has bags of two of these classes
+    of_three = np.r_[np.arange(54), 97, 98, 98, 99, 99, 97]
+    with pytest.raises(
+        DataError, match=r"got 2 of the rarest class, which no draw divided so.*\(0 as the share\)"
+    ):
+        hold_out(rare, 0.2, seed=3, groups=of_three)
     with pytest.raises(DataError, match="bags to hold out: expected two or more of each class"):
         hold_out(np.array([0, 0, 1]), 0.2, seed=3)
 

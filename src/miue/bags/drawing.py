@@ -78,8 +78,8 @@ def hold_out(
     raise DataError(
         item="bags to hold out" if groups is None else "groups, such as patients, to hold out",
         wanted="two or more of each class, so that both sides have bags of every class",
-        got=f"{fewest} of the rarest class" if fewest < 2 else "groups that cannot be divided so",
-        fix="add bags of this class, or hold none out",
+        got=f"{fewest} of the rarest class" + (", which no draw divided so" if fewest > 1 else ""),
+        fix="add bags of this class, or hold none out (0 as the share)",
     )
 
 

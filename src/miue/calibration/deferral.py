@@ -158,7 +158,8 @@ def fit_deferral(
             goal,
             len(testing),
             f"no threshold on {measure} passed the tests by {plural(len(testing), 'bag')}: at best "
-            f"{plural(int(errors[best]), 'error')} among the {counts[best]} most certain ones, where they begin",
+            f"{plural(int(errors[best]), 'error')} among the {counts[best]} most certain ones, where they begin "
+            f"(without an error, {first} pass)",
         )
     last = int(np.flatnonzero(passed)[-1])
     return Deferral(

@@ -318,29 +318,75 @@ def test_the_mean_of_recalls_is_as_uncertain_as_one_of_them_where_patients_are_r
     assert found[False]["balanced_accuracy"] == pytest.approx(0.5**0.5 * found[False]["recall 0"], rel=0.1)
 
 
-def test_the_interval_of_an_auroc_ends_where_the_value_is_as_far_as_chance_takes_it() -> None:
-    def deviation(theta: float, wanted: float, others: float) -> float:
-        q1, q2 = theta / (2 - theta), 2 * theta**2 / (1 + theta)  # Hanley & McNeil, with both sizes averaged
-        mean = (wanted + others) / 2 - 1
-        excess = mean * (q1 - theta**2) + mean * (q2 - theta**2)
-        return float(np.sqrt((theta * (1 - theta) + excess) / (wanted * others)))
+def auroc_deviation(theta: float, wanted: float, others: float) -> float:
+    q1, q2 = theta / (2 - theta), 2 * theta**2 / (1 + theta)  # Hanley & McNeil, with both sizes averaged
+    mean = (wanted + others) / 2 - 1
+    excess = mean * (q1 - theta**2) + mean * (q2 - theta**2)
+    return float(np.sqrt((theta * (1 - theta) + excess) / (wanted * others)))
 
+
+def test_the_interval_of_an_auroc_ends_where_the_value_is_as_far_as_chance_takes_it() -> None:
     pair = (np.full(30, 1.0), np.array([2.0] * 10 + [0.0] * 20))
-    small = deviation(0.9, 30, 20) ** 2 / 7  # less variance than items allow: all of them count, and no more
+    small = auroc_deviation(0.9, 30, 20) ** 2 / 7  # less variance than items allow: all of them count, and no more
     low, high = auroc_interval(0.9, small, [pair], owners=30)
-    assert abs(0.9 - low) == pytest.approx(2.0452 * deviation(low, 30, 20), rel=1e-4)
-    assert abs(high - 0.9) == pytest.approx(2.0452 * deviation(high, 30, 20), rel=1e-4)
+    assert abs(0.9 - low) == pytest.approx(2.0452 * auroc_deviation(low, 30, 20), rel=1e-4)
+    assert abs(high - 0.9) == pytest.approx(2.0452 * auroc_deviation(high, 30, 20), rel=1e-4)
     assert auroc_interval(0.1, small, [pair], owners=30) == pytest.approx((1 - high, 1 - low))
-    wider = auroc_interval(0.9, deviation(0.9, 30, 20) ** 2 * 4, [pair], owners=30)
+    wider = auroc_interval(0.9, auroc_deviation(0.9, 30, 20) ** 2 * 4, [pair], owners=30)
     assert wider[0] < low
     assert wider[1] > high
     one = (np.array([1.0]), np.array([19.0]))  # a single wanted item: its share of the variance counts in full
-    low, _ = auroc_interval(0.9, deviation(0.9, 1, 19) ** 2 * 4, [one], owners=30)
-    assert 0.9 - low == pytest.approx(2.0452 * deviation(low, 1 / 4, 19 / 4), rel=1e-4)
+    low, _ = auroc_interval(0.9, auroc_deviation(0.9, 1, 19) ** 2 * 4, [one], owners=30)
+    assert 0.9 - low == pytest.approx(2.0452 * auroc_deviation(low, 1 / 4, 19 / 4), rel=1e-4)
     for copies in (1, 10):  # of each bag of a patient
         low, high = auroc_interval(1.0, 0.0, [(copies * pair[0], copies * pair[1])], owners=30)
         assert high == 1
-        assert 1 - low == pytest.approx(2.0452 * deviation(low, 30, 10), rel=1e-4)
+        assert 1 - low == pytest.approx(2.0452 * auroc_deviation(low, 30, 10), rel=1e-4)
+
+
+def test_several_aurocs_vary_together_or_apart_as_their_mean_does_between_resamples() -> None:
+    pairs = [
+        (np.full(30, 1.0), np.array([2.0] * 10 + [0.0] * 20)),
+        (np.full(30, 1.0), np.array([0.0] * 20 + [0.5] * 10)),
+    ]
+    large, small = auroc_deviation(0.8, 30, 20), auroc_deviation(0.8, 30, 5)
+    together = ((large + small) / 2) ** 2
+    apart = (large**2 + small**2) / 4
+    assert together / 2 < apart < together
+    for variance, more in ((together, 1), (apart, together / apart), (together / 9, 2)):
+        low, high = auroc_interval(0.8, variance, pairs, owners=30)
+        for end in (low, high):
+            mean = (auroc_deviation(end, 30 * more, 20 * more) + auroc_deviation(end, 30 * more, 5 * more)) / 2
+            assert abs(end - 0.8) == pytest.approx(2.0452 * mean, rel=1e-4)
+
+
+def test_the_interval_of_ue_is_that_of_the_mean_of_its_aurocs() -> None:
+    table = made_table(bags=40, per_bag=1)
+    metrics = default_metrics(table, owners_of_items(table, {}))
+    draws = resampled_metrics(table, {}, resamples=200, seed=0)["ue"]
+    variance = float(np.nanvar(draws)) * 40 / 39
+    value = evaluate_level(table).metrics["ue"].value
+    assert value is not None
+    pairs = [pair for name in ("confidence", "ood even", "ood odd") for pair in metrics[name].pairs]
+    found = bootstrap_intervals(table, {}, resamples=200)["ue"]
+    assert len(pairs) == 3
+    assert (found.low, found.high) == pytest.approx(auroc_interval(value, variance, pairs, owners=40))
+    assert found.high is not None and found.low is not None  # near its value as wide as 2 t standard deviations
+    assert found.high - found.low == pytest.approx(2 * t.ppf(0.975, 39) * variance**0.5, rel=0.1)
+
+
+def test_the_auroc_of_three_classes_compares_each_with_the_rest() -> None:
+    table = made_table(3, bags=40, per_bag=1)
+    labels = table.labels.values[table.judged]
+    pairs = []
+    for number in range(3):
+        wanted = (table.judged & (table.labels.values == number)).astype(float)
+        pairs.append((wanted, table.judged - wanted))
+    draws = resampled_metrics(table, {}, resamples=200, seed=0)["auroc"]
+    value, found = values_of(table)["auroc"], bootstrap_intervals(table, {}, resamples=200)["auroc"]
+    assert set(labels) == {0, 1, 2}
+    wanted_interval = auroc_interval(value, float(np.nanvar(draws)) * 40 / 39, pairs, owners=40)
+    assert (found.low, found.high) == pytest.approx(wanted_interval)
 
 
 def test_an_auroc_needs_half_of_the_resamples_and_its_variance_is_that_of_few_owners() -> None:

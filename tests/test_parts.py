@@ -70,6 +70,12 @@ def test_bags_of_any_size_are_read_as_they_were_written(
         assert all(len(part) <= 7 or len(part.bag_sizes()) == 1 for part in instances.parts())
 
 
+def test_a_part_is_filled_with_whole_bags_and_a_larger_bag_is_alone(tmp_path: Path, short_parts: None) -> None:
+    for sizes, of_parts in (([3, 4, 3, 4], [7, 7]), ([20, 3, 4, 9, 1], [20, 7, 9, 1])):
+        instances = stored(ragged(sizes), tmp_path / str(len(sizes)))
+        assert [len(part) for part in instances.parts()] == of_parts
+
+
 def test_stored_instances_take_a_score_of_ones_own(tmp_path: Path, short_parts: None) -> None:
     predictions = ragged([3, 9, 2])
     scored = stored(predictions, tmp_path / "p").with_score("margin", np.arange(14))

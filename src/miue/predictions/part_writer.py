@@ -62,7 +62,7 @@ class PartWriter:
         starts = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])).tolist()
         first = 0
         for start, end in zip(starts, [*starts[1:], len(ids)], strict=True):
-            if self._bags and self._rows + end - start > PART_ROWS:
+            if self._rows + end - start > PART_ROWS:
                 self._take(instances, first, start)
                 self._close_part()
                 first = start

@@ -11,6 +11,7 @@ from math import ceil, comb, floor, log
 import numpy as np
 import pytest
 import torch
+from made_flags import scored_bags
 from made_promises import RUNS, exact_interval, predictions_of, within_band
 from scipy.stats import beta, binom, binomtest, t
 
@@ -23,6 +24,9 @@ from miue.calibration import (
     calibrate,
 )
 from miue.calibration.binomial import grouped_error_interval, p_values
+from miue.calibration.class_mix import ClassMix
+from miue.calibration.covariate_shift import CovariateShift
+from miue.calibration.describe import notes
 from miue.calibration.false_alarms import fit_false_alarms
 from miue.calibration.prediction_sets import SET_SCORES, fit_prediction_sets
 from miue.calibration.ranks import conformal_rank, needed_for_rank, needed_for_tolerance, tolerance_rank
@@ -322,6 +326,7 @@ ALONE: dict[str, None] = {"deferral": None, "prediction_sets": None, "false_alar
         (18, {"false_alarms": FalseAlarmGoal(0.05)}, "at least 19 in-distribution"),
         (44, {"false_alarms": FalseAlarmGoal(0.05, confidence=0.9)}, "at least 45 in-distribution"),
         (48, {"deferral": DeferralGoal(0.05, 0.9)}, "at least 49 labeled"),
+        (9, {"deferral": DeferralGoal(0.5, 0.5)}, "at least 10 labeled"),  # one of ten chooses what is tested
     ],
 )
 def test_too_few_bags_are_refused_with_the_number_needed_and_one_more_is_enough(
@@ -339,8 +344,10 @@ def test_too_few_bags_are_refused_with_the_number_needed_and_one_more_is_enough(
 
 def test_a_class_without_enough_bags_is_named() -> None:
     p, y = softmax_problem(60, classes=2, seed=16)
-    with pytest.raises(DataError, match=r"at least 9 .* of class 1 .* got 0"):
-        fit_prediction_sets(p, np.zeros_like(y), PredictionSetGoal(0.1, per_class=True))
+    one_class = predictions_of(Categorical(torch.from_numpy(p)), np.zeros_like(y))
+    alone = {**ALONE, "prediction_sets": PredictionSetGoal(0.1, per_class=True)}
+    with pytest.raises(DataError, match=r"at least 9 labeled bags of class 1 .* got 0 labeled of class 1;"):
+        calibrate(one_class, scaling=False, **alone)  # type: ignore[arg-type]
 
 
 def test_bags_that_cannot_calibrate_are_named() -> None:
@@ -376,6 +383,43 @@ def test_classes_have_the_names_that_the_predictions_know_and_no_others() -> Non
         ConfigError, match="the class names: expected healthy, ill, in this order.*got ill, healthy"
     ):
         calibrate(named, class_names=("ill", "healthy"))
+
+
+def test_what_to_know_of_a_calibration_is_said_of_what_holds_for_it_alone() -> None:
+    plain = calibrate(made(), deferral=None, false_alarms=None)
+    assert notes(plain) == []
+
+    def noted(**changes: object) -> str:
+        [note] = notes(plain.model_copy(update=changes))
+        return note
+
+    drawn = plain.made_from.model_copy(update={"patients": 60, "left_out": 40})
+    assert noted(made_from=drawn).endswith("left out: 40 further bags.")
+    assert "one bag of each of 60 patients was drawn" in noted(made_from=drawn)
+    assert noted(made_from=plain.made_from.model_copy(update={"caveat": "the caveat"})) == "the caveat."
+    no_bag_of_one = ClassMix(confusion=((70, 30), (0, 0)))
+    assert noted(class_mix=no_bag_of_one).startswith(
+        "no calibration bag is of class 1, so that nothing is promised"
+    )
+    assert noted(scaling_left_out="the reason") == "no temperature was fitted: the reason."
+    shift = CovariateShift(fingerprint="", bags=90, scores=("hardness",), effective_sample_size=50, largest=9)
+    assert notes(plain.model_copy(update={"covariate_shift": shift})) == []
+    for fact, words in (
+        ({"rules_left_out": "the deferral"}, "Left out: the deferral; every bag is accepted."),
+        ({"clipped": 1}, "Beyond the clip: 1 new bag."),
+        ({"left_out": 3}, "Not counted: 3 new bags."),
+        ({"unused": ("far", "near")}, "Not finite everywhere, so unused: far, near."),
+    ):
+        assert noted(covariate_shift=shift.model_copy(update=fact)) == words
+    bags = scored_bags([[number / 40, 0.1] for number in range(40)], [0] * 30 + [1] * 10)
+    alone = calibrate(bags, scaling=False, instances=InstanceGoal("no-false-flag", 0.2), **ALONE)  # type: ignore[arg-type]
+    assert alone.instances is not None
+    of_flags = alone.model_copy(update={"made_from": drawn, "class_mix": no_bag_of_one})
+    assert notes(of_flags) == []  # neither of these is of flags of instances
+    some = alone.instances.model_copy(update={"left_out": 1})
+    assert notes(alone.model_copy(update={"instances": some})) == [
+        "left out of the flags: 1 positive bag without labels of all instances, or without a positive one."
+    ]
 
 
 def test_all_that_a_calibration_lacks_is_said_at_once_with_the_option_that_drops_each_part() -> None:

@@ -277,6 +277,15 @@ def test_the_deferral_is_tested_strictly_below_the_distribution_threshold() -> N
     assert made.deferral.bags == 95 - 95 // 10
 
 
+def test_a_deferral_of_all_says_how_many_bags_are_below_the_distribution_threshold() -> None:
+    p, far = np.tile([0.9, 0.1], (60, 1)), np.r_[np.arange(40.0), np.full(20, 50.0)]
+    given = predictions_of(Categorical(torch.from_numpy(p)), np.zeros(60), scores={"far": far})
+    deferral = calibrate(given, false_alarms=FalseAlarmGoal(0.05, "far")).deferral
+    assert deferral is not None
+    wanted = "40 bags below the out-of-distribution threshold, where 49 are needed; 20 equal it"
+    assert (deferral.refused, deferral.bags) == (wanted, 40)
+
+
 def test_one_error_is_counted_as_one() -> None:
     correct = np.arange(60) > 0  # the error is the most certain bag
     rule = fit_deferral(np.arange(60.0), correct, MEASURE, DeferralGoal(0.05, 0.9), seed=1)

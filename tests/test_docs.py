@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import miue
 import miue.evidence
-from miue.calibration.needs import Goals, count_needed
+from miue.calibration.needs import needed_by_default
 from miue.cli import app
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -69,7 +69,7 @@ def script(name: str) -> Any:
 
 
 def test_the_questions_state_how_many_bags_a_calibration_needs() -> None:
-    needed = count_needed(Goals(), 2)
+    needed = needed_by_default()
     assert f"at least {needed} labeled bags" in (DOCS / "faq.md").read_text()
     assert f"{needed} by default" in (DOCS / "decisions.md").read_text()
 

@@ -16,9 +16,9 @@ from made_reports import reported
 
 from miue.bags.labels import Labels
 from miue.bags.ood_flags import OodFlags
-from miue.calibration import Goals, calibrate, decide
+from miue.calibration import calibrate, decide
 from miue.calibration.binomial import grouped_error_interval
-from miue.calibration.needs import count_needed
+from miue.calibration.needs import needed_by_default
 from miue.common.errors import DataError
 from miue.distributions import Categorical
 from miue.evaluation import evaluate
@@ -86,7 +86,7 @@ def test_ood_detection_is_by_the_distance_and_by_the_methods_own_measure() -> No
 
 
 def test_as_many_bags_as_the_verdict_asks_for_are_enough_to_calibrate() -> None:
-    needed = count_needed(Goals(), 2)
+    needed = needed_by_default()
     assert f"with {needed} labeled bags" in " ".join(judged(certain(0.9, 91))[0])
     calibrate(certain(0.9, needed, needed))
     with pytest.raises(DataError, match=f"at least {needed} labeled bags"):

@@ -11,7 +11,6 @@ from pydantic import BaseModel, ConfigDict
 from miue.calibration.binomial import p_values
 from miue.calibration.ranks import check_share, exact, needed_for_tolerance
 from miue.common.arguments import check_fields
-from miue.common.errors import DataError
 from miue.common.plural import plural
 from miue.predictions.error_model import ERROR_PROBABILITY
 
@@ -130,17 +129,13 @@ def fit_deferral(
     starts); Wiens 2003 (fallback procedure); the selective error of Geifman & El-Yaniv 2017.
 
     Args:
-        uncertainty: of labeled in-distribution bags, higher where less certain.
+        uncertainty: of labeled in-distribution bags, at least ``needed_for_deferral``; higher where less certain.
         correct: whether each is predicted right.
         measure: name of the uncertainty.
         goal: what is asked.
         seed: of the draw.
-
-    Raises:
-        DataError: too few bags for any threshold to pass.
     """
     count, needed = len(correct), needed_for_tolerance(goal.max_error, goal.confidence)
-    _check_enough(count, needed, goal)
     order = np.random.default_rng(seed).permutation(count)
     ordering, testing = order[: count // ORDERING_PART], order[count // ORDERING_PART :]
     starts = max(1, min(_STARTS, len(testing) // (2 * needed)))
@@ -171,20 +166,6 @@ def fit_deferral(
         accepted=int(counts[last]),
         errors=int(errors[last]),
     )
-
-
-def _check_enough(count: int, needed: int, goal: DeferralGoal) -> None:
-    """Raise unless there are bags to choose thresholds by and ``needed`` ones to test them."""
-    wanted = needed_for_deferral(goal)
-    if count < wanted:
-        raise DataError(
-            item=f"an error among the accepted of at most {goal.max_error:g} at confidence {goal.confidence:g}",
-            wanted=f"at least {wanted} labeled in-distribution calibration bags: {needed} = "
-            f"⌈log(1 − confidence) / log(1 − error)⌉ to test without one error, and one in "
-            f"{ORDERING_PART} to choose what is tested",
-            got=str(count),
-            fix="add bags, raise the error, lower the confidence, or leave the deferral out",
-        )
 
 
 def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bool[np.ndarray, "t"]:

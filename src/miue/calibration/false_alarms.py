@@ -89,19 +89,15 @@ def fit_false_alarms(values: Float64[np.ndarray, "n"], score: str, goal: FalseAl
 
     Reference: Laxhammar & Falkman 2010 (conformal anomaly detection); Bates et al. 2023.
 
+    Args:
+        values: of in-distribution bags, at least ``needed_for_false_alarms``.
+        score: name of the values.
+        goal: what is asked.
+
     Raises:
-        DataError: too few bags.
+        DataError: the threshold is not finite.
     """
     count = len(values)
-    needed = needed_for_false_alarms(goal)
-    formula = "⌈1 / rate⌉ − 1" if goal.confidence is None else "⌈log(1 − confidence) / log(1 − rate)⌉"
-    if count < needed:
-        raise DataError(
-            item=f"a rate of false alarms of at most {goal.rate:g}",
-            wanted=f"at least {needed} in-distribution calibration bags ({formula})",
-            got=str(count),
-            fix="add bags, raise the rate, or leave the out-of-distribution threshold out",
-        )
     rank = rank_of_threshold(count, goal)
     threshold = float(np.sort(values)[rank - 1])
     if not np.isfinite(threshold):

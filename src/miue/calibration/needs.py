@@ -162,7 +162,8 @@ def _too_few(goals: Goals, count: int, labels: Labels, names: Sequence[str], of:
     problems = []
     fewer = "add bags, or "
     if goals.deferral is not None:
-        goal, needed, least = goals.deferral, _needed_for_deferral(goals), needed_for_deferral(goals.deferral)
+        goal, least = goals.deferral, needed_for_deferral(goals.deferral)
+        needed = _needed_for_deferral(goal, goals.false_alarms)
         below = f", {least} of them below the out-of-distribution threshold" if needed > least else ""
         if len(labels) < needed:
             problems.append(
@@ -234,25 +235,21 @@ def _too_few_of_class(
     ]
 
 
-def _needed_for_deferral(goals: Goals) -> int:
-    assert goals.deferral is not None
-    needed = least = needed_for_deferral(goals.deferral)
-    while goals.false_alarms is not None and rank_of_threshold(needed, goals.false_alarms) <= least:
+def _needed_for_deferral(goal: DeferralGoal, alarms: FalseAlarmGoal | None) -> int:
+    needed = least = needed_for_deferral(goal)
+    while alarms is not None and rank_of_threshold(needed, alarms) <= least:
         needed += 1  # if no two bags tie, one less than the rank are strictly below the threshold
     return needed
 
 
-def count_needed(goals: Goals, classes: int) -> int:
-    """Return how many labeled bags in distribution are enough for every part; classes have equal shares."""
-    needed = [1]
-    if goals.deferral is not None:
-        needed.append(_needed_for_deferral(goals))
-    if goals.prediction_sets is not None:
-        each = needed_for_rank(goals.prediction_sets.error)
-        needed.append(each * classes if goals.prediction_sets.per_class else each)
-    if goals.false_alarms is not None:
-        needed.append(needed_for_false_alarms(goals.false_alarms))
-    return max(needed)
+def needed_by_default() -> int:
+    """Return how many labeled bags in distribution are enough for every part that nobody has to ask for."""
+    alarms = FalseAlarmGoal()
+    return max(
+        _needed_for_deferral(DeferralGoal(), alarms),
+        needed_for_rank(PredictionSetGoal().error),
+        needed_for_false_alarms(alarms),
+    )
 
 
 def _of(rows: np.ndarray, ids: Sequence[str] | np.ndarray) -> str:

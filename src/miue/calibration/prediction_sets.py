@@ -102,13 +102,13 @@ def fit_prediction_sets(
 
     Args:
         probabilities: of the classes.
-        labels: class of each bag.
+        labels: class of each bag; of at least ``needed_for_rank`` bags, with ``per_class`` of each class.
         goal: what is asked.
         weights: density ratio of each bag, new bags over these; None where they come from one distribution.
         own: with weights, that of a new bag; the largest is on the safe side for every one.
 
     Raises:
-        DataError: too few bags, or with ``per_class`` too few of one class, or weights too small beside ``own``.
+        DataError: weights too small beside ``own``.
     """
     classes = probabilities.shape[1]
     scores = SET_SCORES[goal.score](probabilities)[np.arange(len(labels)), labels]
@@ -133,25 +133,16 @@ def _quantile(
     weights: Float64[np.ndarray, "m"] | None,
     own: float,
 ) -> float:
-    needed = needed_for_rank(goal.error)
-    of = f" of class {label}" if goal.per_class else ""
-    if len(scores) < needed:
-        raise DataError(
-            item=f"prediction sets that miss at most {goal.error:g}{of}",
-            wanted=f"at least {needed} labeled in-distribution calibration bags{of} (⌈1 / error⌉ − 1)",
-            got=str(len(scores)),
-            fix="add bags, raise the error of the sets"
-            + (", ask for marginal coverage" if goal.per_class else "")
-            + ", or leave the sets out",
-        )
     order = np.argsort(scores, kind="stable")
     if weights is None:
         return float(scores[order[conformal_rank(len(scores), goal.error) - 1]])
     rank = weighted_rank(weights[order], own, goal.error)
     if rank > len(scores):
+        of = f" of class {label}" if goal.per_class else ""
         raise DataError(
             item=f"prediction sets for the new bags that miss at most {goal.error:g}{of}",
-            wanted=f"calibration bags{of} that weigh at least {needed} times as much as a new bag",
+            wanted=f"calibration bags{of} that weigh at least {needed_for_rank(goal.error)} times as much as "
+            "a new bag",
             got=f"{weights.sum() / own:.1f} times, of {len(scores)} bags",
             fix="label some of the new bags and calibrate on them, lower --coverage (in Python raise the error of "
             "PredictionSetGoal), or leave the sets out",

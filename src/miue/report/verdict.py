@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from miue.calibration import Goals, applied_calibration
-from miue.calibration.needs import count_needed
+from miue.calibration import applied_calibration
+from miue.calibration.needs import needed_by_default
 from miue.common.plural import plural
 from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.evaluate import Items, detection_score, error_measure
@@ -137,7 +137,7 @@ def _calibration(run: Run) -> list[str]:
         return [f"Calibrated on {used}." if used else "Calibrated."]
     if run.predictions.bags.decisions is not None:
         return []
-    needed = count_needed(Goals(), run.predictions.bags.distribution.num_classes)
+    needed = needed_by_default()
     return [
         f"Not calibrated: with {needed} labeled bags that the model was not trained on, miue calibrate can set "
         "which bags to defer and which to flag as out of distribution."

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from made_bags import separable_bags
 from made_predictions import made_predictions
@@ -14,10 +15,12 @@ from scipy.stats import binomtest
 from typer.testing import CliRunner
 
 import miue
-from miue.calibration import FalseAlarmGoal
+from miue.calibration import DeferralGoal, FalseAlarmGoal
 from miue.cli.app import app
 from miue.common.errors import ConfigError, DataError
+from miue.common.terminal import show_table
 from miue.evaluation import evaluate
+from miue.evaluation.groups import group_tables
 from miue.evaluation.metrics import NO_LABEL
 from miue.io.labels.groups import read_groups
 from miue.predictions.folder import Predictions
@@ -27,6 +30,16 @@ def groups_of(predictions: Predictions) -> dict[str, str]:
     """Every seventh bag is not named, of every seventh no group is known."""
     names = ("Leeds", "Cork", "", "Leeds", "Leeds", "Cork")
     return {name: names[row % 7] for row, name in enumerate(predictions.bags.bag_ids) if row % 7 < 6}
+
+
+def bags_of(predictions: Predictions, group: str) -> set[str]:
+    groups = groups_of(predictions)
+    return {name for name in predictions.bags.bag_ids if (groups.get(name) or "no group") == group}
+
+
+def inside_of(predictions: Predictions) -> Predictions:
+    """The bags to calibrate on."""
+    return Predictions(predictions.bags.subset(np.flatnonzero(predictions.bags.judged)), None)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -79,8 +92,7 @@ def test_the_interval_is_wider_where_all_bags_of_a_patient_are_right_or_wrong_to
 
 def test_decisions_are_counted_in_each_group() -> None:
     predictions = made_predictions(bags=90)
-    inside = predictions.bags.subset(np.flatnonzero(predictions.bags.judged))
-    calibration = miue.calibrate(Predictions(inside, None), deferral=None, false_alarms=FalseAlarmGoal(0.3))
+    calibration = miue.calibrate(inside_of(predictions), deferral=None, false_alarms=FalseAlarmGoal(0.3))
     decided = miue.decide(predictions, calibration)
     evaluation = evaluate(decided, groups=groups_of(predictions))
     assert evaluation.groups is not None and evaluation.decisions is not None
@@ -94,6 +106,39 @@ def test_decisions_are_counted_in_each_group() -> None:
     assert np.average(shares, weights=counts) == pytest.approx(evaluation.decisions.metrics["flagged"].value)
     text = str(evaluation)
     assert "called OOD" in text and "Leeds" in text
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_tables_of_groups_fit_a_terminal_of_80_columns(
+    classes: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    predictions = made_predictions(bags=90, classes=classes)
+    rules = {"deferral": DeferralGoal(0.3), "false_alarms": FalseAlarmGoal(0.3)}
+    calibration = miue.calibrate(inside_of(predictions), **rules)  # type: ignore[arg-type]
+    evaluation = evaluate(miue.decide(predictions, calibration), groups=groups_of(predictions))
+    assert evaluation.groups is not None
+    for table in group_tables(evaluation.groups, evaluation.class_names):
+        show_table(table.as_rich())
+        lines = [*table.as_text().splitlines(), *capsys.readouterr().out.splitlines()]
+        assert max(map(len, lines)) <= 80, lines
+
+
+def test_the_data_frame_of_groups_has_a_row_for_each_group_and_metric() -> None:
+    predictions = made_predictions(bags=90)
+    evaluation = evaluate(predictions, groups=groups_of(predictions))
+    assert evaluation.groups is not None
+    frame = evaluation.groups_to_frame().set_index(["group", "metric"])
+    assert frame.index.is_unique and list(frame) == ["value", "reason"]
+    for name, group in evaluation.groups.items():
+        alone = evaluate(Predictions(predictions.bags.of_bags(bags_of(predictions, name)), None)).to_frame()
+        found = frame.loc[name].drop(["accuracy_low", "accuracy_high"])
+        pd.testing.assert_frame_equal(found, alone.set_index("metric")[["value", "reason"]])
+        assert frame.loc[(name, "accuracy_low"), "value"] == group.accuracy_low.value
+    without = evaluate(predictions)
+    pd.testing.assert_frame_equal(without.to_frame(), evaluation.to_frame())
+    with pytest.raises(ConfigError, match="expected groups of bags, got none"):
+        without.groups_to_frame()
 
 
 def test_a_group_without_labels_has_no_metrics_of_classes() -> None:

@@ -98,14 +98,23 @@ def evaluate(
         predictions.provenance,
         evaluate_froc(predictions) if of_instances and of_instances.labelled else None,
         evaluate_flags(predictions),
-        None if groups is None else _evaluate_groups(predictions.bags, groups, rules),
+        None if groups is None else evaluate_groups(predictions.bags, groups, rules),
     )
 
 
-def _evaluate_groups(
+def evaluate_groups(
     table: PredictionTable, groups: Mapping[str, Any], rules: Calibration | None
 ) -> dict[str, GroupEvaluation]:
-    """Return the evaluation of each group, in the order of their names, bags without a group last."""
+    """Return the evaluation of each group, in the order of their names, bags without a group last.
+
+    Args:
+        table: predictions of bags.
+        groups: of each bag by its name, as ``evaluate`` takes them.
+        rules: of the decisions of the bags, where known.
+
+    Raises:
+        ConfigError: groups that name none of the bags.
+    """
     of_bags = np.array([_group_name(groups.get(name)) for name in table.bag_ids], object)
     names = sorted(set(of_bags) - {NO_GROUP})
     if not names:

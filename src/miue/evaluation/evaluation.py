@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from miue.calibration.deferral import PREFERRED_MEASURES
+from miue.common.errors import ConfigError
 from miue.common.result_table import PrintsAsTable, ResultTable, require_pandas
 from miue.distributions.measures import MEASURES
 from miue.evaluation.decisions import DecisionEvaluation
@@ -98,12 +99,7 @@ class Evaluation(PrintsAsTable):
         for name, level in levels.items():
             if level is None:
                 continue
-            yield from ((name, metric, one) for metric, one in level.metrics.items())
-            recalls = zip(self.class_names, level.recall_by_class.values(), strict=True)
-            yield from ((name, f"recall_{of}", one) for of, one in recalls)
-            yield name, "confidence_auroc", level.confidence.auroc
-            for ood_set, separation in level.ood.items():
-                yield name, f"ood_{ood_set}_auroc", separation.auroc
+            yield from ((name, metric, one) for metric, one in level.named_metrics(self.class_names))
         yield from (("instances", name, metric) for name, metric in (self.froc or {}).items())
         if self.flags is not None:
             yield from (("instances", f"flags_{name}", metric) for name, metric in self.flags.metrics.items())
@@ -111,10 +107,35 @@ class Evaluation(PrintsAsTable):
     def to_frame(self) -> Any:
         """Return a pandas DataFrame with level, metric, value and, where it is undefined, the reason.
 
+        Metrics of groups are in ``groups_to_frame``.
+
         Raises:
             ConfigError: pandas is not installed.
         """
         rows = [{"level": level, "metric": name, **asdict(one)} for level, name, one in self.metrics()]
+        return require_pandas().DataFrame(rows)
+
+    def groups_to_frame(self) -> Any:
+        """Return a pandas DataFrame with group, metric, value and, where it is undefined, the reason.
+
+        Every group has a row for each metric of bags, for both ends of the interval of the accuracy and, where
+        bags have decisions, for what they came to ("decisions_accepted" and so on).
+
+        Raises:
+            ConfigError: bags were not evaluated by group, or pandas is not installed.
+        """
+        if self.groups is None:
+            raise ConfigError(
+                item="the evaluation",
+                wanted="groups of bags",
+                got="none",
+                fix="pass evaluate the group of each bag by its name, as groups",
+            )
+        rows = [
+            {"group": group, "metric": name, **asdict(metric)}
+            for group, one in self.groups.items()
+            for name, metric in one.named_metrics(self.class_names)
+        ]
         return require_pandas().DataFrame(rows)
 
     def to_json(self) -> dict[str, Any]:

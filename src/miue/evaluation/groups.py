@@ -30,6 +30,18 @@ class GroupEvaluation:
     accuracy_high: Metric
     decisions: DecisionEvaluation | None
 
+    def named_metrics(self, classes: Sequence[str]) -> Iterator[tuple[str, Metric]]:
+        """Yield name and value of every metric of its bags, of the interval, and of decisions.
+
+        Args:
+            classes: names in order.
+        """
+        yield from self.bags.named_metrics(classes)
+        yield "accuracy_low", self.accuracy_low
+        yield "accuracy_high", self.accuracy_high
+        if self.decisions is not None:
+            yield from ((f"decisions_{name}", metric) for name, metric in self.decisions.metrics.items())
+
 
 def group_tables(groups: Mapping[str, GroupEvaluation], classes: Sequence[str]) -> Iterator[ResultTable]:
     """Yield the metrics with a row for each group, and what decisions came to where there are any.
@@ -49,17 +61,21 @@ def _metrics_by_group(groups: Mapping[str, GroupEvaluation], classes: Sequence[s
     for name, one in groups.items():
         metrics = one.bags.metrics
         by_class = one.bags.recall_by_class.values() if two else (metrics["balanced_accuracy"],)
-        shares = (metric_cell(metric, True, reasons) for metric in (*by_class, metrics["auroc"]))
-        accuracy = metric_cell(metrics["accuracy"], True, reasons)
+        accuracy, *shares = (
+            metric_cell(metric, True, reasons, decimals=1)
+            for metric in (metrics["accuracy"], *by_class, metrics["auroc"])
+        )
         nll = metric_cell(metrics["nll"], False, reasons)
         rows.append((name, f"{one.bags.labelled:,}", accuracy, _interval(one), *shares, nll))
-    of_classes = ("specificity", "sensitivity") if two else ("balanced acc.",)
+    of_classes = ("spec.", "sens.") if two else ("balanced acc.",)
     notes = [
         "Labeled bags not known to be out of distribution, in %; NLL in nats. The interval is the exact one of "
         "the accuracy."
     ]
     if two:
-        notes.append(f"Specificity is the recall of {classes[0]}, sensitivity that of {classes[1]}.")
+        notes.append(
+            f"Specificity (spec.) is the recall of {classes[0]}, sensitivity (sens.) that of {classes[1]}."
+        )
     if len(rows) > 2:
         notes.append("Of many groups, some differ by chance alone: compare their intervals.")
     heading = ("group", "labeled", "Acc.", "95 % interval", *of_classes, "AUROC", "NLL")
@@ -70,9 +86,12 @@ def _decisions_by_group(groups: Mapping[str, DecisionEvaluation]) -> ResultTable
     reasons, rows = list[str](), list[tuple[str, ...]]()
     keys = ("accepted", "deferred", "flagged", "selective_risk", "coverage")
     for name, one in groups.items():
-        rows.append((name, *(metric_cell(one.metrics[key], True, reasons) for key in keys)))
-    heading = ("group", "accepted", "deferred", "called OOD", "selective risk", "label in its set")
-    notes = ("Decisions of bags not known to be out of distribution, in %.", *numbered(reasons))
+        rows.append((name, *(metric_cell(one.metrics[key], True, reasons, decimals=1) for key in keys)))
+    heading = ("group", "accepted", "deferred", "called OOD", "selective risk", "label in set")
+    notes = (
+        "Decisions of bags not known to be out of distribution, in %; label in set: of the prediction set.",
+        *numbered(reasons),
+    )
     return ResultTable(heading, tuple(rows), notes)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from miue.evaluation.metrics import Metric, Separation
@@ -55,19 +55,32 @@ class LevelEvaluation:
     ood: Mapping[str, Separation]
     by_measure: Mapping[str, Separations]
 
+    def named_metrics(self, classes: Sequence[str]) -> Iterator[tuple[str, Metric]]:
+        """Yield name and value of every metric; Conf. and OOD by the measures that the paper uses.
+
+        Args:
+            classes: names in order.
+        """
+        yield from self.metrics.items()
+        recalls = zip(classes, self.recall_by_class.values(), strict=True)
+        yield from ((f"recall_{name}", metric) for name, metric in recalls)
+        yield "confidence_auroc", self.confidence.auroc
+        yield from ((f"ood_{name}_auroc", separation.auroc) for name, separation in self.ood.items())
+
 
 def numbered(reasons: Sequence[str]) -> list[str]:
     """Return the reasons below a table, by the numbers that ``metric_cell`` gives them."""
     return [f"[{number}] {reason}" for number, reason in enumerate(reasons, 1)]
 
 
-def metric_cell(metric: Metric | None, percent: bool, reasons: list[str]) -> str:
+def metric_cell(metric: Metric | None, percent: bool, reasons: list[str], decimals: int = 2) -> str:
     """Return a metric as text, "" for none; an undefined one as the number of its reason.
 
     Args:
         metric: the value, or why there is none.
         percent: whether it is shown in percent.
         reasons: of the table, which the reason joins.
+        decimals: of a value in percent.
     """
     if metric is None:
         return ""
@@ -75,4 +88,4 @@ def metric_cell(metric: Metric | None, percent: bool, reasons: list[str]) -> str
         if metric.reason not in reasons:
             reasons.append(metric.reason)
         return f"— [{reasons.index(metric.reason) + 1}]"
-    return f"{100 * metric.value:.2f}" if percent else f"{metric.value:.4f}"
+    return f"{100 * metric.value:.{decimals}f}" if percent else f"{metric.value:.4f}"

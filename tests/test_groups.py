@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from made_bags import separable_bags
 from made_predictions import made_predictions
+from made_reports import Page, reported
 from scipy.stats import binomtest
 from typer.testing import CliRunner
 
@@ -21,7 +22,7 @@ from miue.common.errors import ConfigError, DataError
 from miue.common.terminal import show_table
 from miue.evaluation import evaluate
 from miue.evaluation.groups import group_tables
-from miue.evaluation.metrics import NO_LABEL
+from miue.evaluation.metrics import NO_LABEL, Metric
 from miue.io.labels.groups import read_groups
 from miue.predictions.folder import Predictions
 
@@ -132,7 +133,8 @@ def test_the_data_frame_of_groups_has_a_row_for_each_group_and_metric() -> None:
     assert frame.index.is_unique and list(frame) == ["value", "reason"]
     for name, group in evaluation.groups.items():
         alone = evaluate(Predictions(predictions.bags.of_bags(bags_of(predictions, name)), None)).to_frame()
-        found = frame.loc[name].drop(["accuracy_low", "accuracy_high"])
+        ends = [f"{share}_{end}" for share in ("accuracy", "recall_0", "recall_1") for end in ("low", "high")]
+        found = frame.loc[name].drop(ends)
         pd.testing.assert_frame_equal(found, alone.set_index("metric")[["value", "reason"]])
         assert frame.loc[(name, "accuracy_low"), "value"] == group.accuracy_low.value
     without = evaluate(predictions)
@@ -169,6 +171,86 @@ def test_groups_have_names_of_any_kind() -> None:
 def test_groups_that_name_none_of_the_bags_are_refused(groups: dict[str, str | None]) -> None:
     with pytest.raises(ConfigError, match="such as 'bag 0000', got a group of none of these bags"):
         evaluate(made_predictions(), groups=groups)
+
+
+def test_a_group_has_the_exact_intervals_of_its_recalls() -> None:
+    predictions = made_predictions(bags=60)
+    found = evaluate(predictions, groups=groups_of(predictions)).groups
+    assert found is not None
+    for group in found.values():
+        for number, counts in enumerate(group.bags.confusion):
+            exact = binomtest(counts[number], sum(counts)).proportion_ci(0.95, "exact")
+            assert group.recall_low[str(number)].value == pytest.approx(exact.low)
+            assert group.recall_high[str(number)].value == pytest.approx(exact.high)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_report_shows_each_group_as_it_is_evaluated(classes: int, tmp_path: Path) -> None:
+    predictions = made_predictions(bags=90, classes=classes)
+    groups = groups_of(predictions)
+    predictions = Predictions(predictions.bags, None)
+    decided = miue.decide(predictions, miue.calibrate(inside_of(predictions), deferral=DeferralGoal(0.3)))
+    page, _ = reported(tmp_path, decided, groups=groups)
+    found = evaluate(decided, groups=groups).groups
+    assert found is not None
+    for name, group in found.items():
+        row = page.texts[page.texts.index(name) + 1 :]
+        cells = [text for text in row[:40] if text.strip()]
+        level, decisions = group.bags, group.decisions
+        assert (
+            decisions is not None
+            and group.accuracy_low.value is not None
+            and group.accuracy_high.value is not None
+        )
+        wanted = [f"{level.labelled}", f"{100 * value_of(level.metrics['accuracy']):.1f}"]
+        wanted.append(f"{100 * group.accuracy_low.value:.1f} to {100 * group.accuracy_high.value:.1f}")
+        assert cells[:3] == wanted
+        risk = decisions.metrics["selective_risk"]
+        low, high = (decisions.metrics[f"selective_risk_{end}"] for end in ("low", "high"))
+        ends = f"{100 * value_of(low):.1f} to {100 * value_of(high):.1f}"
+        assert cells[cells.index(ends) - 1] == f"{100 * value_of(risk):.1f}"
+        if classes == 2:
+            low, high = group.recall_low["1"], group.recall_high["1"]
+            ends = f"{100 * value_of(low):.1f} to {100 * value_of(high):.1f}"
+            assert f"{100 * value_of(level.recall_by_class['1']):.1f}" == cells[cells.index(ends) - 1]
+    both, _ = reported(tmp_path, decided, predictions, groups=groups)
+    rows = [text.split(":")[0] for text in both.texts if text.startswith(("Cork: ", "Leeds: ", "no group: "))]
+    assert rows == ["Cork"] * 2 + ["Leeds"] * 2 + ["no group"] * 2
+    assert "these predictions have no decisions" in both.text
+    assert "Groups of bags" not in reported(tmp_path, decided)[0].text
+    with pytest.raises(ConfigError, match="got a group of none of these bags"):
+        reported(tmp_path, decided, groups={"another": "Cork"})
+
+
+def value_of(metric: Metric) -> float:
+    assert metric.value is not None
+    return metric.value
+
+
+def test_the_report_command_reads_groups_by_the_names_of_all_bags(tmp_path: Path) -> None:
+    for name, rows in (("a", range(4)), ("b", range(1, 5))):
+        lines = [f"slide {row},{row % 2},{0.2 + 0.1 * row}" for row in rows]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["bag_id,label,p_1", *lines, ""]))
+    names = [f"slide {row}.svs,{('Cork', 'Leeds')[row // 3]}" for row in range(5)]
+    (tmp_path / "sites.csv").write_text("\n".join(["case,site", *names, ""]))
+    out, sites = tmp_path / "r.html", ("--groups", str(tmp_path / "sites.csv"))
+    words = ["report", *(str(tmp_path / f"{name}.csv") for name in "ab"), "--out", str(out), "--resamples", "10"]
+
+    def run(*options: str) -> None:
+        CliRunner().invoke(app, [*words, "--quiet", "--overwrite", *options], catch_exceptions=False)
+
+    run(*sites, "--group-column", "site", "--id-column", "case")
+    page = Page(out.read_text("utf-8"))
+    start = [n for n, text in enumerate(page.texts) if text.startswith(("Cork: ", "Leeds: "))]
+    counts = [next(text for text in page.texts[n + 1 :] if text.strip()) for n in start]
+    assert counts == ["2", "2", "1", "1"]  # of the bags that both have
+    for options, message in (
+        (sites, "'case', 'site'"),
+        (("--group-column", "site"), "--groups with it"),
+        (("--id-column", "case"), "--store beside it"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            run(*options)
 
 
 TABLE = """slide_id,label,scanner

@@ -78,7 +78,8 @@ class Opened:
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("report") / "report.html"
     found = [(f"place_{seed}", made_predictions(120, seed=seed, provenance=mirel(seed))) for seed in (1, 2)]
-    write_report(out, [*found, ("soft", softmax())], resampling=Resampling(20))
+    sites = {str(name): ("Cork", "Leeds")[row % 2] for row, name in enumerate(found[0][1].bags.bag_ids)}
+    write_report(out, [*found, ("soft", softmax())], groups=sites, resampling=Resampling(20))
     return out
 
 
@@ -528,6 +529,9 @@ def test_a_narrow_screen_shows_the_deciding_columns(browser: Any, report: Path) 
     shown.page.evaluate("document.querySelector('#bags-table').parentElement.scrollLeft = 200")
     box = shown.page.locator("#bags-table tbody th").first.bounding_box()
     assert box is not None and box["x"] >= 0  # the first column stays
+    shown.page.evaluate("document.querySelector('#groups .scroll').scrollLeft = 200")
+    box = shown.page.locator("#groups tbody th").first.bounding_box()
+    assert box is not None and box["x"] >= 0 and box["width"] < 210
     assert shown.page.locator("#bags-table tbody tr").first.bounding_box()["height"] < 120
     shown.context.close()
 

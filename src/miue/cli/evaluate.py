@@ -8,27 +8,20 @@ from typing import Annotated
 import typer
 
 from miue.cli.given_predictions import read_given
+from miue.cli.group_options import GroupOptions
+from miue.cli.option_groups import takes_options
 from miue.cli.options import LABELS, OUTPUT, AsJson, ClassNames, GivenPredictions, Instances, OverwriteFile
 from miue.cli.outputs import keeps_inputs
 from miue.common.terminal import say_json, show_table
 
 
 @keeps_inputs
+@takes_options
 def evaluate(
     predictions: GivenPredictions,
+    groups: GroupOptions,
     instances: Instances = None,
     classes: ClassNames = None,
-    groups: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Table of bags and a column of groups (hospital, scanner): also evaluate each group by itself.",
-            rich_help_panel=LABELS,
-        ),
-    ] = None,
-    group_column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of the groups in --groups.", rich_help_panel=LABELS)
-    ] = None,
     id_column: Annotated[
         str | None,
         typer.Option(
@@ -72,15 +65,12 @@ def evaluate(
     from miue.common.files import write_json
     from miue.common.outputs import refuse_existing
     from miue.evaluation import evaluate as evaluate_predictions
-    from miue.io.labels.groups import read_groups
 
     if out is not None:
         refuse_existing(out, overwrite=overwrite)
-    _check_options_of_groups(groups, group_column, id_column)
+    groups.check(id_column)
     given = read_given(predictions, instances, classes)
-    by_bag = None
-    if groups is not None and group_column is not None:
-        by_bag = read_groups(groups, group_column, list(given.bags.bag_ids), id_column=id_column)
+    by_bag = groups.read(given.bags.bag_ids, id_column)
     evaluation = evaluate_predictions(given, allow_training_bags=allow_training_bags, groups=by_bag)
     if out is not None:
         write_json(out, evaluation.to_json())
@@ -91,26 +81,3 @@ def evaluate(
     show_table(of_levels.as_rich("Evaluation"))
     for table in others:
         show_table(table.as_rich())
-
-
-def _check_options_of_groups(groups: Path | None, group_column: str | None, id_column: str | None) -> None:
-    """Raise unless the table of groups and its column are named together, or neither."""
-    from miue.common.errors import ConfigError
-    from miue.common.tables import read_header
-
-    if groups is not None and group_column is None:
-        columns = ", ".join(map(repr, read_header(groups)))
-        raise ConfigError(
-            item="option --groups",
-            wanted="--group-column with it",
-            got=f"{str(groups)!r} alone, with the columns {columns}",
-            fix="name the column of the groups",
-        )
-    for option, value in (("--group-column", group_column), ("--id-column", id_column)):
-        if groups is None and value is not None:
-            raise ConfigError(
-                item=f"option {option}",
-                wanted="--groups with it",
-                got=f"{value!r} alone",
-                fix="name the table of bags and groups with --groups",
-            )

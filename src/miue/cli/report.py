@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from rich.console import Console
 
 from miue.cli.given_predictions import read_given
+from miue.cli.group_options import GroupOptions
 from miue.cli.option_groups import takes_options
 from miue.cli.options import OUTPUT, RUNNING, AsJson, ClassNames, Instances, OverwriteFile, Quiet
 from miue.cli.outputs import keeps_inputs
@@ -18,12 +20,14 @@ from miue.cli.sources import Source, open_bags, say_left_out
 from miue.common.errors import ConfigError
 from miue.common.terminal import say, show_result
 
-OF_STORE = ("id_column", "mpp", "feature_key", "features")
+OF_STORE = ("mpp", "feature_key", "features")
 """Options that say how the bags of --store are read."""
+OF_TABLES = ("id_column", *OF_STORE)
+"""The same, with what also says how the table of --groups is read."""
 
 
 @keeps_inputs
-@takes_options(without=tuple(one.name for one in fields(Source) if one.name not in OF_STORE))
+@takes_options(without=tuple(one.name for one in fields(Source) if one.name not in OF_TABLES))
 def report(
     predictions: Annotated[
         list[Path],
@@ -33,6 +37,7 @@ def report(
         ),
     ],
     source: Source,
+    groups: GroupOptions,
     out: Annotated[Path, typer.Option(metavar="FILE", help="HTML file to write.", rich_help_panel=OUTPUT)] = Path(
         "report.html"
     ),
@@ -79,7 +84,8 @@ def report(
     the gain from deferring the least certain bags, how well out-of-distribution data is detected, and a table in
     which every bag can be opened. Several PREDICTIONS are compared on the same bags, with paired intervals for
     every two methods; those of one method with different seeds are also shown as mean and standard deviation.
-    docs/report.md explains each figure.
+    With --groups and --group-column, each hospital, say, is also shown by itself. docs/report.md explains each
+    figure.
 
     Example: miue report predictions theirs.csv --out report.html
     """
@@ -95,7 +101,9 @@ def report(
             fix="report the table alone, or compare the bags without --instances",
         )
     refuse_existing(out, overwrite=overwrite)
-    if store is None and (said := [one for one in OF_STORE if getattr(source, one)]):
+    groups.check()
+    read_by = OF_TABLES if groups.groups is None else OF_STORE
+    if store is None and (said := [one for one in read_by if getattr(source, one)]):
         raise ConfigError(
             item=f"--{said[0].replace('_', '-')}",
             wanted="--store beside it",
@@ -115,6 +123,7 @@ def report(
             found,
             names=name or [],
             store=None if shown is None else shown.bags,
+            groups=groups.read(dict.fromkeys(chain(*(one.bags.bag_ids for _, one in found))), source.id_column),
             title=title,
             max_mb=max_mb,
             resampling=Resampling(resamples, seed),

@@ -128,9 +128,20 @@ def evaluate_groups(
     found = {}
     for name in (*names, *({NO_GROUP} & set(of_bags))):
         bags = table.subset(np.flatnonzero(of_bags == name))
-        low, high = _accuracy_interval(bags)
-        decisions = evaluate_decisions(bags, bags.decisions, rules) if bags.decisions else None
-        found[name] = GroupEvaluation(evaluate_level(bags), low, high, decisions)
+        level, labels = evaluate_level(bags), bags.labels.values
+        low, high = _share_of_correct(bags, bags.judged, level.metrics["accuracy"])
+        of_classes = {
+            number: _share_of_correct(bags, bags.judged & (labels == int(number)), recall)
+            for number, recall in level.recall_by_class.items()
+        }
+        found[name] = GroupEvaluation(
+            level,
+            low,
+            high,
+            {number: ends[0] for number, ends in of_classes.items()},
+            {number: ends[1] for number, ends in of_classes.items()},
+            evaluate_decisions(bags, bags.decisions, rules) if bags.decisions else None,
+        )
     return found
 
 
@@ -139,13 +150,17 @@ def _group_name(group: object) -> str:
     return (known_text(str(group)) if group is not None else "") or NO_GROUP
 
 
-def _accuracy_interval(table: PredictionTable) -> tuple[Metric, Metric]:
-    """Return both ends of the exact 95 % interval of the accuracy."""
-    right = (table.predicted == table.labels.values)[table.judged]
-    if not len(right):
-        undefined = Metric.undefined(NO_LABEL)
-        return undefined, undefined
-    return share_interval(table, right, table.judged)
+def _share_of_correct(table: PredictionTable, bags: Bool[np.ndarray, "n"], share: Metric) -> tuple[Metric, Metric]:
+    """Return both ends of the exact 95 % interval of the share of these bags that are predicted right.
+
+    Args:
+        table: predictions of bags.
+        bags: which of them.
+        share: the value, or why there is none.
+    """
+    if share.value is None:
+        return share, share
+    return share_interval(table, (table.predicted == table.labels.values)[bags], bags)
 
 
 Visit = Callable[[str, Ranking, Ranking], None]

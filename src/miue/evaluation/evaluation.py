@@ -118,8 +118,8 @@ class Evaluation(PrintsAsTable):
     def groups_to_frame(self) -> Any:
         """Return a pandas DataFrame with group, metric, value and, where it is undefined, the reason.
 
-        Every group has a row for each metric of bags, for both ends of the interval of the accuracy and, where
-        bags have decisions, for what they came to ("decisions_accepted" and so on).
+        Every group has a row for each metric of bags, for both ends of the exact intervals of accuracy and recalls
+        ("accuracy_low") and, where bags have decisions, for what they came to ("decisions_accepted").
 
         Raises:
             ConfigError: bags were not evaluated by group, or pandas is not installed.

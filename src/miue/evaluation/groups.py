@@ -22,16 +22,20 @@ class GroupEvaluation:
         bags: metrics of its bags.
         accuracy_low: lower end of the exact 95 % interval of the accuracy, wider where patients have several bags.
         accuracy_high: upper end.
+        recall_low: lower end of that of the recall of each class, by its number.
+        recall_high: upper ends.
         decisions: how the decisions of its bags came out; None where there are none.
     """
 
     bags: LevelEvaluation
     accuracy_low: Metric
     accuracy_high: Metric
+    recall_low: Mapping[str, Metric]
+    recall_high: Mapping[str, Metric]
     decisions: DecisionEvaluation | None
 
     def named_metrics(self, classes: Sequence[str]) -> Iterator[tuple[str, Metric]]:
-        """Yield name and value of every metric of its bags, of the interval, and of decisions.
+        """Yield name and value of every metric of its bags, of the ends of intervals, and of decisions.
 
         Args:
             classes: names in order.
@@ -39,6 +43,9 @@ class GroupEvaluation:
         yield from self.bags.named_metrics(classes)
         yield "accuracy_low", self.accuracy_low
         yield "accuracy_high", self.accuracy_high
+        for name, low, high in zip(classes, self.recall_low.values(), self.recall_high.values(), strict=True):
+            yield f"recall_{name}_low", low
+            yield f"recall_{name}_high", high
         if self.decisions is not None:
             yield from ((f"decisions_{name}", metric) for name, metric in self.decisions.metrics.items())
 

@@ -66,7 +66,7 @@ def decisions_table(runs: Sequence[Run], outcomes: Sequence[DecisionEvaluation |
     table = MetricsTable([*NAMES.values(), *((f"{name} detected\u00a0%", flagged) for name in sets)])
     nothing = Metric.undefined("no bag of this out-of-distribution set")
     for run, one in found:
-        cells = [_cell(table, key, one) for key in NAMES]
+        cells = [decision_cell(table, key, one) for key in NAMES]
         cells += [_share(table, one.found.get(name, nothing)) for name in sets]
         table.rows.append((run.title, cells, ""))
     promises = [(run.title, promised(applied_calibration(run.predictions.provenance))) for run, _ in found]
@@ -119,7 +119,14 @@ def coded(texts: Iterable[str | None]) -> dict[str, Any]:
     return {"texts": list(code), "codes": packed(codes, "i4")}
 
 
-def _cell(table: MetricsTable, key: str, one: DecisionEvaluation) -> Cell:
+def decision_cell(table: MetricsTable, key: str, one: DecisionEvaluation) -> Cell:
+    """Return a metric of decisions, the selective risk with its interval.
+
+    Args:
+        table: whose footnote says why there is no value.
+        key: of the metric.
+        one: what the decisions came to.
+    """
     metric = one.metrics[key]
     if key == "set_size" and metric.value is not None:
         return Cell(f"{metric.value:.2f}")

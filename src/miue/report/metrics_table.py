@@ -148,7 +148,9 @@ def metrics_table(
     for name in dict.fromkeys(run.name for run, _, _ in found):
         of_name = [(run, one, by) for run, one, by in found if run.name == name]
         for run, one, by in of_name:
-            table.rows.append((run.title, [_cell(table, k, one.get(k, nothing), by.get(k)) for k in keys], ""))
+            table.rows.append(
+                (run.title, [metric_cell(table, k, one.get(k, nothing), by.get(k)) for k in keys], "")
+            )
         if len(of_name) > 1:
             means = [_mean(table, key, [one.get(key, nothing) for _, one, _ in of_name]) for key in keys]
             table.rows.append((f"{name}, mean ± std of {len(of_name)} seeds", means, "mean"))
@@ -220,7 +222,15 @@ def _recalls(metrics: Mapping[str, Metric]) -> list[str]:
     return [key for key in metrics if key.startswith(RECALL)]
 
 
-def _cell(table: MetricsTable, key: str, metric: Metric, interval: Interval | None) -> Cell:
+def metric_cell(table: MetricsTable, key: str, metric: Metric, interval: Interval | None) -> Cell:
+    """Return a metric with its interval.
+
+    Args:
+        table: whose footnote says why there is no value or no interval.
+        key: of the metric.
+        metric: its value.
+        interval: None where none is shown.
+    """
     if metric.value is None:
         return Cell("—", "", footnote(table.reasons, metric.reason))
     if interval is None:

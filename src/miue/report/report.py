@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from miue.report.cases import find_cases
 from miue.report.content import list_facts, overview, page_content
 from miue.report.decisions_table import decisions_table, evaluate_outcomes
 from miue.report.fitting import fitted_page, look_inside
+from miue.report.groups_table import groups_table
 from miue.report.instances_table import instances_table
 from miue.report.levels import EVALUATED, Level, Resampling, Track, evaluate_levels
 from miue.report.pairs import compare_methods
@@ -57,6 +58,7 @@ def write_report(
     *,
     names: Sequence[str] = (),
     store: BagDataset | None = None,
+    groups: Mapping[str, Any] | None = None,
     title: str = TITLE,
     max_mb: float = 20.0,
     resampling: Resampling = ONE_THOUSAND,
@@ -69,6 +71,8 @@ def write_report(
         sources: (where they come from, predictions), one for each trained model.
         names: of the methods, one for each; predictions of one name are its seeds.
         store: the bags that were predicted, for pictures of instances.
+        groups: of each bag by its name, such as its hospital, as ``evaluate`` takes them: each is also shown by
+            itself.
         title: heading of the page.
         max_mb: size that the file may have; fewer instances are shown until it fits.
         resampling: behind the intervals.
@@ -76,8 +80,8 @@ def write_report(
 
     Raises:
         DataError: predictions that cannot be compared, or a store of other bags.
-        ConfigError: something else than predictions, not as many names as predictions, or a report that cannot be
-            made small enough.
+        ConfigError: something else than predictions, not as many names as predictions, groups that name none of
+            the bags, or a report that cannot be made small enough.
         StorageError: the file cannot be written.
     """
     sources = _pairs(sources)
@@ -99,6 +103,7 @@ def write_report(
         "created": _created_by(),
         "cases": cases,
         "decisions": decisions_table(comparison.shared, outcomes),
+        "groups": groups_table(comparison.shared, groups, comparison.class_names),
         "overview": overview(comparison, inside.instances if inside else None),
         **answer,
         **_provenance(comparison),

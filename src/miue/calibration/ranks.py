@@ -88,7 +88,7 @@ def tolerance_rank(count: int, error: float, confidence: float) -> int:
     from scipy.stats import binom
 
     rank = int(binom.ppf(confidence, count, 1 - error)) + 1
-    if rank > 1 and _exceeds_at_most(count, rank - 1, error, confidence):  # rounding lost an equality
+    if _exceeds_at_most(count, rank - 1, error, confidence):  # rounding lost an equality
         return rank - 1
     return rank if rank > count or _exceeds_at_most(count, rank, error, confidence) else rank + 1
 
@@ -117,9 +117,7 @@ def needed_for_tolerance(error: float, confidence: float) -> int:
     from math import log, log1p
 
     kept, allowed = 1 - exact(error), 1 - exact(confidence)
-    count = max(1, round(log(allowed) / log1p(-error)))
+    count = max(1, round(log(allowed) / log1p(-error)))  # at most one too low
     while kept**count > allowed:
         count += 1
-    while count > 1 and kept ** (count - 1) <= allowed:
-        count -= 1
     return count

@@ -93,6 +93,27 @@ def test_as_many_bags_as_the_verdict_asks_for_are_enough_to_calibrate() -> None:
         calibrate(certain(0.9, needed - 1, needed - 1))
 
 
+def test_a_calibration_without_a_rule_for_bags_is_said_to_be_one() -> None:
+    rules = calibrate(certain(0.9, 100), deferral=None, false_alarms=None)
+    sentences, _ = judged(decide(certain(0.9, 95), rules))
+    assert "Calibrated on 100 bags: no rule defers bags or calls them out of distribution." in sentences
+    assert not any(sentence.startswith("Of 100 bags") for sentence in sentences)
+    alarms = calibrate(certain(0.9, 100), deferral=None)  # a rule that calls bags out of distribution is one
+    sentences, _ = judged(decide(certain(0.9, 95), alarms))
+    assert "Calibrated on 100 bags." in sentences
+    assert any(sentence.startswith("Of 100 bags, 0 are deferred and 0 flagged") for sentence in sentences)
+
+
+@pytest.mark.parametrize(("sets", "more"), [(3, []), (5, ["2 more out-of-distribution sets"])])
+def test_the_verdict_says_how_many_sets_it_leaves_to_the_table(sets: int, more: list[str]) -> None:
+    predictions = made_predictions(90)
+    out = predictions.bags.is_ood.values
+    names = np.where(out, np.array([f"set {row // 3 % sets}" for row in range(90)], object), "")
+    sentences, _ = judged(replace(predictions, bags=replace(predictions.bags, ood_sets=names)))
+    assert sum(sentence.startswith("OOD detection (set ") for sentence in sentences) == 3
+    assert [s.removesuffix(" are in the table of metrics.") for s in sentences if " more out-of-" in s] == more
+
+
 def test_decisions_are_counted_with_the_exact_interval_of_the_error_among_the_accepted() -> None:
     predictions = certain(0.9, 95)
     rules = calibrate(certain(0.9, 100), false_alarms=None)

@@ -20,6 +20,7 @@ from made_slides import prediction_table as table
 import miue
 import miue.calibration
 from miue.calibration import Calibration
+from miue.calibration.deferral import Deferral
 from miue.calibration.false_alarms import FalseAlarms
 from miue.common.errors import ConfigError
 from miue.common.escapes import escape_formula
@@ -160,6 +161,21 @@ def test_a_warning_says_where_over_30_percent_are_first() -> None:
     flooded = replace(worrying(), bags=replace(worrying().bags, decisions=Decisions(names, names)))
     assert "5 of 12 slides (42%) are first" in worklist(flooded).warning
     assert "calibration bags" in worklist(flooded).warning
+    ten = flooded.bags.subset(np.arange(10))  # three of them are deferred, no more than 30 %
+    assert worklist(replace(flooded, bags=ten, instances=None)).warning == ""
+    deferral = Deferral(
+        measure="entropy", threshold=0.1, max_error=0.1, confidence=0.9, bags=90, accepted=80, errors=0
+    )
+    rules = Calibration(class_names=("0", "1"), deferral=deferral).model_dump(mode="json")
+    by_deferral = replace(flooded, provenance=Provenance(calibration=rules))
+    assert set(worklist(by_deferral).judged) == {DEFERRED}
+    assert "calibration bags" in worklist(by_deferral).warning
+
+
+def test_slides_as_far_out_of_distribution_are_in_the_order_of_their_entropy() -> None:
+    p = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.99, 0.01], [0.7, 0.3]], dtype=torch.float64)
+    bags = table(Categorical(p), ["a", "b", "c", "d"], knn_mean=np.array([1.0, 1.0, 2.0, 1.0]))
+    assert [row["slide"] for row in worklist(Predictions(bags, None)).rows] == ["c", "b", "d", "a"]
 
 
 def decided() -> Predictions:

@@ -132,9 +132,8 @@ def _calibration(run: Run) -> list[str]:
     calibration = applied_calibration(run.predictions.provenance)
     if calibration is not None:
         used = calibration.bags_used
-        if calibration.instances is not None and not _decides_bags(run):
-            return [f"Calibrated on {used}: no rule defers bags or calls them out of distribution."]
-        return [f"Calibrated on {used}." if used else "Calibrated."]
+        said = f"Calibrated on {used}" if used else "Calibrated"
+        return [said + ("." if _decides_bags(run) else ": no rule defers bags or calls them out of distribution.")]
     if run.predictions.bags.decisions is not None:
         return []
     needed = needed_by_default()

@@ -439,3 +439,13 @@ def test_hints_at_names_look_at_each_name_a_fixed_number_of_times(monkeypatch: p
     hints = names_of_bags.hints_at([f"S{row}" for row in range(100)], [f"s{row}.svs" for row in range(100)])
     assert hints[7] == "; there is 's7.svs', which differs in case or spaces" and all(hints)
     assert len(looked_at) <= 4 * 100
+
+
+def test_a_column_of_splits_is_no_label_and_those_of_folds_come_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "labels.tsv"
+    path.write_text("slide_id\tKRAS\tsplit\na\t1\ttrain\nb\t0\ttest\n")
+    found = read_label_table(path)
+    assert (found.columns["label"], found.labels) == ("KRAS", ("1", "0"))
+    assert found.folds == {0: ("train", "test")}
+    path.write_text("slide_id\tKRAS\tsplit\tfold_0\na\t1\ttrain\ttest\nb\t0\ttest\ttrain\n")
+    assert read_label_table(path).folds == {0: ("test", "train")}

@@ -220,3 +220,25 @@ def test_a_folder_without_arrays_is_no_table_of_labels(tmp_path: Path) -> None:
         load_bags(root, labels=root)
     with pytest.raises(ConfigError, match=r"--slide-table .* got a folder of arrays"):
         load_bags(root, labels=root / "labels", slide_table=tmp_path / "slides.csv")
+
+
+@pytest.mark.parametrize(
+    ("stated", "scales"),
+    [
+        ({"tile_px": 299, "tile_um": 302}, ("299 px of 1.01 µm",)),
+        ({"tile_px": 256, "tile_um": "20x"}, ("256 px of 0.5 µm",)),
+        ({"tile_px": 256, "tile_um": "2.5X"}, ("256 px of 4 µm",)),
+        ({"tile_px": 256}, ()),
+        ({"tile_um": 302}, ()),
+        ({"tile_px": 256, "tile_um": "0x"}, ()),
+        ({"tile_px": 256, "tile_um": -1}, ()),
+        ({"tile_px": 0, "tile_um": "20x"}, ()),
+        ({"tile_px": "256", "tile_um": [1]}, ()),
+    ],
+)
+def test_the_scale_of_tiles_is_that_of_the_configuration_of_slideflow(
+    tmp_path: Path, stated: dict[str, object], scales: tuple[str, ...]
+) -> None:
+    bags = slideflow(tmp_path)
+    (bags / "bags_config.json").write_text(json.dumps({"extractor": {"class": "uni"}, **stated}))
+    assert load_bags(bags).bags.patch_scales == scales

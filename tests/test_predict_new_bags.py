@@ -144,6 +144,7 @@ def test_columns_of_a_long_table_are_those_that_are_named(tmp_path: Path) -> Non
         "instance_shape": [2],
         "class_names": ["n", "p"],
         "extractor": "",
+        "patch_scales": [],
         "pixels": "",
         "feature_names": ["f0", "f1"],
     }

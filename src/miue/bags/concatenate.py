@@ -58,6 +58,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
         class_names=names,
         statistics=chain(statistics) if len(statistics) == len(parts) else None,
         extractor=extractors.pop() if len(extractors) == 1 else "",
+        patch_scales=tuple(sorted({scale for part in parts for scale in part.patch_scales})),
         feature_names=features.pop() if len(features) == 1 else (),
         **bag_fields(of_bags),
     )

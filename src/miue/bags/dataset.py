@@ -70,6 +70,8 @@ class BagDataset(PrintsAsTable):
         patch_sizes: side of each bag's patches in level-0 pixels, 0 where unknown.
         statistics: of the image of each of the M instances, (M, S), where features were stored with them.
         extractor: name of the network that made the features, "" where it is unknown.
+        patch_scales: size and resolution of the pictures that features are of, such as "256 px of 0.5 µm"; several
+            where bags differ, none where it is unknown.
         feature_names: of the D features, where a table or data frame names its columns; else none.
     """
 
@@ -89,6 +91,7 @@ class BagDataset(PrintsAsTable):
     patch_sizes: Int64[np.ndarray, "B"] | None = None
     statistics: InstanceArray | None = None
     extractor: str = ""
+    patch_scales: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
 
     checked_apart = True  # by check_dataset

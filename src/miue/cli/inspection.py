@@ -20,6 +20,7 @@ from miue.io.find import check_options_fit, is_long_table
 from miue.io.folders.listing import describe_bag_files
 from miue.io.loaded import ReadOptions
 from miue.model.config import Component
+from miue.model.contract import DataContract
 
 if TYPE_CHECKING:
     from miue.io.loaded import LoadedBags
@@ -223,9 +224,16 @@ def _facts_of(bags: BagDataset) -> dict[str, Any]:
     }
     if bags.feature_names:
         facts[FEATURES] = list(bags.feature_names)
+    facts |= _made_from(bags)
     if bags.patients is not None:
         facts["patients"] = len(set(bags.patients))
     return facts
+
+
+def _made_from(what: BagDataset | DataContract) -> dict[str, Any]:
+    """Return what made the features of bags, or made those that a model needs, as far as it is known."""
+    facts = {"encoder of the features": what.extractor, "patch scales": list(what.patch_scales)}
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def _splits_of(bags: BagDataset) -> list[dict[str, Any]]:
@@ -276,6 +284,7 @@ def _describe_run(path: Path) -> dict[str, Any]:
         "encoder": _component(saved.model.encoder),
         SHAPE: list(saved.contract.instance_shape),
         "classes": list(saved.contract.class_names),
+        **_made_from(saved.contract),
     }
     if isinstance(saved, SavedConfig):
         description["training"] = saved.training.model_dump(mode="json", exclude_defaults=True)

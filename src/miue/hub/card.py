@@ -18,6 +18,7 @@ from miue.common.files import atomic_file, file_sha256, read_json, refuse_unread
 from miue.common.outputs import refuse_existing
 from miue.common.plural import plural
 from miue.distributions.measures import MEASURES
+from miue.model.contract import DataContract
 from miue.model.folder import MODEL_FILES, saved_name
 from miue.model.model import Model
 from miue.model.part import find_package
@@ -35,8 +36,8 @@ METRICS = {
     "aurc": "area under the risk-coverage curve",
 }
 SAME_FEATURES = (
-    "They must come from the extractor of the training features. Their width is checked, and the names of the "
-    "extractor and of the columns where the files have them."
+    "They must come from the extractor of the training features, and patches of the same scale. Their width is "
+    "checked, and extractor, scale and names of columns where the files state them."
 )
 SAME_IMAGES = "They must be made as the training images were. Their size is checked, how they were made cannot be."
 TEXT = """\
@@ -162,7 +163,7 @@ def model_card(
     body = TEXT.format(
         title=escape_markdown(title),
         version=version("miue"),
-        instance=_instance(model.contract.instance_shape),
+        instance=_instance(model.contract),
         same=SAME_FEATURES if len(model.contract.instance_shape) == 1 else SAME_IMAGES,
         classes=", ".join(map(escape_markdown, model.contract.class_names)),
         model=_listed(_what_it_is(model)),
@@ -219,10 +220,15 @@ def _no_evaluation(got: str) -> ConfigError:
     )
 
 
-def _instance(shape: tuple[int, ...]) -> str:
-    if len(shape) == 1:
-        return f"a vector of {plural(shape[0], 'feature')}"
-    return f"an image, {' × '.join(map(str, shape))} (height, width, channels)"
+def _instance(contract: DataContract) -> str:
+    shape = contract.instance_shape
+    if len(shape) > 1:
+        return f"an image, {' × '.join(map(str, shape))} (height, width, channels)"
+    made_from = (
+        f" of the encoder {escape_markdown(contract.extractor)}" if contract.extractor else "",
+        f", of patches of {escape_markdown(' or '.join(contract.patch_scales))}" if contract.patch_scales else "",
+    )
+    return f"a vector of {plural(shape[0], 'feature')}" + "".join(made_from)
 
 
 def _what_it_is(model: Model) -> dict[str, Any]:

@@ -39,6 +39,7 @@ class RawBags:
         class_names: by the numbers that are the labels; None where labels are the names of classes.
         statistics: of the images of the M instances, (M, S), None where there are none.
         extractor: of the instances, "" where unknown.
+        patch_scales: of the instances, as far as they are known.
         feature_names: of the D features; none where unknown.
         bad: what is wrong with bags that cannot be used, by their names.
         notes: what to know of the table.
@@ -56,6 +57,7 @@ class RawBags:
     class_names: tuple[str, ...] | None = None
     statistics: InstanceArray | None = None
     extractor: str = ""
+    patch_scales: tuple[str, ...] = ()
     feature_names: tuple[str, ...] = ()
     bad: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -107,6 +109,7 @@ def to_dataset(raw: RawBags, classes: Sequence[str] = ()) -> BagDataset:
         patch_sizes=of_bags.patch_sizes,
         statistics=raw.statistics,
         extractor=raw.extractor,
+        patch_scales=raw.patch_scales,
         feature_names=raw.feature_names,
     )
     return bags.subset([row for row, name in enumerate(raw.ids) if name not in raw.bad]) if raw.bad else bags

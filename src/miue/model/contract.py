@@ -25,6 +25,7 @@ class DataContract(BaseModel):
         instance_shape: of every instance.
         class_names: in the order of the probabilities.
         extractor: name of the network that made the features, "" where it is unknown.
+        patch_scales: of the pictures that features are of, such as "256 px of 0.5 µm", none where unknown.
         pixels: of images, "bytes" from 0 to 255, which networks take as 0 to 1, or "numbers", which they take as
             they are; "" for features, and in models of earlier versions.
         feature_names: as the columns of the table are named that was trained on; none where it has no names.
@@ -35,6 +36,7 @@ class DataContract(BaseModel):
     instance_shape: tuple[Annotated[int, Field(ge=1, le=LARGEST_SIDE)], ...]
     class_names: tuple[str, ...]
     extractor: str = ""
+    patch_scales: tuple[str, ...] = ()
     pixels: Literal["", "bytes", "numbers"] = ""
     feature_names: tuple[str, ...] = ()
 
@@ -52,6 +54,7 @@ class DataContract(BaseModel):
             instance_shape=bags.instance_shape,
             class_names=bags.class_names or tuple(str(c) for c in range(bags.num_classes)),
             extractor=bags.extractor,
+            patch_scales=bags.patch_scales,
             pixels=kind_of_pixels(bags),
             feature_names=bags.feature_names,
         )
@@ -75,6 +78,7 @@ class DataContract(BaseModel):
         self._check_shape(bags)
         self._check_feature_names(bags)
         self._check_extractor(bags)
+        self._check_patch_scales(bags)
         self._check_pixels(bags)
 
     def _check_shape(self, bags: BagDataset) -> None:
@@ -115,6 +119,15 @@ class DataContract(BaseModel):
             warn_user(
                 f"the model was trained on features of {ours!r}, these bags have features of {theirs!r}: unless "
                 "both are names of one extractor, the predictions mean nothing",
+            )
+
+    def _check_patch_scales(self, bags: BagDataset) -> None:
+        others = [scale for scale in bags.patch_scales if scale not in self.patch_scales]
+        if self.patch_scales and others:
+            warn_user(
+                f"the model was trained on patches of {first_few(self.patch_scales)}, these bags have patches of "
+                f"{first_few(others)}: where tissue is larger or smaller than in training, the predictions mean "
+                "nothing; extract the features as those of training",
             )
 
     def _check_pixels(self, bags: BagDataset) -> None:

@@ -29,6 +29,8 @@ from miue.model.recipe import Recipe
 from miue.model.training_bags import TrainingBags
 
 PARTS_USED = ("train", "validation")
+NOT_OF_THE_TRAINING = {"extractor", "patch_scales", "pixels", "feature_names"}
+"""What a contract says of bags that does not change what is trained on them."""
 LARGEST_PIXEL = 32  # beyond what images have that are standardized to mean 0 and deviation 1
 
 
@@ -74,7 +76,7 @@ class Plan:
             "model": self.model_config.model_dump(mode="json"),
             "training": self.training_config.model_dump(mode="json"),
             "trainer": dict(trainer_options),
-            "contract": self.contract.model_dump(mode="json", exclude={"extractor", "pixels", "feature_names"}),
+            "contract": self.contract.model_dump(mode="json", exclude=NOT_OF_THE_TRAINING),
             "distances": list(find_distances(self.recipe.distances)),
             "training_bags": training_bags,
             "validation_bags": validation_bags,

@@ -71,6 +71,12 @@ def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:
         notes.append(
             f"{len(bare):,} {of} without coords ({first_few(bare)}): their instances have no position on a slide"
         )
+    scales = Counter(file.patch_scale for file in contents if file.patch_scale)
+    if len(scales) > 1:
+        most = max(scales, key=scales.__getitem__)
+        others = [file for file in contents if file.patch_scale not in ("", most)]
+        shown = first_few(f"{file.id}: {file.patch_scale}" for file in others)
+        notes.append(f"{len(others):,} {of} have patches of another scale than {most} ({shown})")
     widths = Counter(file.statistics for file in contents if file.statistics)
     common = max(widths, key=widths.__getitem__, default=0)
     without = [file.id for file in contents if file.statistics != common]
@@ -99,6 +105,7 @@ def make_dataset(contents: Sequence[Contents]) -> BagDataset:
         coords=coords,
         statistics=statistics,
         extractor=contents[0].extractor if len({file.extractor for file in contents}) == 1 else "",
+        patch_scales=tuple(sorted({file.patch_scale for file in contents} - {""})),
         patch_sizes=None if coords is None else np.array([file.patch_size or 0 for file in contents], np.int64),
     )
 

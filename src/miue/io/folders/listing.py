@@ -59,6 +59,7 @@ def describe_bag_files(
         "path": str(folder),
         "formats": dict(Counter(file["format"] for file in described if file["format"])),
         "encoders": dict(Counter(file["encoder"] for file in described if file["encoder"])),
+        "patch scales": dict(Counter(file["patch scale"] for file in described if file["patch scale"])),
         "bags": len(files.by_id),
         "usable": len(usable),
         "instances": int(np.sum(sizes)),
@@ -82,6 +83,7 @@ def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: l
         "dtype": "",
         "coords": "none",
         "patch size": None,
+        "patch scale": "",
         "notes": [],
         "problems": [f"expected one file of this name, got {' and '.join(twins)} too"] if twins else [],
     }
@@ -95,6 +97,7 @@ def _described(path: Path, microns_per_pixel: float | None, read: bool, twins: l
             "dtype": str(contents.dtype),
             "coords": "none" if contents.coords is None else "level-0 pixels",
             "patch size": contents.patch_size,
+            "patch scale": contents.patch_scale,
             "notes": list(contents.notes),
         }
         if not contents.size:

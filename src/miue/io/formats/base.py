@@ -32,6 +32,7 @@ class OpenFile:
         patch_size: side of a patch in the unit of ``coords``, or None.
         in_microns: whether ``coords`` and ``patch_size`` are in µm.
         extractor: what made the features, "" where the file does not say.
+        patch_scale: what a patch shows, as ``scale_in_words`` says it, "" where the file does not say.
         notes: what a user should know of the file.
         statistics: of the images of the instances (n, S), sliced as ``features``; None where the file has none.
     """
@@ -42,6 +43,7 @@ class OpenFile:
     patch_size: float | None = None
     in_microns: bool = False
     extractor: str = ""
+    patch_scale: str = ""
     notes: tuple[str, ...] = ()
     statistics: Any = None
 
@@ -63,6 +65,7 @@ class Contents:
         coords: corners of the instances in level-0 pixels, where known.
         patch_size: side of a patch in level-0 pixels (the step of the grid), where known.
         extractor: what made the features, "" where the file does not say.
+        patch_scale: what a patch shows, as ``scale_in_words`` says it, "" where the file does not say.
         notes: what a user should know of the file.
         statistics: how many image statistics of each instance are stored beside the features, 0 for none.
     """
@@ -75,6 +78,7 @@ class Contents:
     coords: Int64[np.ndarray, "n 2"] | None
     patch_size: int | None
     extractor: str
+    patch_scale: str
     notes: tuple[str, ...]
     statistics: int = 0
 
@@ -82,6 +86,25 @@ class Contents:
     def id(self) -> str:
         """The name of the file without its ending, or that of a folder: the id of the bag."""
         return bag_name(self.path)
+
+
+MICRONS_AT_1 = 10.0
+"""µm per pixel at a magnification of 1×, as slides are usually scanned: 0.5 at 20×."""
+
+
+def scale_in_words(pixels: float | None, microns_per_pixel: float | None) -> str:
+    """Return how large the picture of a patch is, and how much of the slide it shows; "" where one is unknown.
+
+    Args:
+        pixels: side of the picture that was encoded.
+        microns_per_pixel: of that picture.
+
+    >>> scale_in_words(256, 0.5), scale_in_words(224, 256 / 224), scale_in_words(256, None)
+    ('256 px of 0.5 µm', '224 px of 1.14 µm', '')
+    """
+    if pixels is None or microns_per_pixel is None:
+        return ""
+    return f"{pixels:g} px of {microns_per_pixel:.3g} µm"
 
 
 def refuse_claim(path: Path, array: Any) -> None:

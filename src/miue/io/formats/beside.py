@@ -9,6 +9,7 @@ states encoder and side of a tile, and ``tiles/<slide>.coordinates.npz`` holds t
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,14 @@ import numpy as np
 
 from miue.bags.coords import grid_step
 from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
-from miue.io.formats.base import OpenFile, bag_error, refusing
+from miue.io.formats.base import MICRONS_AT_1, OpenFile, bag_error, refusing, scale_in_words
 
 INDICES = (".index.npz", ".index.npy")
 COORDINATES = ".coordinates.npz"
 CENTERS = "coords of slideflow are centers; corners lie half the step of the grid from them"
 NO_CORNERS = "coords of slideflow are centers, and left out where no grid shows how far corners lie from them"
+MAGNIFICATION = re.compile(r"([1-9][0-9]{0,2}(?:\.[0-9]{1,3})?)x", re.IGNORECASE)
+LARGEST_SIDE = 1 << 31  # of a tile
 LARGEST_TEXT = 1 << 20  # bytes of a JSON file that says what features are
 
 
@@ -62,7 +65,8 @@ def _of_slideflow(path: Path, file: OpenFile) -> OpenFile | None:
     index = next((one for one in places if one.exists()), None)
     if index is None:
         return None
-    extractor = _facts(path.with_name("bags_config.json")).get("extractor", "")
+    facts = _facts(path.with_name("bags_config.json"))
+    extractor = facts.get("extractor", "")
     name = extractor.get("class", "") if isinstance(extractor, dict) else extractor
     coords, note = _corners(_positions(index, "arr_0"))
     return replace(
@@ -70,8 +74,22 @@ def _of_slideflow(path: Path, file: OpenFile) -> OpenFile | None:
         format="slideflow",
         coords=None if coords is None else lambda: coords,
         extractor=file.extractor or str(name),
+        patch_scale=_scale_of_slideflow(facts),
         notes=(*file.notes, note),
     )
+
+
+def _scale_of_slideflow(facts: Mapping[str, Any]) -> str:
+    """Return the scale of tiles, of which ``tile_um`` is the side in µm or a magnification such as "10x"."""
+    pixels, side = facts.get("tile_px"), facts.get("tile_um")
+    if not isinstance(pixels, int) or not 0 < pixels < LARGEST_SIDE:
+        return ""
+    if isinstance(side, str):
+        at = MAGNIFICATION.fullmatch(side)
+        return scale_in_words(float(pixels), MICRONS_AT_1 / float(at[1])) if at else ""
+    if not isinstance(side, int | float) or not 0 < side < LARGEST_SIDE:
+        return ""
+    return scale_in_words(float(pixels), float(side / pixels))
 
 
 def _of_slide2vec(path: Path, file: OpenFile) -> OpenFile | None:
@@ -87,7 +105,7 @@ def _of_slide2vec(path: Path, file: OpenFile) -> OpenFile | None:
         file,
         format="slide2vec",
         coords=lambda: _positions(where, "x", "y"),
-        patch_size=float(side) if isinstance(side, int) and 0 < side < 1 << 31 else None,
+        patch_size=float(side) if isinstance(side, int) and 0 < side < LARGEST_SIDE else None,
         extractor=file.extractor or str(facts.get("encoder_name") or ""),
     )
 

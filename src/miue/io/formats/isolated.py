@@ -51,6 +51,7 @@ def contents_of(path: Path, microns_per_pixel: float | None = None) -> Contents:
             coords=array if answer["has_coords"] else None,
             patch_size=answer["patch_size"],
             extractor=answer["extractor"],
+            patch_scale=answer["patch_scale"],
             notes=tuple(answer["notes"]),
             statistics=answer["statistics"],
         )

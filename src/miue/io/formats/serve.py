@@ -63,6 +63,7 @@ def _contents(path: Path, request: dict[str, Any]) -> Answer:
         "has_coords": contents.coords is not None,
         "patch_size": contents.patch_size,
         "extractor": contents.extractor,
+        "patch_scale": contents.patch_scale,
         "notes": contents.notes,
         "statistics": contents.statistics,
     }

@@ -27,7 +27,7 @@ from jaxtyping import Float64
 from miue.bags.coords import LARGEST_COORD
 from miue.common.extras import import_extra
 from miue.io.formats.bag_paths import STORE, TABLES, files_below, is_table
-from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing
+from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refusing, scale_in_words
 
 SHAPES, OUTLINES = "shapes", "shapes.parquet"
 LARGEST_TEXT = 1 << 24  # bytes of a JSON file of metadata: that of a store repeats those of all below
@@ -125,6 +125,7 @@ def open_spatial_data(path: Path) -> Iterator[OpenFile]:
         coords=coords,
         patch_size=None if coords is None else _side(_attributes(store), tiles),
         extractor=path.name.removesuffix(f"_{tiles}") if tiles else path.name,
+        patch_scale=_scale(_attributes(store), tiles),
         notes=notes,
     )
 
@@ -259,12 +260,22 @@ def _corners(path: Path, outlines: Path, key: str) -> Float64[np.ndarray, "n 2"]
 
 def _side(attributes: Mapping[str, Any], tiles: str) -> float | None:
     """Return the side of tiles in level-0 pixels as the attributes of a store say it, None where they do not."""
+    side, downsample = _tile_spec(attributes, tiles, "base_downsample")
+    return None if side is None or downsample is None else float(int(side * downsample))
+
+
+def _scale(attributes: Mapping[str, Any], tiles: str) -> str:
+    """Return the scale of tiles as the attributes of a store say it."""
+    return scale_in_words(*_tile_spec(attributes, tiles, "mpp"))
+
+
+def _tile_spec(attributes: Mapping[str, Any], tiles: str, name: str) -> tuple[float | None, float | None]:
+    """Return the side of square tiles, in pixels of their own, and the number ``name``, None where not stated."""
     specified = attributes.get("tile_spec")
-    facts = specified.get(tiles) if isinstance(specified, Mapping) else None
-    stated = (
-        [facts.get(name) for name in ("width", "height", "base_downsample")] if isinstance(facts, Mapping) else []
+    stated = specified.get(tiles) if isinstance(specified, Mapping) else None
+    facts = stated if isinstance(stated, Mapping) else {}
+    values = [facts.get(key) for key in ("width", "height", name)]
+    width, height, other = (
+        float(value) if isinstance(value, int | float) and 0 < value < LARGEST_COORD else None for value in values
     )
-    numbers = [value for value in stated if isinstance(value, int | float) and 0 < value < LARGEST_COORD]
-    if len(numbers) < 3 or numbers[0] != numbers[1]:
-        return None
-    return float(int(numbers[0] * numbers[2]))
+    return width if width == height else None, other

@@ -1,6 +1,6 @@
 """The bag store: one folder, readable tables and memory-mapped arrays, no pickle.
 
-store.json           format, version, shapes, class names, the extractor of the features if known, how it was made
+store.json           format, version, shapes, class names, how it was made; extractor, scales of patches
 bags.csv             bag_id, size, label, is_ood, split, ood_set; an empty label is an unknown one, and where
                      is_ood is empty it is unknown whether the bag is in or out of distribution;
                      patient and patch_size (side of a patch in level-0 pixels) where known, an empty
@@ -109,6 +109,7 @@ def write_tables(folder: Path, dataset: BagDataset, made_by: dict[str, Any]) -> 
         "dtype": str(dataset.instances.dtype),
         "class_names": list(dataset.class_names) or [str(c) for c in range(dataset.num_classes)],
         **({"extractor": dataset.extractor} if dataset.extractor else {}),
+        **({"patch_scales": list(dataset.patch_scales)} if dataset.patch_scales else {}),
         **({"feature_names": list(dataset.feature_names)} if dataset.feature_names else {}),
         "made_by": made_by,
     }
@@ -195,6 +196,7 @@ def read_raw_store(path: Path | str) -> RawBags:
         class_names=tuple(summary["class_names"]),
         statistics=statistics,
         extractor=str(summary.get("extractor", "")),
+        patch_scales=tuple(map(str, summary.get("patch_scales", ()))),
         feature_names=_feature_names(summary, path),
     )
 

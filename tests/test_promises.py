@@ -17,7 +17,7 @@ from scipy.stats import binom
 
 from miue.calibration import Calibration, DeferralGoal, FalseAlarmGoal, PredictionSetGoal, calibrate, decide
 from miue.calibration.binomial import p_values
-from miue.calibration.deferral import fallback_tests
+from miue.calibration.deferral import fallback_tests, starting_shares
 from miue.distributions import Categorical
 from miue.predictions.decisions import Decisions
 from miue.predictions.folder import Predictions
@@ -201,10 +201,10 @@ def test_false_alarms_keep_their_rate_on_average_and_at_a_confidence(
 
 
 @pytest.mark.parametrize("runs", [400, pytest.param(20_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("starts", [1, 2, 4])
+@pytest.mark.parametrize(("starts", "at_the_end"), [(1, 0.0), (2, 0.0), (4, 0.0), (1, 0.1), (4, 0.1)])
 @pytest.mark.parametrize("tied", [False, True])
 def test_tests_handed_on_reject_no_true_hypothesis_oftener_than_the_level(
-    runs: int, starts: int, tied: bool
+    runs: int, starts: int, at_the_end: float, tied: bool
 ) -> None:
     """Error rates above and below the target in turn, tested by nested bags: p-values with ties, or jittered."""
     random, level, wrongly = np.random.default_rng(34), 0.1, 0
@@ -212,10 +212,12 @@ def test_tests_handed_on_reject_no_true_hypothesis_oftener_than_the_level(
     counts = np.arange(20, 201, 20)
     true = rates.cumsum()[counts - 1] / counts >= 0.05
     assert 0 < true.sum() < len(true)
+    shares = starting_shares(len(counts), starts, level * (1 - at_the_end) / starts, level * at_the_end)
+    assert shares.sum() == pytest.approx(level)
     for _ in range(runs):
         errors = (random.random(200) < rates).cumsum()[counts - 1]
         p = p_values(errors, counts, 0.05)
         if not tied:  # the randomised test: uniform where the error is at the target
             p = p - random.random(len(p)) * (p - p_values(errors - 1, counts, 0.05))
-        wrongly += bool(fallback_tests(p, starts, level)[true].any())
+        wrongly += bool(fallback_tests(p, shares)[true].any())
     assert at_most(wrongly, runs, level)

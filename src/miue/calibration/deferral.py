@@ -18,6 +18,7 @@ ORDERING_PART = 10  # one bag in this many says which thresholds are tested; the
 _MARGIN = 1.5  # standard deviations by which the first threshold should accept more bags than a test needs
 _SHARES = np.linspace(0.025, 1, 40)
 _STARTS = 4  # at most; so that errors among the most certain bags do not end the search
+_FOR_ALL = 0.1  # part of the chance that begins where all bags are accepted, if that can pass with so little
 PREFERRED_MEASURES = (ERROR_PROBABILITY, "least_confidence")
 """By which bags are deferred unless another is chosen; see results/README.md, "Which measure detects errors"."""
 
@@ -121,9 +122,9 @@ def fit_deferral(
 
     One bag in ten, drawn by ``seed``, says which thresholds are tried; the others test them in ascending
     order with exact binomial tests. The chance 1 − confidence is shared among up to four starts along the
-    sequence: a test that passes hands its share on, one that fails loses it. The chance that any threshold
-    passes wrongly is at most 1 − confidence, whatever the model and the measure; the highest is taken. Where
-    none passes, the deferral of every bag is returned and says why.
+    sequence, and its end: a test that passes hands its share on, one that fails loses it. The chance that any
+    threshold passes wrongly is at most 1 − confidence, whatever the model and the measure; the highest is
+    taken. Where none passes, the deferral of every bag is returned and says why.
 
     Reference: Angelopoulos et al. 2021 (Learn then Test, split fixed-sequence testing with several
     starts); Wiens 2003 (fallback procedure); the selective error of Geifman & El-Yaniv 2017.
@@ -138,16 +139,20 @@ def fit_deferral(
     count, needed = len(correct), needed_for_tolerance(goal.max_error, goal.confidence)
     order = np.random.default_rng(seed).permutation(count)
     ordering, testing = order[: count // ORDERING_PART], order[count // ORDERING_PART :]
+    level = float(1 - exact(goal.confidence))
     starts = max(1, min(_STARTS, len(testing) // (2 * needed)))
-    share = (1 - goal.confidence) / starts
-    first = needed if starts == 1 else needed_for_tolerance(goal.max_error, 1 - share)
+    all_may_pass = needed_for_tolerance(goal.max_error, 1 - _FOR_ALL * level) <= len(testing)
+    for_all = _FOR_ALL * level if all_may_pass else 0.0
+    share = (level - for_all) / starts
+    first = needed if share == level else needed_for_tolerance(goal.max_error, 1 - share)
     tried = _thresholds(uncertainty[ordering], len(testing), first)
     accepted = uncertainty[testing][None, :] <= tried[:, None]
     counts, errors = accepted.sum(1), (accepted & ~correct[testing]).sum(1)
     p = p_values(errors, counts, goal.max_error)
-    passed = fallback_tests(p, starts, float(1 - exact(goal.confidence)))
+    shares = starting_shares(len(p), starts, share, for_all)
+    passed = fallback_tests(p, shares)
     if not passed.any():
-        best = min(_beginnings(len(p), starts), key=lambda start: p[start])
+        best = min(np.flatnonzero(shares), key=lambda start: p[start])
         return refuse_all(
             measure,
             goal,
@@ -168,30 +173,35 @@ def fit_deferral(
     )
 
 
-def fallback_tests(p: Float64[np.ndarray, "t"], starts: int, level: float) -> Bool[np.ndarray, "t"]:
-    """Return which hypotheses of a sequence are rejected, so that any true one is with chance at most ``level``.
+def fallback_tests(p: Float64[np.ndarray, "t"], shares: Float64[np.ndarray, "t"]) -> Bool[np.ndarray, "t"]:
+    """Return which of a sequence of hypotheses are rejected; a true one is with chance at most the sum of shares.
 
-    Equal shares of the level begin at ``starts`` positions, evenly along the sequence. A hypothesis is tested at
-    its own share and what the one before it hands on, which is all it was tested at if it was rejected, else
-    nothing. With one start this is fixed-sequence testing.
+    A hypothesis is tested at its own share and what the one before it hands on, which is all it was tested at if
+    it was rejected, else nothing. With a share of the first alone this is fixed-sequence testing.
 
     Reference: Wiens 2003; Wiens & Dmitrienko 2005.
 
-    >>> fallback_tests(np.array([0.2, 0.01, 0.04, 0.03]), 2, 0.1)
+    >>> fallback_tests(np.array([0.2, 0.01, 0.04, 0.03]), np.array([0.05, 0, 0.05, 0]))
     array([False, False,  True,  True])
     """
-    begin = _beginnings(len(p), starts)
     passed, share = np.zeros(len(p), bool), 0.0
     for index, value in enumerate(p):
-        share += level / len(begin) if index in begin else 0.0
+        share += shares[index]
         passed[index] = share > 0 and value <= share * _ROUNDING
         share = share if passed[index] else 0.0
     return passed
 
 
-def _beginnings(count: int, starts: int) -> set[int]:
-    """Return where among ``count`` hypotheses shares of the level begin: the only ones tested if none passes."""
-    return {round(start * count / starts) for start in range(starts)}
+def starting_shares(count: int, starts: int, share: float, at_the_end: float = 0.0) -> Float64[np.ndarray, "t"]:
+    """Return the share of each of ``count`` hypotheses: equal ones at some, evenly along them, and of the last.
+
+    >>> starting_shares(6, 3, 0.5, 0.25).tolist()
+    [0.5, 0.0, 0.5, 0.0, 0.5, 0.25]
+    """
+    shares = np.zeros(count)
+    np.add.at(shares, np.arange(starts) * count // starts, share)
+    shares[-1] += at_the_end
+    return shares
 
 
 def _thresholds(uncertainty: Float64[np.ndarray, "m"], testing: int, needed: int) -> Float64[np.ndarray, "t"]:

@@ -72,7 +72,7 @@ def make_stores(wanted: Mapping[str, Mapping[str, Option]], paths: Paths, *, pro
                 path,
                 made_by=made_by,
                 left_out=opened.left_out,
-                if_exists="overwrite",
+                overwrite=True,
                 progress=progress,
             )
         else:

@@ -53,7 +53,7 @@ def data_pack(
             made_by={"command": shlex.join(["miue", *sys.argv[1:]]), "folder": str(bags)},
             left_out=opened.left_out,
             skip_bad=source.skip_bad,
-            if_exists="overwrite" if overwrite else "refuse",
+            overwrite=overwrite,
             progress=not quiet,
         )
     failed = packed.left_out[len(opened.left_out) :]

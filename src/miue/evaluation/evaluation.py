@@ -232,8 +232,9 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> Re
         rows.append((f"{name}: flagged or deferred", metric_cell(evaluation.not_accepted[name], True, reasons)))
     units = (
         "In % of the bags that are not known to be out of distribution; false alarms, in % of those known to be "
-        "in distribution. The selective risk (the error among the accepted bags) has its 95 % interval (exact; "
-        "wider where patients are known to have several bags, which depend on each other)."
+        "in distribution; mean number of labels, Brier from 0 to 2, NLL in nats. The selective risk (the error "
+        "among the accepted bags) has its 95 % interval (exact; wider where patients are known to have several "
+        "bags, which depend on each other)."
     )
     notes = [units, *numbered(reasons)]
     if metrics["empty_sets"].value:
@@ -247,6 +248,7 @@ def decision_table(evaluation: DecisionEvaluation, classes: Sequence[str]) -> Re
 def instance_table(froc: Mapping[str, Metric] | None, flags: FlagEvaluation | None) -> ResultTable:
     """Return the sensitivity at rates of false positives, and what the flags came to beside their promise."""
     reasons, rows, notes = list[str](), list[tuple[str, str]](), list[str]()
+    units = "In %." if flags is None else "In %; the controlled risk and the mean number of flags are not."
     for name, metric in (froc or {}).items():
         rows.append((FROC_TITLES[name], metric_cell(metric, True, reasons)))
     if flags is not None:
@@ -255,7 +257,7 @@ def instance_table(froc: Mapping[str, Metric] | None, flags: FlagEvaluation | No
             rows.append((title, metric_cell(metric, name in FLAGS_IN_PERCENT, reasons)))
         notes.append(f"Flagged where {flags.rule}; promised: {flags.promise}.")
     return ResultTable(
-        ("instances, positive against negative", ""), tuple(rows), ("In %.", *notes, *numbered(reasons))
+        ("instances, positive against negative", ""), tuple(rows), (units, *notes, *numbered(reasons))
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -57,7 +57,7 @@ def pack(
     *,
     made_by: dict[str, Any] | None = None,
     left_out: tuple[LeftOut, ...] = (),
-    if_exists: Literal["refuse", "overwrite"] = "refuse",
+    overwrite: bool = False,
     skip_bad: bool = False,
     progress: bool = False,
 ) -> Packed:
@@ -71,7 +71,7 @@ def pack(
         out: the store.
         made_by: how it came about, for a reader.
         left_out: bags left out before, to be listed beside those that fail here.
-        if_exists: what to do where ``out`` holds something.
+        overwrite: replace the store that is there.
         skip_bad: leave out bags with features that are not finite or cannot be read.
         progress: show a bar with the time left.
 
@@ -81,7 +81,7 @@ def pack(
             read back.
     """
     with locked(out):
-        refuse_existing(out, STORE, overwrite=if_exists == "overwrite")
+        refuse_existing(out, STORE, overwrite=overwrite)
         work = out.parent / f".{out.name}.packing"
         try:
             written, missed, resumed = _write(work, bags, skip_bad=skip_bad, progress=progress)
@@ -92,7 +92,7 @@ def pack(
             raise lacking(repr(str(out)), "at least one bag", missed[0].reason if missed else "check the folder")
         instances = _finish(work, bags, written)
         kept, missing = bags.subset(list(written)), (*left_out, *missed)
-        with atomic_folder(out, STORE, overwrite=if_exists == "overwrite") as folder:
+        with atomic_folder(out, STORE, overwrite=overwrite) as folder:
             digests = [digest for _, digest in written.values()]
             write_table(folder / CHECKSUMS, {"bag_id": kept.ids, "sha256": digests})
             if missing:

@@ -249,7 +249,20 @@ def check_format(content: dict[str, Any], *, item: str, format_name: str, versio
 
 
 def _followed(path: Path) -> Path:
-    return path.resolve() if path.is_symlink() else path
+    """Return where a link leads, which need not be there; a path that is no link as it is.
+
+    Raises:
+        StorageError: links that lead to each other, which ``resolve`` leaves as they are from Python 3.13 on.
+    """
+    if not path.is_symlink():
+        return path
+    try:
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise not_stated(path, error) from error
+    return path.resolve()
 
 
 def _failed(path: Path, temporary: Path, error: OSError) -> StorageError:

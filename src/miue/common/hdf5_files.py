@@ -27,4 +27,4 @@ def atomic_hdf5(path: Path) -> Iterator[Any]:
     with h5py.File(content, "w") as file:
         yield file
     with atomic_file(path) as temporary:
-        temporary.write_bytes(content.getbuffer())
+        temporary.write_bytes(content.getvalue())

@@ -99,7 +99,7 @@ def scale_in_words(pixels: float | None, microns_per_pixel: float | None) -> str
         pixels: side of the picture that was encoded.
         microns_per_pixel: of that picture.
 
-    >>> scale_in_words(256, 0.5), scale_in_words(224, 256 / 224), scale_in_words(256, None)
+    >>> scale_in_words(256.0, 0.5), scale_in_words(224.0, 256 / 224), scale_in_words(256.0, None)
     ('256 px of 0.5 µm', '224 px of 1.14 µm', '')
     """
     if pixels is None or microns_per_pixel is None:

@@ -77,7 +77,8 @@ function percent(share, digits = 1) {
 function decimal(value) {
   if (!Number.isFinite(value)) return "—";
   const size = Math.abs(value);
-  return size !== 0 && (size < 0.001 || size >= 1e5) ? value.toExponential(2) : value.toFixed(size < 10 ? 3 : 1);
+  const text = size !== 0 && (size < 0.001 || size >= 1e5) ? value.toExponential(2) : value.toFixed(size < 10 ? 3 : 1);
+  return text.replaceAll("-", "−"); // as the tables of the page have it
 }
 
 function element(tag, attributes = {}, ...children) {

@@ -73,7 +73,7 @@ def _notes(files: BagFiles, contents: Sequence[Contents]) -> list[str]:
         )
     scales = Counter(file.patch_scale for file in contents if file.patch_scale)
     if len(scales) > 1:
-        most = max(scales, key=scales.__getitem__)
+        most = scales.most_common(1)[0][0]
         others = [file for file in contents if file.patch_scale not in ("", most)]
         shown = first_few(f"{file.id}: {file.patch_scale}" for file in others)
         notes.append(f"{len(others):,} {of} have patches of another scale than {most} ({shown})")

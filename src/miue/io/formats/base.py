@@ -107,6 +107,16 @@ def scale_in_words(pixels: float | None, microns_per_pixel: float | None) -> str
     return f"{pixels:g} px of {microns_per_pixel:.3g} µm"
 
 
+def scale_at(pixels: float | None, magnification: float | None) -> str:
+    """Return the scale of pictures of so many pixels at a magnification, as ``scale_in_words`` says it."""
+    return scale_in_words(pixels, MICRONS_AT_1 / magnification if magnification else None)
+
+
+def scale_over(pixels: float | None, microns: float | None) -> str:
+    """Return the scale of pictures of so many pixels that show so many µm, as ``scale_in_words`` says it."""
+    return scale_in_words(pixels, microns / pixels if microns and pixels else None)
+
+
 def refuse_claim(path: Path, array: Any) -> None:
     """Raise where an array claims to be larger than its file can hold, before memory is taken for it.
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from miue.bags.coords import grid_step
 from miue.io.formats.arrays import UNREADABLE, Member, memory_mapped, opened_archive
-from miue.io.formats.base import MICRONS_AT_1, OpenFile, bag_error, refusing, scale_in_words
+from miue.io.formats.base import OpenFile, bag_error, refusing, scale_at, scale_over
 
 INDICES = (".index.npz", ".index.npy")
 COORDINATES = ".coordinates.npz"
@@ -86,10 +86,10 @@ def _scale_of_slideflow(facts: Mapping[str, Any]) -> str:
         return ""
     if isinstance(side, str):
         at = MAGNIFICATION.fullmatch(side)
-        return scale_in_words(float(pixels), MICRONS_AT_1 / float(at[1])) if at else ""
+        return scale_at(float(pixels), float(at[1])) if at else ""
     if not isinstance(side, int | float) or not 0 < side < LARGEST_SIDE:
         return ""
-    return scale_in_words(float(pixels), float(side / pixels))
+    return scale_over(float(pixels), float(side))
 
 
 def _of_slide2vec(path: Path, file: OpenFile) -> OpenFile | None:

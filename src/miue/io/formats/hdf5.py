@@ -25,15 +25,7 @@ import numpy as np
 from miue.bags.coords import LARGEST_COORD, grid_step
 from miue.common.errors import DataError, not_readable
 from miue.common.escapes import shortened
-from miue.io.formats.base import (
-    MICRONS_AT_1,
-    OpenFile,
-    bag_error,
-    refuse_bytes,
-    refuse_claim,
-    refusing,
-    scale_in_words,
-)
+from miue.io.formats.base import OpenFile, bag_error, refuse_bytes, refuse_claim, refusing, scale_at, scale_over
 from miue.io.formats.names import coords_name, features_name
 
 STATISTICS = "image_statistics"
@@ -202,7 +194,7 @@ def _opened(path: Path, file: Any) -> OpenFile:
             coords=coords,
             patch_size=_number(of_coords, "patch_size_level0"),
             extractor=_text(features.attrs, "encoder"),
-            patch_scale=_scale_by_magnification(of_coords),
+            patch_scale=scale_at(_number(of_coords, "patch_size"), _number(of_coords, "target_magnification")),
             statistics=statistics,
         )
     return OpenFile(format="CLAM" if features.name == "/features" else "HDF5", features=features, coords=coords)
@@ -250,7 +242,7 @@ def _stamp(file: Any, features: Any, coords: Callable[[], np.ndarray] | None) ->
         patch_size=_number(file.attrs, "tile_size_um") or _number(file.attrs, "tile_size"),
         in_microns=True,
         extractor=_text(file.attrs, "extractor"),
-        patch_scale=_scale_of_tiles(file.attrs),
+        patch_scale=scale_over(_number(file.attrs, "tile_size_px"), _number(file.attrs, "tile_size_um")),
         notes=notes,
     )
 
@@ -272,21 +264,9 @@ def _stamp_1(file: Any, features: Any, coords: Callable[[], np.ndarray]) -> Open
         patch_size=STAMP_1_MICRONS,
         in_microns=True,
         extractor=_text(file.attrs, "extractor"),
-        patch_scale=scale_in_words(STAMP_1_PIXELS, STAMP_1_MICRONS / STAMP_1_PIXELS),
+        patch_scale=scale_over(STAMP_1_PIXELS, STAMP_1_MICRONS),
         notes=("no unit of coords on a grid of 224: taken as those of STAMP 1, of tiles of 256 µm",),
     )
-
-
-def _scale_by_magnification(attributes: Mapping[str, Any]) -> str:
-    """Return the scale of patches by TRIDENT's attributes."""
-    pixels, magnification = _number(attributes, "patch_size"), _number(attributes, "target_magnification")
-    return scale_in_words(pixels, MICRONS_AT_1 / magnification if magnification else None)
-
-
-def _scale_of_tiles(attributes: Mapping[str, Any]) -> str:
-    """Return the scale of patches by STAMP's attributes."""
-    pixels, microns = _number(attributes, "tile_size_px"), _number(attributes, "tile_size_um")
-    return scale_in_words(pixels, microns / pixels if microns and pixels else None)
 
 
 def _number(attributes: Mapping[str, Any], name: str) -> float | None:

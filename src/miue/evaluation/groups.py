@@ -10,6 +10,8 @@ from miue.evaluation.decisions import DecisionEvaluation
 from miue.evaluation.level import LevelEvaluation, metric_cell, numbered
 from miue.evaluation.metrics import Metric
 
+OF_DECISIONS = ("accepted", "deferred", "flagged", "selective_risk", "coverage")
+"""What is shown of the decisions of a group."""
 NO_GROUP = "no group"
 """Name of the group of bags whose group is not known."""
 
@@ -91,9 +93,8 @@ def _metrics_by_group(groups: Mapping[str, GroupEvaluation], classes: Sequence[s
 
 def _decisions_by_group(groups: Mapping[str, DecisionEvaluation]) -> ResultTable:
     reasons, rows = list[str](), list[tuple[str, ...]]()
-    keys = ("accepted", "deferred", "flagged", "selective_risk", "coverage")
     for name, one in groups.items():
-        rows.append((name, *(metric_cell(one.metrics[key], True, reasons, decimals=1) for key in keys)))
+        rows.append((name, *(metric_cell(one.metrics[key], True, reasons, decimals=1) for key in OF_DECISIONS)))
     heading = ("group", "accepted", "deferred", "called OOD", "selective risk", "label in set")
     notes = (
         "Decisions of bags not known to be out of distribution, in %; label in set: of the prediction set.",

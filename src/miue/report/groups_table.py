@@ -7,15 +7,13 @@ from typing import Any
 
 from miue.calibration import applied_calibration
 from miue.evaluation.evaluate import evaluate_groups
-from miue.evaluation.groups import GroupEvaluation
+from miue.evaluation.groups import OF_DECISIONS, GroupEvaluation
 from miue.evaluation.intervals import Interval
 from miue.evaluation.metrics import RECALL, Metric
 from miue.report.decisions_table import NAMES as DECISIONS
 from miue.report.decisions_table import decision_cell
 from miue.report.metrics_table import RECALLS, Cell, MetricsTable, metric_cell, metric_heading
 from miue.report.runs import Run
-
-OF_DECISIONS = ("accepted", "deferred", "flagged", "selective_risk", "coverage")
 
 
 def groups_table(

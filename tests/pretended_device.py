@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from miue.bags.dataset import BagDataset
 from miue.common import double_precision
 from miue.methods import METHODS
+from miue.model import feature_scores
 from miue.model import predict as prediction
 from miue.networks import NETWORKS
 
@@ -130,7 +131,8 @@ def register() -> None:
 
     patch.object(torch, "tensor", tensor).start()
     patch.object(torch, "inference_mode", torch.no_grad).start()  # tensors of inference cannot be wrapped
-    patch.object(prediction, "torch_device", torch.device).start()
+    for module in (prediction, feature_scores):
+        patch.object(module, "torch_device", torch.device).start()
 
 
 def compare(bags: BagDataset, encoder: str, network: str, method: str) -> int:

@@ -50,7 +50,8 @@ def results(bags: BagDataset, encoder: str, network: str, method: str, device: s
             for table in tables:
                 yield estimator, table.distribution.probabilities.numpy()
                 yield estimator, table.distribution.mutual_information().numpy()
-    fitted = fit_distances(made.to("cpu"), bags, [name for name in DISTANCES if name != "statistics"], seed=0)
+    named = [name for name in DISTANCES if name != "statistics"]
+    fitted = fit_distances(made.to("cpu"), bags, named, seed=0, device=device)
     for tables in prediction.predict(made, bags, device=device, scores=DistanceScores(fitted)):
         for table in tables:
             yield from table.scores.items()

@@ -98,7 +98,9 @@ def run_one(name: str, seed: int, paths: Paths, device: str = "auto") -> list[Re
     model = train_preset(name, [seed], paths, device)[0]
     bags = store_of(trained.data, paths, trained.bags)
     held_out = bags.split("validation") if "validation" in bags.splits else None
-    model = with_distances(model, chosen.distances, bags.split("train"), seed=seed, held_out=held_out)
+    model = with_distances(
+        model, chosen.distances, bags.split("train"), seed=seed, held_out=held_out, device=device
+    )
     if held_out is not None and model.error_model is None:  # of an earlier version
         model = model.with_validation(held_out, device=device)
     test = store_of(chosen.data, paths, chosen.bags).split("test")

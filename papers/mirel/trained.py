@@ -52,6 +52,7 @@ def with_distances(
     *,
     seed: int,
     held_out: BagDataset | None = None,
+    device: str = "auto",
 ) -> Model:
     """Return a model with these distances, fitted to its training bags, in place of its own.
 
@@ -61,6 +62,7 @@ def with_distances(
         training: the bags that it was trained on.
         seed: of the draw of instances.
         held_out: bags that "combined" is standardized by; the training bags if None.
+        device: where instances are encoded.
     """
-    fitted = fit_distances(model.method, training, names, seed=seed, held_out=held_out)
+    fitted = fit_distances(model.method, training, names, seed=seed, held_out=held_out, device=device)
     return replace(model, distances=fitted)

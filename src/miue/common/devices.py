@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import nn
 
 from miue.common.errors import ConfigError, unknown_name
+from miue.common.torch_state import own_torch_state
 
 DEVICES = ("auto", "cpu", "gpu")
 KINDS = ("cpu", "cuda", "mps")
@@ -40,6 +43,24 @@ def torch_device(name: str) -> torch.device:
             fix="choose the device 'cpu', or 'auto'",
         )
     return device
+
+
+@contextmanager
+def evaluated_on(device: torch.device, module: nn.Module) -> Iterator[None]:
+    """Have a module on a device, in evaluation mode, within the block, and bring it back to where it was.
+
+    Args:
+        device: of the block.
+        module: with at least one parameter; all of it is on one device.
+    """
+    with own_torch_state():
+        was_training, was_on = module.training, next(module.parameters()).device
+        module.eval().to(device)
+    try:
+        yield
+    finally:
+        with own_torch_state():
+            module.train(was_training).to(was_on)
 
 
 def has_bfloat16(device: torch.device) -> bool:

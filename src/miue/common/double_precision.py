@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
 WITHOUT_DOUBLE = {"mps"}  # Apple GPUs
 
 
+def has_double(device: torch.device) -> bool:
+    """Return whether a device computes in float64."""
+    return device.type not in WITHOUT_DOUBLE
+
+
 def in_double(values: Shaped[Tensor, "*shape"]) -> Shaped[Tensor, "*shape"]:
     """Return values in float64, in main memory where their device computes nothing in it.
 
-    >>> import torch
     >>> in_double(torch.tensor([0.5])).dtype
     torch.float64
     """
-    return (values.cpu() if values.device.type in WITHOUT_DOUBLE else values).double()
+    return (values if has_double(values.device) else values.cpu()).double()

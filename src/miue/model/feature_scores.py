@@ -14,6 +14,8 @@ from miue.bags.batches import ordered_batches
 from miue.bags.dataset import BagDataset
 from miue.bags.pixels import kind_of_pixels
 from miue.bags.segments import BagBatch, Segments, per_instance
+from miue.common.devices import evaluated_on, torch_device
+from miue.common.double_precision import has_double
 from miue.common.errors import ConfigError, DataError
 from miue.common.seeds import derive_seed
 from miue.distributions.measures import MEASURES
@@ -45,6 +47,7 @@ def fit_distances(
     *,
     seed: int,
     held_out: BagDataset | None = None,
+    device: str = "auto",
 ) -> dict[str, FeatureDistance]:
     """Return distances fitted on training instances; instance labels are not used.
 
@@ -57,9 +60,11 @@ def fit_distances(
         distances: which: names, import paths, classes, or distances that are fitted already.
         seed: of the draw of instances.
         held_out: bags that "combined" is standardized by, without shifts; the training bags if None.
+        device: where instances are encoded, "auto", "cpu", "gpu", or torch's name of one; the distances are on the
+            CPU in any case.
 
     Raises:
-        ConfigError: a name that does not exist, or two distances of one name.
+        ConfigError: a name that does not exist, two distances of one name, or a device that is not there.
         DataError: image statistics of features that were stored without them.
     """
     kinds = find_distances(distances)
@@ -69,7 +74,8 @@ def fit_distances(
     if not kinds:
         return {}
     check_statistics(kinds, bags)
-    views = _training_views(method, bags, seed, {kind.reads for kind in kinds.values()} - {Combined.reads})
+    there = torch_device(device)
+    views = _training_views(method, bags, seed, {kind.reads for kind in kinds.values()} - {Combined.reads}, there)
     fitted: dict[str, FeatureDistance] = {}
     for name, kind in kinds.items():
         if isinstance(kind, FeatureDistance):
@@ -78,7 +84,7 @@ def fit_distances(
             generator = torch.Generator().manual_seed(derive_seed(seed, 1))
             fitted[name] = kind.fit(views[kind.reads], views["labels"], generator=generator)
     if Combined in kinds.values():
-        fitted[Combined.name] = _fit_combined(method, bags if held_out is None else held_out, fitted)
+        fitted[Combined.name] = _fit_combined(method, bags if held_out is None else held_out, fitted, there)
     return fitted
 
 
@@ -206,6 +212,7 @@ class DistanceScores:
     def __init__(self, distances: Mapping[str, FeatureDistance]) -> None:
         self.distances = distances
         neighbors, typicality = (distances.get(kind.name) for kind in (NearestNeighbors, Typicality))
+        self._on_devices: dict[torch.device, DistanceScores] = {}
         self._by_one_search: tuple[NearestNeighbors, Typicality] | None = None
         if isinstance(neighbors, NearestNeighbors) and isinstance(typicality, Typicality):
             self._by_one_search = (neighbors, typicality) if typicality.points_are_first_of(neighbors) else None
@@ -224,7 +231,23 @@ class DistanceScores:
         check_statistics(self.distances, bags)
 
     def of_instances(self, views: InstanceViews) -> dict[str, Float[Tensor, "N"]]:
-        """Return each distance of each instance."""
+        """Return each distance of each instance, computed on the features' device where that has float64."""
+        device = views.features.device
+        if device.type != "cpu" and has_double(device):
+            return self._on(device)._of_instances(views)
+        return self._of_instances(views)
+
+    def _on(self, device: torch.device) -> DistanceScores:
+        """Return the same on another device, to which the distances are brought once."""
+        if device not in self._on_devices:
+            there = {}
+            for name, distance in self.distances.items():
+                state = {key: value.to(device) for key, value in distance.state_dict().items()}
+                there[name] = type(distance).from_state(state)
+            self._on_devices[device] = DistanceScores(there)
+        return self._on_devices[device]
+
+    def _of_instances(self, views: InstanceViews) -> dict[str, Float[Tensor, "N"]]:
         searched: dict[str, Tensor] = {}
         if self._by_one_search is not None:
             neighbors, typicality = self._by_one_search
@@ -255,15 +278,18 @@ def combined_parts(scores: Mapping[str, Tensor]) -> Float[Tensor, "N 2"]:
     return torch.stack([looks, scores[NearestNeighbors.name]], 1)
 
 
-def _fit_combined(method: Method, bags: BagDataset, fitted: Mapping[str, FeatureDistance]) -> Combined:
+def _fit_combined(
+    method: Method, bags: BagDataset, fitted: Mapping[str, FeatureDistance], device: torch.device
+) -> Combined:
     """Return "combined" standardized by all bags, of more than ``FITTED_ON`` instances by as many of each bag."""
     names = [name for name in fitted if name in (ImageStatistics.name, Typicality.name, NearestNeighbors.name)]
     scorer = DistanceScores({name: fitted[name] for name in names})
     rows, sizes = [], []
     chosen = _some_of_each(bags)
-    for features, kept, batch, statistics in _encoded(method, bags, scorer.reads_statistics, chosen):
-        rows.append(combined_parts(scorer.of_instances(views_of(method.members()[0], features, statistics))))
-        sizes.append(torch.bincount(batch.segments.index[kept], minlength=len(batch.segments.sizes)))
+    for features, kept, batch, statistics in _encoded(method, bags, scorer.reads_statistics, device, chosen):
+        views = views_of(method.members()[0], features, statistics)
+        rows.append(combined_parts(scorer.of_instances(views)).cpu())
+        sizes.append(torch.bincount(batch.segments.index[kept], minlength=len(batch.segments.sizes)).cpu())
     return Combined.fit_bags(torch.cat(rows), Segments(torch.cat(sizes)))
 
 
@@ -281,35 +307,34 @@ def _some_of_each(bags: BagDataset) -> Bool[Tensor, "M"] | None:
 
 
 def _encoded(
-    method: Method, bags: BagDataset, statistics: bool, chosen: Tensor | None = None
+    method: Method, bags: BagDataset, statistics: bool, device: torch.device, chosen: Tensor | None = None
 ) -> Iterator[tuple[Tensor, Tensor, BagBatch, Tensor | None]]:
-    """Yield features, rows, batch and image statistics, a batch at a time; of all instances, or those chosen."""
+    """Yield features, rows, batch and image statistics on a device; of all instances, or those chosen."""
     network, end = method.members()[0], 0
-    was_training = network.training
-    network.eval()
-    try:
+    with evaluated_on(device, network):
         for group in ordered_batches(bags, BATCH_INSTANCES).groups:
             batch = bags.batch(group, statistics=statistics)
             start, end = end, end + len(batch.instances)
             rows = torch.arange(end - start) if chosen is None else chosen[start:end].nonzero().flatten()
+            batch, rows = batch.to(device), rows.to(device)
             with torch.no_grad():
                 of_images = statistics_of(batch, rows) if statistics else None
                 yield encode_in_chunks(network.encode, batch.instances[rows]), rows, batch, of_images
-    finally:
-        network.train(was_training)
 
 
-def _training_views(method: Method, bags: BagDataset, seed: int, kinds: Set[str]) -> dict[str, Tensor]:
+def _training_views(
+    method: Method, bags: BagDataset, seed: int, kinds: Set[str], device: torch.device
+) -> dict[str, Tensor]:
     """Return up to ``FITTED_ON`` instances drawn at random, by what is read of them, and their bags' "labels"."""
     total = int(bags.sizes.sum())
     kept = torch.randperm(total, generator=torch.Generator().manual_seed(derive_seed(seed, 0)))[:FITTED_ON]
     chosen = torch.zeros(total, dtype=torch.bool)
     chosen[kept] = True
     parts: dict[str, list[Tensor]] = {kind: [] for kind in (*kinds, "labels")}
-    for features, rows, batch, of_images in _encoded(method, bags, ImageStatistics.reads in kinds, chosen):
+    for features, rows, batch, of_images in _encoded(method, bags, ImageStatistics.reads in kinds, device, chosen):
         views = views_of(method.members()[0], features, of_images)
         with torch.no_grad():
             for kind in kinds:
-                parts[kind].append(views.read(kind))
-        parts["labels"].append(per_instance(batch.labels, batch.segments)[rows])
+                parts[kind].append(views.read(kind).cpu())
+        parts["labels"].append(per_instance(batch.labels, batch.segments)[rows].cpu())
     return {kind: torch.cat(values) for kind, values in parts.items()}

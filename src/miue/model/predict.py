@@ -16,7 +16,7 @@ from miue.bags.batches import READ_AHEAD, PackedBatches, ordered_batches, read_a
 from miue.bags.dataset import BagDataset
 from miue.bags.segments import BagBatch, Segments
 from miue.common.code_of_others import saying_when
-from miue.common.devices import torch_device
+from miue.common.devices import evaluated_on, torch_device
 from miue.common.errors import DataError, MiueError, lacking
 from miue.common.progress import bar
 from miue.common.seeds import derive_seed
@@ -100,19 +100,12 @@ def predict(
     target = torch_device(device)
     if progress:
         say_if_slow(precision, target)
-    with own_torch_state():
-        was_training, was_on = method.training, next(method.parameters()).device
-        method.eval().to(target)
     some = False
-    try:
-        with encoder_precision(method, precision):
-            for part in _run(method, bags, chosen, seed, target, progress, scores, on_bad, shard):
-                some = True
-                chosen_bags = bags.subset(part.positions)
-                yield _bag_table(chosen_bags, part), _instance_table(chosen_bags, part)
-    finally:
-        with own_torch_state():
-            method.train(was_training).to(was_on)
+    with evaluated_on(target, method), encoder_precision(method, precision):
+        for part in _run(method, bags, chosen, seed, target, progress, scores, on_bad, shard):
+            some = True
+            chosen_bags = bags.subset(part.positions)
+            yield _bag_table(chosen_bags, part), _instance_table(chosen_bags, part)
     if not some:
         raise NoReadableBag("the bags to predict", "see the list above")
 

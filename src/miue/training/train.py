@@ -313,8 +313,8 @@ def _trained_model(
     method: Method, plan: Plan, summaries: Sequence[TrainingSummary], bags: BagDataset, device: str
 ) -> Model:
     """Return the model with its distances, what its validation bags say of it, and what it was trained on."""
-    act_after_training(method.eval(), plan.train, plan.training_config.seed)
-    distances, without_distances = _fit_distances(method, plan)
+    act_after_training(method.eval(), plan.train, plan.training_config.seed, device)
+    distances, without_distances = _fit_distances(method, plan, device)
     training = _record(plan, summaries, method, without_distances)
     model = Model(method, plan.model_config, plan.contract, training, distances)
     if plan.holds_out:
@@ -349,11 +349,16 @@ def _constant_criterion(bags: BagDataset) -> float | None:
     return float(-(shares * np.log(shares)).sum() + 1 - shares.max()) if len(shares) > 1 else None
 
 
-def _fit_distances(method: Method, plan: Plan) -> tuple[dict[str, FeatureDistance], str]:
+def _fit_distances(method: Method, plan: Plan, device: str) -> tuple[dict[str, FeatureDistance], str]:
     """Return the distances; where the default ones cannot be fitted, none, and why."""
     try:
         return fit_distances(
-            method, plan.train, plan.recipe.distances, seed=plan.training_config.seed, held_out=plan.validation
+            method,
+            plan.train,
+            plan.recipe.distances,
+            seed=plan.training_config.seed,
+            held_out=plan.validation,
+            device=device,
         ), ""
     except DataError as error:
         if tuple(plan.recipe.distances) != DEFAULT_DISTANCES:

@@ -15,6 +15,7 @@ from miue.common.errors import DataError, ModelError
 from miue.common.threads import in_threads
 
 CHUNK = 512  # instances per step
+ON_DEVICES = 16  # times as many on an accelerator, where a step of few instances takes as long as one of many
 
 
 class FeatureDistance(nn.Module, ABC):
@@ -127,11 +128,13 @@ class FeatureDistance(nn.Module, ABC):
         self.check_width(features)
         device = self.get_buffer(self.state_names[0]).device
 
+        size = per_step(CHUNK, device)
+
         def of_chunk(start: int) -> Tensor:
-            rows = finite_chunk(features, start, "features to score")
+            rows = finite_chunk(features, start, "features to score", size)
             return compute(rows.to(device)).to(rows.device)
 
-        starts = range(0, len(features), CHUNK) or range(1)
+        starts = range(0, len(features), size) or range(1)
         each = in_threads if self.is_threaded and device.type == "cpu" else map
         return torch.cat(list(each(of_chunk, starts)), -1)
 
@@ -179,6 +182,11 @@ class FeatureDistance(nn.Module, ABC):
         """Return the distances of one chunk of instances in float64."""
 
 
+def per_step(instances: int, device: torch.device) -> int:
+    """Return how many instances a device takes at a step, of which a CPU takes ``instances``."""
+    return instances if device.type == "cpu" else instances * ON_DEVICES
+
+
 def finite_chunks(features: Float[Tensor, "N D"], item: str) -> Iterator[tuple[int, Float[Tensor, "n D"]]]:
     """Yield the position and float64 features of ``CHUNK`` instances at a time.
 
@@ -186,16 +194,16 @@ def finite_chunks(features: Float[Tensor, "N D"], item: str) -> Iterator[tuple[i
         DataError: a feature is not finite.
     """
     for start in range(0, len(features), CHUNK):
-        yield start, finite_chunk(features, start, item)
+        yield start, finite_chunk(features, start, item, CHUNK)
 
 
-def finite_chunk(features: Float[Tensor, "N D"], start: int, item: str) -> Float[Tensor, "n D"]:
-    """Return the float64 features of at most ``CHUNK`` instances from ``start`` on.
+def finite_chunk(features: Float[Tensor, "N D"], start: int, item: str, size: int) -> Float[Tensor, "n D"]:
+    """Return the float64 features of at most ``size`` instances from ``start`` on.
 
     Raises:
         DataError: a feature is not finite.
     """
-    rows = in_double(features[start : start + CHUNK])
+    rows = in_double(features[start : start + size])
     if not rows.sum().isfinite() and not (finite := rows.isfinite().all(1)).all():
         first = start + int(finite.logical_not().int().argmax())
         raise DataError(

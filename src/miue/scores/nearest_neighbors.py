@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from miue.scores.base import FeatureDistance
+from miue.scores.base import FeatureDistance, per_step
 from miue.scores.principal_components import principal_components
 
 NEIGHBORS = 10
@@ -68,7 +68,8 @@ class NearestNeighbors(FeatureDistance):
             rows: float64 features on the device of the points.
             counts: of points, each at least 1 and at most all.
         """
-        projected = torch.cat([(block - self.mean) @ self.components for block in rows.split(ROWS)])
+        blocks = rows.split(per_step(ROWS, rows.device))
+        projected = torch.cat([(block - self.mean) @ self.components for block in blocks])
         distances = []
         for count, (found, is_proved) in zip(counts, self._search(projected, counts, self._weights), strict=True):
             unsure = (~is_proved).nonzero().squeeze(1)
@@ -92,9 +93,10 @@ class NearestNeighbors(FeatureDistance):
         """
         weights = weights.to(projected.device)
         # used again for each block, since new pages cost more than the product
-        memory = weights.new_empty(ROWS, weights.shape[1])
+        size = per_step(ROWS, projected.device)
+        memory = weights.new_empty(size, weights.shape[1])
         blocks: list[list[tuple[Tensor, ...]]] = [[] for _ in counts]
-        for block in projected.split(ROWS):
+        for block in projected.split(size):
             padded = torch.nn.functional.pad(block.to(weights.dtype), (0, 1), value=1.0)
             closeness = torch.mm(padded, weights, out=memory[: len(block)])
             for of_count, count in zip(blocks, counts, strict=True):
@@ -141,8 +143,9 @@ class NearestNeighbors(FeatureDistance):
         """Return the mean distance to the nearest of the first ``count`` points, of which each is looked at."""
         exact = "donot_use_mm_for_euclid_dist"
         points = self.points[:count]
-        blocks = [torch.cdist(block, points, compute_mode=exact) for block in projected.split(ROWS)]
-        return torch.cat([_smallest(gaps).mean(1) for gaps in blocks])
+        blocks = projected.split(per_step(ROWS, projected.device))
+        nearest = (_smallest(torch.cdist(block, points, compute_mode=exact)) for block in blocks)
+        return torch.cat([gaps.mean(1) for gaps in nearest])
 
     @cached_property
     def _weights(self) -> Float[Tensor, "W P"]:

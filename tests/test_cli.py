@@ -96,6 +96,16 @@ def test_inspect_writes_facts_within_facts_as_words(capsys: pytest.CaptureFixtur
     assert "8 × 8 × 3" in said
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"), [(12_345.0, "12,345"), (12_345.5, "12,345.5"), (0.12345, "0.1235"), (999.0, "999")]
+)
+def test_numbers_are_shown_as_a_person_writes_them(
+    value: float, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_table(description_table({"kind": "bags", "path": "p", "bag sizes": {"median": value}}))
+    assert f"median {shown} " in capsys.readouterr().out.replace("│", " ")
+
+
 def test_prediction_of_a_store_without_labels(folder: Path, tmp_path: Path) -> None:
     lines = (folder / "store" / "bags.csv").read_text().splitlines()
     rows = [line.split(",") for line in lines]

@@ -23,6 +23,7 @@ from miue.bags.ood_flags import OodFlags
 from miue.bags.segments import BagBatch, Segments
 from miue.bags.summary import summary_table
 from miue.common.arguments import several
+from miue.common.code_of_others import saying_when
 from miue.common.errors import ConfigError, DataError, wrong_type
 from miue.common.result_table import PrintsAsTable, ResultTable
 
@@ -469,16 +470,18 @@ class BagDataset(PrintsAsTable):
             DataError: a feature is NaN or infinite.
         """
         chosen = np.asarray(bags, np.int64)
-        parts = self._read(self.instances, chosen)
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        instances = torch.from_numpy(whole if whole.flags.writeable else whole.copy())
+        segments = Segments(torch.from_numpy(self.sizes[chosen]))
+        with saying_when(lambda: f"in reading {segments.in_words()}, {self.ids[chosen[0]]!r} first"):
+            parts = self._read(self.instances, chosen)
+            whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+            instances = torch.from_numpy(whole if whole.flags.writeable else whole.copy())
         if instances.is_floating_point() and not torch.stack(instances.aminmax()).isfinite().all():
             for bag, part in zip(chosen, parts, strict=True):
                 check_bag(self.ids[bag], part, self.instance_shape)
         labels = self.labels[chosen]
         return BagBatch(
             instances,
-            Segments(torch.from_numpy(self.sizes[chosen])),
+            segments,
             torch.from_numpy(labels.values),
             torch.from_numpy(labels.known),
             self._statistics(chosen) if statistics else None,

@@ -20,6 +20,7 @@ from miue.cli.interrupt import Interrupted
 from miue.common.code_of_others import error_of_others, told_by_others
 from miue.common.errors import NO_ROOM, MiueError, StorageError, not_stated
 from miue.common.interrupts import all_interrupts_heard
+from miue.common.memory import memory_shortage
 
 _formatwarning = warnings.formatwarning
 
@@ -59,6 +60,9 @@ def run_commands(commands: Typer, program: str) -> None:
     except Exception as error:
         from miue.tasks.task import WorkerError
 
+        if (short := memory_shortage(error)) is not None:
+            print(f"{program}: error: {short}", file=sys.stderr)
+            sys.exit(2)
         if told := told_by_others(error):
             print(f"{told}{program}: error: {error_of_others(error)}", file=sys.stderr)
             sys.exit(1)

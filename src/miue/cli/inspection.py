@@ -146,7 +146,7 @@ def bag_file_table(bags: list[dict[str, Any]]) -> TextTable:
 
 def _show(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return f"{value:,.1f}".removesuffix(".0") if 1000 <= abs(value) < 1e12 else f"{value:.4g}"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, list | tuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -12,6 +13,7 @@ from miue.networks.base import join
 
 CHUNK_IMAGES = 128  # images encoded at once: their activations stay in a CPU's cache
 CHUNK_FEATURES = 4096  # feature vectors encoded, projected and scored at once, likewise
+NUMBERS_ON_DEVICE = 1 << 24  # of images encoded at once on an accelerator: 111 of 224 × 224 × 3
 BLOCK_INSTANCES = 65_536  # instances whose features are held at once; of a larger bag only what is pooled is kept
 
 Encode = Callable[[Tensor], Tensor]
@@ -41,8 +43,12 @@ def encoded_blocks(
 
 def chunk_size(instances: Shaped[Tensor, "N *shape"]) -> int:
     """Return how many instances are encoded at once."""
-    size = CHUNK_FEATURES if instances.dim() == 2 else CHUNK_IMAGES
-    return size if instances.device.type == "cpu" else size * 64
+    are_images, is_on_cpu = instances.dim() > 2, instances.device.type == "cpu"
+    size = CHUNK_IMAGES if are_images else CHUNK_FEATURES
+    if is_on_cpu:
+        return size
+    most = NUMBERS_ON_DEVICE // math.prod(instances.shape[1:]) if are_images else size * 64
+    return max(1, min(size * 64, most))
 
 
 def fits_a_block(instances: Shaped[Tensor, "N *shape"]) -> bool:

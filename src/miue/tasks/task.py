@@ -16,6 +16,7 @@ from typing import Any
 from miue.common.code_of_others import error_of_others, told_by_others
 from miue.common.errors import ConfigError, MiueError, error_from_json, error_to_json
 from miue.common.locks import locked
+from miue.common.memory import memory_shortage
 from miue.common.registry import import_part
 
 _shown: ContextVar[Callable[[float], None] | None] = ContextVar("shown", default=None)
@@ -106,6 +107,8 @@ def answer(request: Mapping[str, Any], miue: str = "", import_from: Sequence[str
     except MiueError as error:
         return {"error": error_to_json(error)}
     except Exception as error:
+        if (short := memory_shortage(error)) is not None:
+            return {"error": error_to_json(short)}
         told = told_by_others(error)
         return {"traceback": f"{told}{error_of_others(error)}" if told else traceback.format_exc()}
 

@@ -18,6 +18,7 @@ from miue.bags.dataset import BagDataset, check_dataset
 from miue.bags.labels import LabelSequence
 from miue.bags.segments import as_float
 from miue.common.arguments import checked, several
+from miue.common.code_of_others import saying_when
 from miue.common.devices import torch_device
 from miue.common.errors import ConfigError, DataError, first_repeated, repeated, unknown_name
 from miue.common.files import read_json, write_json
@@ -211,7 +212,8 @@ def _prepare(method: Method, plan: Plan, bags: BagDataset, folder: Path | None, 
     batches = ordered_batches(plan.train, BATCH_INSTANCES)
     shown = progress and not batches.in_memory
     read = tracked(batches, "measuring feature scales", shown=shown, total=len(batches), unit="batches")
-    first.learn_inputs(as_float(batch.instances) for batch in read)
+    with saying_when(lambda: "in measuring feature scales"):
+        first.learn_inputs(as_float(batch.instances) for batch in read)
     for encoder in others:
         encoder.load_state_dict(dict(first.named_buffers()), strict=False)
 

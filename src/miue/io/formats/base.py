@@ -16,6 +16,7 @@ from jaxtyping import Int64
 from miue.common.claims import bytes_in, can_hold
 from miue.common.errors import MAY_READ, DataError, MiueError, is_denied
 from miue.common.escapes import shortened
+from miue.common.memory import bytes_asked, memory_shortage
 from miue.io.formats.bag_paths import bag_name
 
 
@@ -152,12 +153,18 @@ def bag_error(path: Path, wanted: str, got: str, fix: str = "") -> DataError:
 
 @contextmanager
 def refusing(path: Path, wanted: str, *errors: type[Exception]) -> Iterator[None]:
-    """Turn ``errors`` met while the file is opened into one that names it."""
+    """Turn ``errors`` met while the file is opened into one that names it.
+
+    Where memory does not suffice for what the file may hold, the error is left as it is, with the file named.
+    """
     try:
         yield
     except MiueError:
         raise
     except errors as error:
+        if memory_shortage(error) is not None and can_hold(path, bytes_asked(error)):
+            error.add_note(f"in reading {str(path)!r}")
+            raise
         if is_denied(error):
             raise bag_error(path, wanted, os.strerror(errno.EACCES), MAY_READ) from error
         said, kind = str(error).split("\n")[0], type(error).__name__

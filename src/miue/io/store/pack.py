@@ -20,6 +20,7 @@ from miue.common.errors import DataError, MiueError, StorageError, lacking, not_
 from miue.common.files import atomic_folder, read_json, remove_temporaries, write_json
 from miue.common.folder_kinds import STORE
 from miue.common.locks import locked
+from miue.common.memory import memory_shortage
 from miue.common.outputs import refuse_existing
 from miue.common.progress import tracked
 from miue.common.tables import read_text_columns, write_rows, write_table
@@ -86,6 +87,8 @@ def pack(
         try:
             written, missed, resumed = _write(work, bags, skip_bad=skip_bad, progress=progress)
         except OSError as error:
+            if memory_shortage(error) is not None:
+                raise
             fix = "free space, then give the same command again: it goes on where it stopped"
             raise not_readable(repr(str(out)), "to write it whole", error, fix) from error
         if not written:

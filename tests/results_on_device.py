@@ -16,6 +16,7 @@ from miue.model.contract import DataContract
 from miue.model.feature_scores import DistanceScores, fit_distances
 from miue.model.recipe import Recipe
 from miue.scores import DISTANCES
+from miue.training.after_training import act_after_training
 
 
 def results(bags: BagDataset, encoder: str, network: str, method: str, device: str) -> Iterator[tuple[str, Any]]:
@@ -40,7 +41,7 @@ def results(bags: BagDataset, encoder: str, network: str, method: str, device: s
                 yield f"gradient of {name}", parameter.grad.cpu().numpy()
         member.zero_grad()
         yield "log-probabilities", member.eval().bag_log_probabilities(batch).detach().cpu().numpy()
-        member.fit_after_training([batch])
+    act_after_training(made.to("cpu"), bags, 0, device)
     for estimator in made.estimators:
         try:
             made.check_estimator(estimator)

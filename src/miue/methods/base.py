@@ -117,7 +117,7 @@ class Method(nn.Module, ABC):
         with the weights.
 
         Args:
-            batches: the training bags in order, which can be iterated over more than once.
+            batches: the training bags in order, on the method's device; they can be iterated over more than once.
         """
 
     @property

@@ -98,7 +98,7 @@ class SNGP(EmbeddingMethod):
         network: MILNetwork,
         *,
         features: Width = 1024,
-        length_scale: float = 0.3,
+        length_scale: float = 0.1,
         ridge: float = 1.0,
         norm_bound: float = 1.0,
     ) -> None:

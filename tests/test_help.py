@@ -68,6 +68,17 @@ def test_every_command_has_one_line_of_80_columns() -> None:
     assert {path: line for path, line in lines.items() if not 0 < len(line) <= 58} == {}
 
 
+REPEATED_ALONE = {"--set": "values may hold commas", "--name": "names a method, in the order of PREDICTIONS"}
+
+
+def test_names_of_an_option_may_be_repeated_or_separated_by_commas() -> None:
+    for path, command in walk(get_command(app)):
+        for option in command.params:
+            if option.multiple and not set(option.opts) & set(REPEATED_ALONE):
+                assert "or separate names by commas" in option.help, (path, option.opts)
+                assert list(option.callback(None, None, ["a, b"])) == ["a", "b"], (path, option.opts)
+
+
 WITHOUT_QUIET = {
     ("evaluate",): "reads tables",
     ("decide",): "reads tables",

@@ -12,7 +12,7 @@ import typer
 
 from miue.cli.help import Command, Commands
 from miue.cli.option_groups import takes_options
-from miue.cli.options import OUTPUT, AsJson, Overwrite, Quiet, SkipBad
+from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, Overwrite, Quiet, SkipBad, separate_names
 from miue.cli.outputs import keeps_inputs
 from miue.common.errors import DataError
 from miue.common.plural import plural
@@ -43,7 +43,8 @@ Classes = Annotated[
     typer.Option(
         "--class",
         metavar="NAME",
-        help="Class to export, by name or number; by default all. Repeat it.",
+        help=f"Class to export, by name or number; by default all. {MANY_NAMES}",
+        callback=separate_names,
         rich_help_panel=DRAWN,
     ),
 ]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from miue.cli.given_predictions import read_given
-from miue.cli.options import AsJson, ClassNames
+from miue.cli.options import MANY, AsJson, ClassNames, separate
 from miue.cli.outputs import locks_out
 from miue.common.errors import first_few
 from miue.common.plural import plural
@@ -27,7 +27,7 @@ def monitor(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the monitor; what it has is kept.")],
     score: Annotated[
         list[str] | None,
-        typer.Option(help="Watch only this uncertainty, or class_mix. Repeat it.", metavar="NAME"),
+        typer.Option(metavar="NAME", help=f"Watch only this uncertainty, or class_mix. {MANY}", callback=separate),
     ] = None,
     false_alarms: Annotated[
         float, typer.Option(help="Chance of an alarm ever, as long as nothing changes.", metavar="SHARE")

@@ -26,6 +26,7 @@ LABELS, MODEL, TRAINING, RULES, OUTPUT, RUNNING = (
 """Headings of the options."""
 
 MANY = "Repeat it, or separate names by commas."
+MANY_NAMES = f"{MANY} Repeated names may hold commas."
 
 
 def separate(values: list[str] | None) -> list[str] | None:
@@ -188,7 +189,7 @@ ClassNames = Annotated[
     typer.Option(
         "--classes",
         metavar="NAME",
-        help=f"Classes in order; the first is the negative one. {MANY} Repeated names may hold commas.",
+        help=f"Classes in order; the first is the negative one. {MANY_NAMES}",
         callback=separate_names,
         rich_help_panel=LABELS,
     ),

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from miue.cli.options import OUTPUT, AsJson, OverwriteFile, Quiet
+from miue.cli.options import MANY_NAMES, OUTPUT, AsJson, OverwriteFile, Quiet, separate_names
 from miue.cli.outputs import keeps_inputs
 from miue.common.plural import plural
 from miue.common.terminal import say, show_result
@@ -37,15 +37,27 @@ def data_patch_labels(
     least: Annotated[float, typer.Option(help="Least share of tumor in a positive patch.")] = 0.2,
     positive: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Group or class that is tumor; by default Tumor, _0, _1. Repeat it."),
+        typer.Option(
+            metavar="NAME",
+            help=f"Group or class that is tumor; by default Tumor, _0, _1. {MANY_NAMES}",
+            callback=separate_names,
+        ),
     ] = None,
     exclude: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Group cut out of it; by default Exclusion, Normal, _2. Repeat it."),
+        typer.Option(
+            metavar="NAME",
+            help=f"Group cut out of it; by default Exclusion, Normal, _2. {MANY_NAMES}",
+            callback=separate_names,
+        ),
     ] = None,
     ignore: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Group or class that is neither, such as Tissue. Repeat it."),
+        typer.Option(
+            metavar="NAME",
+            help=f"Group or class that is neither, such as Tissue. {MANY_NAMES}",
+            callback=separate_names,
+        ),
     ] = None,
     unannotated: Annotated[
         str,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from miue.cli.options import LABELS, MANY, RUNNING, ClassNames, separate_names
+from miue.cli.options import LABELS, MANY_NAMES, RUNNING, ClassNames, separate_names
 from miue.common.errors import ConfigError, first_few
 from miue.common.plural import plural
 from miue.common.terminal import say
@@ -76,8 +76,7 @@ class Source:
         _option(
             "NAME",
             "Feature columns of a table of instances, names or patterns such as 'f_*'; by default all columns "
-            "without a special meaning or, with RUN, those that it was trained on. "
-            f"{MANY} Repeated names may hold commas.",
+            f"without a special meaning or, with RUN, those that it was trained on. {MANY_NAMES}",
             callback=separate_names,
         ),
     ] = None

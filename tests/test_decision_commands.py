@@ -293,6 +293,8 @@ def test_instances_are_flagged_by_predict_and_by_shards_as_the_calibration_promi
     assert parts[0].read_bytes() == parts[1].read_bytes()
     said = fail("predict", model, folder / "store", "--out", tmp_path / "o", "--estimator", "attention", "--quiet")
     assert "'bag-of-one', which was calibrated" in said
+    said = fail("predict", model, folder / "store", "--out", tmp_path / "o", "--estimator", "atention", "--quiet")
+    assert "did you mean 'attention'?" in said
     assert "any instance is flagged" in " ".join(promised(Calibration.load(model)))
     rules = model / "calibration.json"
     said = run("decide", tmp_path / "out", "--calibration", rules, "--out", tmp_path / "decided")

@@ -11,7 +11,7 @@ from miue.bags.columns import ItemColumns
 from miue.bags.dataset import BagDataset, bag_fields, check_dataset
 from miue.bags.feature_names import check_feature_order
 from miue.common.arguments import several
-from miue.common.errors import DataError, first_few, first_repeated, lacking
+from miue.common.errors import DataError, first_few, first_repeated, lacking, wrong_type
 
 
 def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
@@ -24,7 +24,7 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
         parts: at least one, of different bags.
 
     Raises:
-        ConfigError: a part that is no dataset.
+        ConfigError: no list of parts, or a part that is no dataset.
         DataError: no parts, a bag in two of them, instances of different shapes or kinds, features in another
             order, or other classes.
 
@@ -32,7 +32,10 @@ def concatenate(parts: Sequence[BagDataset]) -> BagDataset:
     >>> concatenate(parts).ids
     ('a', 'b')
     """
-    parts = several(parts) or ()
+    listed = several(parts)
+    if listed is None:
+        raise wrong_type("parts", "several datasets", parts, "pass a list of them")
+    parts = listed
     if not parts:
         raise lacking("the parts", "at least one dataset", "pass some bags")
     for number, part in enumerate(parts, 1):

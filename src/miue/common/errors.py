@@ -236,7 +236,8 @@ def out_of_range(item: str, wanted: str, got: object) -> ConfigError:
 
 def wrong_type(item: str, wanted: str, got: object, fix: str) -> ConfigError:
     """Return the error for an argument that is something else than it must be."""
-    shown = f" ({got!r})" if isinstance(got, str | Path | int | float) else ""
+    is_short = isinstance(got, str | Path | int | float) or (isinstance(got, list | tuple) and not got)
+    shown = f" ({got!r})" if is_short else ""
     return ConfigError(item=item, wanted=wanted, got=f"a value of type {type(got).__name__}{shown}", fix=fix)
 
 

@@ -147,6 +147,7 @@ class Model(PrintsAsTable):
         DistanceScores(self.distances).check(dataset)
         rule = None if self.calibration is None else self.calibration.instances
         chosen = estimator or (rule and rule.estimator) or self.method.estimators[0]
+        self.method.check_estimator(chosen)
         if rule is not None:
             rule.check_estimator(chosen)
         errors = self._error_model(chosen)

@@ -73,6 +73,7 @@ def write_arrays(predictions: Predictions, out: Path, how: Export) -> Written:
     return _write_each(predictions, out, how, ".h5", "Writing arrays", write)
 
 
+@checked()
 def write_overlays(
     predictions: Predictions,
     out: Path,
@@ -141,6 +142,7 @@ def write_geo_tables(predictions: Predictions, out: Path, how: Export) -> Writte
     return _write_each(predictions, out, how, ".parquet", "Writing tables", write)
 
 
+@checked()
 def write_maps(predictions: Predictions, out: Path, how: Export, *, slides: Path | None = None) -> Written:
     """Write one OME-TIFF per slide: a channel for the probability of each class and for each uncertainty.
 
@@ -172,6 +174,7 @@ def write_maps(predictions: Predictions, out: Path, how: Export, *, slides: Path
     return _write_each(predictions, out, how, ".ome.tiff", "Writing maps", write)
 
 
+@checked()
 def write_heatmaps(
     predictions: Predictions, out: Path, how: Export, *, class_name: str | None = None, slides: Path | None = None
 ) -> Written:
@@ -264,7 +267,7 @@ def export(
             slides and class_name of "heatmap" (``write_heatmaps``); slides of "ome-tiff" (``write_maps``).
 
     Raises:
-        ConfigError: no predictions, or no such kind, option or class.
+        ConfigError: no predictions, no such kind, option or class, or an argument of another type.
         DataError, StorageError: a slide that fails; nothing was written.
     """
     check_predictions(predictions)
@@ -273,7 +276,7 @@ def export(
     for name in options:
         if name not in known:
             raise unknown_name(f"option of {kind}", name, known or ["none"])
-    if options.get("slides") is not None:
+    if isinstance(options.get("slides"), str):
         options["slides"] = Path(options["slides"])
     return KINDS[kind](predictions, Path(out), Export(patch_size, skip_bad, overwrite, progress), **options)
 

@@ -15,7 +15,7 @@ SLIDES_AND_IMAGES = (
     *(".dcm", ".jpg", ".jpeg", ".png"),
 )
 
-TABLES = (".csv.gz", ".csv", ".tsv", ".parquet")
+TABLES = (".csv.gz", ".csv", ".tsv.gz", ".tsv", ".parquet")
 
 NUMBERED = re.compile(r"bag_\d+")
 """The name of a bag without one of its own, which says its place in a list: other bags have it too."""

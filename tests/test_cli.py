@@ -81,6 +81,12 @@ def test_inspect_shows_what_a_folder_holds(kind: str, folder: Path) -> None:
     assert known in " ".join(table.split())
 
 
+def test_training_says_how_an_ensemble_was_trained(folder: Path, tmp_path: Path) -> None:
+    ensemble = ("--method", "deep-ensemble", "--set", "method.size=2", "--set", "max_epochs=1", "--quiet")
+    said = run("train", folder / "store", *ensemble, "--out", tmp_path / "run")
+    assert "Trained 2 networks for 2 epochs in all; best epochs 1, 1 (mean validation NLL" in said
+
+
 def test_inspect_shows_a_run_that_has_not_ended(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text((folder / "run" / "run.json").read_text())
     assert "unfinished run" in json.loads(run("inspect", tmp_path, "--json"))["kind"]

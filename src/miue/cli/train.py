@@ -168,12 +168,16 @@ def train(
         record = train_recipe(recipe, opened.bags, run, if_exists=if_exists).training
     if not run.is_first:
         return
-    best = record.best_epoch if isinstance(record.best_epoch, int) else list(record.best_epoch)
+    best = record.best_epoch
     of = "validation" if record.validation_bags else "training"
-    sentence = (
-        f"Trained for {plural(record.epochs, 'epoch')}; best epoch {best} "
-        f"({of} NLL + error {record.criterion:.4f}). Model: {out}"
-    )
+    if isinstance(best, int):
+        trained = f"Trained for {plural(record.epochs, 'epoch')}; best epoch {best} ("
+    else:
+        epochs = plural(record.epochs, "epoch")
+        trained = (
+            f"Trained {len(best)} networks for {epochs} in all; best epochs {', '.join(map(str, best))} (mean "
+        )
+    sentence = f"{trained}{of} NLL + error {record.criterion:.4f}). Model: {out}"
     show_result({**record.model_dump(mode="json"), "out": str(out)}, sentence, as_json)
     most = record.settings["max_epochs"]
     if isinstance(best, int) and record.epochs == most and best >= most - NEARLY:

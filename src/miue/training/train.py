@@ -53,7 +53,10 @@ from miue.training.plan import (
 from miue.training.run_folder import LAST, MEMBER, MEMBERS, IfExists, open_run
 from miue.training.trackers import Tracking, check_trackers
 
-NONE_HELD_OUT = "no bags were held out to validate on, whose labels an error model is fitted to"
+NONE_HELD_OUT = (
+    "the error probability of bags: expected labeled validation bags, to which it is fitted, got none; hold some "
+    "out (validation_fraction above 0)"
+)
 
 
 @checked(leave=("distances",))

@@ -48,6 +48,7 @@ ROWS = {
     "`mean`": "mnist-combined/mean-mirel",
     "`one-sided-attention`": "mnist-combined/one-sided-attention-mirel",
     "`attention`, softmax": "mnist-combined/abmil-deterministic",
+    "`attention`, SNGP": "mnist-combined/abmil-sngp",
 }
 """The folder of results of each row."""
 

@@ -280,10 +280,27 @@ def test_values_without_order_or_for_other_things_are_not_taken_for_those_of_bag
         loose.BagDataset.from_arrays(ARRAYS[:2], **options)
 
 
-def test_a_masked_value_is_no_feature() -> None:
+def test_a_masked_value_is_no_feature_and_no_position() -> None:
     masked = np.ma.masked_array(np.ones((2, 3)), mask=np.eye(2, 3) * [[1], [0]] > 0)
-    with pytest.raises(DataError, match="got a masked array, 1 of whose values are masked"):
+    said = "got a masked array, 1 of whose values are masked"
+    with pytest.raises(DataError, match=f"bag 'bag_0': .*{said}"):
         loose.BagDataset.from_arrays([masked])
+    with pytest.raises(DataError, match=f"X: .*{said}"):
+        miue.MILUncertaintyClassifier().fit(masked, [0, 1], bag_ids=[0, 1])
+    with pytest.raises(DataError, match=f"the coords of bag 0: .*{said}"):
+        loose.BagDataset.from_arrays([np.ones((2, 3))], coords=[masked[:, :2]])
+    with pytest.raises(DataError, match=f"the coords of bag 0: .*{said}"):
+        loose.BagDataset.from_tensors(np.ones((2, 3)), bag_ids=[0, 0], coords=masked[:, :2])
+
+
+def test_a_masked_label_is_unknown(model: miue.Model) -> None:
+    labels = np.ma.masked_array(LABELS, mask=[True] + 5 * [False])
+    assert loose.BagDataset.from_arrays(ARRAYS, labels).labels.known.tolist() == [False] + 5 * [True]
+    bags = [np.ones((2, 5), np.float32) * number for number in LABELS]
+    assert loose.BagDataset.from_arrays(bags, list(labels)).labels.known.tolist() == [False] + 5 * [True]
+    assert model.predict(bags, labels).bags.labels.known.tolist() == [False] + 5 * [True]
+    with pytest.raises(DataError, match="y, entry 0: expected a class label, got None"):
+        miue.MILUncertaintyClassifier().fit(bags, labels)
 
 
 def test_values_of_other_libraries_are_those_of_python() -> None:

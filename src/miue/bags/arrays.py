@@ -151,8 +151,7 @@ def bag_array(bag: Any, name: str) -> np.ndarray:
     Raises:
         DataError: what is no array of numbers.
     """
-    if np.ma.is_masked(bag):
-        raise _not_numbers(name, f"a masked array, {np.ma.count_masked(bag)} of whose values are masked")
+    check_unmasked(bag, f"bag {name!r}")
     try:
         array = _dense(bag)
     except (TypeError, ValueError, RuntimeError) as error:
@@ -166,6 +165,21 @@ def bag_array(bag: Any, name: str) -> np.ndarray:
         with np.errstate(over="ignore"):  # infinity, which is refused
             array = array.astype(np.float32, copy=False)
     return array[..., None] if array.ndim == 3 else array
+
+
+def check_unmasked(values: Any, item: str) -> None:
+    """Raise where values are masked: below the mask stands a number that is none of the data.
+
+    Raises:
+        DataError: a masked array.
+    """
+    if np.ma.is_masked(values):
+        raise DataError(
+            item=item,
+            wanted="a number for every value",
+            got=f"a masked array, {np.ma.count_masked(values)} of whose values are masked",
+            fix="leave these rows out, or fill in a number with its function filled()",
+        )
 
 
 def _dense(bag: Any) -> np.ndarray:

@@ -17,11 +17,14 @@ POSSIBLE_CLASSES = ("none", "unknown")
 MOST_EXACT = 2**53  # up to which float64 holds every whole number
 
 
+_MISSING_TYPES = ("NAType", "NaTType", "MaskedConstant")
+
+
 def is_missing(value: Any) -> bool:
-    """Return whether a value of a list or a data frame means nothing: None, NaN, pandas' NA or NaT, or no text."""
+    """Return whether a value means nothing: None, NaN, pandas' NA or NaT, what NumPy masks, or no text."""
     if value is None or (isinstance(value, str) and not value.strip()):
         return True
-    return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in ("NAType", "NaTType")
+    return (isinstance(value, float) and math.isnan(value)) or type(value).__name__ in _MISSING_TYPES
 
 
 def name_of(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
-from miue.bags.arrays import bag_array, check_bags
+from miue.bags.arrays import bag_array, check_bags, check_unmasked
 from miue.bags.cells import is_missing, known_text, name_of
 from miue.bags.column_names import names_feature
 from miue.bags.coords import Coords
@@ -101,7 +101,7 @@ def fields_of_rows(
     return {
         "bags": rows.split(bag_array(instances, "all instances")),
         "ids": rows.names,
-        "coords": None if coords is None else rows.split(np.asarray(coords)),
+        "coords": None if coords is None else rows.split(np.asanyarray(coords)),
         "feature_names": feature_names or frame_columns(instances),
         **of_bags,
     }
@@ -332,6 +332,8 @@ def _read_coords(values: Sequence[np.ndarray], sizes: Int64[np.ndarray, "B"]) ->
         DataError: not two finite numbers for each instance.
     """
     listed = several(values)
+    for number, bag in enumerate(listed or ()):
+        check_unmasked(bag, f"the coords of bag {number}")
     arrays = [np.asarray(bag) for bag in listed or ()]
     unlike = [
         f"{array.dtype} of shape {array.shape}"

@@ -13,6 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from miue.bags.arrays import check_unmasked
 from miue.bags.cells import is_missing
 from miue.bags.construct import as_objects
 from miue.bags.dataset import BagDataset
@@ -259,6 +260,7 @@ class MILUncertaintyClassifier(ClassifierMixin, BaseEstimator):
         """Return one array per bag."""
         if rows is not None:
             check_columns(X, "X")
+            check_unmasked(X, "X")
             instances = np.asarray(X) if isinstance(X, list | tuple) else X
             features = getattr(instances, "ndim", 2) <= 2  # a table of polars or Arrow has no ndim
             checked = validate_data(
@@ -328,7 +330,7 @@ def _plain(value: Any) -> Any:
 
 def _labels(y: Any) -> Shaped[np.ndarray, "n"]:
     """Return ``y`` as an array of class labels, none missing."""
-    values = [] if y is None else np.asarray(y, object).ravel().tolist()
+    values = [] if y is None else np.asanyarray(y, object).ravel().tolist()  # None where masked
     missing = [is_missing(label) for label in values]
     if any(missing):
         raise DataError(
